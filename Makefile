@@ -1,0 +1,105 @@
+PYTHON ?= python3
+export PYTHON
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+# Folders too: their times change when a file is deleted.
+SOURCES := $(shell find src -not -path '*/__pycache__*' -not -name '*.swp' 2>/dev/null) CMakeLists.txt pyproject.toml
+CXX_FILES = $(shell find src/native tests/native bench -name '*.h' -o -name '*.cc' 2>/dev/null)
+TSAN_TESTS := $(sort $(basename $(notdir $(wildcard tests/native/*ring*_test.cc tests/native/*thread*_test.cc))))
+
+# $(QUIET) NAME COMMAND…: its output goes to build/log/NAME and is shown only if it fails.
+QUIET = quiet() { log=build/log/$$1; echo "  $$1"; shift; mkdir -p build/log; \
+	"$$@" >$$log 2>&1 || { status=$$?; cat $$log; return $$status; }; }; quiet
+CONFIGURE = cmake -G Ninja -DVERBENA_PYTHON=OFF -DVERBENA_WERROR=ON
+# Sanitizers of older compilers need a small address-space randomisation: without it where we may, as it is elsewhere.
+FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
+
+.NOTPARALLEL:
+.PHONY: help install run test native-test asan-test tsan-test bench docs format clean \
+	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+.venv/.ready: pyproject.toml tools/setup.sh
+	@tools/setup.sh
+	@touch $@
+
+.venv/.installed: .venv/.ready $(SOURCES)
+	@$(QUIET) install pip install --no-build-isolation --check-build-dependencies --no-deps . \
+		--config-settings=build-dir=build/wheel --config-settings=cmake.define.VERBENA_WERROR=ON
+	@touch $@
+
+install: .venv/.installed ## build the package into .venv
+
+run: install ## run the demonstration
+	@verbena demo
+
+test: install ## native tests under sanitizers, then pytest (ARGS=…)
+	@native=0; $(MAKE) --no-print-directory -k native-test || native=1; pytest $(ARGS) || exit 1; \
+	test $$native = 0 || { echo "native tests failed, see above"; exit 1; }
+
+native-test: asan-test tsan-test ## native tests only
+
+asan-test: .venv/.ready
+	@$(QUIET) asan-configure $(CONFIGURE) -B build/asan -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
+		-DVERBENA_SANITIZE=address,undefined
+	@$(QUIET) asan-build cmake --build build/asan
+	@$(QUIET) asan-test $(FIXED_ADDRESSES) ctest --test-dir build/asan --output-on-failure -j 2
+	@grep 'tests passed' build/log/asan-test || echo "  no native tests"
+
+tsan-test: .venv/.ready
+ifeq ($(TSAN_TESTS),)
+	@echo "  tsan-test skipped: no tests/native/*_test.cc is named after a ring or a thread"
+else ifeq ($(FIXED_ADDRESSES)$(shell test $(RANDOM_BITS) -le 28 && echo fits),)
+	@echo "  tsan-test skipped: vm.mmap_rnd_bits is $(RANDOM_BITS) (TSan needs 28 or less) and setarch -R is not permitted"
+else
+	@$(QUIET) tsan-configure $(CONFIGURE) -B build/tsan -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
+		-DVERBENA_SANITIZE=thread
+	@$(QUIET) tsan-build cmake --build build/tsan --target $(TSAN_TESTS)
+	@$(QUIET) tsan-test $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure -j 2 -R 'ring|thread'
+	@grep 'tests passed' build/log/tsan-test
+endif
+
+check: ruff-check format-check types-check imports-check clang-format-check stubs-check ## static checks (-k shows all)
+
+ruff-check: .venv/.ready
+	@$(QUIET) $@ ruff check .
+
+format-check: .venv/.ready
+	@$(QUIET) $@ ruff format --check .
+
+types-check: .venv/.ready
+	@$(QUIET) $@ mypy
+
+imports-check: .venv/.ready
+	@PYTHONPATH=src; export PYTHONPATH; $(QUIET) $@ lint-imports --no-cache
+
+clang-format-check: .venv/.ready
+	@$(if $(CXX_FILES),$(QUIET) $@ clang-format --dry-run --Werror $(CXX_FILES))
+
+stubs-check: install
+	@$(QUIET) $@ python tools/stubs.py --check
+
+stubs: install ## write src/verbena/_native.pyi from the build
+	@python tools/stubs.py
+
+format: .venv/.ready ## format Python and C++
+	@ruff check --quiet --fix-only --exit-zero .
+	@ruff format --quiet .
+	@$(if $(CXX_FILES),clang-format -i $(CXX_FILES))
+
+bench: install ## run the benchmarks (ARGS=…)
+ifneq ($(wildcard bench/native/*.cc),)
+	@$(QUIET) bench-configure $(CONFIGURE) -B build/bench -DVERBENA_NATIVE_BENCH=ON
+	@$(QUIET) bench-build cmake --build build/bench
+endif
+	@python bench/run.py $(ARGS)
+
+docs: install ## generate docs/reference
+	@python tools/reference.py
+
+clean: ## remove everything built, .venv too
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,58 @@
+"""What every benchmark program here returns: figures, each beside its baseline and its bound."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line. `passed` is None where there is no bound to keep: the line informs."""
+
+    name: str
+    measured: str
+    baseline: str
+    ratio: str
+    bound: str = "–"
+    passed: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        return {True: "kept", False: "MISSED", None: "–"}[self.passed]
+
+    @property
+    def cells(self) -> list[str]:
+        return [self.name, self.measured, self.baseline, self.ratio, self.bound, self.verdict]
+
+
+HEADER = ["figure", "measured", "baseline", "ratio", "bound", "verdict"]
+
+
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, default=4.0, help="time per measurement (default: 4)")
+
+
+def program(
+    measure: Callable[[argparse.Namespace], list[Figure]],
+    *,
+    description: str,
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> None:
+    """The main of one benchmark program: a table for people, or JSON for run.py."""
+    parser = argparse.ArgumentParser(description=description)
+    add_seconds(parser)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    if arguments:
+        arguments(parser)
+    options = parser.parse_args()
+    figures = measure(options)
+    if options.json:
+        json.dump([asdict(figure) for figure in figures], sys.stdout)
+        return
+    from verbena.cli import text
+
+    print(text.table([HEADER, *(figure.cells for figure in figures)]))

@@ -1,0 +1,76 @@
+// Measuring loops over the provider contract: what an application in C++ would do, with nothing around it.
+// They spin, post and poll on the caller's thread, and give up when a wait lasts longer than `patience_ns`.
+// May depend on verbs/ and util/ only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "verbs/provider.h"
+
+namespace verbena::bench {
+
+constexpr uint64_t kPatienceNs = 10'000'000'000;
+
+// One end of a connection. Both queues of the QP report to `cq`, which nobody else polls meanwhile.
+struct Endpoint {
+  QueuePair& qp;
+  CompletionQueue& cq;
+  uint64_t patience_ns = kPatienceNs;
+};
+
+// How a loop ended. Anything but `finished()` leaves the connection unfit for another loop.
+struct LoopResult {
+  uint64_t done = 0;  // rounds or operations
+  uint64_t elapsed_ns = 0;
+  Status status = Status::success;         // of the completion that failed
+  PostError post_error = PostError::none;  // of the post that was refused
+  bool timed_out = false;
+  bool corrupted = false;  // a message arrived with the wrong bytes
+
+  bool finished() const {
+    return status == Status::success && post_error == PostError::none && !timed_out && !corrupted;
+  }
+};
+
+// The memory of a conversation: slot 0 is sent from, slots 1..receives are received into.
+struct Mailbox {
+  uint64_t addr = 0;
+  uint32_t lkey = 0;
+  uint32_t message_bytes = 64;
+  uint32_t receives = 32;
+
+  static constexpr uint64_t kAlignment = 64;
+  uint64_t slot_bytes() const { return (message_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  uint64_t size_bytes() const { return slot_bytes() * (receives + 1); }
+};
+
+// Posts every receive of the mailbox; once, before the peer may send. The loops keep them posted.
+LoopResult post_receives(const Endpoint& end, const Mailbox& box);
+
+// SEND ping-pong, both sides spinning. Each sample is the mean round trip of `rounds` rounds in nanoseconds.
+// The peer must run pong() for samples.size() * rounds rounds. Every message carries its number and is
+// checked.
+LoopResult ping(const Endpoint& end, const Mailbox& box, std::span<double> samples_ns, uint32_t rounds);
+LoopResult pong(const Endpoint& end, const Mailbox& box, uint64_t rounds);
+
+// One-sided work: `opcode` is read, write, compare_swap or fetch_add (atomics need 8 bytes).
+struct OneSided {
+  Opcode opcode = Opcode::read;
+  Sge local;
+  uint64_t remote_addr = 0;
+  uint32_t rkey = 0;
+};
+
+// Posts one operation, spins until it completes, and again; each sample is the mean of `rounds` operations.
+LoopResult one_sided_latency(const Endpoint& end, const OneSided& work, std::span<double> samples_ns,
+                             uint32_t rounds);
+
+// Keeps up to `depth` operations in flight, posted in batches of which the last is signalled.
+LoopResult one_sided_rate(const Endpoint& end, const OneSided& work, uint64_t operations, uint32_t depth);
+
+// One-way SENDs at full speed; the peer runs receive_rate() for as many messages.
+LoopResult send_rate(const Endpoint& end, const Mailbox& box, uint64_t messages, uint32_t depth);
+LoopResult receive_rate(const Endpoint& end, const Mailbox& box, uint64_t messages);
+
+}  // namespace verbena::bench

@@ -1,0 +1,179 @@
+// _native.bench: the measuring loops and their raw baselines, run without the GIL.
+// Takes QueuePairCore and CompletionQueueCore (the `core` of a queue); samples land in a writable buffer of
+// doubles.
+
+#include "bench/baselines.h"
+#include "bench/loops.h"
+#include "bench/timer.h"
+#include "bind/bind.h"
+#include "bind/buffer.h"
+#include "util/error.h"
+
+namespace verbena::bind {
+namespace {
+
+std::span<std::byte> bytes(const BufferView& view) { return {view.data(), view.size()}; }
+
+std::span<double> doubles(const BufferView& view) {
+  return {reinterpret_cast<double*>(view.data()), view.size() / sizeof(double)};
+}
+
+// A RingPair and the mapping it looks at.
+struct BoundRing {
+  BoundRing(const nb::handle& object, uint32_t payload_bytes, uint32_t slots, int side)
+      : memory(object, PyBUF_WRITABLE), ring(bytes(memory), payload_bytes, slots, side) {}
+
+  BufferView memory;
+  bench::RingPair ring;
+};
+
+using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+
+void bind_ring(nb::module_& m) {
+  nb::class_<BoundRing>(m, "RingPair",
+                        "The bare message ring between two processes, in a zeroed shared mapping.")
+      .def(nb::init<const nb::handle&, uint32_t, uint32_t, int>(), nb::arg("memory"), nb::kw_only(),
+           nb::arg("payload_bytes"), nb::arg("slots"), nb::arg("side"))
+      .def_static("size_bytes", &bench::RingPair::size_bytes, nb::arg("payload_bytes"), nb::arg("slots"))
+      .def(
+          "ping",
+          [](BoundRing& self, const nb::handle& samples_ns, uint32_t rounds, uint64_t patience_ns) {
+            const BufferView samples(samples_ns, PyBUF_WRITABLE);
+            const nb::gil_scoped_release unlocked;
+            return self.ring.ping(doubles(samples), rounds, patience_ns);
+          },
+          nb::arg("samples_ns"), nb::kw_only(), nb::arg("rounds") = 1,
+          nb::arg("patience_ns") = bench::kPatienceNs)
+      .def(
+          "pong",
+          [](BoundRing& self, uint64_t rounds, uint64_t patience_ns) {
+            return self.ring.pong(rounds, patience_ns);
+          },
+          nb::arg("rounds"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+      .def(
+          "produce",
+          [](BoundRing& self, uint64_t messages, uint64_t patience_ns) {
+            return self.ring.produce(messages, patience_ns);
+          },
+          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+      .def(
+          "consume",
+          [](BoundRing& self, uint64_t messages, uint64_t patience_ns) {
+            return self.ring.consume(messages, patience_ns);
+          },
+          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Unlocked());
+
+  m.def(
+      "copy_loop",
+      [](const nb::handle& target, const nb::handle& source, const nb::handle& samples_ns) {
+        const BufferView to(target, PyBUF_WRITABLE), from(source, PyBUF_SIMPLE),
+            samples(samples_ns, PyBUF_WRITABLE);
+        if (to.size() < from.size()) {
+          throw Error("invalid_argument", "copy", "the target is shorter than the source");
+        }
+        const nb::gil_scoped_release unlocked;
+        bench::copy_loop(bytes(to), bytes(from), doubles(samples));
+      },
+      nb::arg("target"), nb::arg("source"), nb::arg("samples_ns"), "memcpy once per sample.");
+}
+
+void bind_loop_values(nb::module_& m) {
+  nb::class_<bench::LoopResult>(m, "LoopResult", "How a measuring loop ended.")
+      .def_ro("done", &bench::LoopResult::done)
+      .def_ro("elapsed_ns", &bench::LoopResult::elapsed_ns)
+      .def_prop_ro("status", [](const bench::LoopResult& r) { return static_cast<int>(r.status); })
+      .def_prop_ro("post_error", [](const bench::LoopResult& r) { return static_cast<int>(r.post_error); })
+      .def_ro("timed_out", &bench::LoopResult::timed_out)
+      .def_ro("corrupted", &bench::LoopResult::corrupted)
+      .def_prop_ro("finished", &bench::LoopResult::finished);
+
+  nb::class_<bench::Mailbox>(m, "Mailbox",
+                             "Registered memory of a conversation: one slot to send, the rest to receive.")
+      .def(
+          "__init__",
+          [](bench::Mailbox* self, uint64_t addr, uint32_t lkey, uint32_t message_bytes, uint32_t receives) {
+            new (self) bench::Mailbox{addr, lkey, message_bytes, receives};
+          },
+          nb::kw_only(), nb::arg("addr"), nb::arg("lkey"), nb::arg("message_bytes"), nb::arg("receives"))
+      .def_prop_ro("size_bytes", &bench::Mailbox::size_bytes);
+
+  nb::class_<bench::OneSided>(m, "OneSided", "One READ, WRITE or atomic, to be done over and over.")
+      .def(
+          "__init__",
+          [](bench::OneSided* self, int opcode, uint64_t addr, uint32_t length, uint32_t lkey,
+             uint64_t remote_addr, uint32_t rkey) {
+            new (self)
+                bench::OneSided{static_cast<Opcode>(opcode), Sge{addr, length, lkey}, remote_addr, rkey};
+          },
+          nb::kw_only(), nb::arg("opcode"), nb::arg("addr"), nb::arg("length"), nb::arg("lkey"),
+          nb::arg("remote_addr"), nb::arg("rkey"));
+}
+
+void bind_loops(nb::module_& m) {
+  m.def(
+      "post_receives",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box) {
+        return bench::post_receives({qp, cq}, box);
+      },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), Unlocked());
+  m.def(
+      "ping",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, const nb::handle& samples_ns,
+         uint32_t rounds) {
+        const BufferView samples(samples_ns, PyBUF_WRITABLE);
+        const nb::gil_scoped_release unlocked;
+        return bench::ping({qp, cq}, box, doubles(samples), rounds);
+      },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("samples_ns"), nb::kw_only(),
+      nb::arg("rounds") = 1);
+  m.def(
+      "pong",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, uint64_t rounds) {
+        return bench::pong({qp, cq}, box, rounds);
+      },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("rounds"), Unlocked());
+  m.def(
+      "send_rate",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, uint64_t messages, uint32_t depth) {
+        return bench::send_rate({qp, cq}, box, messages, depth);
+      },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("messages"), nb::kw_only(), nb::arg("depth"),
+      Unlocked());
+  m.def(
+      "receive_rate",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, uint64_t messages) {
+        return bench::receive_rate({qp, cq}, box, messages);
+      },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("messages"), Unlocked());
+  m.def(
+      "one_sided_latency",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::OneSided& work, const nb::handle& samples_ns,
+         uint32_t rounds) {
+        const BufferView samples(samples_ns, PyBUF_WRITABLE);
+        const nb::gil_scoped_release unlocked;
+        return bench::one_sided_latency({qp, cq}, work, doubles(samples), rounds);
+      },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("work"), nb::arg("samples_ns"), nb::kw_only(),
+      nb::arg("rounds") = 1);
+  m.def(
+      "one_sided_rate",
+      [](QueuePair& qp, CompletionQueue& cq, const bench::OneSided& work, uint64_t operations,
+         uint32_t depth) { return bench::one_sided_rate({qp, cq}, work, operations, depth); },
+      nb::arg("qp"), nb::arg("cq"), nb::arg("work"), nb::arg("operations"), nb::kw_only(), nb::arg("depth"),
+      Unlocked());
+}
+
+}  // namespace
+
+void bind_bench(nb::module_& parent) {
+  nb::module_ m =
+      parent.def_submodule("bench", "Measuring loops and raw baselines; all run without the GIL.");
+  bind_loop_values(m);
+  bind_ring(m);
+  bind_loops(m);
+  m.def(
+      "timer_reading_ns", [] { return bench::Timer::instance().reading_ns(); },
+      "What one clock reading costs; already taken off every sample.");
+}
+
+}  // namespace verbena::bind

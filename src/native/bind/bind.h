@@ -1,0 +1,23 @@
+// The Python module's parts, one per theme. Nothing outside bind/ knows of Python.
+// Depends on the contract, the router and nanobind.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+namespace verbena::bind {
+
+void bind_errors(nb::module_& m);
+void bind_values(nb::module_& m);
+void bind_memory(nb::module_& m);
+void bind_requests(nb::module_& m);
+void bind_completion_queue(nb::module_& m);
+void bind_queue_pair(nb::module_& m);
+void bind_operations(nb::module_& m);
+void bind_connections(nb::module_& m);
+void bind_providers(nb::module_& m);
+void bind_faults(nb::module_& m);
+void bind_bench(nb::module_& m);
+
+}  // namespace verbena::bind

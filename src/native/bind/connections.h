@@ -1,0 +1,36 @@
+// What the connection manager gives to Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "bind/handle.h"
+#include "verbs/provider.h"
+
+namespace verbena::bind {
+
+struct ListenerHandle {
+  explicit ListenerHandle(std::shared_ptr<Listener> object) : listener(std::move(object), "listener") {}
+  ~ListenerHandle() { close(); }
+
+  void close() {
+    if (!listener.start_close()) return;
+    const nanobind::gil_scoped_release unlocked;
+    listener.core()->close();
+  }
+
+  Handle<Listener> listener;
+};
+
+struct RequestHandle {
+  explicit RequestHandle(std::shared_ptr<ConnectRequest> object) : request(std::move(object), "connect request") {}
+
+  Handle<ConnectRequest> request;
+};
+
+struct ConnectionHandle {
+  explicit ConnectionHandle(std::shared_ptr<Connection> object) : connection(std::move(object), "connection") {}
+
+  Handle<Connection> connection;
+};
+
+}  // namespace verbena::bind

@@ -1,0 +1,26 @@
+// Native failures as exceptions of verbena.errors.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "verbs/types.h"
+
+namespace verbena::bind {
+
+// The class verbena.errors.WcStatus's member for a status, as a new reference.
+nanobind::object status_object(Status status);
+
+[[noreturn]] void raise_completion(Status status, const std::string& operation, const std::string& peer);
+
+// `accepted` becomes an attribute of the exception.
+[[noreturn]] void raise_post(PostError error, size_t accepted, const char* operation, const std::string& peer);
+
+// A failed batch: `completed` and `index` become attributes.
+[[noreturn]] void raise_batch(nanobind::object error, size_t completed);
+nanobind::object completion_error(Status status, const std::string& operation, const std::string& peer);
+nanobind::object setup_error(const char* code, const std::string& operation, const std::string& detail,
+                             const std::string& peer = {}, int error_number = 0);
+
+}  // namespace verbena::bind

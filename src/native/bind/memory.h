@@ -1,0 +1,89 @@
+// What Python knows of memory: a registered region, a part of one, and a peer's.
+#pragma once
+
+#include <vector>
+
+#include "bind/bind.h"
+#include "bind/buffer.h"
+#include "bind/handle.h"
+#include "verbs/provider.h"
+
+namespace verbena::bind {
+
+struct DomainHandle;
+
+// A registered buffer of Python's, or memory of the wire's own. Exports its bytes as a buffer; they live until the
+// region is closed and the last view of them is gone.
+class Region {
+ public:
+  Region(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access, bool pin, bool huge_pages);
+  ~Region() { close(); }
+
+  const MemoryRegion& use(const char* operation) const { return region_.use(operation); }
+  uint64_t addr() const { return reinterpret_cast<uint64_t>(data_); }
+  uint64_t length() const { return length_; }
+  uint32_t access() const { return access_; }
+  uint32_t lkey() const { return lkey_; }
+  bool is_closed() const { return region_.is_closed(); }
+  void close();
+
+  int export_to(PyObject* self, Py_buffer* view, int flags);
+  void export_ended();
+  PyObject* owner() const { return view_.owner(); }
+
+ private:
+  struct Source {
+    std::shared_ptr<Memory> memory;
+    BufferView view;
+  };
+  static Source acquire(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access,
+                        bool huge_pages);
+  Region(DomainHandle& domain, Source source, uint32_t access, bool pin);
+  void free_memory();
+
+  Owned<Memory> memory_;
+  BufferView view_;
+  std::byte* data_;
+  size_t length_;
+  uint32_t access_;
+  Handle<MemoryRegion> region_;
+  uint32_t lkey_;
+  size_t exports_ = 0;
+};
+
+struct MemorySlice {
+  uint64_t addr = 0, length = 0, offset = 0;
+  uint32_t lkey = 0;
+  const Region* region = nullptr;
+  nb::object owner;  // the region's Python object
+};
+
+struct RemoteMemory {
+  uint64_t addr = 0;
+  uint32_t rkey = 0;
+  uint64_t length = 0;
+
+  bool operator==(const RemoteMemory&) const = default;
+};
+
+// The pieces of a request's local memory: a slice, a region, a sequence of them, or bytes where `inline_bytes`.
+// Empty pieces are left out. Borrowed: the Python object must outlive it.
+class LocalPieces {
+ public:
+  LocalPieces(const nb::handle& local, bool inline_bytes);
+
+  std::span<const Sge> span() const { return more_.empty() ? std::span(few_, count_) : std::span(more_); }
+  uint64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  void add(const nb::handle& piece);
+  void add(uint64_t addr, uint64_t length, uint32_t lkey);
+
+  static constexpr size_t kFew = 4;
+  Sge few_[kFew];
+  size_t count_ = 0;
+  std::vector<Sge> more_;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace verbena::bind

@@ -1,0 +1,36 @@
+// The module itself, and the functions that belong to no object.
+#include "bind/bind.h"
+#include "bind/buffer.h"
+#include "bind/handle.h"
+#include "util/crc32c.h"
+
+namespace verbena::bind {
+
+NB_MODULE(_native, m) {
+  m.doc() = "Verbena's native core. Private: the public API is verbena.verbs.";
+#ifdef NDEBUG
+  nb::set_leak_warnings(false);  // what a program leaves open at its end is closed by the process
+#endif
+  watch_forks();
+  bind_errors(m);
+  bind_values(m);
+  bind_memory(m);
+  bind_requests(m);
+  bind_completion_queue(m);
+  bind_queue_pair(m);
+  bind_operations(m);
+  bind_connections(m);
+  bind_providers(m);
+  bind_faults(m);
+  bind_bench(m);
+  m.def(
+      "crc32c",
+      [](const nb::handle& data, uint32_t seed) {
+        const BufferView view(data, PyBUF_SIMPLE);
+        const nb::gil_scoped_release unlocked;
+        return crc32c(seed, view.data(), view.size());
+      },
+      nb::arg("data"), nb::arg("seed") = 0, "CRC32C of a buffer, continuing from `seed`.");
+}
+
+}  // namespace verbena::bind

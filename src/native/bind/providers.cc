@@ -1,0 +1,96 @@
+// Providers and contexts: where everything else comes from.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind/providers.h"
+
+#include "bind/bind.h"
+#include "bind/connections.h"
+#include "bind/queues.h"
+#include "verbs/registry.h"
+
+namespace verbena::bind {
+namespace {
+
+struct ContextHandle {
+  explicit ContextHandle(std::shared_ptr<Context> object) : context(std::move(object), "context") {}
+  ~ContextHandle() { close(); }
+
+  void close() {
+    if (!context.start_close()) return;
+    const nb::gil_scoped_release unlocked;
+    context.core()->close();
+  }
+
+  Handle<Context> context;
+};
+
+ContextHandle* open(ProviderHandle& self, const std::string& device) {
+  std::shared_ptr<Context> context;
+  {
+    const nb::gil_scoped_release unlocked;
+    context = self.provider->open(device);
+  }
+  return new ContextHandle(std::move(context));
+}
+
+ListenerHandle* listen(ContextHandle& self, const std::string& address, int backlog) {
+  Context& context = self.context.use("listen");
+  std::shared_ptr<Listener> listener;
+  {
+    const nb::gil_scoped_release unlocked;
+    listener = context.listen(address, backlog);
+  }
+  return new ListenerHandle(std::move(listener));
+}
+
+ConnectionHandle* connect(ContextHandle& self, QueuePairHandle& qp, const std::string& address,
+                          const ConnectParams& params) {
+  Context& context = self.context.use("connect");
+  const auto& queue_pair = qp.qp.share("connect");
+  std::shared_ptr<Connection> connection;
+  {
+    const nb::gil_scoped_release unlocked;
+    connection = context.connect(queue_pair, address, params);
+  }
+  return new ConnectionHandle(std::move(connection));
+}
+
+}  // namespace
+
+void bind_providers(nb::module_& m) {
+  nb::class_<ContextHandle>(m, "Context")
+      .def("query", [](const ContextHandle& self) { return self.context.use("query").query(); })
+      .def("alloc_pd",
+           [](ContextHandle& self) {
+             Context& context = self.context.use("alloc_pd");
+             return new DomainHandle(self.context.core(), context.alloc_pd());
+           })
+      .def(
+          "create_cq",
+          [](ContextHandle& self, uint32_t depth) {
+            return new CompletionQueueHandle(self.context.use("create_cq").create_cq(depth));
+          },
+          nb::arg("depth"))
+      .def("listen", listen, nb::arg("address"), nb::arg("backlog"))
+      .def("connect", connect, nb::arg("qp"), nb::arg("address"), nb::arg("params"))
+      .def("close", &ContextHandle::close);
+
+  nb::class_<ProviderHandle>(m, "Provider")
+      .def_prop_ro("name", [](const ProviderHandle& self) { return self.provider->name(); })
+      .def_prop_ro("unavailable_reason",
+                   [](const ProviderHandle& self) { return self.provider->unavailable_reason(); })
+      .def("devices",
+           [](const ProviderHandle& self) {
+             const nb::gil_scoped_release unlocked;
+             return self.provider->devices();
+           })
+      .def("open", open, nb::arg("device"));
+  m.def("provider_names", provider_names);
+  m.def(
+      "find_provider", [](const std::string& name) { return new ProviderHandle{Owned(find_provider(name))}; },
+      nb::arg("name"));
+}
+
+}  // namespace verbena::bind

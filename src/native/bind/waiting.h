@@ -1,0 +1,50 @@
+// Blocking from Python: without the GIL, in slices, so that signals (Ctrl-C) are seen in between.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "util/clock.h"
+#include "verbs/router.h"
+
+namespace verbena::bind {
+
+constexpr uint64_t kSignalSliceNs = 50'000'000;
+
+// Seconds from now as a deadline; negative or NaN waits for ever.
+inline uint64_t deadline_after(double timeout_s) {
+  if (!(timeout_s >= 0) || timeout_s > 1e9) return kNever;
+  return now_ns() + static_cast<uint64_t>(timeout_s * 1e9);
+}
+
+// Calls wait(until_ns), which runs without the GIL, until it is true or the deadline passes (false).
+// Throws when a signal handler raised.
+template <typename Wait>
+bool wait_with_signals(uint64_t deadline_ns, Wait wait) {
+  for (;;) {
+    bool is_over;
+    {
+      const nanobind::gil_scoped_release unlocked;
+      const uint64_t slice_end = now_ns() + kSignalSliceNs;
+      if (wait(std::min(deadline_ns, slice_end))) return true;
+      is_over = now_ns() >= deadline_ns;
+    }
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    if (is_over) return false;
+  }
+}
+
+// Keeps a Python object alive from native code; the last holder drops it with the GIL held.
+inline std::shared_ptr<void> keep_object(const nanobind::handle& object) {
+  return {object.inc_ref().ptr(), [](void* kept) {
+            if (Py_IsInitialized()) Py_DECREF(static_cast<PyObject*>(kept));
+          }};
+}
+
+inline void drop_kept(CompletionRouter& router) {
+  if (router.has_dropped()) [[unlikely]] router.take_dropped();
+}
+
+}  // namespace verbena::bind

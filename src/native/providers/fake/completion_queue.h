@@ -1,0 +1,26 @@
+// The soft completion queue on virtual time: polling moves the clock, and a sleeper is woken when a timer
+// needs it.
+#pragma once
+
+#include "providers/fake/fabric.h"
+#include "providers/soft/completion_queue.h"
+
+namespace verbena::fake {
+
+class FakeCompletionQueue final : public soft::SoftCompletionQueue {
+ public:
+  using SoftCompletionQueue::SoftCompletionQueue;
+  ~FakeCompletionQueue() override { Fabric::instance().forget_sleeper(*this); }
+
+  size_t poll(std::span<Completion> out) override {
+    Fabric::instance().tick(kPollTime);
+    return SoftCompletionQueue::poll(out);
+  }
+  void arm(bool solicited_only) override {
+    SoftCompletionQueue::arm(solicited_only);
+    Fabric::instance().sleep(*this);
+  }
+  void ring() const { ::eventfd_write(fileno(), 1); }
+};
+
+}  // namespace verbena::fake

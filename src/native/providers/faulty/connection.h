@@ -1,0 +1,13 @@
+// The connection manager's face: listeners and requests that take this provider's queue pairs.
+// Connections themselves are the inner provider's.
+#pragma once
+
+#include <memory>
+
+#include "verbs/provider.h"
+
+namespace verbena::faulty {
+
+std::shared_ptr<Listener> wrap_listener(std::shared_ptr<Listener> inner);
+
+}  // namespace verbena::faulty

@@ -1,0 +1,232 @@
+#include "providers/shm/connection.h"
+
+#include "providers/shm/context.h"
+#include "providers/shm/queue_pair.h"
+#include "util/clock.h"
+#include "util/error.h"
+#include "util/random.h"
+
+namespace verbena::shm {
+namespace {
+
+std::string describe(const Link& link, uint32_t qp) {
+  return "pid " + std::to_string(link.pid()) + " qp " + std::to_string(qp);
+}
+
+void check_private_data(std::span<const uint8_t> data, const char* operation) {
+  if (data.size() > kMaxPrivateData) {
+    throw Error("limit_exceeded", operation, "private data is limited to " + std::to_string(kMaxPrivateData) + " bytes");
+  }
+}
+
+class ShmConnectRequest final : public ConnectRequest {
+ public:
+  ShmConnectRequest(std::shared_ptr<ShmContext> context, PendingRequest pending)
+      : context_(std::move(context)), pending_(std::move(pending)) {}
+  ~ShmConnectRequest() override {
+    if (!answered_) reject({});
+  }
+
+  std::string peer() const override { return describe(*pending_.link, pending_.peer_qp); }
+  std::vector<uint8_t> private_data() const override { return pending_.private_data; }
+
+  std::shared_ptr<Connection> accept(std::shared_ptr<QueuePair> qp, const ConnectParams& params) override {
+    if (answered_) throw Error("bad_transition", "accept connection", "the request was answered before");
+    auto managed = managed_qp(qp, params);
+    const UniqueFd ring = managed->share_ring();
+    auto connection =
+        std::make_shared<ShmConnection>(context_, managed, peer(), pending_.conversation | 1, params);
+    connection->bring_up(pending_.link, pending_.ring.get(), pending_.peer_qp);
+    context_->add_connection(*connection);
+    answered_ = true;
+    const bool sent = pending_.link->send({.kind = MessageKind::accept,
+                                           .from_qp = managed->number(),
+                                           .to_qp = pending_.peer_qp,
+                                           .conversation = pending_.conversation,
+                                           .private_data = params.private_data,
+                                           .fds = {ring.get(), -1}});
+    if (!sent) connection->on_link_died();
+    return connection;
+  }
+
+  void reject(std::span<const uint8_t> private_data) override {
+    check_private_data(private_data, "reject connection");
+    if (answered_) throw Error("bad_transition", "reject connection", "the request was answered before");
+    answered_ = true;
+    pending_.link->send({.kind = MessageKind::reject,
+                         .to_qp = pending_.peer_qp,
+                         .conversation = pending_.conversation,
+                         .private_data = private_data});
+  }
+
+ private:
+  const std::shared_ptr<ShmContext> context_;
+  PendingRequest pending_;
+  bool answered_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params) {
+  check_private_data(params.private_data, "connect");
+  auto managed = std::dynamic_pointer_cast<ShmQueuePair>(qp);
+  if (!managed) throw Error("invalid_argument", "connect", "a queue pair of the shm device is needed");
+  if (managed->state() == QpState::reset) {
+    managed->modify({.state = QpState::init,
+                     .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
+                     .access_flags = access::all});
+  }
+  if (managed->state() != QpState::init) {
+    throw Error("bad_transition", "connect", "the queue pair must be in RESET or INIT");
+  }
+  return managed;
+}
+
+ShmConnection::ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp, std::string peer,
+                             uint64_t conversation, const ConnectParams& params)
+    : context_(std::move(context)),
+      qp_(std::move(qp)),
+      peer_(std::move(peer)),
+      conversation_(conversation),
+      params_(params),
+      deadline_ns_(now_ns() + uint64_t{params.timeout_ms} * 1'000'000) {}
+
+ShmConnection::~ShmConnection() {
+  context_->remove_connection(*this);
+  disconnect();
+}
+
+ConnectionState ShmConnection::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+std::string ShmConnection::error_code() const {
+  const std::lock_guard lock(mutex_);
+  return code_;
+}
+
+std::vector<uint8_t> ShmConnection::private_data() const {
+  const std::lock_guard lock(mutex_);
+  return private_data_;
+}
+
+uint32_t ShmConnection::qp_number() const { return qp_->number(); }
+
+bool ShmConnection::change(ConnectionState state, std::string code, std::span<const uint8_t> private_data) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != ConnectionState::connecting && state_ != ConnectionState::established) return false;
+    if (state_ == state) return false;
+    state_ = state;
+    code_ = std::move(code);
+    if (!private_data.empty()) private_data_.assign(private_data.begin(), private_data.end());
+  }
+  event_.signal();
+  return true;
+}
+
+void ShmConnection::bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp) {
+  link_ = link;
+  if (!qp_->bind_peer(link, ring_fd, peer_qp)) throw Error("bad_message", "connect", "the peer's ring is unusable");
+  constexpr uint8_t kRnrTimer = 12;
+  qp_->modify({.state = QpState::rtr,
+               .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
+                          qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
+               .dest_gid = link->gid(),
+               .path_mtu = 4096,
+               .dest_qp_num = peer_qp,
+               .max_dest_rd_atomic = params_.responder_resources,
+               .min_rnr_timer = kRnrTimer});
+  qp_->modify({.state = QpState::rts,
+               .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
+                          qp_attr::max_rd_atomic,
+               .max_rd_atomic = params_.initiator_depth,
+               .retry_count = params_.retry_count,
+               .rnr_retry = params_.rnr_retry});
+}
+
+void ShmConnection::on_accept(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  if (!is_connecting()) return;
+  try {
+    bring_up(link, message.fds[0].get(), message.header.from_qp);
+  } catch (const Error& error) {
+    if (change(ConnectionState::failed, error.code())) {
+      link->send({.kind = MessageKind::disconnect, .conversation = peer_conversation()});
+    }
+    return;
+  }
+  link->send({.kind = MessageKind::established, .conversation = peer_conversation()});
+  change(ConnectionState::established, {}, message.private_data());
+}
+
+void ShmConnection::on_reject(ControlMessage& message) {
+  const bool nobody = message.header.argument != 0;
+  change(nobody ? ConnectionState::failed : ConnectionState::rejected, nobody ? "unreachable" : "rejected",
+         message.private_data());
+}
+
+void ShmConnection::on_established() { change(ConnectionState::established); }
+
+void ShmConnection::break_qp() {
+  if (const QpState state = qp_->state(); state != QpState::reset && state != QpState::err) {
+    qp_->modify({.state = QpState::err});
+  }
+}
+
+void ShmConnection::on_disconnect() {
+  if (change(ConnectionState::disconnected)) break_qp();
+}
+
+void ShmConnection::on_link_died() {
+  const bool connecting = is_connecting();
+  change(connecting ? ConnectionState::failed : ConnectionState::disconnected, "peer_died");
+}
+
+void ShmConnection::check_deadline(uint64_t now) {
+  if (is_connecting() && now >= deadline_ns_) change(ConnectionState::failed, "connect_timeout");
+}
+
+void ShmConnection::disconnect() {
+  const bool was_up = state() == ConnectionState::established || is_connecting();
+  if (!was_up || !change(ConnectionState::disconnected)) return;
+  if (link_) link_->send({.kind = MessageKind::disconnect, .conversation = peer_conversation()});
+  break_qp();
+}
+
+ShmListener::ShmListener(std::shared_ptr<ShmContext> context, std::string service, int backlog)
+    : context_(std::move(context)),
+      service_(std::move(service)),
+      backlog_(static_cast<size_t>(std::max(backlog, 1))),
+      socket_(listen_at(service_address(service_), std::max(backlog, 1))) {
+  context_->add_listener(*this);
+}
+
+void ShmListener::close() {
+  std::call_once(closed_, [this] {
+    context_->remove_listener(*this);
+    socket_.reset();
+    while (next()) continue;  // dropped unanswered: rejected
+  });
+}
+
+bool ShmListener::push(PendingRequest request) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= backlog_) return false;
+    waiting_.push_back(std::move(request));
+  }
+  event_.signal();
+  return true;
+}
+
+std::shared_ptr<ConnectRequest> ShmListener::next() {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty()) return nullptr;
+  auto request = std::make_shared<ShmConnectRequest>(context_, std::move(waiting_.front()));
+  waiting_.pop_front();
+  if (waiting_.empty()) event_.clear();
+  return request;
+}
+
+}  // namespace verbena::shm

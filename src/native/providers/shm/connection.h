@@ -1,0 +1,111 @@
+// The connection manager of the shm wire: listeners, requests, connections. Names instead of addresses and ports.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "providers/shm/control.h"
+#include "providers/shm/link.h"
+#include "util/fd.h"
+#include "verbs/provider.h"
+
+namespace verbena::shm {
+
+class ShmContext;
+class ShmQueuePair;
+
+// The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and for
+// parameters out of range.
+std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params);
+
+// Both ends of a connection may live in one context, so each has a number of its own: the initiator's is even, the
+// acceptor's is the same with the lowest bit set. A message names the end it is for.
+class ShmConnection final : public Connection {
+ public:
+  ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp, std::string peer,
+                uint64_t conversation, const ConnectParams& params);
+  ~ShmConnection() override;
+
+  ConnectionState state() const override;
+  std::string error_code() const override;
+  std::string peer() const override { return peer_; }
+  std::vector<uint8_t> private_data() const override;
+  int fileno() const override { return event_.get(); }
+  void acknowledge() override { event_.clear(); }
+  void disconnect() override;
+
+  uint64_t conversation() const { return conversation_; }
+  uint64_t peer_conversation() const { return conversation_ ^ 1; }
+  uint32_t qp_number() const;
+  bool is_on(const Link& link) const { return link_.get() == &link; }
+  void set_link(std::shared_ptr<Link> link) { link_ = std::move(link); }
+  void fail_at_once(std::string code) { change(ConnectionState::failed, std::move(code)); }
+  // Takes the QP to RTS towards the peer's ring.
+  void bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
+
+  // Progress thread, under the context's control mutex.
+  void on_accept(const std::shared_ptr<Link>& link, ControlMessage& message);
+  void on_reject(ControlMessage& message);
+  void on_established();
+  void on_disconnect();
+  void on_link_died();
+  void check_deadline(uint64_t now);
+  bool is_connecting() const { return state() == ConnectionState::connecting; }
+
+ private:
+  // Moves on from `connecting` or `established`; false when it is over already.
+  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {});
+  void break_qp();
+
+  const std::shared_ptr<ShmContext> context_;
+  const std::shared_ptr<ShmQueuePair> qp_;
+  const std::string peer_;
+  const uint64_t conversation_;
+  const ConnectParams params_;
+  const uint64_t deadline_ns_;
+  std::shared_ptr<Link> link_;
+  mutable std::mutex mutex_;
+  ConnectionState state_ = ConnectionState::connecting;
+  std::string code_;
+  std::vector<uint8_t> private_data_;
+  EventFd event_;
+};
+
+// What a connect message left for the program to answer.
+struct PendingRequest {
+  std::shared_ptr<Link> link;
+  uint64_t conversation = 0;
+  uint32_t peer_qp = 0;
+  UniqueFd ring;
+  std::vector<uint8_t> private_data;
+};
+
+class ShmListener final : public Listener {
+ public:
+  ShmListener(std::shared_ptr<ShmContext> context, std::string service, int backlog);
+  ~ShmListener() override { close(); }
+
+  std::string address() const override { return service_; }
+  int fileno() const override { return event_.get(); }
+  std::shared_ptr<ConnectRequest> next() override;
+  void close() override;
+
+  const std::string& service() const { return service_; }
+  int socket() const { return socket_.get(); }
+  bool push(PendingRequest request);  // false: the backlog is full
+
+ private:
+  const std::shared_ptr<ShmContext> context_;
+  const std::string service_;
+  const size_t backlog_;
+  UniqueFd socket_;
+  std::mutex mutex_;
+  std::deque<PendingRequest> waiting_;
+  EventFd event_;
+  std::once_flag closed_;
+};
+
+}  // namespace verbena::shm

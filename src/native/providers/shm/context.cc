@@ -1,0 +1,277 @@
+#include "providers/shm/context.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "util/error.h"
+#include "util/random.h"
+
+namespace verbena::shm {
+namespace {
+
+constexpr auto kAttachPatience = std::chrono::seconds(2);
+
+// A unique local IPv6 address in looks: the prefix names us, the rest is this context's own.
+Gid make_gid() {
+  Gid gid{0xfd, 'v', 'e', 'r', 'b', 'e', 'n', 'a'};
+  const auto random = random_value<uint64_t>();
+  std::memcpy(gid.data() + 8, &random, sizeof random);
+  return gid;
+}
+
+}  // namespace
+
+SharedTable::SharedTable() {
+  const UniqueFd writable = make_memfd("verbena-regions", soft::kRegionTableBytes, false);
+  mapping = Mapping(writable.get(), soft::kRegionTableBytes, true);
+  read_only_fd = reopen_read_only(writable.get());
+}
+
+ShmContext::ShmContext(SharedTable table)
+    : SoftContext(reinterpret_cast<soft::RegionEntry*>(table.mapping.data())),
+      gid_(make_gid()),
+      probe_token_(random_value<uint64_t>()),
+      table_(std::move(table)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      node_socket_(listen_at(node_address(gid_), SOMAXCONN)),
+      pool_(std::make_shared<ArenaPool>(
+          [this](const Arena& arena) {
+            const std::lock_guard lock(control_mutex_);
+            for (auto& [socket, link] : links_) link->send(arena_message(arena));
+          },
+          [this](uint32_t id) {
+            const std::lock_guard lock(control_mutex_);
+            for (auto& [socket, link] : links_) link->send({.kind = MessageKind::arena_gone, .argument = id});
+          })) {
+  if (!epoll_) throw Error("fd_limit", "open device", "epoll_create1() failed", errno);
+}
+
+OutgoingMessage ShmContext::arena_message(const Arena& arena) {
+  return {.kind = MessageKind::arena, .argument = arena.id, .fds = {arena.fd.get(), -1}};
+}
+
+void ShmContext::start() {
+  watch(doorbell_.get());
+  watch(node_socket_.get());
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+void ShmContext::close() {
+  std::call_once(closed_, [this] {
+    pool_->stop_announcing();
+    thread_.request_stop();
+    wake();
+    if (thread_.joinable()) thread_.join();
+    std::map<int, std::shared_ptr<Link>> links;
+    {
+      const std::lock_guard lock(control_mutex_);
+      links.swap(links_);
+    }
+    for (auto& [socket, link] : links) bury(link);
+    node_socket_.reset();
+  });
+}
+
+DeviceAttributes ShmContext::query() const {
+  DeviceAttributes device = shm_device_attributes();
+  device.ports[0].gids = {gid_};
+  device.ports[0].gid_types = {"process"};
+  return device;
+}
+
+DeviceAttributes shm_device_attributes() {
+  DeviceAttributes device = soft::soft_device_attributes();
+  device.name = "shm0";
+  device.provider = "shm";
+  device.transport = "shared memory of one host";
+  PortAttributes port;
+  port.state = PortState::active;
+  port.active_mtu = 4096;
+  port.link_layer = "memory";
+  device.ports.push_back(port);
+  device.capabilities = {{"atomics", "yes"},
+                         {"acknowledged", "yes"},
+                         {"arena_memory", "direct"},
+                         {"plain_memory", "process_vm where the kernel allows it, else staged by the peer"},
+                         {"managed_connections", "by name, within one user"}};
+  return device;
+}
+
+std::shared_ptr<soft::SoftCompletionQueue> ShmContext::make_cq(uint32_t depth) {
+  return std::make_shared<ShmCompletionQueue>(std::static_pointer_cast<ShmContext>(shared_from_this()), depth);
+}
+
+std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) { return pool_->allocate(bytes, huge_pages); }
+
+soft::ArenaLocation ShmContext::locate(const std::byte* addr, size_t length) const {
+  return pool_->locate(addr, length);
+}
+
+std::shared_ptr<soft::SoftQueuePair> ShmContext::make_qp(std::shared_ptr<soft::SoftDomain> domain,
+                                                         const QpOptions& options, uint32_t number) {
+  return std::make_shared<ShmQueuePair>(std::move(domain), options, number, *this);
+}
+
+void ShmContext::quiesce() {
+  SoftContext::quiesce();
+  bool all_left = true;
+  for_each_qp([&](soft::SoftQueuePair& qp) {
+    if (!static_cast<ShmQueuePair&>(qp).wait_for_peer_access()) all_left = false;
+  });
+  // A peer stopped in the middle of a copy may finish it much later: never hand those bytes to anybody else.
+  if (!all_left) pool_->abandon_all();
+  wake();
+}
+
+void ShmContext::add_cq(ShmCompletionQueue& cq) {
+  const std::lock_guard lock(cqs_mutex_);
+  cqs_.insert(&cq);
+}
+
+void ShmContext::remove_cq(ShmCompletionQueue& cq) {
+  const std::lock_guard lock(cqs_mutex_);
+  cqs_.erase(&cq);
+}
+
+void ShmContext::add_connection(ShmConnection& connection) {
+  const std::lock_guard lock(control_mutex_);
+  connections_[connection.conversation()] = &connection;
+}
+
+void ShmContext::remove_connection(ShmConnection& connection) {
+  const std::lock_guard lock(control_mutex_);
+  connections_.erase(connection.conversation());
+}
+
+void ShmContext::add_listener(ShmListener& listener) {
+  const std::lock_guard lock(control_mutex_);
+  listeners_[listener.socket()] = &listener;
+  watch(listener.socket());
+}
+
+void ShmContext::remove_listener(ShmListener& listener) {
+  const std::lock_guard lock(control_mutex_);
+  listeners_.erase(listener.socket());
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.socket(), nullptr);
+}
+
+void ShmContext::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw Error("fd_limit", "open device", "epoll_ctl() failed", errno);
+  }
+}
+
+std::shared_ptr<Listener> ShmContext::listen(const std::string& address, int backlog) {
+  std::string service = address;
+  if (service.empty()) service = "auto-" + std::to_string(random_value<uint64_t>());
+  if (service.size() > kMaxServiceName) {
+    throw Error("invalid_argument", "listen", "a name has at most " + std::to_string(kMaxServiceName) + " bytes");
+  }
+  return std::make_shared<ShmListener>(std::static_pointer_cast<ShmContext>(shared_from_this()), service, backlog);
+}
+
+std::shared_ptr<Connection> ShmContext::connect(std::shared_ptr<QueuePair> qp, const std::string& address,
+                                                const ConnectParams& params) {
+  if (address.empty() || address.size() > kMaxServiceName) {
+    throw Error("invalid_argument", "connect", "a name of 1 to " + std::to_string(kMaxServiceName) + " bytes is needed");
+  }
+  auto managed = managed_qp(qp, params);
+  const UniqueFd ring = managed->share_ring();
+  auto connection = std::make_shared<ShmConnection>(std::static_pointer_cast<ShmContext>(shared_from_this()), managed,
+                                                    address, random_value<uint64_t>() & ~uint64_t{1}, params);
+  const auto try_once = [&] {
+    const auto link = reach(service_address(address));
+    if (!link) return false;
+    connection->set_link(link);
+    return link->send({.kind = MessageKind::connect,
+                       .from_qp = managed->number(),
+                       .conversation = connection->conversation(),
+                       .service = address,
+                       .private_data = params.private_data,
+                       .fds = {ring.get(), -1}});
+  };
+  add_connection(*connection);
+  // A link that died a moment ago may not have been noticed yet; dialling again tells.
+  if (!try_once() && !try_once()) connection->fail_at_once("unreachable");
+  wake();
+  return connection;
+}
+
+void ShmContext::disconnect_qp(uint32_t number) {
+  const std::lock_guard lock(control_mutex_);
+  for (auto& [conversation, connection] : connections_) {
+    if (connection->qp_number() == number) connection->disconnect();
+  }
+}
+
+std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket) {
+  const auto pid = trusted_peer(socket.get());
+  if (!pid) {
+    constexpr std::string_view kReason = "credentials";
+    send_message(socket.get(), {.kind = MessageKind::refuse, .service = kReason});
+    return nullptr;
+  }
+  auto link = std::make_shared<Link>(std::move(socket), *pid);
+  Hello hello{};
+  std::memcpy(hello.gid, gid_.data(), gid_.size());
+  hello.probe_addr = reinterpret_cast<uint64_t>(&probe_token_);
+  hello.probe_token = probe_token_;
+  const std::span payload(reinterpret_cast<const uint8_t*>(&hello), sizeof hello);
+  {
+    const std::lock_guard lock(control_mutex_);
+    links_[link->socket()] = link;
+    if (!link->send({.kind = MessageKind::hello,
+                     .private_data = payload,
+                     .fds = {table_.read_only_fd.get(), doorbell_.get()}})) {
+      links_.erase(link->socket());
+      return nullptr;
+    }
+    watch(link->socket());
+  }
+  pool_->for_each([&](const Arena& arena) { link->send(arena_message(arena)); });
+  return link;
+}
+
+std::shared_ptr<Link> ShmContext::reach(const std::string& address) {
+  {
+    const std::lock_guard lock(control_mutex_);
+    const auto found = dialled_.find(address);
+    if (found != dialled_.end()) {
+      if (auto link = found->second.lock(); link && link->alive()) return link;
+      dialled_.erase(found);
+    }
+  }
+  UniqueFd socket = dial(address);
+  if (!socket) return nullptr;
+  if (!trusted_peer(socket.get())) throw Error("credentials", "connect", "the peer runs as another user");
+  auto link = add_link(std::move(socket));
+  if (link) {
+    const std::lock_guard lock(control_mutex_);
+    dialled_[address] = link;
+  }
+  return link;
+}
+
+bool ShmContext::attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t peer_qp) {
+  const auto link = reach(node_address(gid));
+  if (!link) return false;
+  {
+    const std::lock_guard lock(control_mutex_);
+    refused_attaches_.erase(qp.number());
+  }
+  if (!link->send({.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}})) {
+    return false;
+  }
+  std::unique_lock lock(control_mutex_);
+  control_changed_.wait_for(lock, kAttachPatience, [&] {
+    return qp.is_bound_to(gid, peer_qp) || refused_attaches_.contains(qp.number()) || !link->alive();
+  });
+  return qp.is_bound_to(gid, peer_qp);
+}
+
+}  // namespace verbena::shm

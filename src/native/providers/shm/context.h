@@ -1,0 +1,102 @@
+// One process's presence on the shm wire: its identity, its shared memory, its links to peers, and the progress
+// thread that plays the NIC. Set-up and control messages here; connections in connection.h.
+// Lock order: control_mutex_ before a queue pair's locks; the QP list's mutex before a queue pair's lock.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "providers/shm/arena.h"
+#include "providers/shm/completion_queue.h"
+#include "providers/shm/connection.h"
+#include "providers/shm/link.h"
+#include "providers/shm/queue_pair.h"
+#include "providers/soft/context.h"
+
+namespace verbena::shm {
+
+// What the one device of this wire can do; its GIDs come with a context.
+DeviceAttributes shm_device_attributes();
+
+// The region table: ours to write, the peers' to read.
+struct SharedTable {
+  SharedTable();
+  Mapping mapping;
+  UniqueFd read_only_fd;
+};
+
+class ShmContext final : public soft::SoftContext {
+ public:
+  explicit ShmContext(SharedTable table = {});
+  ~ShmContext() override { close(); }
+  void start();  // begins to answer peers; once, when construction is over
+
+  DeviceAttributes query() const override;
+  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override;
+  std::shared_ptr<Listener> listen(const std::string& address, int backlog) override;
+  std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
+                                      const ConnectParams& params) override;
+  void close() override;
+
+  std::shared_ptr<soft::SoftCompletionQueue> make_cq(uint32_t depth) override;
+  std::shared_ptr<soft::SoftQueuePair> make_qp(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options,
+                                               uint32_t number) override;
+  soft::ArenaLocation locate(const std::byte* addr, size_t length) const override;
+  void quiesce() override;
+
+  const Gid& gid() const { return gid_; }
+  void wake() const { doorbell_.signal(); }
+  // Exchanges rings with the QP of that name; false when there is nobody, or no answer in time.
+  bool attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t peer_qp);
+  void disconnect_qp(uint32_t number);
+  void add_cq(ShmCompletionQueue& cq);
+  void remove_cq(ShmCompletionQueue& cq);
+  void add_connection(ShmConnection& connection);
+  void remove_connection(ShmConnection& connection);
+  void add_listener(ShmListener& listener);
+  void remove_listener(ShmListener& listener);
+
+ private:
+  static OutgoingMessage arena_message(const Arena& arena);
+  void run(const std::stop_token& stop);
+  int tick();  // moves all queue pairs and timers on; returns how many milliseconds may pass until the next
+  void accept_links(int listener);
+  void read_link(const std::shared_ptr<Link>& link);
+  bool handle(const std::shared_ptr<Link>& link, ControlMessage& message);
+  void handle_attach(const std::shared_ptr<Link>& link, ControlMessage& message);
+  void handle_attached(const std::shared_ptr<Link>& link, ControlMessage& message);
+  void handle_connect(const std::shared_ptr<Link>& link, ControlMessage& message);
+  void handle_for_connection(const std::shared_ptr<Link>& link, ControlMessage& message);
+  void bury(const std::shared_ptr<Link>& link);
+  std::shared_ptr<Link> add_link(UniqueFd socket);
+  std::shared_ptr<Link> reach(const std::string& address);
+  void watch(int fd);
+
+  Gid gid_{};
+  const uint64_t probe_token_;
+  SharedTable table_;
+  EventFd doorbell_;
+  UniqueFd epoll_, node_socket_;
+  std::shared_ptr<ArenaPool> pool_;
+
+  std::mutex control_mutex_;
+  std::condition_variable control_changed_;
+  std::map<int, std::shared_ptr<Link>> links_;          // by socket
+  std::map<std::string, std::weak_ptr<Link>> dialled_;  // by address
+  std::map<uint64_t, ShmConnection*> connections_;
+  std::map<int, ShmListener*> listeners_;
+  std::set<uint32_t> refused_attaches_;
+
+  std::mutex cqs_mutex_;
+  std::set<ShmCompletionQueue*> cqs_;
+
+  std::once_flag closed_;
+  std::jthread thread_;
+};
+
+}  // namespace verbena::shm

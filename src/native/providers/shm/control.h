@@ -1,0 +1,55 @@
+// Sending and receiving control messages, and the abstract socket names a process is found by.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "providers/shm/control_layout.h"
+#include "util/fd.h"
+#include "verbs/types.h"
+
+namespace verbena::shm {
+
+struct ControlMessage {
+  ControlHeader header{};
+  std::vector<uint8_t> payload;
+  std::array<UniqueFd, 2> fds;
+
+  std::string_view service() const;
+  std::span<const uint8_t> private_data() const;
+};
+
+struct OutgoingMessage {
+  MessageKind kind;
+  uint32_t from_qp = 0;
+  uint32_t to_qp = 0;
+  uint64_t conversation = 0;
+  uint64_t argument = 0;
+  std::string_view service = {};
+  std::span<const uint8_t> private_data = {};
+  std::array<int, 2> fds = {-1, -1};
+};
+
+// False: the peer is gone, or so far behind that it counts as gone.
+bool send_message(int socket, const OutgoingMessage& message);
+
+enum class Received { message, nothing, closed, malformed };
+
+// Takes one message without waiting. Descriptors of a malformed one are closed.
+Received receive_message(int socket, ControlMessage& out);
+
+// Abstract addresses: they vanish with their socket, so that a killed process leaves no file behind.
+std::string node_address(const Gid& gid);
+std::string service_address(std::string_view service);
+
+UniqueFd listen_at(const std::string& address, int backlog);  // throws address_in_use
+UniqueFd dial(const std::string& address);                    // empty: nobody is there
+
+// The peer's process if it runs as this process's user; nothing otherwise.
+std::optional<int> trusted_peer(int socket);
+
+}  // namespace verbena::shm

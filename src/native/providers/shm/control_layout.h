@@ -1,0 +1,52 @@
+// Messages between two processes over their Unix socket (SOCK_SEQPACKET): set-up only, descriptors ride along.
+// Fixed layout, exact lengths, version in the first message; see control.h for sending and checking.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace verbena::shm {
+
+constexpr uint32_t kControlMagic = 0x4d534256;  // "VBSM"
+constexpr uint16_t kControlVersion = 1;
+constexpr size_t kMaxPrivateData = 512;
+constexpr size_t kMaxServiceName = 80;
+constexpr size_t kMaxPayload = kMaxPrivateData + kMaxServiceName;
+
+enum class MessageKind : uint16_t {
+  hello = 1,     // who I am; descriptors: region table (read-only), doorbell
+  refuse,        // goodbye; payload: a code of errors.py
+  arena,         // map this; argument: id; descriptor: memory
+  arena_gone,    // argument: id
+  attach,        // my QP wants yours; descriptor: my ring
+  attached,      // here is mine; descriptor: ring. argument: 0, or 1 for "no such QP"
+  connect,       // payload: service name, private data; descriptor: ring
+  accept,        // payload: private data; descriptor: ring
+  reject,        // payload: private data; argument: 0 rejected by the program, 1 nobody listens
+  established,   // the initiator has seen the accept
+  disconnect,
+};
+
+struct ControlHeader {
+  uint32_t magic;
+  uint16_t version;
+  MessageKind kind;
+  uint32_t from_qp;
+  uint32_t to_qp;
+  uint64_t conversation;  // the end of a connection it is for; chosen by the initiator
+  uint64_t argument;
+  uint16_t service_length;
+  uint16_t private_length;
+  uint32_t unused;
+};
+static_assert(sizeof(ControlHeader) == 40);
+
+// The payload of hello.
+struct Hello {
+  uint8_t gid[16];
+  uint64_t probe_addr;   // process_vm_readv of these 8 bytes must give probe_token
+  uint64_t probe_token;
+};
+static_assert(sizeof(Hello) == 32 && sizeof(Hello) <= kMaxPayload);
+
+}  // namespace verbena::shm

@@ -1,0 +1,74 @@
+// The view one process has of a peer process: its socket, region table, arenas, doorbell, and how to reach the rest.
+// Queue pairs read it on the data path; the progress thread alone fills it in.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "providers/shm/arena.h"
+#include "providers/shm/control.h"
+#include "providers/shm/memfd.h"
+#include "providers/soft/region_layout.h"
+
+namespace verbena::shm {
+
+class Link {
+ public:
+  Link(UniqueFd socket, int pid) : socket_(std::move(socket)), pid_(pid) {}
+
+  int socket() const { return socket_.get(); }
+  int pid() const { return pid_; }
+  // Set by the peer's hello, before ready() turns true.
+  const Gid& gid() const { return gid_; }
+  const soft::RegionEntry* regions() const { return reinterpret_cast<const soft::RegionEntry*>(table_.data()); }
+  bool reaches_plain_memory() const { return process_vm_.load(std::memory_order_relaxed); }
+  void lose_plain_memory() { process_vm_.store(false, std::memory_order_relaxed); }
+  bool ready() const { return ready_.load(std::memory_order_acquire); }
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
+  void die() { alive_.store(false, std::memory_order_release); }
+
+  void ring() const;  // wakes the peer's progress thread
+  // Serialised; a peer that takes no more messages is treated as dead.
+  bool send(const OutgoingMessage& message);
+
+  // Where [offset, offset+length) of the peer's arena is mapped here; nullptr if it is not (yet).
+  std::byte* arena_bytes(uint32_t id, uint64_t offset, uint64_t length) const {
+    const MappedArena& arena = arenas_[id % kMaxArenas];
+    std::byte* base = arena.base.load(std::memory_order_acquire);
+    if (!base || arena.id != id || offset > arena.size || length > arena.size - offset) return nullptr;
+    return base + offset;
+  }
+
+  // Progress thread only. False: the peer broke the protocol.
+  bool take_hello(ControlMessage& message);
+  bool take_arena(ControlMessage& message);
+  // The mapping to drop once no queue pair is using it.
+  Mapping take_arena_gone(uint32_t id);
+
+ private:
+  struct MappedArena {
+    uint32_t id = 0;
+    size_t size = 0;
+    std::atomic<std::byte*> base{nullptr};
+    Mapping mapping;
+  };
+
+  bool probe_plain_memory(const Hello& hello) const;
+
+  UniqueFd socket_;
+  const int pid_;
+  std::mutex send_mutex_;
+  Gid gid_{};
+  Mapping table_;
+  UniqueFd doorbell_;
+  std::atomic<bool> process_vm_{false};
+  std::atomic<bool> ready_{false};
+  std::atomic<bool> alive_{true};
+  std::vector<MappedArena> arenas_{kMaxArenas};
+};
+
+}  // namespace verbena::shm

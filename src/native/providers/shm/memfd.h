@@ -1,0 +1,37 @@
+// Shared memory without a name: sealed memfds and their mappings. Nothing of it can outlive its last user.
+#pragma once
+
+#include <cstddef>
+
+#include "util/fd.h"
+
+namespace verbena::shm {
+
+class Mapping {
+ public:
+  Mapping() = default;
+  // Maps all `size` bytes of `fd`; throws.
+  Mapping(int fd, size_t size, bool writable);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A memfd of fixed size: sealed, so that nobody can shrink it under a mapping (which would be a SIGBUS).
+UniqueFd make_memfd(const char* label, size_t size, bool huge_pages);
+
+// A second descriptor of the same memory that can't be mapped for writing.
+UniqueFd reopen_read_only(int fd);
+
+// The size of a memfd that a peer sent, or 0 when it is not sealed against shrinking and growing.
+size_t sealed_size(int fd);
+
+}  // namespace verbena::shm

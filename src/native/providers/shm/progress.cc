@@ -1,0 +1,232 @@
+// The progress thread of a context: takes control messages, drives queue pairs nobody polls, keeps the timers.
+// It never runs Python and never holds the last reference to anything the program owns.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "providers/shm/context.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::shm {
+namespace {
+
+constexpr int kSpinnerCheckMs = 2, kStallCheckMs = 1, kDeadlineCheckMs = 20, kRetryCheckMs = 100;
+
+}  // namespace
+
+void ShmContext::run(const std::stop_token& stop) {
+  int timeout_ms = -1;
+  while (!stop.stop_requested()) {
+    epoll_event events[32];
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (fd == doorbell_.get()) {
+        doorbell_.clear();
+        continue;
+      }
+      std::shared_ptr<Link> link;
+      bool is_listener = fd == node_socket_.get();
+      {
+        const std::lock_guard lock(control_mutex_);
+        if (const auto found = links_.find(fd); found != links_.end()) link = found->second;
+        is_listener = is_listener || listeners_.contains(fd);
+      }
+      if (link) {
+        read_link(link);
+      } else if (is_listener) {
+        accept_links(fd);
+      }
+    }
+    timeout_ms = tick();
+  }
+}
+
+int ShmContext::tick() {
+  const uint64_t now = now_ns();
+  int next = -1;
+  const auto within = [&next](int ms) { next = next < 0 ? ms : std::min(next, ms); };
+  {
+    const std::lock_guard lock(cqs_mutex_);
+    for (ShmCompletionQueue* cq : cqs_) {
+      if (!cq->is_polled()) continue;
+      cq->check_pollers();
+      within(kSpinnerCheckMs);
+    }
+  }
+  for_each_qp([&](soft::SoftQueuePair& soft_qp) {
+    auto& qp = static_cast<ShmQueuePair&>(soft_qp);
+    qp.drive_and_arm();
+    qp.check_timers(now);
+    within(qp.is_stalled() || qp.is_blocked() ? kStallCheckMs : kRetryCheckMs);
+  });
+  std::vector<std::shared_ptr<Link>> dead;
+  {
+    const std::lock_guard lock(control_mutex_);
+    for (auto& [conversation, connection] : connections_) {
+      if (!connection->is_connecting()) continue;
+      connection->check_deadline(now);
+      within(kDeadlineCheckMs);
+    }
+    for (auto& [socket, link] : links_) {
+      if (!link->alive()) dead.push_back(link);
+    }
+  }
+  for (const auto& link : dead) bury(link);
+  return next;
+}
+
+void ShmContext::accept_links(int listener) {
+  for (;;) {
+    UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    try {
+      add_link(std::move(socket));
+    } catch (const Error&) {
+      return;  // out of descriptors: the peer sees its socket closed
+    }
+  }
+}
+
+void ShmContext::read_link(const std::shared_ptr<Link>& link) {
+  for (;;) {
+    ControlMessage message;
+    switch (receive_message(link->socket(), message)) {
+      case Received::nothing:
+        return;
+      case Received::message:
+        try {
+          if (handle(link, message)) continue;
+        } catch (const Error&) {
+          // Out of descriptors or address space: without what was sent, the link is of no use.
+        }
+        [[fallthrough]];
+      case Received::closed:
+      case Received::malformed:
+        bury(link);
+        return;
+    }
+  }
+}
+
+// False: the peer broke the protocol, and the link with it.
+bool ShmContext::handle(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  const MessageKind kind = message.header.kind;
+  if (kind == MessageKind::hello) {
+    if (message.header.version != kControlVersion || !link->take_hello(message)) return false;
+    control_changed_.notify_all();
+    return true;
+  }
+  if (!link->ready()) return false;
+  switch (kind) {
+    case MessageKind::arena:
+      return link->take_arena(message);
+    case MessageKind::arena_gone: {
+      const Mapping unused = link->take_arena_gone(static_cast<uint32_t>(message.header.argument));
+      SoftContext::quiesce();  // no queue pair is inside it after this
+      return true;
+    }
+    case MessageKind::attach:
+      handle_attach(link, message);
+      return true;
+    case MessageKind::attached:
+      handle_attached(link, message);
+      return true;
+    case MessageKind::connect:
+      handle_connect(link, message);
+      return true;
+    case MessageKind::accept:
+    case MessageKind::reject:
+    case MessageKind::established:
+    case MessageKind::disconnect:
+      handle_for_connection(link, message);
+      return true;
+    case MessageKind::hello:
+    case MessageKind::refuse:
+      break;
+  }
+  return false;
+}
+
+void ShmContext::handle_attach(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  UniqueFd ring;
+  with_qp(message.header.to_qp, [&](soft::SoftQueuePair& soft_qp) {
+    auto& qp = static_cast<ShmQueuePair&>(soft_qp);
+    if (!message.fds[0] || qp.state() == QpState::err) return;
+    UniqueFd own = qp.share_ring();
+    if (qp.bind_peer(link, message.fds[0].get(), message.header.from_qp)) ring = std::move(own);
+  });
+  link->send({.kind = MessageKind::attached,
+              .from_qp = message.header.to_qp,
+              .to_qp = message.header.from_qp,
+              .argument = ring ? 0u : 1u,
+              .fds = {ring.get(), -1}});
+  const std::lock_guard lock(control_mutex_);
+  control_changed_.notify_all();
+}
+
+void ShmContext::handle_attached(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  bool bound = false;
+  with_qp(message.header.to_qp, [&](soft::SoftQueuePair& soft_qp) {
+    auto& qp = static_cast<ShmQueuePair&>(soft_qp);
+    bound = message.fds[0] && qp.bind_peer(link, message.fds[0].get(), message.header.from_qp);
+  });
+  const std::lock_guard lock(control_mutex_);
+  if (!bound) refused_attaches_.insert(message.header.to_qp);
+  control_changed_.notify_all();
+}
+
+void ShmContext::handle_connect(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  const std::lock_guard lock(control_mutex_);
+  const auto listener = std::find_if(listeners_.begin(), listeners_.end(), [&](const auto& entry) {
+    return entry.second->service() == message.service();
+  });
+  const auto data = message.private_data();
+  const bool waiting = listener != listeners_.end() && message.fds[0] &&
+                       listener->second->push({.link = link,
+                                               .conversation = message.header.conversation,
+                                               .peer_qp = message.header.from_qp,
+                                               .ring = std::move(message.fds[0]),
+                                               .private_data = {data.begin(), data.end()}});
+  if (waiting) return;
+  link->send({.kind = MessageKind::reject, .conversation = message.header.conversation, .argument = 1});
+}
+
+void ShmContext::handle_for_connection(const std::shared_ptr<Link>& link, ControlMessage& message) {
+  const std::lock_guard lock(control_mutex_);
+  const auto found = connections_.find(message.header.conversation);
+  if (found == connections_.end() || !found->second->is_on(*link)) return;
+  ShmConnection& connection = *found->second;
+  switch (message.header.kind) {
+    case MessageKind::accept:
+      connection.on_accept(link, message);
+      break;
+    case MessageKind::reject:
+      connection.on_reject(message);
+      break;
+    case MessageKind::established:
+      connection.on_established();
+      break;
+    default:
+      connection.on_disconnect();
+      break;
+  }
+}
+
+void ShmContext::bury(const std::shared_ptr<Link>& link) {
+  link->die();
+  {
+    const std::lock_guard lock(control_mutex_);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->socket(), nullptr);
+    links_.erase(link->socket());
+    for (auto& [conversation, connection] : connections_) {
+      if (connection->is_on(*link)) connection->on_link_died();
+    }
+    control_changed_.notify_all();
+  }
+  for_each_qp([&](soft::SoftQueuePair& qp) { static_cast<ShmQueuePair&>(qp).link_died(*link); });
+}
+
+}  // namespace verbena::shm

@@ -1,0 +1,201 @@
+#include "providers/shm/queue_pair.h"
+
+#include <fcntl.h>
+
+#include "providers/shm/completion_queue.h"
+#include "providers/shm/context.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::shm {
+namespace {
+
+// A progress thread shares its core with everything else: shorter retry limits than this would cry wolf.
+constexpr uint64_t kMinRetryLimitNs = 2'000'000'000;
+constexpr uint64_t kPeerAccessLimitNs = 2'000'000'000;
+
+const ShmCompletionQueue& shm_cq(const std::shared_ptr<CompletionQueue>& cq) {
+  const auto* queue = dynamic_cast<const ShmCompletionQueue*>(cq.get());
+  if (!queue) throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+  return *queue;
+}
+
+}  // namespace
+
+ShmQueuePair::ShmQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options, uint32_t number,
+                           ShmContext& context)
+    : SoftQueuePair(std::move(domain), options, number),
+      shm_(context),
+      send_cq_(shm_cq(options.send_cq)),
+      recv_cq_(shm_cq(options.recv_cq)) {}
+
+Capabilities ShmQueuePair::capabilities() const {
+  const std::lock_guard lock(lock_);
+  const char* plain = !link_ ? "not connected" : link_->reaches_plain_memory() ? "process_vm" : "staged";
+  return {{"arena_memory", "direct"}, {"plain_memory", plain}, {"acknowledged", "yes"}, {"atomics", "yes"}};
+}
+
+UniqueFd ShmQueuePair::share_ring() {
+  const std::lock_guard lock(lock_);
+  if (!in_) {
+    in_fd_ = make_memfd("verbena-ring", sizeof(RingSegment), false);
+    in_mapping_ = Mapping(in_fd_.get(), sizeof(RingSegment), true);
+    auto* segment = reinterpret_cast<RingSegment*>(in_mapping_.data());
+    segment->header.magic = kRingMagic;
+    segment->header.bell_armed.store(1, std::memory_order_relaxed);
+    in_.emplace(segment);
+  }
+  return UniqueFd(fcntl(in_fd_.get(), F_DUPFD_CLOEXEC, 0));
+}
+
+bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp) {
+  if (sealed_size(ring_fd) != sizeof(RingSegment)) return false;
+  Mapping mapping(ring_fd, sizeof(RingSegment), true);
+  {
+    const std::lock_guard lock(lock_);
+    if (out_) return link_->gid() == link->gid() && peer_qp_ == peer_qp;
+    auto* segment = reinterpret_cast<RingSegment*>(mapping.data());
+    if (segment->header.magic != kRingMagic) return false;
+    out_mapping_ = std::move(mapping);
+    out_.emplace(segment);
+    link_ = link;
+    peer_qp_ = peer_qp;
+    unreachable_ = false;
+  }
+  shm_.wake();
+  return true;
+}
+
+bool ShmQueuePair::is_bound_to(const Gid& gid, uint32_t peer_qp) const {
+  const std::lock_guard lock(lock_);
+  return out_ && link_->gid() == gid && peer_qp_ == peer_qp;
+}
+
+void ShmQueuePair::connect_wire(const QpAttributes& attributes) {
+  if (is_bound_to(attributes.dest_gid, attributes.dest_qp_num)) return;
+  const UniqueFd ring = share_ring();
+  const bool reached = shm_.attach(*this, ring.get(), attributes.dest_gid, attributes.dest_qp_num);
+  // As in verbs, RTR does not need the peer: a request that finds nobody fails with RETRY_EXC_ERR.
+  const std::lock_guard lock(lock_);
+  unreachable_ = !reached && !out_;
+}
+
+void ShmQueuePair::wire_state_changed(QpState state) {
+  if (!in_) return;
+  RingHeader& header = in_->header();
+  header.protection_domain.store(pd(), std::memory_order_relaxed);
+  header.access_flags.store(attributes_.access_flags, std::memory_order_relaxed);
+  const bool gone = state == QpState::err || state == QpState::reset;
+  const Responder responder = gone ? Responder::gone : soft::can_respond(state) ? Responder::ready : Responder::not_ready;
+  header.responder.store(static_cast<uint32_t>(responder), std::memory_order_release);
+  stalled_.store(false, std::memory_order_relaxed);
+  touched_ = true;
+  check_bell();
+  if (state == QpState::err && receiving_) {
+    receiving_ = false;
+    complete_receive(receive_, Status::wr_flush_err, 0, nullptr, false);
+  }
+  if (state == QpState::reset) drop_rings();
+}
+
+void ShmQueuePair::drop_rings() {
+  end_access();
+  in_.reset();
+  out_.reset();
+  in_mapping_ = {};
+  out_mapping_ = {};
+  in_fd_.reset();
+  unreachable_ = receiving_ = refused_ = false;
+  halted_at_ = kNever;
+  settled_ = 0;
+  blocked_.store(false, std::memory_order_relaxed);
+}
+
+void ShmQueuePair::disconnect_wire() {
+  shm_.disconnect_qp(number_);
+  const std::lock_guard lock(lock_);
+  link_.reset();
+}
+
+void ShmQueuePair::after_unlock() {
+  if (!bell_pending_.load(std::memory_order_relaxed)) return;
+  std::shared_ptr<Link> link;
+  {
+    const std::lock_guard lock(lock_);
+    if (!bell_pending_.exchange(false, std::memory_order_relaxed)) return;
+    link = link_;
+  }
+  if (link) link->ring();
+}
+
+void ShmQueuePair::receive_posted() {
+  if (is_stalled()) drive();
+}
+
+bool ShmQueuePair::is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
+
+void ShmQueuePair::set_bell(bool armed) {
+  const std::lock_guard lock(lock_);
+  if (in_) in_->header().bell_armed.store(armed ? 1 : 0, std::memory_order_seq_cst);
+}
+
+void ShmQueuePair::drive_and_arm() {
+  drive();
+  if (is_polled()) return;
+  set_bell(true);
+  drive();  // what came before the bell was armed rang none
+}
+
+void ShmQueuePair::check_timers(uint64_t now) {
+  {
+    const std::lock_guard lock(lock_);
+    const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
+    const uint64_t mark = send_queue_.head() + (out_ ? out_->produced() + out_->acknowledged() : 0);
+    const bool waiting = send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0;
+    const bool stalled = out_ && out_->header().stalled.load(std::memory_order_relaxed) != 0;
+    if (!waiting || stalled || mark != timer_mark_ || timer_since_ns_ == 0) {
+      timer_mark_ = mark;
+      timer_since_ns_ = now;
+      return;
+    }
+    if (now - timer_since_ns_ < std::max(limit, kMinRetryLimitNs)) return;
+    fail(Status::retry_exc_err);
+  }
+  after_unlock();
+}
+
+void ShmQueuePair::link_died(const Link& link) {
+  {
+    const std::lock_guard lock(lock_);
+    if (link_.get() != &link || state() == QpState::err || state() == QpState::reset) return;
+    advance();  // what the peer finished before it died counts
+    if (soft::can_respond(state())) fail(Status::retry_exc_err);
+    unreachable_ = true;
+  }
+  after_unlock();
+}
+
+bool ShmQueuePair::wait_for_peer_access() {
+  std::shared_ptr<Link> link;
+  const std::atomic<uint64_t>* epoch = nullptr;
+  {
+    const std::lock_guard lock(lock_);
+    if (!in_ || !link_) return true;
+    link = link_;
+    epoch = &in_->header().access_epoch;
+  }
+  const uint64_t seen = epoch->load(std::memory_order_seq_cst);
+  if (seen % 2 == 0) return true;
+  const uint64_t began = now_ns();
+  while (epoch->load(std::memory_order_acquire) == seen) {
+    if (!link->alive()) return true;  // the process is gone, and its threads with it
+    if (now_ns() - began > kPeerAccessLimitNs) {
+      link->die();
+      return false;
+    }
+    sched_yield();
+  }
+  return true;
+}
+
+}  // namespace verbena::shm

@@ -1,0 +1,136 @@
+// A queue pair between two processes of one host. Set-up in queue_pair.cc; bytes move in three files by who moves
+// them: queue_pair_send.cc (messages out), queue_pair_receive.cc (messages in), queue_pair_one_sided.cc (direct).
+// Everything below the public part runs under the base class's lock unless it says otherwise.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "providers/shm/link.h"
+#include "providers/shm/memfd.h"
+#include "providers/shm/ring.h"
+#include "providers/soft/queue_pair.h"
+
+namespace verbena::shm {
+
+class ShmCompletionQueue;
+class ShmContext;
+
+class ShmQueuePair final : public soft::SoftQueuePair {
+ public:
+  ShmQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options, uint32_t number,
+               ShmContext& context);
+  ~ShmQueuePair() override { close(); }
+  Capabilities capabilities() const override;
+
+  // The ring peers write into, made on first use. Valid until the QP is reset or closed.
+  UniqueFd share_ring();
+  // A peer's QP showed its ring: becomes the way out, unless there is one already. False: another peer has this QP.
+  bool bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
+  bool is_bound_to(const Gid& gid, uint32_t peer_qp) const;
+
+  // For the progress thread.
+  void drive_and_arm();
+  void set_bell(bool armed);
+  bool is_stalled() const { return stalled_.load(std::memory_order_relaxed); }
+  bool is_blocked() const { return blocked_.load(std::memory_order_relaxed); }
+  void check_timers(uint64_t now);
+  void link_died(const Link& link);
+
+  // Waits until the peer is outside our memory. False: it did not leave; its link is dead now.
+  bool wait_for_peer_access();
+
+ private:
+  enum class Step { done, blocked };
+  static constexpr uint64_t kNever = UINT64_MAX;
+  // What a published slot owes when it is acknowledged.
+  struct SentSlot {
+    uint64_t entry = 0;
+    uint64_t offset = 0;
+    uint64_t payload_at = 0;
+    uint32_t length = 0;
+    SlotKind kind = SlotKind::send;
+    bool has_payload = false;
+    bool ends_entry = false;
+  };
+
+  void connect_wire(const QpAttributes& attributes) override;
+  void wire_state_changed(QpState state) override;
+  void disconnect_wire() override;
+  void transmit() override;
+  void advance() override;
+  void after_unlock() override;
+  void receive_posted() override;
+  bool is_polled() const;
+  void drop_rings();
+
+  // queue_pair_send.cc
+  Step start(uint64_t index);
+  Step finish(soft::SendEntry& entry, Status status);
+  Step send_message(uint64_t index);
+  Step send_immediate(uint64_t index);
+  Step send_staged(uint64_t index);
+  Slot* claim_slot();
+  bool read_acknowledgements();
+  bool give_up_if_gone();
+  void settle();
+  void halt(uint64_t index) { halted_at_ = std::min(halted_at_, index); }
+  bool is_halted() const { return halted_at_ != kNever; }
+  void publish(Slot* slot, const SlotHeader& header, const SentSlot& sent);
+  void check_bell();
+
+  // queue_pair_receive.cc
+  bool receive();
+  bool take_slot(Slot* slot);
+  bool take_message(Slot* slot, const SlotHeader& header);
+  bool take_immediate(const SlotHeader& header);
+  bool take_staged(Slot* slot, const SlotHeader& header);
+  bool need_receive(const SlotHeader& header);
+  void refuse(Status for_sender);
+  bool fault(Status for_sender);
+
+  // queue_pair_one_sided.cc
+  Step one_sided(uint64_t index);
+  Step access_directly(uint64_t index, std::byte* target);
+  Step access_plain(uint64_t index);
+  void begin_access();
+  void end_access();
+
+  ShmContext& shm_;
+  const ShmCompletionQueue& send_cq_;
+  const ShmCompletionQueue& recv_cq_;
+
+  Mapping in_mapping_, out_mapping_;
+  UniqueFd in_fd_;
+  std::optional<RingConsumer> in_;
+  std::optional<RingProducer> out_;
+  std::shared_ptr<Link> link_;
+  uint32_t peer_qp_ = 0;
+  bool unreachable_ = false;
+
+  // Sending.
+  SentSlot sent_[kSlotCount];
+  uint64_t settled_ = 0;
+  uint32_t idle_looks_ = 0;
+  uint64_t halted_at_ = kNever;  // the entry that failed: nothing behind it starts
+  bool accessing_ = false;  // between begin_access() and end_access()
+  bool touched_ = false;    // the peer may have to be woken
+  std::atomic<bool> bell_pending_{false};
+  std::atomic<bool> blocked_{false};  // requests wait for room in the ring, or for earlier ones to be taken
+
+  // Receiving.
+  soft::PostedReceive receive_;
+  uint64_t receive_offset_ = 0;
+  bool receiving_ = false;
+  bool refused_ = false;  // the slot at the front was refused for good
+  std::atomic<bool> stalled_{false};
+  uint64_t stalled_since_ns_ = 0;
+
+  // Retry timer.
+  uint64_t timer_mark_ = 0;
+  uint64_t timer_since_ns_ = 0;
+};
+
+}  // namespace verbena::shm

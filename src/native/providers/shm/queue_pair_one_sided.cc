@@ -1,0 +1,137 @@
+// One-sided work, done by the initiator on the target's memory itself; the target's CPU has no part in it.
+// The target's region table says what is allowed; the access epoch keeps a region in place while it is used.
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "providers/shm/queue_pair.h"
+#include "providers/soft/scatter.h"
+
+namespace verbena::shm {
+
+using soft::SendEntry;
+
+void ShmQueuePair::begin_access() {
+  if (accessing_) return;
+  accessing_ = true;
+  auto& epoch = out_->header().access_epoch;
+  // Sequentially consistent, against the store that removes a key: either we see the key gone, or its owner sees us.
+  epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+}
+
+void ShmQueuePair::end_access() {
+  if (!accessing_) return;
+  accessing_ = false;
+  if (!out_) return;
+  auto& epoch = out_->header().access_epoch;
+  epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
+  SendEntry& entry = send_queue_.at(index);
+  const bool with_immediate = entry.opcode == Opcode::write_with_imm;
+  if (entry.started && !with_immediate) return send_staged(index);
+  if (entry.started) return entry.cursor < entry.length ? send_staged(index) : send_immediate(index);
+
+  // Requests are executed in order: what is still in the ring comes first.
+  if (out_->outstanding() > 0) {
+    if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
+    settle();
+    if (out_->outstanding() > 0) return Step::blocked;
+  }
+  const uint32_t needed = soft::remote_access_of(entry.opcode);
+  const auto refuse = [&](Status status) {
+    out_->header().fault.store(static_cast<uint32_t>(status), std::memory_order_relaxed);
+    touched_ = true;
+    return finish(entry, status);
+  };
+  const bool atomic = needed == access::remote_atomic;
+  if (atomic && entry.length != sizeof(uint64_t)) return finish(entry, Status::loc_len_err);
+  if ((out_->header().access_flags.load(std::memory_order_relaxed) & needed) == 0 ||
+      (atomic && entry.remote_addr % sizeof(uint64_t) != 0)) {
+    return refuse(Status::rem_inv_req_err);
+  }
+  if (entry.length > 0) {
+    begin_access();
+    const soft::RegionEntry* region = nullptr;
+    const Status status =
+        soft::check_remote(link_->regions(), entry.rkey, out_->header().protection_domain.load(std::memory_order_relaxed),
+                           entry.remote_addr, entry.length, needed, &region);
+    if (status != Status::success) return refuse(status);
+    const uint32_t arena = region->arena;
+    if (arena == 0) return access_plain(index);
+    std::byte* target =
+        link_->arena_bytes(arena, region->arena_offset + (entry.remote_addr - region->addr), entry.length);
+    if (!target) return Step::blocked;  // the arena's descriptor is still on its way
+    return access_directly(index, target);
+  }
+  entry.started = true;
+  return with_immediate ? send_immediate(index) : finish(entry, Status::success);
+}
+
+ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* target) {
+  SendEntry& entry = send_queue_.at(index);
+  const auto local = send_queue_.local(index);
+  switch (entry.opcode) {
+    case Opcode::read:
+      soft::scatter(local, 0, target, entry.length);
+      break;
+    case Opcode::compare_swap:
+    case Opcode::fetch_add: {
+      const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
+      uint64_t old = entry.compare_add;
+      if (entry.opcode == Opcode::fetch_add) {
+        old = word.fetch_add(entry.compare_add);
+      } else {
+        word.compare_exchange_strong(old, entry.swap);
+      }
+      soft::scatter(local, 0, reinterpret_cast<std::byte*>(&old), sizeof old);
+      break;
+    }
+    default:
+      soft::gather(local, 0, target, entry.length);
+      break;
+  }
+  if (entry.opcode != Opcode::write_with_imm) return finish(entry, Status::success);
+  entry.started = true;
+  entry.cursor = entry.length;
+  return send_immediate(index);
+}
+
+// Memory of the peer that is in no arena: the kernel copies, or, where it may not, the peer does.
+ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
+  SendEntry& entry = send_queue_.at(index);
+  const bool atomic = entry.opcode == Opcode::compare_swap || entry.opcode == Opcode::fetch_add;
+  if (atomic || !link_->reaches_plain_memory()) {
+    entry.started = true;
+    return send_staged(index);
+  }
+  uint64_t done = 0;
+  while (done < entry.length) {
+    iovec local[soft::kMaxSges];
+    size_t count = 0;
+    soft::for_each_run(send_queue_.local(index), done, entry.length - done,
+                       [&](std::byte* at, uint64_t, uint64_t length) { local[count++] = {at, length}; });
+    const iovec remote{reinterpret_cast<void*>(entry.remote_addr + done), entry.length - done};
+    const ssize_t moved = entry.opcode == Opcode::read ? process_vm_readv(link_->pid(), local, count, &remote, 1, 0)
+                                                       : process_vm_writev(link_->pid(), local, count, &remote, 1, 0);
+    if (moved > 0) {
+      done += static_cast<uint64_t>(moved);
+    } else if (moved < 0 && (errno == EPERM || errno == ENOSYS)) {
+      link_->lose_plain_memory();
+      entry.started = true;
+      entry.cursor = done;
+      return send_staged(index);
+    } else {
+      return finish(entry, errno == ESRCH ? Status::retry_exc_err : Status::rem_op_err);
+    }
+  }
+  if (entry.opcode != Opcode::write_with_imm) return finish(entry, Status::success);
+  entry.started = true;
+  entry.cursor = entry.length;
+  return send_immediate(index);
+}
+
+}  // namespace verbena::shm

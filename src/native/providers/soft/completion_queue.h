@@ -1,0 +1,72 @@
+// A completion queue in memory: a bounded ring, an eventfd, and the members (queue pairs) a poller drives.
+// Lock order everywhere: members_ before a queue pair's own locks before ring_.
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <vector>
+
+#include "util/fd.h"
+#include "util/spinlock.h"
+#include "verbs/provider.h"
+
+namespace verbena::soft {
+
+class SoftContext;
+
+// What makes progress when the queue is polled: a software queue pair.
+class Progressor {
+ public:
+  virtual void progress() = 0;
+
+ protected:
+  ~Progressor() = default;
+};
+
+class SoftCompletionQueue : public CompletionQueue {
+ public:
+  explicit SoftCompletionQueue(uint32_t depth) : ring_entries_(depth) {}
+
+  size_t poll(std::span<Completion> out) override;
+  void arm(bool solicited_only) override;
+  int fileno() const override { return event_.get(); }
+  void acknowledge() override { event_.clear(); }
+  uint32_t capacity() const override { return static_cast<uint32_t>(ring_entries_.size()); }
+  bool overrun() const override { return overrun_.load(std::memory_order_relaxed); }
+  void close() override {}
+
+  const SoftContext* owner() const { return owner_; }
+  void set_owner(const SoftContext& context) { owner_ = &context; }
+
+  // False when the queue is full: the completion is lost and the caller's queue pair must go to ERR.
+  bool push(const Completion& completion, bool solicited);
+  void attach(Progressor& member);
+  void detach(Progressor& member);  // waits for a poller that is driving it
+
+ protected:
+  // Runs `visit` on each member unless another thread is doing so.
+  template <typename Visit>
+  void visit_members(Visit visit) {
+    if (!members_lock_.try_lock()) return;
+    for (Progressor* member : members_) visit(*member);
+    members_lock_.unlock();
+  }
+
+ private:
+  enum class Armed : uint8_t { no, any, solicited };
+
+  size_t take(std::span<Completion> out);
+
+  const SoftContext* owner_ = nullptr;
+  std::vector<Completion> ring_entries_;
+  Spinlock ring_lock_;
+  size_t head_ = 0;
+  std::atomic<size_t> count_{0};  // changed under ring_lock_; read without it to skip an empty ring
+  Armed armed_ = Armed::no;
+  std::atomic<bool> overrun_{false};
+  EventFd event_;
+  Spinlock members_lock_;
+  std::vector<Progressor*> members_;
+};
+
+}  // namespace verbena::soft

@@ -1,0 +1,228 @@
+#include "providers/soft/queue_pair.h"
+
+#include "providers/soft/context.h"
+#include "util/error.h"
+
+namespace verbena::soft {
+namespace {
+
+SoftCompletionQueue* soft_cq(const std::shared_ptr<CompletionQueue>& cq, const SoftContext& context) {
+  auto* soft = dynamic_cast<SoftCompletionQueue*>(cq.get());
+  if (!soft || soft->owner() != &context) throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+  return soft;
+}
+
+ReceiveQueue* shared_receives(const std::shared_ptr<SharedReceiveQueue>& srq, uint32_t pd) {
+  if (!srq) return nullptr;
+  auto* soft = dynamic_cast<SoftSharedReceiveQueue*>(srq.get());
+  if (!soft) throw Error("invalid_argument", "create queue pair", "a shared receive queue of this device is needed");
+  if (soft->pd() != pd) throw Error("foreign_pd", "create queue pair", "the shared receive queue has another PD");
+  return &soft->queue();
+}
+
+WcOpcode completed_opcode(Opcode opcode) {
+  constexpr WcOpcode kOpcodes[] = {WcOpcode::write, WcOpcode::write, WcOpcode::send,     WcOpcode::send,
+                                   WcOpcode::read,  WcOpcode::compare_swap, WcOpcode::fetch_add};
+  return kOpcodes[static_cast<size_t>(opcode)];
+}
+
+}  // namespace
+
+SoftQueuePair::SoftQueuePair(std::shared_ptr<SoftDomain> domain, const QpOptions& options, uint32_t number)
+    : number_(number),
+      send_queue_(options.limits),
+      domain_(std::move(domain)),
+      options_(options),
+      send_cq_(soft_cq(options.send_cq, domain_->context())),
+      recv_cq_(soft_cq(options.recv_cq, domain_->context())),
+      own_receives_(options.srq ? 0 : options.limits.max_recv, options.limits.max_recv_sge),
+      receives_(options.srq ? shared_receives(options.srq, domain_->id()) : &own_receives_) {}
+
+uint32_t SoftQueuePair::pd() const { return domain_->id(); }
+SoftContext& SoftQueuePair::context() const { return domain_->context(); }
+
+PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
+  PostResult result;
+  {
+    const std::lock_guard lock(lock_);
+    if (!accepts_sends(state())) return {0, PostError::bad_state};
+    if (send_queue_.room() < batch.size()) advance();
+    result = send_queue_.append(batch, options_.signal_all);
+    if (state() == QpState::err) {
+      flush();
+    } else {
+      transmit();
+    }
+  }
+  after_unlock();
+  return result;
+}
+
+PostResult SoftQueuePair::post_recv(std::span<const RecvRequest> batch) {
+  if (options_.srq || !accepts_receives(state()) || is_closed_.load(std::memory_order_relaxed)) {
+    return {0, PostError::bad_state};
+  }
+  const PostResult result = receives_->post(batch);
+  if (state() == QpState::err) {
+    const std::lock_guard lock(lock_);
+    flush();
+  } else {
+    receive_posted();
+  }
+  return result;
+}
+
+void SoftQueuePair::start() {
+  send_cq_->attach(*this);
+  if (recv_cq_ != send_cq_) recv_cq_->attach(*this);
+}
+
+void SoftQueuePair::wait_turn() { const std::lock_guard lock(lock_); }
+
+void SoftQueuePair::progress() {
+  if (!lock_.try_lock()) return;
+  advance();
+  lock_.unlock();
+  after_unlock();
+}
+
+void SoftQueuePair::drive() {
+  {
+    const std::lock_guard lock(lock_);
+    advance();
+  }
+  after_unlock();
+}
+
+QpAttributes SoftQueuePair::attributes() const {
+  const std::lock_guard lock(lock_);
+  return attributes_;
+}
+
+void SoftQueuePair::modify(const QpAttributes& wanted) {
+  const std::lock_guard serial(modify_mutex_);
+  if (is_closed_.load()) throw Error("closed", "modify queue pair", "the queue pair is closed");
+  check_transition(state(), wanted);
+  if (wanted.state == QpState::rtr) {
+    QpAttributes merged = attributes();
+    merge_attributes(merged, wanted);
+    connect_wire(merged);
+  }
+  {
+    const std::lock_guard lock(lock_);
+    // The wire may have failed the QP since the check; only RESET leads out of ERR.
+    check_transition(state(), wanted);
+    if (wanted.state == QpState::reset) {
+      send_queue_.clear();
+      own_receives_.clear();
+      attributes_ = {};
+    }
+    merge_attributes(attributes_, wanted);
+    if (wanted.state == QpState::err) {
+      enter_error();
+    } else {
+      set_state(wanted.state);
+      if (wanted.state == QpState::rts) transmit();
+    }
+  }
+  after_unlock();
+}
+
+void SoftQueuePair::set_state(QpState state) {
+  attributes_.state = state;
+  state_.store(state, std::memory_order_release);
+  wire_state_changed(state);
+}
+
+void SoftQueuePair::close() {
+  std::call_once(closed_, [this] {
+    is_closed_.store(true);
+    {
+      const std::lock_guard lock(lock_);
+      send_queue_.clear();
+      own_receives_.clear();
+      if (state() != QpState::reset) set_state(QpState::reset);
+    }
+    after_unlock();
+    send_cq_->detach(*this);
+    if (recv_cq_ != send_cq_) recv_cq_->detach(*this);
+    context().forget_qp(*this);
+    disconnect_wire();
+  });
+}
+
+bool SoftQueuePair::local_is_valid(uint64_t index, bool for_writing) const {
+  auto& queue = const_cast<SendQueue&>(send_queue_);
+  if (queue.at(index).flags & send_flag::inline_data) return true;
+  return pieces_are_valid(queue.local(index), for_writing);
+}
+
+bool SoftQueuePair::pieces_are_valid(std::span<const Sge> pieces, bool for_writing) const {
+  for (const Sge& piece : pieces) {
+    if (!context().regions().resolve(domain_->id(), piece, for_writing)) return false;
+  }
+  return true;
+}
+
+void SoftQueuePair::reap() {
+  while (send_queue_.head() != send_queue_.next()) {
+    SendEntry& entry = send_queue_.at(send_queue_.head());
+    if (!entry.finished) return;
+    if (entry.status != Status::success) return fail(entry.status);
+    complete_send(entry, Status::success);
+    send_queue_.pop_head();
+  }
+}
+
+void SoftQueuePair::complete_send(const SendEntry& entry, Status status) {
+  if (status == Status::success && !(entry.flags & send_flag::signaled)) return;
+  Completion completion{.id = entry.id,
+                        .status = status,
+                        .opcode = completed_opcode(entry.opcode),
+                        .byte_count = static_cast<uint32_t>(entry.length),
+                        .qp_num = number_};
+  if (!send_cq_->push(completion, false) && state() != QpState::err) enter_error();
+}
+
+void SoftQueuePair::fail(Status first) {
+  // The state before the completion: who sees the completion finds the QP in ERR.
+  if (state() != QpState::err) set_state(QpState::err);
+  if (send_queue_.head() != send_queue_.tail()) {
+    complete_send(send_queue_.at(send_queue_.head()), first);
+    send_queue_.pop_head();
+  }
+  enter_error();
+}
+
+void SoftQueuePair::enter_error() {
+  if (state() != QpState::err) set_state(QpState::err);
+  flush();
+}
+
+void SoftQueuePair::flush() {
+  while (send_queue_.head() != send_queue_.tail()) {
+    complete_send(send_queue_.at(send_queue_.head()), Status::wr_flush_err);
+    send_queue_.pop_head();
+  }
+  send_queue_.clear();
+  PostedReceive receive;
+  while (receives_ == &own_receives_ && own_receives_.take(receive)) {
+    complete_receive(receive, Status::wr_flush_err, 0, nullptr, false);
+  }
+}
+
+bool SoftQueuePair::take_receive(PostedReceive& out) { return receives_->take(out); }
+
+void SoftQueuePair::complete_receive(const PostedReceive& receive, Status status, uint32_t bytes,
+                                     const uint32_t* immediate, bool solicited, WcOpcode opcode) {
+  const Completion completion{.id = receive.id,
+                              .status = status,
+                              .opcode = opcode,
+                              .has_immediate = immediate != nullptr,
+                              .immediate = immediate ? *immediate : 0,
+                              .byte_count = bytes,
+                              .qp_num = number_};
+  if (!recv_cq_->push(completion, solicited) && state() != QpState::err) enter_error();
+}
+
+}  // namespace verbena::soft

@@ -1,0 +1,38 @@
+// How a registered region is described in memory. The shm provider shows this table to its peers, read-only,
+// so that an initiator checks a key itself; hence a fixed layout, apart from the code that uses it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace verbena::soft {
+
+struct RegionEntry {
+  std::atomic<uint32_t> key;  // 0: free. Written last on insert, first on removal.
+  uint32_t pd;
+  uint64_t addr;
+  uint64_t length;
+  uint32_t access;
+  uint32_t arena;  // 0: plain memory of the process
+  uint64_t arena_offset;
+  uint64_t unused[3];
+};
+static_assert(sizeof(RegionEntry) == 64 && offsetof(RegionEntry, arena_offset) == 32);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// Keys are random in all their bits; the low ones are also the slot, so a look-up is one load and one compare.
+constexpr uint32_t kRegionSlots = 1u << 17;
+constexpr size_t kRegionTableBytes = sizeof(RegionEntry) * kRegionSlots;
+constexpr uint32_t kMaxRegions = kRegionSlots / 2;  // half full: drawing a free key takes two tries on average
+
+inline const RegionEntry* find_region(const RegionEntry* table, uint32_t key) {
+  const RegionEntry& entry = table[key & (kRegionSlots - 1)];
+  return key != 0 && entry.key.load(std::memory_order_acquire) == key ? &entry : nullptr;
+}
+
+inline bool covers(const RegionEntry& entry, uint64_t addr, uint64_t length) {
+  return addr >= entry.addr && length <= entry.length && addr - entry.addr <= entry.length - length;
+}
+
+}  // namespace verbena::soft

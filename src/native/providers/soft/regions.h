@@ -1,0 +1,78 @@
+// Registered memory of one context: the key table, and the checks each local access goes through.
+// Gives RegionTable and SoftRegion; depends on verbs/ and util/ only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "providers/soft/region_layout.h"
+#include "verbs/provider.h"
+
+namespace verbena::soft {
+
+class RegionTable {
+ public:
+  // `entries` are kRegionSlots zeroed entries that outlive the table.
+  explicit RegionTable(RegionEntry* entries) : entries_(entries) {}
+
+  const RegionEntry* entries() const { return entries_; }
+  // Draws an unused random key and publishes the region under it. Throws limit_exceeded when the table is full.
+  uint32_t insert(uint32_t pd, uint64_t addr, uint64_t length, uint32_t access, uint32_t arena, uint64_t arena_offset);
+  // The key is refused from now on; accesses that began earlier may still run.
+  void remove(uint32_t key);
+
+  // The bytes a request may use locally, or nullptr: unknown key, other PD, outside the region, not writable.
+  std::byte* resolve(uint32_t pd, const Sge& sge, bool for_writing) const {
+    const RegionEntry* entry = find_region(entries_, sge.lkey);
+    if (!entry || entry->pd != pd || !covers(*entry, sge.addr, sge.length)) return nullptr;
+    if (for_writing && !(entry->access & access::local_write)) return nullptr;
+    return reinterpret_cast<std::byte*>(sge.addr);
+  }
+
+ private:
+  RegionEntry* entries_;
+  std::mutex mutex_;
+  uint32_t count_ = 0;
+};
+
+// Zero-filled slots of process-private memory, for contexts that show their table to nobody.
+std::shared_ptr<RegionEntry> private_region_entries();
+
+// What a peer may do to the region under `key`: success, or the status the requester gets.
+// `entry` receives the region on success.
+Status check_remote(const RegionEntry* table, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length,
+                    uint32_t needed_access, const RegionEntry** entry);
+
+// The access a peer needs for an opcode; 0 for SEND.
+uint32_t remote_access_of(Opcode opcode);
+
+// Throws unless the flags make sense: whatever a peer or a completion may change must be locally writable.
+void check_access_flags(uint32_t access);
+
+// Locks [addr, addr+length) in memory; throws memlock with the limit.
+void pin_memory(std::byte* addr, size_t length);
+void unpin_memory(std::byte* addr, size_t length);
+
+class SoftRegion final : public MemoryRegion {
+ public:
+  // `quiesce` waits until no thread and no peer uses the region any more; it is called once, after the key is gone.
+  SoftRegion(RegionTable& table, std::shared_ptr<void> owner, uint32_t key, std::byte* addr, size_t length,
+             bool pinned, std::function<void()> quiesce);
+  ~SoftRegion() override { close(); }
+  uint32_t lkey() const override { return key_; }
+  uint32_t rkey() const override { return key_; }
+  void close() override;
+
+ private:
+  RegionTable& table_;
+  std::shared_ptr<void> owner_;
+  const uint32_t key_;
+  std::byte* const addr_;
+  const size_t length_;
+  const bool pinned_;
+  std::function<void()> quiesce_;
+  std::once_flag closed_;
+};
+
+}  // namespace verbena::soft

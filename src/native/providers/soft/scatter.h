@@ -1,0 +1,46 @@
+// Copies between a flat buffer and a list of local pieces, starting anywhere in their concatenation.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "verbs/types.h"
+
+namespace verbena::soft {
+
+inline uint64_t total_length(std::span<const Sge> pieces) {
+  uint64_t total = 0;
+  for (const Sge& piece : pieces) total += piece.length;
+  return total;
+}
+
+// Calls move(address, offset_in_flat, length) for each run that [offset, offset+length) has in the pieces.
+template <typename Move>
+void for_each_run(std::span<const Sge> pieces, uint64_t offset, uint64_t length, Move move) {
+  uint64_t done = 0;
+  for (const Sge& piece : pieces) {
+    if (done == length) return;
+    if (offset >= piece.length) {
+      offset -= piece.length;
+      continue;
+    }
+    const uint64_t n = std::min(piece.length - offset, length - done);
+    move(reinterpret_cast<std::byte*>(piece.addr + offset), done, n);
+    done += n;
+    offset = 0;
+  }
+}
+
+inline void gather(std::span<const Sge> pieces, uint64_t offset, std::byte* out, uint64_t length) {
+  for_each_run(pieces, offset, length,
+               [out](const std::byte* from, uint64_t at, uint64_t n) { std::memcpy(out + at, from, n); });
+}
+
+inline void scatter(std::span<const Sge> pieces, uint64_t offset, const std::byte* in, uint64_t length) {
+  for_each_run(pieces, offset, length,
+               [in](std::byte* to, uint64_t at, uint64_t n) { std::memcpy(to, in + at, n); });
+}
+
+}  // namespace verbena::soft

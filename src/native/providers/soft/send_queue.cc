@@ -1,0 +1,65 @@
+#include "providers/soft/send_queue.h"
+
+#include <algorithm>
+#include <string>
+
+#include "providers/soft/receive_queue.h"
+#include "providers/soft/scatter.h"
+#include "util/error.h"
+
+namespace verbena::soft {
+
+SendQueue::SendQueue(const QpLimits& limits)
+    : max_sge_(limits.max_send_sge),
+      max_inline_(limits.max_inline),
+      pieces_per_entry_(std::max<uint32_t>(limits.max_send_sge, 1)) {
+  const auto refuse = [](const char* what, uint32_t limit) {
+    throw Error("limit_exceeded", "create queue pair", std::string(what) + " is over " + std::to_string(limit));
+  };
+  if (limits.max_send > kMaxDepth) refuse("max_send", kMaxDepth);
+  if (limits.max_send_sge > kMaxSges) refuse("max_send_sge", kMaxSges);
+  if (limits.max_inline > kMaxInline) refuse("max_inline", kMaxInline);
+  if (limits.max_send == 0) throw Error("invalid_argument", "create queue pair", "max_send must be at least 1");
+  entries_.resize(limits.max_send);
+  pieces_.resize(limits.max_send * pieces_per_entry_);
+  inline_bytes_.resize(static_cast<size_t>(limits.max_send) * limits.max_inline);
+}
+
+PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const SendRequest& request = batch[i];
+    if (request.opcode > Opcode::fetch_add) return {i, PostError::unsupported_opcode};
+    if (request.local.size() > max_sge_) return {i, PostError::too_many_sges};
+    const uint64_t length = total_length(request.local);
+    if (length > kMaxMessage) return {i, PostError::message_too_long};
+    const bool inlined = request.flags & send_flag::inline_data;
+    if (inlined && (length > max_inline_ || request.opcode >= Opcode::read)) return {i, PostError::inline_too_long};
+    if (room() == 0) return {i, PostError::full};
+
+    const size_t slot = tail_ % entries_.size();
+    Sge* pieces = pieces_.data() + slot * pieces_per_entry_;
+    SendEntry& entry = entries_[slot];
+    entry = {.id = request.id,
+             .length = length,
+             .remote_addr = request.remote_addr,
+             .compare_add = request.compare_add,
+             .swap = request.swap,
+             .rkey = request.rkey,
+             .immediate = request.immediate,
+             .flags = request.flags | (signal_all ? send_flag::signaled : 0),
+             .piece_count = static_cast<uint32_t>(request.local.size()),
+             .opcode = request.opcode};
+    if (inlined) {
+      std::byte* copy = inline_bytes_.data() + slot * max_inline_;
+      gather(request.local, 0, copy, length);
+      pieces[0] = {reinterpret_cast<uint64_t>(copy), static_cast<uint32_t>(length), 0};
+      entry.piece_count = length > 0 ? 1 : 0;
+    } else {
+      std::copy(request.local.begin(), request.local.end(), pieces);
+    }
+    ++tail_;
+  }
+  return {batch.size(), PostError::none};
+}
+
+}  // namespace verbena::soft

@@ -1,0 +1,63 @@
+// The send queue of one QP: a bounded ring of requests copied in at post, so that no post allocates.
+// Entries run head (oldest unfinished) .. next (first not handed to the wire yet) .. tail.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "verbs/types.h"
+
+namespace verbena::soft {
+
+constexpr uint32_t kMaxInline = 1024;
+constexpr uint64_t kMaxMessage = 1ull << 31;
+
+struct SendEntry {
+  uint64_t id = 0;
+  uint64_t length = 0;  // bytes of all pieces together
+  uint64_t remote_addr = 0;
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
+  uint32_t rkey = 0;
+  uint32_t immediate = 0;
+  uint32_t flags = 0;
+  uint32_t piece_count = 0;
+  Opcode opcode = Opcode::send;
+  // For the wire's own use while the entry is under way.
+  Status status = Status::success;
+  bool started = false;
+  bool finished = false;
+  uint64_t cursor = 0;
+  uint64_t last_slot = 0;
+};
+
+class SendQueue {
+ public:
+  explicit SendQueue(const QpLimits& limits);  // throws limit_exceeded
+
+  // Copies requests in until the batch ends or one does not fit.
+  PostResult append(std::span<const SendRequest> batch, bool signal_all);
+
+  uint64_t head() const { return head_; }
+  uint64_t next() const { return next_; }
+  uint64_t tail() const { return tail_; }
+  uint64_t room() const { return entries_.size() - (tail_ - head_); }
+  SendEntry& at(uint64_t index) { return entries_[index % entries_.size()]; }
+  std::span<const Sge> local(uint64_t index) const {
+    const size_t slot = index % entries_.size();
+    return {pieces_.data() + slot * pieces_per_entry_, entries_[slot].piece_count};
+  }
+  void advance_next() { ++next_; }
+  void pop_head() { ++head_; }
+  void clear() { head_ = next_ = tail_; }
+
+ private:
+  uint32_t max_sge_, max_inline_;
+  size_t pieces_per_entry_;
+  std::vector<SendEntry> entries_;
+  std::vector<Sge> pieces_;
+  std::vector<std::byte> inline_bytes_;
+  uint64_t head_ = 0, next_ = 0, tail_ = 0;
+};
+
+}  // namespace verbena::soft

@@ -1,0 +1,15 @@
+// CRC32C (Castagnoli), with the CPU's instruction where there is one, chosen at run time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace verbena {
+
+// Continues `seed` (0 to begin) over `size` bytes: crc32c(crc32c(0, a), b) is the checksum of a then b.
+uint32_t crc32c(uint32_t seed, const void* data, size_t size);
+
+// The portable table-driven form; the one above must agree with it.
+uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size);
+
+}  // namespace verbena

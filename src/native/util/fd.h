@@ -1,0 +1,58 @@
+// Owning file descriptors, and the eventfd that every waitable object of the core shows to poll(2).
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "util/error.h"
+
+namespace verbena {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+class EventFd {
+ public:
+  EventFd() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!fd_) throw Error("fd_limit", "create eventfd", "eventfd() failed", errno);
+  }
+
+  int get() const { return fd_.get(); }
+  void signal() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);  // full: it is readable already
+  }
+  void clear() const {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t taken = ::read(fd_.get(), &count, sizeof count);
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+}  // namespace verbena

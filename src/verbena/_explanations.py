@@ -1,0 +1,554 @@
+"""What each failure means: the table behind `verbena.errors` and the errors reference page.
+One row per completion status, by its verbs name, and per set-up failure; the likeliest cause comes first.
+Texts hold for hardware and software wires alike. Depends on nothing else in the package."""
+
+from __future__ import annotations
+
+import os
+import resource
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What happened, why (likeliest cause first), what to do; `{fields}` are filled when a text is used."""
+
+    code: str
+    what: str
+    causes: tuple[str, ...]
+    remedy: str
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names that the texts leave open."""
+        texts = (self.what, *self.causes, self.remedy)
+        return frozenset(name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name)
+
+    def filled(self, values: Mapping[str, object]) -> Explanation:
+        """The same with `values` in place of the fields; a field without a value reads "unknown"."""
+        known = {name: str(values.get(name, "unknown")) for name in self.fields}
+        causes = tuple(cause.format_map(known) for cause in self.causes)
+        return Explanation(self.code, self.what.format_map(known), causes, self.remedy.format_map(known))
+
+
+def _row(code: str, what: str, *causes: str, remedy: str) -> Explanation:
+    return Explanation(code, what, causes, remedy)
+
+
+_RELIABLE_DATAGRAM = "use a reliable connected (RC) queue pair: no present device offers reliable datagrams"
+
+STATUSES = (
+    _row(
+        "SUCCESS",
+        "the operation completed",
+        "nothing is wrong",
+        remedy="nothing to do; a WRITE tells the remote program nothing until a message or an immediate"
+        " follows it",
+    ),
+    _row(
+        "LOC_LEN_ERR",
+        "a local buffer does not fit the message",
+        "the peer sent more bytes than the posted receive holds",
+        "the request is longer than the largest message the port carries",
+        "an atomic was given a result buffer that is not 8 bytes long",
+        remedy="post receives as long as the peer's longest message, split longer transfers, and reconnect",
+    ),
+    _row(
+        "LOC_QP_OP_ERR",
+        "the queue pair could not process the request",
+        "the queue pair's type lacks the operation, such as READ or an atomic on anything but RC",
+        "the work request is malformed: opcode, flags or scatter/gather list",
+        "a UD request names an address handle of another protection domain",
+        remedy="check the request against the queue pair's type and the device's capabilities,"
+        " then reconnect",
+    ),
+    _row(
+        "LOC_EEC_OP_ERR",
+        "the end-to-end context could not process the request",
+        "a reliable datagram context is inconsistent",
+        remedy=_RELIABLE_DATAGRAM,
+    ),
+    _row(
+        "LOC_PROT_ERR",
+        "a local buffer is not covered by a valid memory region",
+        "the address or length runs outside the region that the lkey names",
+        "the region was deregistered before the request completed",
+        "data would land in a region registered without LOCAL_WRITE",
+        "the region belongs to another protection domain than the queue pair",
+        remedy="keep the region registered until the completion, check its bounds, access and domain,"
+        " and reconnect",
+    ),
+    _row(
+        "WR_FLUSH_ERR",
+        "the request was flushed: its queue pair had already failed or was being closed",
+        "an earlier request on this queue pair failed, and that one's status is the real error",
+        "the peer disconnected",
+        "this side closed the queue pair or moved it to ERR",
+        remedy="find the first completion that is not WR_FLUSH_ERR, cure that, reconnect,"
+        " and repeat what did not complete",
+    ),
+    _row(
+        "MW_BIND_ERR",
+        "the memory window could not be bound",
+        "the region was registered without MW_BIND",
+        "the window asks for access that the region does not grant",
+        "the window and the region belong to different protection domains",
+        remedy="register the region with MW_BIND and all the access that the window hands on,"
+        " in the same domain",
+    ),
+    _row(
+        "BAD_RESP_ERR",
+        "the peer's transport answered with something that fits no request",
+        "the two ends disagree about the connection: a stale queue pair number or packet sequence number",
+        "foreign or damaged packets reach this connection",
+        "a firmware or driver fault on either side",
+        remedy="reconnect with fresh queue pairs; if it comes back,"
+        " compare firmware and driver versions at both ends",
+    ),
+    _row(
+        "LOC_ACCESS_ERR",
+        "a WRITE with immediate from the peer hit local memory that it may not write",
+        "the target region was deregistered while the peer still used its rkey",
+        "the region was registered without LOCAL_WRITE and REMOTE_WRITE",
+        remedy="keep the region registered while the peer holds its key, grant both access flags,"
+        " and reconnect",
+    ),
+    _row(
+        "REM_INV_REQ_ERR",
+        "the peer refused the request as invalid",
+        "the message is longer than the receive that the peer posted",
+        "the peer's queue pair does not allow it: READ, WRITE or atomics are off in its access flags",
+        "more READs and atomics are in flight than the peer's max_dest_rd_atomic",
+        "an atomic addresses memory that is not aligned to 8 bytes",
+        remedy="match the peer's receive size, queue pair access flags and READ depth; align atomics to 8;"
+        " reconnect",
+    ),
+    _row(
+        "REM_ACCESS_ERR",
+        "the peer refused access to its memory",
+        "the rkey is wrong, or died when the peer deregistered the region",
+        "the address or length runs outside the peer's region",
+        "the region does not grant REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC, whichever was needed",
+        "the region belongs to another protection domain than the peer's queue pair",
+        remedy="ask the peer for its present address, length and rkey, check the access it grants,"
+        " and reconnect",
+    ),
+    _row(
+        "REM_OP_ERR",
+        "the peer could not finish the operation",
+        "the peer's receive request is malformed or names memory that is no longer registered",
+        "the peer's queue pair failed while it handled the request",
+        remedy="read the peer's own completions and log, which hold the reason, then reconnect",
+    ),
+    _row(
+        "RETRY_EXC_ERR",
+        "the peer acknowledged nothing, and the retries ran out",
+        "the peer died, closed its queue pair, or cannot be reached any more",
+        "the connection's GID, GID index, path MTU or queue pair number is wrong",
+        "the network drops RoCE packets: no PFC or ECN, or a firewall or ACL on UDP port 4791",
+        "timeout and retry_cnt are too small for this path",
+        remedy="see that the peer is alive and reachable from this device, compare both ends' addressing,"
+        " raise timeout or retry_cnt on a slow path, then reconnect",
+    ),
+    _row(
+        "RNR_RETRY_EXC_ERR",
+        "the peer had no receive posted, and the retries ran out",
+        "the peer's program posts receives too late, too slowly or not at all",
+        "more messages are in flight than the peer has receives: no credits are kept",
+        "rnr_retry or the peer's min_rnr_timer is too small",
+        remedy="post receives before connecting and keep as many as the peer may send;"
+        " rnr_retry 7 waits for ever; reconnect",
+    ),
+    _row(
+        "LOC_RDD_VIOL_ERR",
+        "the reliable datagram domains do not match",
+        "the queue pair and the end-to-end context belong to different reliable datagram domains",
+        remedy=_RELIABLE_DATAGRAM,
+    ),
+    _row(
+        "REM_INV_RD_REQ_ERR",
+        "the peer refused a reliable datagram as invalid",
+        "the datagram names a wrong Q_Key or a queue pair of another reliable datagram domain",
+        remedy=_RELIABLE_DATAGRAM,
+    ),
+    _row(
+        "REM_ABORT_ERR",
+        "the peer aborted the operation",
+        "the peer moved its queue pair or shared receive queue to an error state",
+        "the peer's program gave the operation up",
+        remedy="read the peer's log for why it gave up, then reconnect and repeat the request",
+    ),
+    _row(
+        "INV_EECN_ERR",
+        "the end-to-end context number is invalid",
+        "the request names a reliable datagram context that does not exist",
+        remedy=_RELIABLE_DATAGRAM,
+    ),
+    _row(
+        "INV_EEC_STATE_ERR",
+        "the end-to-end context is in the wrong state",
+        "the reliable datagram context was not brought up, or has failed",
+        remedy=_RELIABLE_DATAGRAM,
+    ),
+    _row(
+        "FATAL_ERR",
+        "the device failed and cannot go on",
+        "the device or its driver was reset or removed",
+        "a firmware, PCIe or memory fault",
+        "a software wire's progress thread stopped on an internal error",
+        remedy="read the kernel log (`dmesg`), close and reopen the device,"
+        " and use another wire until it is back",
+    ),
+    _row(
+        "RESP_TIMEOUT_ERR",
+        "the peer's response did not come in time",
+        "the peer is overloaded or stopped, for instance in a debugger",
+        "the network stalls or loses packets",
+        "the response timeout is too short for this path",
+        remedy="see whether the peer still runs and answers, lengthen the timeout if it is merely slow,"
+        " and reconnect",
+    ),
+    _row(
+        "GENERAL_ERR",
+        "the transport failed for a reason that it does not name",
+        "the driver met a condition that verbs has no status for: the vendor code tells which",
+        "an internal fault of the provider",
+        remedy="look up the vendor code with the kernel log (`dmesg`) beside it, then reconnect",
+    ),
+    _row(
+        "TM_ERR",
+        "a tag-matching operation failed",
+        "the tag list is full, or out of step with what software has added and removed",
+        "the request names a tag handle that was already removed",
+        remedy="bring the shared receive queue's tag list back in step, or match tags in software",
+    ),
+    _row(
+        "TM_RNDV_INCOMPLETE",
+        "the device matched a rendezvous message but did not fetch its data",
+        "the device cannot finish this rendezvous by itself and leaves it to software",
+        remedy="read the data from the sender with the address and rkey in the message's header,"
+        " then tell the sender",
+    ),
+)
+
+SETUP = (
+    # This machine and its devices
+    _row(
+        "memlock",
+        "the memory could not be locked: RLIMIT_MEMLOCK is {memlock_soft} (hard limit {memlock_hard})",
+        "the limit is too low for this region: the process has {locked} locked and {pinned} pinned already",
+        "the container or cgroup has too little memory to pin this much",
+        remedy="raise the limit: `ulimit -l unlimited` in a shell, `LimitMEMLOCK=infinity` in a systemd unit,"
+        " `memlock` lines in /etc/security/limits.d for logins,"
+        " `--ulimit memlock=-1 --cap-add IPC_LOCK` for docker; or register less",
+    ),
+    _row(
+        "huge_pages",
+        "no huge page is free",
+        "{huge_free} of {huge_total} huge pages of {huge_size} are free, and the arena needs more",
+        "the cgroup's hugetlb limit is reached",
+        remedy="reserve more with `sysctl -w vm.nr_hugepages=N`, best at boot, or set huge_pages to false",
+    ),
+    _row(
+        "fd_limit",
+        "no file descriptor is left: RLIMIT_NOFILE is {nofile_soft} (hard limit {nofile_hard})",
+        "every connection, arena and armed completion queue holds descriptors, and too many are open",
+        "objects are dropped without being closed",
+        remedy="close what is idle, or raise the limit: `ulimit -n`, `LimitNOFILE=` in systemd,"
+        " `--ulimit nofile=` for docker",
+    ),
+    _row(
+        "no_device",
+        "no such RDMA device is here",
+        "this machine has no RDMA device",
+        "its driver is not loaded (mlx5_ib, irdma, bnxt_re, rdma_rxe, siw …)",
+        "the device's name is misspelt or has changed",
+        "the container was not given /dev/infiniband",
+        remedy="`verbena devices` lists what can be used; load the driver,"
+        " pass `--device /dev/infiniband` to the container, or use a software wire: shm, iwarp or quic",
+    ),
+    _row(
+        "port_down",
+        "the device's port is not ACTIVE",
+        "the cable is out, or the network interface beneath is down",
+        "InfiniBand: no subnet manager runs, so the port stays in INIT",
+        "the port's number is wrong",
+        remedy="look at `rdma link` and `ip link`, bring the interface up,"
+        " and on InfiniBand start a subnet manager (opensm)",
+    ),
+    _row(
+        "no_gid",
+        "the port has no usable GID at that index",
+        "the GID index is wrong for the address family or RoCE version wanted",
+        "RoCE: the network interface has no IP address, so its table holds no entry for one",
+        remedy="choose an index from `verbena devices`, or give the interface an address;"
+        " for RoCE v2 take a v2 entry",
+    ),
+    _row(
+        "provider_missing",
+        "the provider cannot be used here",
+        "a library it loads at run time is not installed (libibverbs and librdmacm for ibv)",
+        "this build was made without it",
+        "the operating system lacks something it rests on",
+        remedy="`verbena doctor` names the missing part;"
+        " install it (rdma-core for ibv) or choose another provider",
+    ),
+    # Reaching the peer
+    _row(
+        "address_in_use",
+        "the address is in use already",
+        "another process, perhaps an earlier run of this one, listens there",
+        "the socket file of a process that has ended was left behind",
+        remedy="find the holder with `ss -ltnp` (TCP), `ss -lunp` (UDP) or `ss -lxp` (Unix),"
+        " or listen elsewhere; port 0 picks one",
+    ),
+    _row(
+        "unreachable",
+        "the address cannot be resolved or reached",
+        "nothing listens there: the peer is not running, or has another port",
+        "the host's name is wrong or unknown here",
+        "there is no route, or a firewall refuses the connection",
+        "ibv: the address does not belong to the device's network",
+        remedy="check name and port, see that the peer listens (`ss -ltn` there),"
+        " and test the route with `ip route get`",
+    ),
+    _row(
+        "connect_timeout",
+        "the peer did not answer in time",
+        "the peer is down, or a firewall drops the packets silently",
+        "the peer listens but its program does not accept",
+        "the connection timeout is too short for this path",
+        remedy="see that the peer runs and accepts, open the port in the firewall,"
+        " or raise connection_timeout_ms",
+    ),
+    _row(
+        "rejected",
+        "the peer rejected the connection",
+        "its program refused: the private data may say why",
+        "nothing listens on that port or service ID",
+        "its connection limit is reached, or it cannot offer the queue depths asked for",
+        remedy="read the private data and the peer's log; check the port, and the peer's max_connections",
+    ),
+    _row(
+        "credentials",
+        "the peer is not who it must be",
+        "the peer runs as another user; this process has uid {uid}",
+        "the two ends hold different secrets or certificates",
+        remedy="run both ends as the same user,"
+        " or give both the same secret or certificates of one authority",
+    ),
+    _row(
+        "version_mismatch",
+        "the peer speaks another version of the protocol",
+        "the two ends run different releases of Verbena",
+        "something else listens on that port",
+        remedy="run the same release at both ends (`verbena --version`), and check the port",
+    ),
+    _row(
+        "peer_died",
+        "the peer's process is gone",
+        "it crashed or was killed, for instance by the kernel for want of memory",
+        "it exited without closing the connection",
+        "its host went down or off the network",
+        remedy="look at the peer's log and at `dmesg` on its host, start it again, and reconnect",
+    ),
+    _row(
+        "bad_message",
+        "the peer sent something that is not valid in this protocol",
+        "something that does not speak the protocol is at the other end",
+        "the bytes were damaged on the way, and the checksum or length told",
+        "one end has a fault, or runs another version",
+        remedy="check what runs at that address and its version; if both are right,"
+        " keep the detail and report a fault",
+    ),
+    _row(
+        "not_permitted",
+        "the kernel refused to let one process read or write the other's memory",
+        "ptrace rules forbid process_vm_readv and _writev (kernel.yama.ptrace_scope is {ptrace_scope})",
+        "the processes have different users, or the target is not dumpable",
+        "the container's seccomp profile or PID namespace stands between them",
+        remedy="keep the data in an arena, which needs no such permission;"
+        " or set `sysctl kernel.yama.ptrace_scope=0`, or add CAP_SYS_PTRACE",
+    ),
+    # How the program uses its objects
+    _row(
+        "closed",
+        "the object has been closed",
+        "close() was called, or a `with` block ended, while it was still in use",
+        "its parent was closed, which closes all its children",
+        remedy="open a new one, and keep it and its parents open for as long as they are used",
+    ),
+    _row(
+        "bad_transition",
+        "the queue pair cannot do that in its present state",
+        "a step was skipped: the order is RESET, INIT, RTR, RTS",
+        "the queue pair failed and is in ERR, which it leaves only by RESET",
+        "a send was posted before RTS, or a receive before INIT",
+        remedy="go through the states in order; after an error, reset the queue pair or make a new one",
+    ),
+    _row(
+        "missing_attribute",
+        "an attribute that this step needs is missing",
+        "the transition was asked for without all that verbs requires of it",
+        "an attribute that this transition does not take was given in place of the right one",
+        remedy="give what the step requires: INIT the port and access; RTR the peer's address,"
+        " queue pair number, packet number and path MTU; RTS the timeout, retries and packet number",
+    ),
+    _row(
+        "queue_full",
+        "the queue is full",
+        "more requests were posted than have completed",
+        "completions are not polled, so their slots do not come back",
+        "all requests were unsignalled: slots come back only with the next signalled completion",
+        remedy="poll completions and post again; signal at least one request per queue length;"
+        " or make the queue deeper",
+    ),
+    _row(
+        "cq_overrun",
+        "the completion queue overflowed, and completions were lost",
+        "the queue is smaller than the sum of all the queues that complete into it",
+        "completions are polled too slowly",
+        remedy="make the queue as large as all its send and receive queues together (cq_size),"
+        " then build it and them anew",
+    ),
+    _row(
+        "foreign_pd",
+        "the objects belong to different protection domains",
+        "the memory region was registered in another domain than the queue pair's",
+        "two devices or contexts are in use, and their objects were mixed",
+        remedy="register the memory in the queue pair's own domain; one buffer may be registered in several",
+    ),
+    _row(
+        "buffer_readonly",
+        "the buffer is read-only, and the access asked for writes to it",
+        "a bytes object, a read-only array or a read-only mapping was given",
+        "LOCAL_WRITE, REMOTE_WRITE or REMOTE_ATOMIC was asked for where reading would do",
+        remedy="use a bytearray, a writable array or an arena, or ask for REMOTE_READ alone",
+    ),
+    _row(
+        "buffer_not_contiguous",
+        "the buffer's bytes do not lie side by side in memory",
+        "the array is a strided, transposed or otherwise sliced view",
+        "the object exports its data in several pieces",
+        remedy="make a contiguous copy first (numpy.ascontiguousarray),"
+        " or register the whole and give offsets",
+    ),
+    _row(
+        "out_of_range",
+        "the offset and length lie outside the memory region",
+        "offset plus length is past the region's end, or one of them is negative",
+        "the region is smaller than the program believes, for instance after its buffer was replaced",
+        remedy="keep 0 <= offset and offset + length <= the region's length",
+    ),
+    _row(
+        "limit_exceeded",
+        "the request asks for more than the device or queue pair allows",
+        "more scatter/gather entries, inline bytes or queue slots than the object was made for",
+        "the device's own maximum is lower than the one configured",
+        remedy="ask for less, or make the object larger, up to the maxima that `verbena devices` shows",
+    ),
+    _row(
+        "invalid_argument",
+        "an argument is not valid",
+        "a value is of the wrong kind or outside what the operation takes",
+        "two arguments contradict each other",
+        remedy="correct the argument that the message names",
+    ),
+    # What a provider cannot do
+    _row(
+        "unsupported_opcode",
+        "the provider does not have this operation",
+        "the wire or device lacks it, such as atomics on older iWARP devices",
+        "the queue pair's type does not carry it, such as READ on UC",
+        remedy="ask `capabilities` before use, do it with operations that the provider has,"
+        " or choose another provider",
+    ),
+    _row(
+        "unsupported_provider",
+        "the provider does not offer what was asked for",
+        "the feature exists only on other wires",
+        "the device, its firmware or its library is too old for it",
+        remedy="compare the providers' capabilities with `verbena devices`, and choose one that has it",
+    ),
+)
+
+EXPLANATIONS: Mapping[str, Explanation] = {row.code: row for row in STATUSES + SETUP}
+
+
+def unknown(code: str) -> Explanation:
+    """What can be said about a code that the table lacks."""
+    return Explanation(
+        code,
+        "an error that this version of Verbena has no explanation for",
+        ("a driver, a library or a newer native core reports a code that came after this version",),
+        "look the code up in the provider's documentation, or upgrade Verbena",
+    )
+
+
+def values_here(code: str) -> dict[str, str]:
+    """This process's and machine's present values for the fields in a code's texts."""
+    read = _VALUES.get(code)
+    return read() if read else {}
+
+
+def _memlock() -> dict[str, str]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    status = _table("/proc/self/status")
+    return {
+        "memlock_soft": _size(soft),
+        "memlock_hard": _size(hard),
+        "locked": status.get("VmLck", "unknown"),
+        "pinned": status.get("VmPin", "unknown"),
+    }
+
+
+def _huge_pages() -> dict[str, str]:
+    names = {"huge_free": "HugePages_Free", "huge_total": "HugePages_Total", "huge_size": "Hugepagesize"}
+    meminfo = _table("/proc/meminfo")
+    return {field: meminfo.get(name, "unknown") for field, name in names.items()}
+
+
+def _nofile() -> dict[str, str]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {"nofile_soft": _count(soft), "nofile_hard": _count(hard)}
+
+
+def _ptrace() -> dict[str, str]:
+    return {"ptrace_scope": _text("/proc/sys/kernel/yama/ptrace_scope").strip() or "not set"}
+
+
+_VALUES: Mapping[str, Callable[[], dict[str, str]]] = {
+    "memlock": _memlock,
+    "huge_pages": _huge_pages,
+    "fd_limit": _nofile,
+    "not_permitted": _ptrace,
+    "credentials": lambda: {"uid": str(os.getuid())},
+}
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:  # When descriptors have run out, this is the failure being explained.
+        return ""
+
+
+def _table(path: str) -> dict[str, str]:
+    rows = (line.partition(":") for line in _text(path).splitlines())
+    return {name: value.strip().replace(" kB", " KiB") for name, _, value in rows}
+
+
+def _count(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def _size(limit_bytes: int) -> str:
+    if limit_bytes == resource.RLIM_INFINITY:
+        return "unlimited"
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if limit_bytes and limit_bytes % (1 << shift) == 0:
+            return f"{limit_bytes >> shift} {unit}"
+    return f"{limit_bytes} bytes"

@@ -1,0 +1,55 @@
+"""For tests of programs that use Verbena: a wire on which chosen requests go wrong."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from verbena import _native
+from verbena.errors import WcStatus
+from verbena.verbs import Context, Opcode
+from verbena.verbs.device import find_provider
+
+__all__ = ["FaultPlan", "faulty"]
+
+Fault = Literal["drop", "delay", "duplicate", "corrupt", "fail", "break_link"]
+
+
+class FaultPlan:
+    """Which send requests go wrong, and how. Shared by its contexts; rules may be added at any time."""
+
+    def __init__(self) -> None:
+        self._native = _native.FaultPlan()
+
+    def add(
+        self,
+        fault: Fault,
+        *,
+        opcode: Opcode | None = None,
+        nth: int = 1,
+        count: int = 1,
+        status: WcStatus = WcStatus.GENERAL_ERR,
+        delay_us: float = 0,
+    ) -> int:
+        """Hits `count` requests from the `nth` on, counted from 1 among those of `opcode` (None: any).
+        `status` is for "fail", `delay_us` for "delay". Returns the rule's number for hits_of()."""
+        kind = _native.FaultKind[fault.upper()]
+        return self._native.add(kind, opcode, nth, count, int(status), round(delay_us * 1000))
+
+    @property
+    def hits(self) -> int:
+        """How many requests were hit so far, by all rules."""
+        return self._native.hits
+
+    def hits_of(self, rule: int) -> int:
+        """How many requests one rule has hit so far."""
+        return self._native.hits_of(rule)
+
+    def clear(self) -> None:
+        """Forgets all rules."""
+        self._native.clear()
+
+
+def faulty(name: str, plan: FaultPlan) -> Context:
+    """open_device(name) on a wire where the plan's requests go wrong."""
+    provider, _, device = name.partition(":")
+    return Context(_native.faulty_provider(find_provider(provider), plan._native).open(device))

@@ -1,0 +1,69 @@
+"""The verbs: devices, protection domains, memory regions, completion queues, queue pairs, connections.
+Gives the same model on every wire; a provider that lacks something says so in its capabilities.
+May depend on verbena.errors and the native core only."""
+
+from verbena._native import (
+    Access,
+    ConnectionState,
+    MemorySlice,
+    Opcode,
+    PortState,
+    QpState,
+    RecvWorkRequest,
+    RemoteMemory,
+    SendWorkRequest,
+    WcOpcode,
+    WorkCompletion,
+)
+from verbena.errors import WcStatus
+from verbena.verbs.attributes import DeviceAttributes, PortAttributes, QpAttributes, QpLimits
+from verbena.verbs.completion_queue import CompletionQueue
+from verbena.verbs.connection import Connection
+from verbena.verbs.context import Context
+from verbena.verbs.device import Device, ProviderInfo, devices, open_device, providers
+from verbena.verbs.endpoint import Endpoint
+from verbena.verbs.gid import Gid
+from verbena.verbs.listener import ConnectRequest, Listener
+from verbena.verbs.memory_region import MemoryRegion
+from verbena.verbs.operations import Received
+from verbena.verbs.protection_domain import ProtectionDomain
+from verbena.verbs.queue_pair import QueuePair
+from verbena.verbs.shared_receive_queue import SharedReceiveQueue
+from verbena.verbs.sync import SyncOperations
+
+__all__ = [
+    "Access",
+    "CompletionQueue",
+    "ConnectRequest",
+    "Connection",
+    "ConnectionState",
+    "Context",
+    "Device",
+    "DeviceAttributes",
+    "Endpoint",
+    "Gid",
+    "Listener",
+    "MemoryRegion",
+    "MemorySlice",
+    "Opcode",
+    "PortAttributes",
+    "PortState",
+    "ProtectionDomain",
+    "ProviderInfo",
+    "QpAttributes",
+    "QpLimits",
+    "QpState",
+    "QueuePair",
+    "Received",
+    "RecvWorkRequest",
+    "RemoteMemory",
+    "SendWorkRequest",
+    "SharedReceiveQueue",
+    "SyncOperations",
+    "WcOpcode",
+    "WcStatus",
+    "WorkCompletion",
+    "devices",
+    "open_device",
+    "providers",
+]

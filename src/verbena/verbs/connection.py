@@ -1,0 +1,125 @@
+"""A managed connection: two queue pairs that the connection manager took to RTS."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from verbena import _native, errors
+from verbena._native import ConnectionState
+from verbena.verbs.readiness import Readiness
+
+if TYPE_CHECKING:
+    from verbena.verbs.queue_pair import QueuePair
+
+MOST_RD_ATOMIC = 16
+OVER = frozenset({ConnectionState.REJECTED, ConnectionState.FAILED, ConnectionState.DISCONNECTED})
+
+
+def connect_params(
+    max_rd_atomic: int, private_data: bytes, timeout_s: float, given: dict[str, int]
+) -> _native.ConnectParams:
+    """The native parameters, with those `given` in place of the defaults; TypeError for an unknown one."""
+    depth = min(max_rd_atomic, MOST_RD_ATOMIC)
+    values = {"responder_resources": depth, "initiator_depth": depth, "retry_count": 7, "rnr_retry": 7}
+    if unknown := set(given) - set(values):
+        raise TypeError(f"unknown connection parameters: {', '.join(sorted(unknown))}")
+    return _native.ConnectParams(
+        private_data=private_data, timeout_ms=max(1, round(timeout_s * 1000)), **{**values, **given}
+    )
+
+
+class Connection:
+    """One end of a connection. disconnect(), or leaving the `with` block, takes both queue pairs to ERR."""
+
+    __slots__ = ("__weakref__", "_address", "_native", "_operation", "_readiness")
+
+    def __init__(self, qp: QueuePair, native: _native.Connection, operation: str, address: str) -> None:
+        self._native = native
+        self._operation = operation
+        self._address = address
+        self._readiness = Readiness(native.fileno())
+        qp._belongs_to(self, address)
+
+    @property
+    def state(self) -> ConnectionState:
+        return self._native.state
+
+    @property
+    def peer(self) -> str:
+        return self._native.peer
+
+    @property
+    def private_data(self) -> bytes:
+        """What the peer said when it accepted or rejected."""
+        return self._native.private_data
+
+    def disconnect(self) -> None:
+        """Ends the connection: both queue pairs go to ERR, and what they hold is flushed."""
+        self._native.disconnect()
+
+    async def wait_disconnected(self) -> None:
+        """Returns when the connection has ended, by either side or by failure."""
+        while self._look() not in OVER:
+            await self._readiness.wait()
+
+    async def _established(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self._look() is ConnectionState.CONNECTING:
+                await self._readiness.wait(self._left(deadline, timeout_s))
+        except BaseException:
+            self.disconnect()
+            raise
+        self._raise_unless_established()
+
+    def _established_blocking(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self._look() is ConnectionState.CONNECTING:
+                self._readiness.wait_blocking(self._left(deadline, timeout_s))
+        except BaseException:
+            self.disconnect()
+            raise
+        self._raise_unless_established()
+
+    def _look(self) -> ConnectionState:
+        self._native.acknowledge()  # before looking: what changes afterwards rings again
+        return self._native.state
+
+    def _left(self, deadline: float, timeout_s: float) -> float:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            detail = f"no answer within {timeout_s} s"
+            raise errors.setup_error(
+                "connect_timeout", operation=self._operation, peer=self._address, detail=detail
+            )
+        return left
+
+    def _raise_unless_established(self) -> None:
+        state = self.state
+        if state is ConnectionState.ESTABLISHED:
+            return
+        code = "rejected" if state is ConnectionState.REJECTED else self._native.error_code or "peer_died"
+        data = self.private_data if state is ConnectionState.REJECTED else b""
+        raise errors.setup_error(code, operation=self._operation, peer=self._address, private_data=data)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.disconnect()
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.disconnect()
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self._address!r} {self.state.name}>"

@@ -1,0 +1,89 @@
+"""An opened device: domains, completion queues and connections come from it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from verbena import _native
+from verbena.verbs.attributes import DeviceAttributes
+from verbena.verbs.completion_queue import CompletionQueue
+from verbena.verbs.connection import Connection, connect_params
+from verbena.verbs.gid import Gid
+from verbena.verbs.listener import Listener
+from verbena.verbs.protection_domain import ProtectionDomain
+from verbena.verbs.queue_pair import QueuePair
+from verbena.verbs.resource import Resource
+
+
+class Context(Resource):
+    """An opened device. Closing it closes all that came from it.
+    It belongs to the process that opened it: after a fork the child must open its own."""
+
+    def __init__(self, native: _native.Context) -> None:
+        super().__init__()
+        self._native = native
+
+    @cached_property
+    def attributes(self) -> DeviceAttributes:
+        """The device's limits and facts, as they were when first asked for."""
+        return DeviceAttributes.from_native(self._native.query())
+
+    @property
+    def gid(self) -> Gid:
+        """The first valid GID of port 1."""
+        return self.attributes.gid
+
+    def alloc_pd(self) -> ProtectionDomain:
+        """A protection domain: only regions and queue pairs of the same one work together."""
+        return self._adopt(ProtectionDomain(self, self._native.alloc_pd()))
+
+    def create_cq(self, depth: int = 256) -> CompletionQueue:
+        """A completion queue for at least `depth` completions that were not polled yet."""
+        return self._adopt(CompletionQueue(self, self._native.create_cq(depth)))
+
+    def listen(self, address: str = "", *, backlog: int = 128) -> Listener:
+        """Waits for connections at an address of the wire's own kind; "" has one chosen (`listener.address`).
+        AddressError if it is taken or not valid."""
+        return self._adopt(Listener(self, self._native.listen(address, backlog)))
+
+    async def connect(
+        self,
+        qp: QueuePair,
+        address: str,
+        *,
+        private_data: bytes = b"",
+        timeout_s: float = 5.0,
+        **params: int,
+    ) -> Connection:
+        """Takes a queue pair in RESET or INIT to RTS with whoever listens at `address`; `params` may be
+        responder_resources, initiator_depth, retry_count, rnr_retry.
+        RejectedError (with the peer's private_data), AddressError or TimedOutError if that fails."""
+        connection = self._begin_connect(qp, address, private_data, timeout_s, params)
+        await connection._established(timeout_s)
+        return connection
+
+    def connect_blocking(
+        self,
+        qp: QueuePair,
+        address: str,
+        *,
+        private_data: bytes = b"",
+        timeout_s: float = 5.0,
+        **params: int,
+    ) -> Connection:
+        """connect() without asyncio."""
+        connection = self._begin_connect(qp, address, private_data, timeout_s, params)
+        connection._established_blocking(timeout_s)
+        return connection
+
+    def _begin_connect(
+        self, qp: QueuePair, address: str, private_data: bytes, timeout_s: float, params: dict[str, int]
+    ) -> Connection:
+        wanted = connect_params(self.attributes.max_rd_atomic, private_data, timeout_s, params)
+        return Connection(qp, self._native.connect(qp._native, address, wanted), "connect", address)
+
+    def _close_native(self) -> None:
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<Context {'closed' if self.closed else self.attributes.name}>"

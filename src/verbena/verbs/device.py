@@ -1,0 +1,75 @@
+"""Which wires and devices there are, and how to open one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verbena import _native, errors
+from verbena.verbs.attributes import DeviceAttributes
+from verbena.verbs.context import Context
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of an available provider."""
+
+    name: str
+    provider: str
+    attributes: DeviceAttributes
+
+    def open(self) -> Context:
+        """A context on it; UnavailableError with the reason if it cannot be."""
+        return open_device(f"{self.provider}:{self.name}")
+
+
+@dataclass(frozen=True)
+class ProviderInfo:
+    """A wire that this build knows: whether it can be used here, else why not, and its devices."""
+
+    name: str
+    available: bool
+    reason: str
+    devices: list[Device]
+
+
+def providers() -> list[ProviderInfo]:
+    """Every provider, in order of the build's list."""
+    return [_info(name) for name in _native.provider_names()]
+
+
+def devices() -> list[Device]:
+    """Every device of every available provider."""
+    return [device for info in providers() for device in info.devices]
+
+
+def open_device(name: str) -> Context:
+    """Opens "provider" (its first device) or "provider:device".
+    UnavailableError, with the reason, if there is no such thing or it cannot be used here."""
+    provider, _, device = name.partition(":")
+    return Context(find_provider(provider).open(device))
+
+
+def find_provider(name: str) -> _native.Provider:
+    """The native provider, if it can be used here."""
+    known = _native.provider_names()
+    if name not in known:
+        detail = f"there is no provider {name!r}; this build has {', '.join(known)}"
+        raise errors.setup_error("provider_missing", operation="open_device", detail=detail)
+    provider = _native.find_provider(name)
+    if provider.unavailable_reason:
+        raise errors.setup_error(
+            "provider_missing", operation="open_device", detail=f"{name}: {provider.unavailable_reason}"
+        )
+    return provider
+
+
+def _info(name: str) -> ProviderInfo:
+    provider = _native.find_provider(name)
+    reason = provider.unavailable_reason
+    found = [] if reason else [DeviceAttributes.from_native(native) for native in provider.devices()]
+    return ProviderInfo(
+        name,
+        available=not reason,
+        reason=reason,
+        devices=[Device(attributes.name, name, attributes) for attributes in found],
+    )

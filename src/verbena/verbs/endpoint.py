@@ -1,0 +1,32 @@
+"""What two queue pairs tell each other, by any means, before they connect."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from verbena.verbs.gid import Gid
+
+_LAYOUT = struct.Struct("<16sIIH")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A queue pair's address: port, number and first packet number. The peer's connect_to() takes it."""
+
+    gid: Gid
+    qp_num: int
+    psn: int
+    lid: int = 0
+
+    def to_bytes(self) -> bytes:
+        """26 bytes, little endian: gid, qp_num, psn, lid."""
+        return _LAYOUT.pack(bytes(self.gid), self.qp_num, self.psn, self.lid)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Endpoint:
+        """The endpoint that to_bytes() described; ValueError if the length is wrong."""
+        if len(data) != _LAYOUT.size:
+            raise ValueError(f"an Endpoint is {_LAYOUT.size} bytes, not {len(data)}")
+        gid, qp_num, psn, lid = _LAYOUT.unpack(data)
+        return cls(Gid(gid), qp_num, psn, lid)

@@ -1,0 +1,34 @@
+"""A port's global address."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gid:
+    """16 bytes that read as an IPv6 address: str() gives the text, bytes() the bytes."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != 16:
+            raise ValueError(f"a GID is 16 bytes, not {len(self.raw)}")
+
+    @classmethod
+    def parse(cls, text: str) -> Gid:
+        """The GID of an IPv6 text; ValueError if it is none."""
+        return cls(ipaddress.IPv6Address(text).packed)
+
+    def __bytes__(self) -> bytes:
+        return self.raw
+
+    def __bool__(self) -> bool:
+        return any(self.raw)
+
+    def __str__(self) -> str:
+        return str(ipaddress.IPv6Address(self.raw))
+
+    def __repr__(self) -> str:
+        return f"Gid('{self}')"

@@ -1,0 +1,106 @@
+"""The server's side of the connection manager."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from verbena import _native, errors
+from verbena.verbs.connection import Connection, connect_params
+from verbena.verbs.readiness import Readiness
+from verbena.verbs.resource import Resource
+
+if TYPE_CHECKING:
+    from verbena.verbs.context import Context
+    from verbena.verbs.queue_pair import QueuePair
+
+
+class Listener(Resource):
+    """Waits for peers. A context manager, plain or async."""
+
+    __slots__ = ("_native", "_readiness", "context")
+
+    def __init__(self, context: Context, native: _native.Listener) -> None:
+        super().__init__()
+        self.context = context
+        self._native = native
+        self._readiness = Readiness(native.fileno())
+
+    @property
+    def address(self) -> str:
+        """Where peers connect to, with the port or name that was chosen."""
+        return self._native.address
+
+    async def accept(self) -> ConnectRequest:
+        """The next peer that wants a connection. ClosedError when the listener is closed meanwhile."""
+        while (request := self._native.next()) is None:
+            await self._readiness.wait()
+        return ConnectRequest(self.context, request)
+
+    def accept_blocking(self, timeout_s: float | None = None) -> ConnectRequest:
+        """accept() without asyncio; TimedOutError when nobody came in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (request := self._native.next()) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                detail = f"nobody connected to {self.address} within {timeout_s} s"
+                raise errors.setup_error("connect_timeout", operation="accept", detail=detail)
+            self._readiness.wait_blocking(left)
+        return ConnectRequest(self.context, request)
+
+    async def __aenter__(self) -> Listener:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _close_native(self) -> None:
+        self._native.close()
+        self._readiness.close()
+
+    def __repr__(self) -> str:
+        return f"<Listener at {self.address!r}>"
+
+
+class ConnectRequest:
+    """A peer that waits for an answer; dropped unanswered it is rejected."""
+
+    __slots__ = ("_context", "_native", "peer", "private_data")
+
+    def __init__(self, context: Context, native: _native.ConnectRequest) -> None:
+        self._context = context
+        self._native = native
+        self.peer = native.peer
+        self.private_data = native.private_data
+
+    async def accept(
+        self, qp: QueuePair, *, private_data: bytes = b"", timeout_s: float = 5.0, **params: int
+    ) -> Connection:
+        """Takes a queue pair in RESET or INIT to RTS with this peer. Errors and `params` as for connect()."""
+        connection = self._begin_accept(qp, private_data, timeout_s, params)
+        await connection._established(timeout_s)
+        return connection
+
+    def accept_blocking(
+        self, qp: QueuePair, *, private_data: bytes = b"", timeout_s: float = 5.0, **params: int
+    ) -> Connection:
+        """accept() without asyncio."""
+        connection = self._begin_accept(qp, private_data, timeout_s, params)
+        connection._established_blocking(timeout_s)
+        return connection
+
+    def reject(self, *, private_data: bytes = b"") -> None:
+        """Turns the peer down; it gets a RejectedError with these bytes."""
+        self._native.reject(private_data)
+
+    def _begin_accept(
+        self, qp: QueuePair, private_data: bytes, timeout_s: float, params: dict[str, int]
+    ) -> Connection:
+        wanted = connect_params(self._context.attributes.max_rd_atomic, private_data, timeout_s, params)
+        return Connection(qp, self._native.accept(qp._native, wanted), "accept", self.peer)
+
+    def __repr__(self) -> str:
+        return f"<ConnectRequest of {self.peer!r}>"

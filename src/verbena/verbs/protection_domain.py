@@ -1,0 +1,90 @@
+"""The scope in which memory regions and queue pairs may be used together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from verbena import _native
+from verbena._native import Access
+from verbena.verbs.completion_queue import CompletionQueue
+from verbena.verbs.memory_region import MemoryRegion
+from verbena.verbs.queue_pair import QueuePair
+from verbena.verbs.resource import Resource
+from verbena.verbs.shared_receive_queue import SharedReceiveQueue
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from verbena.verbs.context import Context
+
+
+class ProtectionDomain(Resource):
+    """Regions registered in one domain are refused to the queue pairs of another."""
+
+    __slots__ = ("_native", "context")
+
+    def __init__(self, context: Context, native: _native.ProtectionDomain) -> None:
+        super().__init__()
+        self.context = context
+        self._native = native
+
+    def register(
+        self,
+        buffer: Buffer,
+        *,
+        access: Access = Access.LOCAL_WRITE | Access.REMOTE_READ,
+        pin: bool = False,
+    ) -> MemoryRegion:
+        """Registers a contiguous buffer (bytearray, numpy, mmap, array, memoryview), held until close().
+        RegistrationError if it is read-only and `access` writes, not contiguous, or cannot be pinned."""
+        return self._adopt(MemoryRegion(self, buffer, 0, access, pin, False))
+
+    def allocate(
+        self, nbytes: int, *, access: Access = Access.ALL, huge_pages: bool = False, pin: bool = False
+    ) -> MemoryRegion:
+        """Registers zeroed memory that the wire shares best; memoryview() and numpy.frombuffer() see it.
+        RegistrationError if there is no such memory, or it cannot be pinned."""
+        return self._adopt(MemoryRegion(self, None, nbytes, access, pin, huge_pages))
+
+    def create_srq(self, max_recv: int = 256, *, max_sge: int = 4) -> SharedReceiveQueue:
+        """A queue of receives for several queue pairs of this domain."""
+        return self._adopt(SharedReceiveQueue(self, self._native.create_srq(max_recv, max_sge)))
+
+    def create_qp(
+        self,
+        send_cq: CompletionQueue,
+        *,
+        recv_cq: CompletionQueue | None = None,
+        srq: SharedReceiveQueue | None = None,
+        max_send: int = 128,
+        max_recv: int = 128,
+        max_send_sge: int = 4,
+        max_recv_sge: int = 4,
+        max_inline: int = 64,
+        signal_all: bool = False,
+    ) -> QueuePair:
+        """A queue pair in RESET; without `recv_cq` its receives complete in `send_cq` too.
+        The limits granted may be higher: see `qp.limits`. More than the device has raises StateError."""
+        recv_cq = recv_cq or send_cq
+        native = self._native.create_qp(
+            send_cq._native,
+            recv_cq._native,
+            srq._native if srq else None,
+            max_send,
+            max_recv,
+            max_send_sge,
+            max_recv_sge,
+            max_inline,
+            signal_all,
+        )
+        qp = QueuePair(self, native, send_cq=send_cq, recv_cq=recv_cq, srq=srq)
+        # A queue is closed after the queue pairs that use it.
+        for user in {id(parent): parent for parent in (self, send_cq, recv_cq, srq) if parent}.values():
+            user._adopt(qp)
+        return qp
+
+    def _close_native(self) -> None:
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<ProtectionDomain of {self.context!r}>"

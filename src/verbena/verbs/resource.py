@@ -1,0 +1,55 @@
+"""What every object of the verbs has in common: it is closed once, and its children before it."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+ChildT = TypeVar("ChildT", bound=Closable)
+SelfT = TypeVar("SelfT", bound="Resource")
+
+
+class Resource:
+    """A context manager with an idempotent close(). A child holds its parent, the parent knows it weakly."""
+
+    __slots__ = ("__weakref__", "_children", "_closed", "_numbers")
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._children: weakref.WeakValueDictionary[int, Closable] = weakref.WeakValueDictionary()
+        self._numbers = itertools.count()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Closes the children, newest first, then this. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        for _, child in sorted(self._children.items(), reverse=True):
+            child.close()
+        self._close_native()
+
+    def __enter__(self: SelfT) -> SelfT:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _adopt(self, child: ChildT) -> ChildT:
+        self._children[next(self._numbers)] = child
+        return child
+
+    def _close_native(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,87 @@
+"""`verbena bench`, with as little work as possible: that it measures, not what."""
+
+import itertools
+import json
+import os
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind")
+
+QUANTILES = ["min", "p50", "p90", "p99", "p99.9", "max"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode"),
+    list(itertools.product(["send", "read", "write", "atomic"], ["native", "python", "async"])),
+)
+@pytest.mark.parametrize("what", ["latency", "rate"])
+def test_small_operations_are_measured_in_every_mode(verbena, what, operation, mode):
+    """Each operation, driven each way, gives ordered quantiles, a baseline and their ratio."""
+    arguments = ("bench", what, "--op", operation, "--mode", mode, "--iterations", "40", "--json")
+    document = json.loads(verbena(*arguments).stdout)
+    (result,) = document["results"]
+    values = [result["subject"][name] for name in QUANTILES]
+    assert values == sorted(values)
+    assert values[0] > 0
+    assert result["baseline"]["name"] == "bare ring"
+    assert result["ratio"] > 0
+
+
+@pytest.mark.parametrize("operation", ["send", "read", "write"])
+def test_bandwidth_stands_beside_memcpy(verbena, operation):
+    """One figure per size, each with its copy."""
+    arguments = ("--op", operation, "--size", "4K,64K", "--iterations", "20", "--json")
+    document = json.loads(verbena("bench", "bandwidth", *arguments).stdout)
+    assert [result["size"] for result in document["results"]] == [4096, 65536]
+    assert {result["baseline"]["name"] for result in document["results"]} == {"memcpy"}
+    assert document["unit"] == "bytes/s"
+
+
+def test_json_says_where_it_was_measured(verbena):
+    """Versions, machine and commit make runs comparable."""
+    document = json.loads(verbena("bench", "latency", "--iterations", "20", "--json").stdout)
+    assert {"versions", "machine", "commit"} <= document["environment"].keys()
+    assert document["environment"]["versions"]["verbena"]
+    assert document["between"] == "two processes"
+
+
+def test_text_shows_percentiles_baseline_and_ratio(verbena):
+    """The table for people has a column per percentile; progress goes to standard error as dots."""
+    done = verbena("bench", "latency", "--seconds", "0.2")
+    assert all(name in done.stdout for name in [*QUANTILES, "bare ring", "ratio"])
+    assert "..." in done.stderr
+
+
+def test_pinning_is_reported(verbena):
+    """Two cores, one for each process."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("pinning needs two cores")
+    pin = f"{cores[0]},{cores[1]}"
+    document = json.loads(verbena("bench", "latency", "--pin", pin, "--iterations", "20", "--json").stdout)
+    assert document["pinned_to"] == cores[:2]
+
+
+def test_the_in_process_provider_is_measured_between_threads(verbena):
+    """A wire that stays within a process is said to be such."""
+    document = json.loads(
+        verbena("bench", "latency", "--provider", "fake", "--iterations", "20", "--json").stdout
+    )
+    assert document["between"] == "two threads of one process"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("latency", "--iterations", "200"),
+        ("rate", "--iterations", "50", "--size", "8,64"),
+        ("bandwidth", "--iterations", "20", "--size", "4K,64K"),
+    ],
+)
+def test_a_plot_is_a_picture(verbena, tmp_path, arguments):
+    """--plot writes a PNG."""
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    path = tmp_path / "plot.png"
+    verbena("bench", *arguments, "--plot", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")

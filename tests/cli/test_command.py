@@ -1,0 +1,74 @@
+"""The command as a whole: help, usage errors, the documentation of every option."""
+
+import argparse
+
+import pytest
+
+from verbena.cli.app import COMMANDS, build_parser
+
+
+def _parsers() -> dict[str, argparse.ArgumentParser]:
+    parser = build_parser()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
+def test_every_command_is_a_file_of_its_name():
+    """A subcommand is one module, in the one list."""
+    assert [command.__name__.rpartition(".")[2] for command in COMMANDS] == list(_parsers())
+
+
+@pytest.mark.parametrize("name", _parsers())
+def test_every_option_is_documented_with_an_example(name):
+    """--help explains each option and argument, and shows how the command is used."""
+    parser = _parsers()[name]
+    assert all(action.help for action in parser._actions), [a.dest for a in parser._actions if not a.help]
+    assert "examples:" in parser.format_help()
+    assert f"verbena {name}" in parser.format_help()
+
+
+def test_help_lists_the_commands(verbena):
+    """`verbena --help` names each command and the exit statuses."""
+    out = verbena("--help").stdout
+    assert all(name in out for name in _parsers())
+    assert "exit status" in out
+
+
+@pytest.mark.parametrize("name", _parsers())
+def test_help_of_a_command_runs(verbena, name):
+    """`verbena COMMAND --help` exits 0."""
+    assert "usage: verbena" in verbena(name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nonsense",),
+        ("bench",),
+        ("bench", "latency", "--size", "0"),
+        ("bench", "latency", "--size", "big"),
+        ("bench", "latency", "--seconds", "-1"),
+        ("bench", "latency", "--iterations", "5", "--seconds", "1"),
+        ("bench", "latency", "--pin", "1"),
+        ("bench", "latency", "--pin", "0,9999"),
+        ("bench", "bandwidth", "--op", "atomic"),
+        ("bench", "rate", "--batch", "4"),
+        ("bench", "latency", "--size", "8,64", "--plot", "x.png"),
+        ("demo", "--seconds", "soon"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_wrong(verbena, arguments):
+    """A usage error prints usage and reason on standard error."""
+    done = verbena(*arguments, status=2)
+    assert "usage: verbena" in done.stderr
+    assert "error:" in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("command", [("bench", "latency"), ("demo",)])
+def test_an_unknown_provider_is_an_error_in_words(verbena, command):
+    """The error names the provider and a remedy; there is no traceback."""
+    done = verbena(*command, "--provider", "carrier-pigeon", status=1)
+    assert "carrier-pigeon" in done.stderr
+    assert done.stderr.startswith("verbena: ")

@@ -1,0 +1,65 @@
+"""`verbena demo`, and what happens when a command is told to stop."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "verbena.cli"]
+pytestmark = pytest.mark.usefixtures("nothing_left_behind")
+
+
+def test_the_demo_shows_figures_and_verifies_data(verbena):
+    """One second: a table, two checks by checksum, exit 0, nothing left behind."""
+    out = verbena("demo", "--seconds", "1").stdout
+    assert all(words in out for words in ("READ 8 B", "WRITE 1 MiB", "bandwidth", "p99"))
+    assert out.count("by checksum") == 2
+    assert "\x1b" not in out
+
+
+def test_the_demo_runs_in_process(verbena):
+    """On the fake provider too, between threads."""
+    assert "the other thread" in verbena("demo", "--seconds", "0.2", "--provider", "fake").stdout
+
+
+def test_on_a_terminal_the_table_is_redrawn_in_place():
+    """Cursor movements are used there, and only there."""
+    master, slave = pty.openpty()
+    with subprocess.Popen([*COMMAND, "demo", "--seconds", "1"], stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        output = b""
+        while True:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:  # Linux says so when the last writer has left
+                break
+            if not chunk:
+                break
+            output += chunk
+        assert process.wait(30) == 0, output
+    os.close(master)
+    assert b"\x1b[" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("arguments", [("demo", "--seconds", "60"), ("bench", "latency", "--seconds", "60")])
+def test_a_signal_ends_it_cleanly(number, arguments):
+    """Exit status 128 + n, no traceback, no process and no shared memory left."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [*COMMAND, *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        head = process.stdout.read(10)  # it has begun
+        process.send_signal(number)
+        start = time.monotonic()
+        rest = process.stdout.read()
+        assert process.wait(30) == 128 + number, head + rest
+    assert time.monotonic() - start < 20
+    assert "Traceback" not in rest
+    assert f"ended by {number.name}" in rest

@@ -1,0 +1,102 @@
+"""The pieces of measuring that need no second process."""
+
+import argparse
+import io
+
+import pytest
+
+from verbena.cli import text
+from verbena.cli.measure.rounds import Budget, interleave
+from verbena.cli.measure.stats import Summary, median_of_medians
+from verbena.cli.progress import Progress
+
+
+class Counting:
+    """A probe that returns how often it has been run."""
+
+    def __init__(self, log):
+        self._log = log
+
+    def run(self, count):
+        self._log.append((self, count))
+        return [float(len(self._log))]
+
+
+def test_quantiles_are_measured_values():
+    """Nearest rank: of the thousand numbers, p99.9 is the 999th."""
+    summary = Summary.of([float(number) for number in range(1000, 0, -1)])
+    assert summary.quantiles == (500.0, 900.0, 990.0, 999.0)
+    assert (summary.minimum, summary.maximum, summary.count) == (1.0, 1000.0, 1000)
+
+
+def test_one_sample_is_every_quantile():
+    """The smallest case."""
+    assert {value for _, value in Summary.of([7.0]).columns()} == {7.0}
+
+
+def test_no_samples_are_refused():
+    """There is nothing to say about nothing."""
+    with pytest.raises(ValueError, match="no samples"):
+        Summary.of([])
+
+
+def test_a_disturbed_round_does_not_move_the_median():
+    """The reason for rounds."""
+    assert median_of_medians([[1.0, 1.0], [1.0, 1.0], [900.0, 900.0]]) == 1.0
+
+
+def test_probes_take_turns():
+    """After the warm-up the order alternates, and everyone gets the same number of operations."""
+    log = []
+    first, second = Counting(log), Counting(log)
+    series = interleave([first, second], Budget(iterations=100, rounds=5))
+    assert [probe for probe, _ in log[2:]] == [first, second] * 5
+    assert {count for _, count in log[2:]} == {20}
+    assert [len(one.rounds) for one in series] == [5, 5]
+
+
+@pytest.mark.parametrize(("written", "meant"), [("64", 64), ("4K", 4096), ("1MiB", 1 << 20), ("2g", 2 << 30)])
+def test_sizes_are_read_as_people_write_them(written, meant):
+    """Binary multiples."""
+    assert text.parse_size(written) == meant
+
+
+@pytest.mark.parametrize("written", ["", "0", "-1", "K", "1.5M", "1T", "x"])
+def test_other_sizes_are_refused(written):
+    """Nothing is guessed."""
+    with pytest.raises(argparse.ArgumentTypeError, match="not a size"):
+        text.parse_size(written)
+
+
+@pytest.mark.parametrize(
+    ("shown", "meant"),
+    [
+        (text.duration(84.2), "84 ns"),
+        (text.duration(1234), "1.23 µs"),
+        (text.duration(45_600_000), "45.6 ms"),
+        (text.rate(5_000_000), "5.00 M/s"),
+        (text.bandwidth(31.4e9), "31.4 GB/s"),
+        (text.size(16 << 20), "16 MiB"),
+        (text.size(1000), "1000 B"),
+    ],
+)
+def test_quantities_are_short(shown, meant):
+    """Three digits and a unit."""
+    assert shown == meant
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_dots():
+    """One line, as many dots as parts done, ended whatever happens."""
+    stream = io.StringIO()
+    with Progress("work", stream=stream) as progress:
+        for step in range(11):
+            progress.update(step / 10)
+    assert stream.getvalue() == "work " + "." * 20 + "\n"
+
+
+def test_progress_can_be_silent():
+    """Switched off, it writes nothing."""
+    stream = io.StringIO()
+    with Progress("work", enabled=False, stream=stream) as progress:
+        progress.update(0.5)
+    assert stream.getvalue() == ""

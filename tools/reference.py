@@ -1,0 +1,111 @@
+"""Writes the reference pages from the tables in the code, so that a page cannot say other than the code does.
+
+With --check it writes nothing, and fails if a page on disk is not what would be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def errors_page() -> str:
+    from verbena._explanations import SETUP, STATUSES, Explanation
+    from verbena.errors import VerbenaError, WcStatus, error_class
+
+    def tree(cls: type[VerbenaError], depth: int = 0) -> list[str]:
+        line = f"{'  ' * depth}- `{cls.__name__}` {_first_line(cls)}"
+        return [line] + [row for child in cls.__subclasses__() for row in tree(child, depth + 1)]
+
+    def raised(row: Explanation) -> str:
+        return "nothing" if row.code == WcStatus.SUCCESS.name else f"`{error_class(row.code).__name__}`"
+
+    def section(row: Explanation) -> list[str]:
+        open_row = row.filled({name: f"*{name.replace('_', ' ')}*" for name in row.fields})
+        number = f" ({WcStatus[row.code].value})" if row.code in WcStatus.__members__ else ""
+        return [
+            f"### {row.code}{number}",
+            "",
+            f"{_sentence(open_row.what)} Raises {raised(row)}.",
+            "",
+            *(f"{place}. {cause}" for place, cause in enumerate(open_row.causes, start=1)),
+            "",
+            f"**Remedy:** {open_row.remedy}.",
+            "",
+        ]
+
+    lines = [
+        "# Errors",
+        "",
+        "Every error says which operation failed, with which peer, why, and what to do about it.",
+        "Its class tells a program what it can do; its `code`, a heading below, tells you what happened.",
+        "Causes are in order of likelihood. Words in *italics* are filled in with the machine's own values.",
+        "",
+        "## Classes",
+        "",
+        *tree(VerbenaError),
+        "",
+        "## Completion statuses",
+        "",
+        "The numbers are those of `ibv_wc_status`. A failure, tag matching apart, leaves the queue pair in",
+        "ERR: what was posted behind the failed request completes with WR_FLUSH_ERR.",
+        "",
+        *(line for row in STATUSES for line in section(row)),
+        "## Set-up and use",
+        "",
+        *(line for row in SETUP for line in section(row)),
+    ]
+    return "\n".join(lines)
+
+
+# A page is a row: where it lies under the root, and what writes it.
+PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/reference/errors.md": errors_page,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write the reference pages from the tables in the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
+    parser.add_argument("--root", type=Path, default=ROOT, help="where the pages lie (default: this tree)")
+    options = parser.parse_args()
+
+    _import_from_this_tree()
+    stale = []
+    for name, write in PAGES.items():
+        path: Path = options.root / name
+        text = write().rstrip("\n") + "\n"
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    for name in stale:
+        print(f"{name}: out of date, run tools/reference.py" if options.check else f"{name}: written")
+    return 1 if options.check and stale else 0
+
+
+def _import_from_this_tree() -> None:
+    # A bare package stands in for verbena/__init__.py, which needs the native core. The tables do not, and a
+    # page must be checkable before anything is built, against this tree and not against what is installed.
+    package = types.ModuleType("verbena")
+    package.__path__ = [str(ROOT / "src" / "verbena")]
+    sys.modules["verbena"] = package
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().partition("\n")[0]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
