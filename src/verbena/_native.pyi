@@ -5,29 +5,6 @@ import enum
 from verbena._native import bench as bench
 import verbena.errors
 
-class Access(enum.IntFlag):
-    """What may be done with a memory region."""
-
-    __str__ = __repr__
-
-    def __repr__(self, /):
-        """Return repr(self)."""
-
-    LOCAL_WRITE = 1
-    """The device may write into it for its owner."""
-
-    REMOTE_WRITE = 2
-    """Peers may write."""
-
-    REMOTE_READ = 4
-    """Peers may read."""
-
-    REMOTE_ATOMIC = 8
-    """Peers may compare-and-swap and fetch-and-add."""
-
-    ALL = 15
-    """All of these."""
-
 class QpState(enum.IntEnum):
     """Where a queue pair stands."""
 
@@ -371,7 +348,7 @@ class RemoteMemory:
 
     def __eq__(self, other: object | None) -> bool: ...
     def __hash__(self) -> int: ...
-    def __reduce__(self) -> tuple: ...
+    def __reduce__(self) -> tuple[type, tuple[int, int, int]]: ...
     def __repr__(self) -> str: ...
 
 class SendWorkRequest:
@@ -464,7 +441,7 @@ class CompletionQueue:
         A second descriptor for event loops, readable when another thread took the queue's event.
         """
 
-    def watch(self, token: int) -> object:
+    def watch(self, token: int) -> WorkCompletion | None:
         """Hands an operation to drain(), or returns it if it has finished."""
 
     def expect_event(self) -> None: ...
@@ -491,15 +468,15 @@ class ProtectionDomain:
     def close(self) -> None: ...
 
 class SharedReceiveQueue:
-    def post_recv(self, requests: tuple) -> None: ...
+    def post_recv(self, requests: tuple[RecvWorkRequest, ...]) -> None: ...
     def close(self) -> None: ...
 
 class QueuePairCore:
     """The provider's own queue pair, for native loops."""
 
 class QueuePair:
-    def post_send(self, requests: tuple) -> None: ...
-    def post_recv(self, requests: tuple) -> None: ...
+    def post_send(self, requests: tuple[SendWorkRequest, ...]) -> None: ...
+    def post_recv(self, requests: tuple[RecvWorkRequest, ...]) -> None: ...
     @property
     def number(self) -> int: ...
     @property
@@ -524,20 +501,22 @@ class QueuePair:
         self, local: object, remote: RemoteMemory, immediate: object | None, solicited: bool, timeout_s: float
     ) -> None: ...
     def start_write(
-        self, local: object, remote: RemoteMemory, immediate: object | None, solicited: bool
-    ) -> object: ...
+        self, local: object, remote: RemoteMemory, immediate: int | None, solicited: bool
+    ) -> int | None: ...
     def send(
         self, local: object, immediate: object | None, inline_data: bool, solicited: bool, timeout_s: float
     ) -> None: ...
     def start_send(
-        self, local: object, immediate: object | None, inline_data: bool, solicited: bool
-    ) -> object: ...
+        self, local: object, immediate: int | None, inline_data: bool, solicited: bool
+    ) -> int | None: ...
     def recv(self, local: object, timeout_s: float) -> WorkCompletion: ...
-    def start_recv(self, local: object) -> object: ...
+    def start_recv(self, local: object) -> int | WorkCompletion: ...
     def atomic(
         self, opcode: Opcode, remote: RemoteMemory, compare_add: int, swap: int, timeout_s: float
     ) -> int: ...
-    def start_atomic(self, opcode: Opcode, remote: RemoteMemory, compare_add: int, swap: int) -> tuple: ...
+    def start_atomic(
+        self, opcode: Opcode, remote: RemoteMemory, compare_add: int, swap: int
+    ) -> tuple[int | None, AtomicResult]: ...
     def run_many(self, opcode: Opcode, local: object, remote: RemoteMemory, operations: object) -> int: ...
 
 class AtomicResult:

@@ -51,8 +51,8 @@ inline int run() {
 #define CHECK_JOIN2(a, b) a##b
 #define CHECK_JOIN(a, b) CHECK_JOIN2(a, b)
 #define TEST(name) CHECK_TEST(name, CHECK_JOIN(test_, __LINE__))
-#define CHECK_TEST(name, id) \
-  static void id();          \
+#define CHECK_TEST(name, id)                                              \
+  static void id();                                                       \
   static const check::Registration CHECK_JOIN(id, _registered)(name, id); \
   static void id()
 #define CHECK(what) ((what) ? void() : check::fail(__FILE__, __LINE__, #what))

@@ -23,7 +23,8 @@ TEST("every length and alignment agrees with the portable form") {
   for (auto& byte : data) byte = static_cast<uint8_t>(random());
   for (size_t size = 0; size < data.size() - 8; size += size < 64 ? 1 : 61) {
     for (size_t start = 0; start < 8; ++start) {
-      CHECK(crc32c(static_cast<uint32_t>(size), data.data() + start, size) == crc32c_portable(static_cast<uint32_t>(size), data.data() + start, size));
+      CHECK(crc32c(static_cast<uint32_t>(size), data.data() + start, size) ==
+            crc32c_portable(static_cast<uint32_t>(size), data.data() + start, size));
     }
   }
 }

@@ -1,5 +1,6 @@
-// A peer process that speaks the control protocol and then lies: garbage in rings, impossible acknowledgements,
-// malformed messages, descriptors that could be shrunk. The victim answers with a status, and goes on living.
+// A peer process that speaks the control protocol and then lies: garbage in rings, impossible
+// acknowledgements, malformed messages, descriptors that could be shrunk. The victim answers with a status,
+// and goes on living.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -30,7 +31,8 @@ struct Victim {
   std::shared_ptr<CompletionQueue> cq = context->create_cq(1024);
   std::shared_ptr<QueuePair> qp = pd->create_qp({.send_cq = cq, .recv_cq = cq});
   std::shared_ptr<Memory> memory = context->allocate(1 << 16, false);
-  std::shared_ptr<MemoryRegion> region = pd->register_memory(memory->data(), memory->size(), access::all, false);
+  std::shared_ptr<MemoryRegion> region =
+      pd->register_memory(memory->data(), memory->size(), access::all, false);
   Sge piece{reinterpret_cast<uint64_t>(memory->data()), 4096, region->lkey()};
 
   ~Victim() { qp->close(); }
@@ -73,7 +75,7 @@ struct Liar {
     ring()->header.responder.store(static_cast<uint32_t>(Responder::ready));
   }
 
-  RingSegment* ring() { return reinterpret_cast<RingSegment*>(own.data()); }      // victim → liar
+  RingSegment* ring() { return reinterpret_cast<RingSegment*>(own.data()); }       // victim → liar
   RingSegment* target() { return reinterpret_cast<RingSegment*>(theirs.data()); }  // liar → victim
 
   void hello() {
@@ -88,10 +90,9 @@ struct Liar {
 
   // Exchanges rings with the victim's QP.
   void attach(uint32_t victim_qp) {
-    CHECK(send_message(socket.get(), {.kind = MessageKind::attach,
-                                      .from_qp = kLiarQp,
-                                      .to_qp = victim_qp,
-                                      .fds = {own_ring.get(), -1}}));
+    CHECK(send_message(
+        socket.get(),
+        {.kind = MessageKind::attach, .from_qp = kLiarQp, .to_qp = victim_qp, .fds = {own_ring.get(), -1}}));
     for (;;) {
       ControlMessage message = next();
       if (message.header.kind != MessageKind::attached) continue;
@@ -195,7 +196,8 @@ TEST("a region table that points outside an arena gives no access") {
   Liar liar(victim.gid());
   connect(victim, liar);
   // The liar's table is empty: any key is unknown.
-  const SendRequest request{.id = 7, .opcode = Opcode::write, .rkey = 1234, .remote_addr = 0, .local = {&victim.piece, 1}};
+  const SendRequest request{
+      .id = 7, .opcode = Opcode::write, .rkey = 1234, .remote_addr = 0, .local = {&victim.piece, 1}};
   liar.ring()->header.access_flags.store(access::all);
   CHECK(victim.qp->post_send({&request, 1}).accepted == 1);
   CHECK(victim.wait().status == Status::rem_access_err);
@@ -274,7 +276,8 @@ TEST("an arena that could be shrunk under us, or another protocol version, cuts 
     liar.hello();
     const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
     CHECK(ftruncate(unsealed.get(), 4096) == 0);
-    CHECK(send_message(liar.socket.get(), {.kind = MessageKind::arena, .argument = 1, .fds = {unsealed.get(), -1}}));
+    CHECK(send_message(liar.socket.get(),
+                       {.kind = MessageKind::arena, .argument = 1, .fds = {unsealed.get(), -1}}));
     CHECK(liar.is_cut_off());
   }
   {

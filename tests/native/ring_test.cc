@@ -1,4 +1,7 @@
-// The shared-memory ring on its own: wrap-around, full, empty, largest fragment, hostile contents, two threads.
+// The shared-memory ring on its own: wrap-around, full, empty, largest fragment, hostile contents, two
+// threads.
+#include "providers/shm/ring.h"
+
 #include <sys/mman.h>
 
 #include <cstring>
@@ -7,7 +10,6 @@
 #include <vector>
 
 #include "check.h"
-#include "providers/shm/ring.h"
 
 using namespace verbena::shm;
 

@@ -26,8 +26,12 @@ bool readable(int fd) {
 
 bool never_stop() { return true; }
 
-const BatchTarget kTarget{.local_addr = 0x1000, .local_length = 1 << 20, .remote_addr = 0x9000,
-                          .remote_length = 1 << 20, .lkey = 1, .rkey = 2};
+const BatchTarget kTarget{.local_addr = 0x1000,
+                          .local_length = 1 << 20,
+                          .remote_addr = 0x9000,
+                          .remote_length = 1 << 20,
+                          .lkey = 1,
+                          .rkey = 2};
 
 std::vector<BatchOperation> reads(size_t count) {
   std::vector<BatchOperation> operations;
@@ -142,6 +146,18 @@ TEST("a watched operation rings the queue's fd and comes out of one drain") {
   CHECK(finished.size() == 2 && !f.queue->armed());  // nobody waits: no more events
 }
 
+TEST("a watched operation that another thread's poll finishes rings the loop's bell") {
+  Fixture f;
+  const uint64_t id = f.router.begin(7);
+  Completion done, raw[1];
+  f.router.watch(id, done);
+  f.queue->acknowledge();
+  f.complete(id);
+  f.queue->acknowledge();  // as on a wire that gives a completion to a poller without ringing
+  CHECK(f.router.poll_raw(raw) == 0);
+  CHECK(readable(f.router.bell()));
+}
+
 TEST("watching what has finished takes it instead") {
   Fixture f;
   const uint64_t id = f.router.begin(7);
@@ -235,7 +251,8 @@ TEST("a failing operation is named, wherever it lies in its chunk, and all the r
     stub::Pair qp(*f.queue);
     qp.fail_at = at;
     const auto result = run_batch(qp, f.router, Opcode::read, kTarget, reads(300), never_stop, nullptr);
-    CHECK(result.end == BatchEnd::failed && result.completed == at && result.status == Status::rem_access_err);
+    CHECK(result.end == BatchEnd::failed && result.completed == at &&
+          result.status == Status::rem_access_err);
     CHECK(qp.ended == qp.posted && f.router.tracked() == 0);
   }
 }
@@ -244,9 +261,12 @@ TEST("a refused operation is named and those before it are drained") {
   Fixture f;
   stub::Pair qp(*f.queue);
   qp.refuse_at = 70;
-  const auto result = run_batch(qp, f.router, Opcode::read, kTarget, reads(300), [&] {
-    return false;  // would be asked only if something were waited for in vain
-  }, nullptr);
+  const auto result = run_batch(
+      qp, f.router, Opcode::read, kTarget, reads(300),
+      [&] {
+        return false;  // would be asked only if something were waited for in vain
+      },
+      nullptr);
   CHECK(result.end == BatchEnd::refused && result.completed == 64 && qp.posted == 70);
 }
 

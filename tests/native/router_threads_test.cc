@@ -32,7 +32,8 @@ void wait_for_all(uint32_t spin_us, int threads, int rounds) {
           open.push_back(id);
         }
         Completion done;
-        if (!router.wait(id, now_ns() + kPatienceNs, spin_us) || !router.take(id, done) || done.id != id) ++failures;
+        if (!router.wait(id, now_ns() + kPatienceNs, spin_us) || !router.take(id, done) || done.id != id)
+          ++failures;
       }
       --running;
     });
@@ -57,7 +58,8 @@ TEST("spinning waiters all get theirs") { wait_for_all(10'000, 4, 300); }
 TEST("sleeping waiters all get theirs, at once and not slice by slice") {
   const uint64_t begin = now_ns();
   wait_for_all(0, 4, 300);
-  CHECK(now_ns() - begin < 5'000'000'000);  // a lost wake-up costs 20 ms; 300 rounds of them would take six seconds
+  CHECK(now_ns() - begin <
+        5'000'000'000);  // a lost wake-up costs 20 ms; 300 rounds of them would take six seconds
 }
 
 TEST("sleepers, a raw poller and an event loop share one queue") {

@@ -206,10 +206,10 @@ def test_many_peers_at_once(provider, context):
     """Four processes write into their own quarters of one region."""
     end = make_end(context)
     target = end.region(4 * 4096)
+    ends = [make_end(context) for _ in range(4)]
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(RemotePeer(provider)) for _ in range(4)]
-        for index, peer in enumerate(peers):
-            own = make_end(context)
+        for index, (own, peer) in enumerate(zip(ends, peers, strict=True)):
             own.qp = end.pd.create_qp(send_cq=own.cq, recv_cq=own.recv_cq)
             peer.link(own)
             place = target.remote[4096 * index : 4096 * index + 4096]

@@ -20,9 +20,9 @@ from support.link import (
     word,
     write,
 )
-from verbena.testing import FaultPlan, faulty
 
 from verbena.errors import WcStatus
+from verbena.testing import FaultPlan, faulty
 from verbena.verbs import Opcode, QpState
 
 pytestmark = pytest.mark.rule("faults")

@@ -1,6 +1,7 @@
 """A11: the documented ways to know that one-sided data has arrived, and to read data that changes."""
 
 import threading
+import time
 
 import pytest
 from support.link import (
@@ -65,6 +66,7 @@ def test_a_versioned_read_is_never_torn(pair):
             version[0] += 1
             memoryview(shared)[8:] = bytes([turn % 256]) * BODY
             version[0] += 1
+            time.sleep(0)  # lets the reader look between two changes, too
 
     before, body, after = pair.a.region(8), pair.a.region(BODY), pair.a.region(8)
     writer = threading.Thread(target=change)

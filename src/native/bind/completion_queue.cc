@@ -58,22 +58,29 @@ void bind_completion_queue(nb::module_& m) {
   nb::class_<CompletionQueueHandle>(m, "CompletionQueue")
       .def("poll", poll, nb::arg("max"))
       .def("wait", wait, nb::arg("max"), nb::arg("timeout_s"), nb::arg("spin_us"),
-           "Blocks for raw completions; an empty list when the time is up. A negative time-out waits for ever.")
-      .def("arm", [](CompletionQueueHandle& self, bool solicited_only) { self.use("arm").arm(solicited_only); },
-           nb::arg("solicited_only"))
+           "Blocks for raw completions; an empty list when the time is up. A negative time-out waits for "
+           "ever.")
+      .def(
+          "arm",
+          [](CompletionQueueHandle& self, bool solicited_only) { self.use("arm").arm(solicited_only); },
+          nb::arg("solicited_only"))
       .def("acknowledge", [](CompletionQueueHandle& self) { self.use("acknowledge").acknowledge(); })
       .def("fileno", [](const CompletionQueueHandle& self) { return self.cq.use("fileno").fileno(); })
       .def_prop_ro("capacity", [](const CompletionQueueHandle& self) { return self.cq.core()->capacity(); })
       .def_prop_ro("overrun", [](const CompletionQueueHandle& self) { return self.cq.core()->overrun(); })
-      .def_prop_ro("tracked", [](const CompletionQueueHandle& self) { return self.router->tracked(); },
-                   "Operations under way whose completion is somebody's.")
-      .def_prop_ro("core", [](const CompletionQueueHandle& self) -> CompletionQueue& { return *self.cq.core(); },
-                   nb::rv_policy::reference_internal)
+      .def_prop_ro(
+          "tracked", [](const CompletionQueueHandle& self) { return self.router->tracked(); },
+          "Operations under way whose completion is somebody's.")
+      .def_prop_ro(
+          "core", [](const CompletionQueueHandle& self) -> CompletionQueue& { return *self.cq.core(); },
+          nb::rv_policy::reference_internal)
       .def("close", &CompletionQueueHandle::close)
       // For an event loop: see verbs/events.py.
-      .def("bell", [](const CompletionQueueHandle& self) { return self.use("wait").bell(); },
-           "A second descriptor for event loops, readable when another thread took the queue's event.")
-      .def("watch", watch, nb::arg("token"), "Hands an operation to drain(), or returns it if it has finished.")
+      .def(
+          "bell", [](const CompletionQueueHandle& self) { return self.use("wait").bell(); },
+          "A second descriptor for event loops, readable when another thread took the queue's event.")
+      .def("watch", watch, nb::arg("token"), nb::sig("def watch(self, token: int) -> WorkCompletion | None"),
+           "Hands an operation to drain(), or returns it if it has finished.")
       .def("expect_event", [](CompletionQueueHandle& self) { self.use("wait").expect_event(); })
       .def("drain", drain, "Takes the event and returns the watched operations that have finished.")
       .def(
@@ -81,7 +88,8 @@ void bind_completion_queue(nb::module_& m) {
           [](CompletionQueueHandle& self, uint64_t token, const nb::object& keep) {
             self.router->abandon(token, keep_object(keep));
           },
-          nb::arg("token"), nb::arg("keep"), "Nobody waits any more; `keep` lives until the operation has ended.");
+          nb::arg("token"), nb::arg("keep"),
+          "Nobody waits any more; `keep` lives until the operation has ended.");
 }
 
 }  // namespace verbena::bind

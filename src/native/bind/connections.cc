@@ -1,9 +1,11 @@
 // The connection manager: listeners, requests, connections. Python waits on their descriptors.
+#include "bind/connections.h"
+
 #include <nanobind/stl/string.h>
 
 #include "bind/bind.h"
-#include "bind/connections.h"
 #include "bind/queues.h"
+#include "bind/unlocked.h"
 
 namespace verbena::bind {
 namespace {
@@ -26,7 +28,7 @@ ConnectionHandle* accept(RequestHandle& self, QueuePairHandle& qp, const Connect
   ConnectRequest& request = self.request.use("accept");
   std::shared_ptr<Connection> connection;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     connection = request.accept(queue_pair, params);
   }
   return new ConnectionHandle(std::move(connection));
@@ -38,18 +40,23 @@ void bind_connections(nb::module_& m) {
   nb::class_<ConnectParams>(m, "ConnectParams")
       .def(
           "__init__",
-          [](ConnectParams* self, const nb::bytes& private_data, uint8_t responder_resources, uint8_t initiator_depth,
-             uint8_t retry_count, uint8_t rnr_retry, uint32_t timeout_ms) {
-            new (self) ConnectParams{from_bytes(private_data), responder_resources, initiator_depth,
-                                     retry_count,              rnr_retry,           timeout_ms};
+          [](ConnectParams* self, const nb::bytes& private_data, uint8_t responder_resources,
+             uint8_t initiator_depth, uint8_t retry_count, uint8_t rnr_retry, uint32_t timeout_ms) {
+            new (self) ConnectParams{from_bytes(private_data),
+                                     responder_resources,
+                                     initiator_depth,
+                                     retry_count,
+                                     rnr_retry,
+                                     timeout_ms};
           },
           nb::arg("private_data"), nb::arg("responder_resources"), nb::arg("initiator_depth"),
           nb::arg("retry_count"), nb::arg("rnr_retry"), nb::arg("timeout_ms"));
 
   nb::class_<ConnectionHandle>(m, "Connection")
       .def_prop_ro("state", [](const ConnectionHandle& self) { return self.connection.use("state").state(); })
-      .def_prop_ro("error_code",
-                   [](const ConnectionHandle& self) { return self.connection.use("error_code").error_code(); })
+      .def_prop_ro(
+          "error_code",
+          [](const ConnectionHandle& self) { return self.connection.use("error_code").error_code(); })
       .def_prop_ro("peer", [](const ConnectionHandle& self) { return self.connection.use("peer").peer(); })
       .def_prop_ro("private_data",
                    [](const ConnectionHandle& self) {
@@ -59,7 +66,7 @@ void bind_connections(nb::module_& m) {
       .def("acknowledge", [](ConnectionHandle& self) { self.connection.use("acknowledge").acknowledge(); })
       .def("disconnect", [](ConnectionHandle& self) {
         Connection& connection = self.connection.use("disconnect");
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         connection.disconnect();
       });
 

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bind/handle.h"
+#include "bind/unlocked.h"
 #include "verbs/provider.h"
 
 namespace verbena::bind {
@@ -14,7 +15,7 @@ struct ListenerHandle {
 
   void close() {
     if (!listener.start_close()) return;
-    const nanobind::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     listener.core()->close();
   }
 
@@ -22,13 +23,15 @@ struct ListenerHandle {
 };
 
 struct RequestHandle {
-  explicit RequestHandle(std::shared_ptr<ConnectRequest> object) : request(std::move(object), "connect request") {}
+  explicit RequestHandle(std::shared_ptr<ConnectRequest> object)
+      : request(std::move(object), "connect request") {}
 
   Handle<ConnectRequest> request;
 };
 
 struct ConnectionHandle {
-  explicit ConnectionHandle(std::shared_ptr<Connection> object) : connection(std::move(object), "connection") {}
+  explicit ConnectionHandle(std::shared_ptr<Connection> object)
+      : connection(std::move(object), "connection") {}
 
   Handle<Connection> connection;
 };

@@ -19,7 +19,8 @@ void ScratchWords::add_page() {
   std::byte* const begin = pages_.back()->data();
   regions_.push_back(pd_->register_memory(begin, kPageBytes, access::local_write, false));
   auto* const words = reinterpret_cast<uint64_t*>(begin);
-  for (size_t i = kPageBytes / sizeof(uint64_t); i-- > 0;) free_.push_back({words + i, regions_.back()->lkey()});
+  for (size_t i = kPageBytes / sizeof(uint64_t); i-- > 0;)
+    free_.push_back({words + i, regions_.back()->lkey()});
 }
 
 void ScratchWords::give_back(uint64_t* word, uint32_t lkey) {

@@ -37,8 +37,8 @@ void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& failure) {
-    const nb::object error =
-        setup_error(failure.code().c_str(), failure.operation(), failure.detail(), {}, failure.error_number());
+    const nb::object error = setup_error(failure.code().c_str(), failure.operation(), failure.detail(), {},
+                                         failure.error_number());
     PyErr_SetObject(error.type().ptr(), error.ptr());
   }
 }
@@ -55,9 +55,8 @@ nb::object setup_error(const char* code, const std::string& operation, const std
 
 nb::object completion_error(Status status, const std::string& operation, const std::string& peer) {
   using namespace nb::literals;
-  return errors_module().attr("completion_error")(static_cast<int>(status),
-                                                  "operation"_a = nb::str(operation.c_str()),
-                                                  "peer"_a = text_or_none(peer));
+  return errors_module().attr("completion_error")(
+      static_cast<int>(status), "operation"_a = nb::str(operation.c_str()), "peer"_a = text_or_none(peer));
 }
 
 void raise_completion(Status status, const std::string& operation, const std::string& peer) {
@@ -77,9 +76,7 @@ void raise_batch(nb::object error, size_t completed) {
   raise(error);
 }
 
-nb::object status_object(Status status) {
-  return errors_module().attr("WcStatus")(static_cast<int>(status));
-}
+nb::object status_object(Status status) { return errors_module().attr("WcStatus")(static_cast<int>(status)); }
 
 void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
 

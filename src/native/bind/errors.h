@@ -15,7 +15,8 @@ nanobind::object status_object(Status status);
 [[noreturn]] void raise_completion(Status status, const std::string& operation, const std::string& peer);
 
 // `accepted` becomes an attribute of the exception.
-[[noreturn]] void raise_post(PostError error, size_t accepted, const char* operation, const std::string& peer);
+[[noreturn]] void raise_post(PostError error, size_t accepted, const char* operation,
+                             const std::string& peer);
 
 // A failed batch: `completed` and `index` become attributes.
 [[noreturn]] void raise_batch(nanobind::object error, size_t completed);

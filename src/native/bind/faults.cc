@@ -33,8 +33,8 @@ void bind_faults(nb::module_& m) {
       .def(nb::init<>())
       .def(
           "add",
-          [](FaultPlanHandle& self, faulty::FaultKind kind, std::optional<Opcode> opcode, uint64_t nth, uint64_t count,
-             uint8_t status, uint64_t delay_ns) {
+          [](FaultPlanHandle& self, faulty::FaultKind kind, std::optional<Opcode> opcode, uint64_t nth,
+             uint64_t count, uint8_t status, uint64_t delay_ns) {
             return self.plan->add({.kind = kind,
                                    .opcode = opcode,
                                    .nth = nth,
@@ -45,7 +45,9 @@ void bind_faults(nb::module_& m) {
           nb::arg("kind"), nb::arg("opcode").none(), nb::arg("nth"), nb::arg("count"), nb::arg("status"),
           nb::arg("delay_ns"))
       .def("clear", [](FaultPlanHandle& self) { self.plan->clear(); })
-      .def("hits_of", [](const FaultPlanHandle& self, size_t rule) { return self.plan->hits(rule); }, nb::arg("rule"))
+      .def(
+          "hits_of", [](const FaultPlanHandle& self, size_t rule) { return self.plan->hits(rule); },
+          nb::arg("rule"))
       .def_prop_ro("hits", total_hits);
   m.def(
       "faulty_provider",

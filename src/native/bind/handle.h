@@ -1,5 +1,6 @@
 // How Python holds a native object: shared, closed once, and left alone by a forked child.
-// A wire's threads and sockets do not survive fork(), so a child may neither use nor destroy what it inherited.
+// A wire's threads and sockets do not survive fork(), so a child may neither use nor destroy what it
+// inherited.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,8 @@ class Owned {
   ~Owned() { reset(); }
 
   void reset() {
-    if (is_inherited() && object_) new std::shared_ptr<T>(std::move(object_));  // leaked on purpose, see above
+    if (is_inherited() && object_)
+      new std::shared_ptr<T>(std::move(object_));  // leaked on purpose, see above
     object_.reset();
   }
 
@@ -44,7 +46,8 @@ class Handle {
   Handle(std::shared_ptr<T> object, const char* noun) : object_(std::move(object)), noun_(noun) {}
 
   T& use(const char* operation) const {
-    if (closed_.load(std::memory_order_relaxed) || object_.is_inherited()) [[unlikely]] refuse(operation);
+    if (closed_.load(std::memory_order_relaxed) || object_.is_inherited()) [[unlikely]]
+      refuse(operation);
     return *object_;
   }
   const std::shared_ptr<T>& share(const char* operation) const {
@@ -60,7 +63,8 @@ class Handle {
   [[noreturn]] void refuse(const char* operation) const {
     throw Error("closed", operation,
                 std::string("the ") + noun_ +
-                    (is_closed() ? " is closed" : " was opened before this process forked, and stays with its parent"));
+                    (is_closed() ? " is closed"
+                                 : " was opened before this process forked, and stays with its parent"));
   }
 
   const Owned<T> object_;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bind/domain.h"
+#include "bind/unlocked.h"
 #include "util/error.h"
 
 namespace verbena::bind {
@@ -30,7 +31,8 @@ Range range_of(const nb::slice& slice, uint64_t length, const char* operation) {
   if (stop < 0) stop += size;
   if (start < 0 || stop < start || stop > size) {
     throw Error("out_of_range", operation,
-                "[" + std::to_string(start) + ":" + std::to_string(stop) + "] of " + std::to_string(length) + " bytes");
+                "[" + std::to_string(start) + ":" + std::to_string(stop) + "] of " + std::to_string(length) +
+                    " bytes");
   }
   return {static_cast<uint64_t>(start), static_cast<uint64_t>(stop - start)};
 }
@@ -104,14 +106,16 @@ Region::Source Region::acquire(DomainHandle& domain, const nb::object& buffer, s
                                bool huge_pages) {
   domain.pd.use("register");
   if (buffer.is_none()) {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     return {domain.context->allocate(length, huge_pages), {}};
   }
-  if (!PyObject_CheckBuffer(buffer.ptr())) throw nb::type_error("a buffer is needed: bytearray, array, mmap, numpy …");
+  if (!PyObject_CheckBuffer(buffer.ptr()))
+    throw nb::type_error("a buffer is needed: bytearray, array, mmap, numpy …");
   // Any layout first, so that what is wrong with it can be told apart.
   const BufferView any(buffer, PyBUF_FULL_RO);
   if ((access & kWrites) && any.readonly()) {
-    throw Error("buffer_readonly", "register", "LOCAL_WRITE, REMOTE_WRITE and REMOTE_ATOMIC need a writable buffer");
+    throw Error("buffer_readonly", "register",
+                "LOCAL_WRITE, REMOTE_WRITE and REMOTE_ATOMIC need a writable buffer");
   }
   try {
     return {nullptr, BufferView(buffer, any.readonly() ? PyBUF_SIMPLE : PyBUF_WRITABLE)};
@@ -132,7 +136,7 @@ Region::Region(DomainHandle& domain, Source source, uint32_t access, bool pin)
       access_(access),
       region_(
           [&] {
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             return domain.pd.use("register").register_memory(data_, length_, access, pin);
           }(),
           "memory region"),
@@ -140,7 +144,7 @@ Region::Region(DomainHandle& domain, Source source, uint32_t access, bool pin)
 
 void Region::close() {
   if (region_.start_close()) {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     region_.core()->close();
   }
   if (exports_ == 0) free_memory();
@@ -171,7 +175,8 @@ LocalPieces::LocalPieces(const nb::handle& local, bool inline_bytes) {
   if (Py_TYPE(local.ptr()) == slice_type || PyObject_TypeCheck(local.ptr(), region_type)) {
     add(local);
   } else if (PyBytes_Check(local.ptr())) {
-    if (!inline_bytes) throw nb::type_error("bytes are not registered memory: they can only be sent inline=True");
+    if (!inline_bytes)
+      throw nb::type_error("bytes are not registered memory: they can only be sent inline=True");
     char* text;
     Py_ssize_t length;
     PyBytes_AsStringAndSize(local.ptr(), &text, &length);
@@ -179,7 +184,8 @@ LocalPieces::LocalPieces(const nb::handle& local, bool inline_bytes) {
   } else if (PyTuple_Check(local.ptr()) || PyList_Check(local.ptr())) {
     for (const nb::handle piece : nb::iter(local)) add(piece);
   } else {
-    throw nb::type_error("local memory is a MemorySlice, a MemoryRegion, a sequence of them, or bytes sent inline");
+    throw nb::type_error(
+        "local memory is a MemorySlice, a MemoryRegion, a sequence of them, or bytes sent inline");
   }
 }
 
@@ -189,7 +195,8 @@ void LocalPieces::add(const nb::handle& piece) {
     slice.region->use("use memory");
     return add(slice.addr, slice.length, slice.lkey);
   }
-  if (!PyObject_TypeCheck(piece.ptr(), region_type)) throw nb::type_error("a MemorySlice or MemoryRegion is needed");
+  if (!PyObject_TypeCheck(piece.ptr(), region_type))
+    throw nb::type_error("a MemorySlice or MemoryRegion is needed");
   const Region& region = *nb::inst_ptr<Region>(piece);
   region.use("use memory");
   add(region.addr(), region.length(), region.lkey());
@@ -213,51 +220,58 @@ void bind_memory(nb::module_& m) {
                                       {Py_bf_releasebuffer, slot(release_buffer)},
                                       {Py_tp_traverse, slot(traverse)},
                                       {0, nullptr}};
-  auto region = nb::class_<Region>(m, "MemoryRegion", nb::type_slots(slots))
-      .def(nb::init<DomainHandle&, const nb::object&, size_t, uint32_t, bool, bool>(), nb::arg("pd"),
-           nb::arg("buffer").none(), nb::arg("length"), nb::arg("access"), nb::arg("pin"), nb::arg("huge_pages"))
-      .def_prop_ro("addr", &Region::addr, "Where the region begins, for the local and the remote side.")
-      .def_prop_ro("length", &Region::length, "Its size in bytes.")
-      .def_prop_ro("lkey", [](const Region& self) { return self.use("lkey").lkey(); }, "The key for local use.")
-      .def_prop_ro("rkey", [](const Region& self) { return self.use("rkey").rkey(); }, "The key for peers.")
-      .def_prop_ro(
-          "remote",
-          [](const Region& self) {
-            return RemoteMemory{self.addr(), self.use("remote").rkey(), self.length()};
-          },
-          "What a peer needs to reach all of it.")
-      .def_prop_ro("closed", &Region::is_closed)
-      .def_prop_ro("access_flags", &Region::access)
-      .def("__len__", &Region::length)
-      .def("__getitem__", slice_region, nb::arg("part"), "A part of it, [start:stop], which must lie inside.")
-      .def("close", &Region::close,
-           "Ends the registration: afterwards its keys are refused. Views of the bytes stay valid.");
+  auto region =
+      nb::class_<Region>(m, "MemoryRegion", nb::type_slots(slots))
+          .def(nb::init<DomainHandle&, const nb::object&, size_t, uint32_t, bool, bool>(), nb::arg("pd"),
+               nb::arg("buffer").none(), nb::arg("length"), nb::arg("access"), nb::arg("pin"),
+               nb::arg("huge_pages"))
+          .def_prop_ro("addr", &Region::addr, "Where the region begins, for the local and the remote side.")
+          .def_prop_ro("length", &Region::length, "Its size in bytes.")
+          .def_prop_ro(
+              "lkey", [](const Region& self) { return self.use("lkey").lkey(); }, "The key for local use.")
+          .def_prop_ro(
+              "rkey", [](const Region& self) { return self.use("rkey").rkey(); }, "The key for peers.")
+          .def_prop_ro(
+              "remote",
+              [](const Region& self) {
+                return RemoteMemory{self.addr(), self.use("remote").rkey(), self.length()};
+              },
+              "What a peer needs to reach all of it.")
+          .def_prop_ro("closed", &Region::is_closed)
+          .def_prop_ro("access_flags", &Region::access)
+          .def("__len__", &Region::length)
+          .def("__getitem__", slice_region, nb::arg("part"),
+               "A part of it, [start:stop], which must lie inside.")
+          .def("close", &Region::close,
+               "Ends the registration: afterwards its keys are refused. Views of the bytes stay valid.");
   region_type = reinterpret_cast<PyTypeObject*>(region.ptr());
 
   auto slice = nb::class_<MemorySlice>(m, "MemorySlice", nb::is_final(), "A part of a memory region.")
-      .def_ro("addr", &MemorySlice::addr)
-      .def_ro("offset", &MemorySlice::offset)
-      .def_ro("length", &MemorySlice::length)
-      .def_ro("lkey", &MemorySlice::lkey)
-      .def_ro("region", &MemorySlice::owner)
-      .def("__len__", [](const MemorySlice& self) { return self.length; })
-      .def(
-          "__getitem__",
-          [](const MemorySlice& self, const nb::slice& part) {
-            const Range range = range_of(part, self.length, "slice");
-            MemorySlice inner = self;
-            inner.addr += range.offset;
-            inner.offset += range.offset;
-            inner.length = range.length;
-            return inner;
-          },
-          nb::arg("part"))
-      .def("__repr__", [](const MemorySlice& self) {
-        return "MemorySlice(offset=" + std::to_string(self.offset) + ", length=" + std::to_string(self.length) + ")";
-      });
+                   .def_ro("addr", &MemorySlice::addr)
+                   .def_ro("offset", &MemorySlice::offset)
+                   .def_ro("length", &MemorySlice::length)
+                   .def_ro("lkey", &MemorySlice::lkey)
+                   .def_ro("region", &MemorySlice::owner)
+                   .def("__len__", [](const MemorySlice& self) { return self.length; })
+                   .def(
+                       "__getitem__",
+                       [](const MemorySlice& self, const nb::slice& part) {
+                         const Range range = range_of(part, self.length, "slice");
+                         MemorySlice inner = self;
+                         inner.addr += range.offset;
+                         inner.offset += range.offset;
+                         inner.length = range.length;
+                         return inner;
+                       },
+                       nb::arg("part"))
+                   .def("__repr__", [](const MemorySlice& self) {
+                     return "MemorySlice(offset=" + std::to_string(self.offset) +
+                            ", length=" + std::to_string(self.length) + ")";
+                   });
   slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
 
-  nb::class_<RemoteMemory>(m, "RemoteMemory", nb::is_final(), "A peer's memory: address, key and length. A value.")
+  nb::class_<RemoteMemory>(m, "RemoteMemory", nb::is_final(),
+                           "A peer's memory: address, key and length. A value.")
       .def(
           "__init__",
           [](RemoteMemory* self, uint64_t addr, uint32_t rkey, uint64_t length) {
@@ -276,18 +290,26 @@ void bind_memory(nb::module_& m) {
           },
           nb::arg("part"), "A part of it, [start:stop], which must lie inside.")
       .def("to_bytes", to_bytes, "20 bytes to give to the peer.")
-      .def_static("from_bytes", from_bytes, nb::arg("data"), "The value that to_bytes() described; else ValueError.")
-      .def("__eq__", [](const RemoteMemory& self, const nb::object& other) {
-        RemoteMemory value;
-        return nb::try_cast<RemoteMemory>(other, value) && self == value;
-      }, nb::arg("other").none())
-      .def("__hash__", [](const RemoteMemory& self) {
-        return nb::hash(nb::make_tuple(self.addr, self.rkey, self.length));
-      })
-      .def("__reduce__",
+      .def_static("from_bytes", from_bytes, nb::arg("data"),
+                  "The value that to_bytes() described; else ValueError.")
+      .def(
+          "__eq__",
+          [](const RemoteMemory& self, const nb::object& other) {
+            RemoteMemory value;
+            return nb::try_cast<RemoteMemory>(other, value) && self == value;
+          },
+          nb::arg("other").none())
+      .def("__hash__",
            [](const RemoteMemory& self) {
-             return nb::make_tuple(nb::type<RemoteMemory>(), nb::make_tuple(self.addr, self.rkey, self.length));
+             return nb::hash(nb::make_tuple(self.addr, self.rkey, self.length));
            })
+      .def(
+          "__reduce__",
+          [](const RemoteMemory& self) {
+            return nb::make_tuple(nb::type<RemoteMemory>(),
+                                  nb::make_tuple(self.addr, self.rkey, self.length));
+          },
+          nb::sig("def __reduce__(self) -> tuple[type, tuple[int, int, int]]"))
       .def("__repr__", [](const RemoteMemory& self) {
         char text[96];
         std::snprintf(text, sizeof text, "RemoteMemory(addr=0x%llx, rkey=0x%x, length=%llu)",

@@ -12,11 +12,12 @@ namespace verbena::bind {
 
 struct DomainHandle;
 
-// A registered buffer of Python's, or memory of the wire's own. Exports its bytes as a buffer; they live until the
-// region is closed and the last view of them is gone.
+// A registered buffer of Python's, or memory of the wire's own. Exports its bytes as a buffer; they live
+// until the region is closed and the last view of them is gone.
 class Region {
  public:
-  Region(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access, bool pin, bool huge_pages);
+  Region(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access, bool pin,
+         bool huge_pages);
   ~Region() { close(); }
 
   const MemoryRegion& use(const char* operation) const { return region_.use(operation); }
@@ -66,8 +67,8 @@ struct RemoteMemory {
   bool operator==(const RemoteMemory&) const = default;
 };
 
-// The pieces of a request's local memory: a slice, a region, a sequence of them, or bytes where `inline_bytes`.
-// Empty pieces are left out. Borrowed: the Python object must outlive it.
+// The pieces of a request's local memory: a slice, a region, a sequence of them, or bytes where
+// `inline_bytes`. Empty pieces are left out. Borrowed: the Python object must outlive it.
 class LocalPieces {
  public:
   LocalPieces(const nb::handle& local, bool inline_bytes);

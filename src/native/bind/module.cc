@@ -2,6 +2,7 @@
 #include "bind/bind.h"
 #include "bind/buffer.h"
 #include "bind/handle.h"
+#include "bind/unlocked.h"
 #include "util/crc32c.h"
 
 namespace verbena::bind {
@@ -12,6 +13,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // what a program leaves open at its end is closed by the process
 #endif
   watch_forks();
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(end_unlocked));
   bind_errors(m);
   bind_values(m);
   bind_memory(m);
@@ -27,7 +29,7 @@ NB_MODULE(_native, m) {
       "crc32c",
       [](const nb::handle& data, uint32_t seed) {
         const BufferView view(data, PyBUF_SIMPLE);
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         return crc32c(seed, view.data(), view.size());
       },
       nb::arg("data"), nb::arg("seed") = 0, "CRC32C of a buffer, continuing from `seed`.");

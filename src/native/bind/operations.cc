@@ -1,5 +1,6 @@
-// Tracked operations of a queue pair: each call posts and waits (blocking), or posts and returns a token (start_…).
-// The hot path of Python: one native call, no allocation, and no change of GIL when the operation completes at once.
+// Tracked operations of a queue pair: each call posts and waits (blocking), or posts and returns a token
+// (start_…). The hot path of Python: one native call, no allocation, and no change of GIL when the operation
+// completes at once.
 #include <sched.h>
 
 #include <optional>
@@ -7,6 +8,7 @@
 #include "bind/bind.h"
 #include "bind/errors.h"
 #include "bind/queues.h"
+#include "bind/unlocked.h"
 #include "bind/waiting.h"
 #include "verbs/batch.h"
 
@@ -27,7 +29,7 @@ struct Operation {
 
 template <typename Post>
 PostResult post_once(const Operation& op, Post post) {
-  std::optional<nb::gil_scoped_release> unlocked;
+  std::optional<Unlocked> unlocked;
   if (op.length >= kLongBytes) unlocked.emplace();
   const PostResult result = post();
   if (result.accepted == 1) op.router.pump();
@@ -37,12 +39,14 @@ PostResult post_once(const Operation& op, Post post) {
 uint64_t begin(const Operation& op) {
   drop_kept(op.router);
   const uint64_t id = op.router.begin(op.qp.number);
-  if (id == 0) throw Error("limit_exceeded", op.name, "too many operations are under way on this completion queue");
+  if (id == 0)
+    throw Error("limit_exceeded", op.name, "too many operations are under way on this completion queue");
   return id;
 }
 
 [[noreturn]] void raise_timeout(const Operation& op) {
-  const nb::object error = setup_error("RESP_TIMEOUT_ERR", op.name, "the operation goes on without us", op.qp.peer);
+  const nb::object error =
+      setup_error("RESP_TIMEOUT_ERR", op.name, "the operation goes on without us", op.qp.peer);
   PyErr_SetObject(error.type().ptr(), error.ptr());
   throw nb::python_error();
 }
@@ -92,17 +96,20 @@ Completion run_slowly(const Operation& op, uint64_t id, double timeout_s, PostRe
     return done;
   }
   give_up(op, id, result.accepted == 1);
-  if (result.accepted == 0 && result.error != PostError::full) raise_post(result.error, 0, op.name, op.qp.peer);
+  if (result.accepted == 0 && result.error != PostError::full)
+    raise_post(result.error, 0, op.name, op.qp.peer);
   raise_timeout(op);
 }
 
-// Posts and waits. Raises for a refused post, a failed completion, a time-out and a signal handler's exception.
+// Posts and waits. Raises for a refused post, a failed completion, a time-out and a signal handler's
+// exception.
 template <typename Post>
 Completion run(const Operation& op, uint64_t id, double timeout_s, Post post) {
   Completion done;
   const PostResult result = post_once(op, post);
   if (result.accepted == 0 || !op.router.take(id, done)) done = run_slowly(op, id, timeout_s, result, post);
-  if (done.status != Status::success) [[unlikely]] raise_completion(done.status, op.name, op.qp.peer);
+  if (done.status != Status::success) [[unlikely]]
+    raise_completion(done.status, op.name, op.qp.peer);
   return done;
 }
 
@@ -167,8 +174,8 @@ auto with_write(QueuePairHandle& self, const nb::handle& local, const RemoteMemo
 }
 
 template <typename Go>
-auto with_message(QueuePairHandle& self, const nb::handle& local, const nb::handle& immediate, bool inline_data,
-                  bool solicited, Go go) {
+auto with_message(QueuePairHandle& self, const nb::handle& local, const nb::handle& immediate,
+                  bool inline_data, bool solicited, Go go) {
   const LocalPieces pieces(local, true);
   SendRequest request{.opcode = Opcode::send};
   if (!immediate.is_none()) {
@@ -197,8 +204,8 @@ struct AtomicResult {
 };
 
 template <typename Go>
-auto with_atomic(QueuePairHandle& self, Opcode opcode, const RemoteMemory& remote, uint64_t compare_add, uint64_t swap,
-                 const nb::handle& keep, const Loan& loan, Go go) {
+auto with_atomic(QueuePairHandle& self, Opcode opcode, const RemoteMemory& remote, uint64_t compare_add,
+                 uint64_t swap, const nb::handle& keep, const Loan& loan, Go go) {
   const char* name = opcode == Opcode::fetch_add ? "fetch_add" : "compare_swap";
   if (remote.length < sizeof(uint64_t)) throw Error("out_of_range", name, "an atomic needs 8 bytes");
   QueuePair& qp = self.qp.use(name);
@@ -235,8 +242,8 @@ nb::tuple start_atomic(QueuePairHandle& self, Opcode opcode, const RemoteMemory&
                        uint64_t swap) {
   const nb::object result = nb::cast(AtomicResult{self.scratch->lend()});
   const Loan loan = nb::cast<AtomicResult&>(result).loan;
-  return nb::make_tuple(
-      with_atomic(self, opcode, remote, compare_add, swap, result, loan, starting()), result);
+  return nb::make_tuple(with_atomic(self, opcode, remote, compare_add, swap, result, loan, starting()),
+                        result);
 }
 
 size_t run_many(QueuePairHandle& self, Opcode opcode, const nb::object& local, const RemoteMemory& remote,
@@ -249,19 +256,23 @@ size_t run_many(QueuePairHandle& self, Opcode opcode, const nb::object& local, c
   if (view.size() % sizeof(BatchOperation) != 0 || reinterpret_cast<uintptr_t>(view.data()) % 8 != 0) {
     throw nb::value_error("operations are rows of three uint64: local offset, remote offset, length");
   }
-  const std::span rows(reinterpret_cast<const BatchOperation*>(view.data()), view.size() / sizeof(BatchOperation));
+  const std::span rows(reinterpret_cast<const BatchOperation*>(view.data()),
+                       view.size() / sizeof(BatchOperation));
   const Sge& piece = pieces.span()[0];
-  const BatchTarget target{.local_addr = piece.addr, .local_length = piece.length, .remote_addr = remote.addr,
-                           .remote_length = remote.length, .lkey = piece.lkey, .rkey = remote.rkey};
-  const auto no_signal = [] {
-    const nb::gil_scoped_acquire locked;
-    return PyErr_CheckSignals() == 0;
-  };
+  const BatchTarget target{.local_addr = piece.addr,
+                           .local_length = piece.length,
+                           .remote_addr = remote.addr,
+                           .remote_length = remote.length,
+                           .lkey = piece.lkey,
+                           .rkey = remote.rkey};
   drop_kept(*self.send_router);
-  std::shared_ptr<void> keep = keep_object(local);
+  const std::shared_ptr<void> keep = keep_object(local);
   BatchResult result;
   {
-    const nb::gil_scoped_release unlocked;
+    Unlocked unlocked;
+    const auto no_signal = [&unlocked] {
+      return unlocked.with_gil([] { return PyErr_CheckSignals() == 0; });
+    };
     result = run_batch(qp, *self.send_router, opcode, target, rows, no_signal, keep);
   }
   switch (result.end) {
@@ -282,8 +293,9 @@ size_t run_many(QueuePairHandle& self, Opcode opcode, const nb::object& local, c
 }  // namespace
 
 void bind_operations(nb::module_& m) {
-  nb::class_<AtomicResult>(m, "AtomicResult")
-      .def_prop_ro("value", [](const AtomicResult& self) { return self.loan->value(); });
+  nb::class_<AtomicResult>(m, "AtomicResult").def_prop_ro("value", [](const AtomicResult& self) {
+    return self.loan->value();
+  });
 
   auto qp = nb::borrow<nb::class_<QueuePairHandle>>(m.attr("QueuePair"));
   qp.def(
@@ -297,20 +309,24 @@ void bind_operations(nb::module_& m) {
           [](QueuePairHandle& self, const nb::handle& local, const RemoteMemory& remote) {
             return with_read(self, local, remote, starting());
           },
-          nb::arg("local"), nb::arg("remote"), nb::sig("def start_read(self, local: object, remote: RemoteMemory) -> int | None"))
+          nb::arg("local"), nb::arg("remote"),
+          nb::sig("def start_read(self, local: object, remote: RemoteMemory) -> int | None"))
       .def(
           "write",
-          [](QueuePairHandle& self, const nb::handle& local, const RemoteMemory& remote, const nb::handle& immediate,
-             bool solicited, double timeout_s) {
+          [](QueuePairHandle& self, const nb::handle& local, const RemoteMemory& remote,
+             const nb::handle& immediate, bool solicited, double timeout_s) {
             with_write(self, local, remote, immediate, solicited, blocking(timeout_s));
           },
           nb::arg("local"), nb::arg("remote"), nb::arg("immediate").none(), nb::arg("solicited"),
           nb::arg("timeout_s"))
       .def(
           "start_write",
-          [](QueuePairHandle& self, const nb::handle& local, const RemoteMemory& remote, const nb::handle& immediate,
+          [](QueuePairHandle& self, const nb::handle& local, const RemoteMemory& remote,
+             const nb::handle& immediate,
              bool solicited) { return with_write(self, local, remote, immediate, solicited, starting()); },
-          nb::arg("local"), nb::arg("remote"), nb::arg("immediate").none(), nb::arg("solicited"))
+          nb::arg("local"), nb::arg("remote"), nb::arg("immediate").none(), nb::arg("solicited"),
+          nb::sig("def start_write(self, local: object, remote: RemoteMemory, immediate: int | None,"
+                  " solicited: bool) -> int | None"))
       .def(
           "send",
           [](QueuePairHandle& self, const nb::handle& local, const nb::handle& immediate, bool inline_data,
@@ -322,8 +338,12 @@ void bind_operations(nb::module_& m) {
       .def(
           "start_send",
           [](QueuePairHandle& self, const nb::handle& local, const nb::handle& immediate, bool inline_data,
-             bool solicited) { return with_message(self, local, immediate, inline_data, solicited, starting()); },
-          nb::arg("local"), nb::arg("immediate").none(), nb::arg("inline_data"), nb::arg("solicited"))
+             bool solicited) {
+            return with_message(self, local, immediate, inline_data, solicited, starting());
+          },
+          nb::arg("local"), nb::arg("immediate").none(), nb::arg("inline_data"), nb::arg("solicited"),
+          nb::sig("def start_send(self, local: object, immediate: int | None, inline_data: bool,"
+                  " solicited: bool) -> int | None"))
       .def(
           "recv",
           [](QueuePairHandle& self, const nb::handle& local, double timeout_s) {
@@ -332,13 +352,18 @@ void bind_operations(nb::module_& m) {
           nb::arg("local"), nb::arg("timeout_s"))
       .def(
           "start_recv",
-          [](QueuePairHandle& self, const nb::handle& local) { return with_recv(self, local, starting(true)); },
-          nb::arg("local"))
-      .def("atomic", run_atomic, nb::arg("opcode"), nb::arg("remote"), nb::arg("compare_add"), nb::arg("swap"),
-           nb::arg("timeout_s"))
+          [](QueuePairHandle& self, const nb::handle& local) {
+            return with_recv(self, local, starting(true));
+          },
+          nb::arg("local"), nb::sig("def start_recv(self, local: object) -> int | WorkCompletion"))
+      .def("atomic", run_atomic, nb::arg("opcode"), nb::arg("remote"), nb::arg("compare_add"),
+           nb::arg("swap"), nb::arg("timeout_s"))
       .def("start_atomic", start_atomic, nb::arg("opcode"), nb::arg("remote"), nb::arg("compare_add"),
-           nb::arg("swap"))
-      .def("run_many", run_many, nb::arg("opcode"), nb::arg("local"), nb::arg("remote"), nb::arg("operations"));
+           nb::arg("swap"),
+           nb::sig("def start_atomic(self, opcode: Opcode, remote: RemoteMemory, compare_add: int, swap: int)"
+                   " -> tuple[int | None, AtomicResult]"))
+      .def("run_many", run_many, nb::arg("opcode"), nb::arg("local"), nb::arg("remote"),
+           nb::arg("operations"));
   m.attr("FULL") = kFull;
 }
 

@@ -1,13 +1,14 @@
 // Providers and contexts: where everything else comes from.
+#include "bind/providers.h"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind/providers.h"
-
 #include "bind/bind.h"
 #include "bind/connections.h"
 #include "bind/queues.h"
+#include "bind/unlocked.h"
 #include "verbs/registry.h"
 
 namespace verbena::bind {
@@ -19,7 +20,7 @@ struct ContextHandle {
 
   void close() {
     if (!context.start_close()) return;
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     context.core()->close();
   }
 
@@ -29,7 +30,7 @@ struct ContextHandle {
 ContextHandle* open(ProviderHandle& self, const std::string& device) {
   std::shared_ptr<Context> context;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     context = self.provider->open(device);
   }
   return new ContextHandle(std::move(context));
@@ -39,7 +40,7 @@ ListenerHandle* listen(ContextHandle& self, const std::string& address, int back
   Context& context = self.context.use("listen");
   std::shared_ptr<Listener> listener;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     listener = context.listen(address, backlog);
   }
   return new ListenerHandle(std::move(listener));
@@ -51,7 +52,7 @@ ConnectionHandle* connect(ContextHandle& self, QueuePairHandle& qp, const std::s
   const auto& queue_pair = qp.qp.share("connect");
   std::shared_ptr<Connection> connection;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     connection = context.connect(queue_pair, address, params);
   }
   return new ConnectionHandle(std::move(connection));
@@ -83,7 +84,7 @@ void bind_providers(nb::module_& m) {
                    [](const ProviderHandle& self) { return self.provider->unavailable_reason(); })
       .def("devices",
            [](const ProviderHandle& self) {
-             const nb::gil_scoped_release unlocked;
+             const Unlocked unlocked;
              return self.provider->devices();
            })
       .def("open", open, nb::arg("device"));

@@ -1,4 +1,5 @@
-// Set-up of protection domains, queue pairs and shared receive queues, and raw posts. Tracked ones: operations.cc.
+// Set-up of protection domains, queue pairs and shared receive queues, and raw posts. Tracked ones:
+// operations.cc.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -6,6 +7,7 @@
 #include "bind/bind.h"
 #include "bind/errors.h"
 #include "bind/queues.h"
+#include "bind/unlocked.h"
 
 namespace verbena::bind {
 namespace {
@@ -14,7 +16,8 @@ constexpr size_t kFewRequests = 16;
 
 // Posts a tuple of work requests; raises with the number accepted if that is not all.
 template <typename Request, typename Posted, typename Post>
-void post_all(const nb::tuple& requests, KeptMemory& kept, const char* operation, const std::string& peer, Post post) {
+void post_all(const nb::tuple& requests, KeptMemory& kept, const char* operation, const std::string& peer,
+              Post post) {
   const size_t count = requests.size();
   Posted few[kFewRequests];
   std::vector<Posted> many(count > kFewRequests ? count : 0);
@@ -45,7 +48,8 @@ void post_shared(SharedReceiveQueueHandle& self, const nb::tuple& requests) {
 
 QueuePairHandle* create_qp(DomainHandle& self, CompletionQueueHandle& send_cq, CompletionQueueHandle& recv_cq,
                            SharedReceiveQueueHandle* srq, uint32_t max_send, uint32_t max_recv,
-                           uint32_t max_send_sge, uint32_t max_recv_sge, uint32_t max_inline, bool signal_all) {
+                           uint32_t max_send_sge, uint32_t max_recv_sge, uint32_t max_inline,
+                           bool signal_all) {
   constexpr const char* kOperation = "create_qp";
   QpOptions options{.send_cq = send_cq.cq.share(kOperation),
                     .recv_cq = recv_cq.cq.share(kOperation),
@@ -54,7 +58,7 @@ QueuePairHandle* create_qp(DomainHandle& self, CompletionQueueHandle& send_cq, C
   if (srq) options.srq = srq->srq.share(kOperation);
   std::shared_ptr<QueuePair> qp;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     qp = self.pd.use(kOperation).create_qp(options);
   }
   return new QueuePairHandle(std::move(qp), send_cq, recv_cq, self);
@@ -75,30 +79,35 @@ void bind_queue_pair(nb::module_& m) {
       .def("close", &DomainHandle::close);
 
   nb::class_<SharedReceiveQueueHandle>(m, "SharedReceiveQueue")
-      .def("post_recv", post_shared, nb::arg("requests"))
+      .def("post_recv", post_shared, nb::arg("requests"),
+           nb::sig("def post_recv(self, requests: tuple[RecvWorkRequest, ...]) -> None"))
       .def("close", &SharedReceiveQueueHandle::close);
 
   nb::class_<QueuePair>(m, "QueuePairCore", "The provider's own queue pair, for native loops.");
   nb::class_<QueuePairHandle>(m, "QueuePair")
-      .def("post_send", post_send, nb::arg("requests"))
-      .def("post_recv", post_recv, nb::arg("requests"))
+      .def("post_send", post_send, nb::arg("requests"),
+           nb::sig("def post_send(self, requests: tuple[SendWorkRequest, ...]) -> None"))
+      .def("post_recv", post_recv, nb::arg("requests"),
+           nb::sig("def post_recv(self, requests: tuple[RecvWorkRequest, ...]) -> None"))
       .def_ro("number", &QueuePairHandle::number)
       .def_rw("peer", &QueuePairHandle::peer)
       .def_prop_ro("state", [](const QueuePairHandle& self) { return self.qp.use("state").state(); })
       .def_prop_ro("limits", [](const QueuePairHandle& self) { return self.qp.core()->limits(); })
-      .def_prop_ro("attributes", [](const QueuePairHandle& self) { return self.qp.use("attributes").attributes(); })
+      .def_prop_ro("attributes",
+                   [](const QueuePairHandle& self) { return self.qp.use("attributes").attributes(); })
       .def_prop_ro("capabilities",
                    [](const QueuePairHandle& self) { return self.qp.use("capabilities").capabilities(); })
       .def(
           "modify",
           [](QueuePairHandle& self, const QpAttributes& wanted) {
             QueuePair& qp = self.qp.use("modify");
-            const nb::gil_scoped_release unlocked;
+            const Unlocked unlocked;
             qp.modify(wanted);
           },
           nb::arg("wanted"))
-      .def_prop_ro("core", [](const QueuePairHandle& self) -> QueuePair& { return *self.qp.core(); },
-                   nb::rv_policy::reference_internal)
+      .def_prop_ro(
+          "core", [](const QueuePairHandle& self) -> QueuePair& { return *self.qp.core(); },
+          nb::rv_policy::reference_internal)
       .def("close", &QueuePairHandle::close);
 }
 

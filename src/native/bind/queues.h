@@ -3,6 +3,7 @@
 
 #include "bind/domain.h"
 #include "bind/requests.h"
+#include "bind/unlocked.h"
 #include "verbs/router.h"
 
 namespace verbena::bind {
@@ -56,7 +57,7 @@ struct QueuePairHandle {
   void close() {
     if (!qp.start_close()) return;
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       qp.core()->close();
       send_router->forget_qp(number);
       recv_router->forget_qp(number);

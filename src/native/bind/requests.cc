@@ -12,7 +12,8 @@ namespace {
 uint64_t checked_id(const nb::int_& wr_id) {
   int64_t id = -1;
   if (!nb::try_cast<int64_t>(wr_id, id) || id < 0) {
-    throw nb::value_error("wr_id must lie between 0 and 2**63 - 1: higher numbers are for tracked operations");
+    throw nb::value_error(
+        "wr_id must lie between 0 and 2**63 - 1: higher numbers are for tracked operations");
   }
   return static_cast<uint64_t>(id);
 }
@@ -26,7 +27,8 @@ bool needs_remote(Opcode opcode) { return opcode != Opcode::send && opcode != Op
 void make_send(SendWorkRequest* self, Opcode opcode, const nb::object& local, const nb::object& remote,
                const nb::int_& wr_id, bool signaled, bool solicited, bool fence, bool inline_data,
                std::optional<uint32_t> immediate, uint64_t compare, uint64_t swap, uint64_t add) {
-  SendRequest request{.id = checked_id(wr_id), .opcode = opcode, .immediate = immediate.value_or(0), .swap = swap};
+  SendRequest request{
+      .id = checked_id(wr_id), .opcode = opcode, .immediate = immediate.value_or(0), .swap = swap};
   request.flags = (signaled ? send_flag::signaled : 0) | (solicited ? send_flag::solicited : 0) |
                   (fence ? send_flag::fence : 0) | (inline_data ? send_flag::inline_data : 0);
   request.compare_add = opcode == Opcode::fetch_add ? add : compare;
@@ -34,7 +36,8 @@ void make_send(SendWorkRequest* self, Opcode opcode, const nb::object& local, co
     throw nb::value_error("an immediate goes with SEND_WITH_IMM and WRITE_WITH_IMM, and they need one");
   }
   if (needs_remote(opcode) == remote.is_none()) {
-    throw nb::value_error(remote.is_none() ? "this opcode needs remote memory" : "a SEND has no remote memory");
+    throw nb::value_error(remote.is_none() ? "this opcode needs remote memory"
+                                           : "a SEND has no remote memory");
   }
   if (!remote.is_none()) {
     const auto& memory = nb::cast<const RemoteMemory&>(remote);

@@ -25,7 +25,8 @@ struct RecvWorkRequest {
   RecvRequest posted() const { return {.id = id, .local = pieces.span()}; }
 };
 
-// What was posted last keeps its memory: as many requests as the queue is deep, so none that is under way lacks it.
+// What was posted last keeps its memory: as many requests as the queue is deep, so none that is under way
+// lacks it.
 class KeptMemory {
  public:
   explicit KeptMemory(size_t depth) : ring_(depth) {}

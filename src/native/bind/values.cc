@@ -13,8 +13,6 @@
 namespace verbena::bind {
 namespace {
 
-enum class Access : uint32_t {};
-
 nb::bytes to_bytes(std::span<const uint8_t> data) { return nb::bytes(data.data(), data.size()); }
 
 Gid to_gid(const nb::bytes& data) {
@@ -25,12 +23,6 @@ Gid to_gid(const nb::bytes& data) {
 }
 
 void bind_enums(nb::module_& m) {
-  nb::enum_<Access>(m, "Access", nb::is_flag(), nb::is_arithmetic(), "What may be done with a memory region.")
-      .value("LOCAL_WRITE", Access{access::local_write}, "The device may write into it for its owner.")
-      .value("REMOTE_WRITE", Access{access::remote_write}, "Peers may write.")
-      .value("REMOTE_READ", Access{access::remote_read}, "Peers may read.")
-      .value("REMOTE_ATOMIC", Access{access::remote_atomic}, "Peers may compare-and-swap and fetch-and-add.")
-      .value("ALL", Access{access::all}, "All of these.");
   nb::enum_<QpState>(m, "QpState", nb::is_arithmetic(), "Where a queue pair stands.")
       .value("RESET", QpState::reset)
       .value("INIT", QpState::init, "Receives may be posted.")
@@ -118,7 +110,7 @@ void bind_qp_attributes(nb::module_& m) {
       .def_ro("max_inline", &QpLimits::max_inline);
   // Setting an attribute marks it as present: modify() carries exactly what was set.
   nb::class_<QpAttributes> attributes(m, "QpAttributes");
-  const auto field = [&attributes]<typename T>(const char* name, T QpAttributes::*member, uint32_t bit) {
+  const auto field = [&attributes]<typename T>(const char* name, T QpAttributes::* member, uint32_t bit) {
     attributes.def_prop_rw(
         name, [member](const QpAttributes& self) { return self.*member; },
         [member, bit](QpAttributes& self, T value) {
@@ -126,7 +118,9 @@ void bind_qp_attributes(nb::module_& m) {
           self.present |= bit;
         });
   };
-  attributes.def(nb::init<>()).def_rw("state", &QpAttributes::state).def_ro("present", &QpAttributes::present);
+  attributes.def(nb::init<>())
+      .def_rw("state", &QpAttributes::state)
+      .def_ro("present", &QpAttributes::present);
   field("access_flags", &QpAttributes::access_flags, qp_attr::access_flags);
   field("pkey_index", &QpAttributes::pkey_index, qp_attr::pkey_index);
   field("port", &QpAttributes::port, qp_attr::port);
@@ -177,7 +171,8 @@ void bind_completion(nb::module_& m) {
       .def("__repr__", [](const Completion& self) {
         const std::string status = nb::cast<std::string>(status_object(self.status).attr("name"));
         return "WorkCompletion(wr_id=" + std::to_string(self.id) + ", status=" + status +
-               ", byte_count=" + std::to_string(self.byte_count) + ", qp_num=" + std::to_string(self.qp_num) + ")";
+               ", byte_count=" + std::to_string(self.byte_count) + ", qp_num=" + std::to_string(self.qp_num) +
+               ")";
       });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bind/unlocked.h"
 #include "util/clock.h"
 #include "verbs/router.h"
 
@@ -26,7 +27,7 @@ bool wait_with_signals(uint64_t deadline_ns, Wait wait) {
   for (;;) {
     bool is_over;
     {
-      const nanobind::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       const uint64_t slice_end = now_ns() + kSignalSliceNs;
       if (wait(std::min(deadline_ns, slice_end))) return true;
       is_over = now_ns() >= deadline_ns;
@@ -44,7 +45,8 @@ inline std::shared_ptr<void> keep_object(const nanobind::handle& object) {
 }
 
 inline void drop_kept(CompletionRouter& router) {
-  if (router.has_dropped()) [[unlikely]] router.take_dropped();
+  if (router.has_dropped()) [[unlikely]]
+    router.take_dropped();
 }
 
 }  // namespace verbena::bind

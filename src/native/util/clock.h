@@ -1,8 +1,8 @@
 // Monotonic time in nanoseconds.
 #pragma once
 
-#include <ctime>
 #include <cstdint>
+#include <ctime>
 
 namespace verbena {
 

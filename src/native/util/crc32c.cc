@@ -23,7 +23,8 @@ constexpr std::array<std::array<uint32_t, 256>, 8> make_tables() {
     tables[0][i] = crc;
   }
   for (size_t t = 1; t < tables.size(); ++t) {
-    for (size_t i = 0; i < 256; ++i) tables[t][i] = (tables[t - 1][i] >> 8) ^ tables[0][tables[t - 1][i] & 0xff];
+    for (size_t i = 0; i < 256; ++i)
+      tables[t][i] = (tables[t - 1][i] >> 8) ^ tables[0][tables[t - 1][i] & 0xff];
   }
   return tables;
 }
@@ -32,8 +33,9 @@ constexpr auto kTables = make_tables();
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-// The instruction has a latency of three cycles and a throughput of one: three streams fill it. A stream's checksum
-// is moved past the following ones by multiplying with x^(8*kStream), here as one table look-up per byte.
+// The instruction has a latency of three cycles and a throughput of one: three streams fill it. A stream's
+// checksum is moved past the following ones by multiplying with x^(8*kStream), here as one table look-up per
+// byte.
 constexpr size_t kStream = 1024;
 
 constexpr std::array<std::array<uint32_t, 256>, 4> make_shift_tables() {
@@ -56,7 +58,8 @@ constexpr std::array<std::array<uint32_t, 256>, 4> make_shift_tables() {
 
 uint32_t shift_stream(uint32_t crc) {
   static const auto tables = make_shift_tables();
-  return tables[0][crc & 0xff] ^ tables[1][crc >> 8 & 0xff] ^ tables[2][crc >> 16 & 0xff] ^ tables[3][crc >> 24];
+  return tables[0][crc & 0xff] ^ tables[1][crc >> 8 & 0xff] ^ tables[2][crc >> 16 & 0xff] ^
+         tables[3][crc >> 24];
 }
 
 #if defined(__x86_64__)
@@ -104,8 +107,8 @@ uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size) {
   const auto* p = static_cast<const uint8_t*>(data);
   uint32_t crc = ~seed;
   for (; size >= 8; size -= 8, p += 8) {
-    crc ^= static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 | static_cast<uint32_t>(p[2]) << 16 |
-           static_cast<uint32_t>(p[3]) << 24;
+    crc ^= static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 |
+           static_cast<uint32_t>(p[2]) << 16 | static_cast<uint32_t>(p[3]) << 24;
     crc = kTables[7][crc & 0xff] ^ kTables[6][crc >> 8 & 0xff] ^ kTables[5][crc >> 16 & 0xff] ^
           kTables[4][crc >> 24] ^ kTables[3][p[4]] ^ kTables[2][p[5]] ^ kTables[1][p[6]] ^ kTables[0][p[7]];
   }

@@ -44,7 +44,8 @@ class EventFd {
   int get() const { return fd_.get(); }
   void signal() const {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);  // full: it is readable already
+    [[maybe_unused]] const ssize_t written =
+        ::write(fd_.get(), &one, sizeof one);  // full: it is readable already
   }
   void clear() const {
     uint64_t count;

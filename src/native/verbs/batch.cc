@@ -8,11 +8,14 @@
 namespace verbena {
 namespace {
 
-constexpr size_t kChunk = 64;                // requests per post, of which the last is signalled
-constexpr uint64_t kSliceNs = 50'000'000;    // between two questions to keep_going
-constexpr uint64_t kRetryNs = 1'000'000;     // when others fill the send queue, no completion of ours tells of room
+constexpr size_t kChunk = 64;              // requests per post, of which the last is signalled
+constexpr uint64_t kSliceNs = 50'000'000;  // between two questions to keep_going
+constexpr uint64_t kRetryNs =
+    1'000'000;  // when others fill the send queue, no completion of ours tells of room
 
-bool fits(uint64_t offset, uint64_t length, uint64_t size) { return offset <= size && length <= size - offset; }
+bool fits(uint64_t offset, uint64_t length, uint64_t size) {
+  return offset <= size && length <= size - offset;
+}
 
 size_t first_out_of_range(const BatchTarget& target, std::span<const BatchOperation> operations) {
   const auto bad = std::ranges::find_if_not(operations, [&](const BatchOperation& op) {
@@ -101,12 +104,14 @@ class BatchRun {
       result.end = BatchEnd::refused;
       result.post_error = post.error;
       if (posted_ > signaled_) post_marker();
-    } else if (!router_.wait_batch(id_, reached(router_.batch(id_)) + 1, now_ns() + kRetryNs) && !keep_going_()) {
+    } else if (!router_.wait_batch(id_, reached(router_.batch(id_)) + 1, now_ns() + kRetryNs) &&
+               !keep_going_()) {
       result.end = BatchEnd::interrupted;
     }
   }
 
-  // An empty signalled request in the name of the last one accepted, which was not signalled: it ends after it.
+  // An empty signalled request in the name of the last one accepted, which was not signalled: it ends after
+  // it.
   void post_marker() {
     SendRequest marker = requests_[0];
     marker.id = CompletionRouter::nth(id_, posted_ - 1);

@@ -27,9 +27,10 @@ enum class BatchEnd : uint8_t { complete, out_of_range, refused, failed, interru
 
 struct BatchResult {
   BatchEnd end = BatchEnd::complete;
-  size_t completed = 0;  // operations that succeeded, from the first on; unless complete, also the index that did not
-  Status status = Status::success;           // failed: of that operation
-  PostError post_error = PostError::none;    // refused
+  size_t completed =
+      0;  // operations that succeeded, from the first on; unless complete, also the index that did not
+  Status status = Status::success;         // failed: of that operation
+  PostError post_error = PostError::none;  // refused
 };
 
 // Runs all operations (READ or WRITE) in order of posting and returns when none is under way any more.

@@ -1,6 +1,6 @@
-// The provider contract: what a wire implements to carry verbs. Set-up throws Error; the data path returns values.
-// Everything is thread-safe as in libibverbs, and every close() is idempotent; a child keeps its parent alive.
-// May depend on util/ and types.h only.
+// The provider contract: what a wire implements to carry verbs. Set-up throws Error; the data path returns
+// values. Everything is thread-safe as in libibverbs, and every close() is idempotent; a child keeps its
+// parent alive. May depend on util/ and types.h only.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 namespace verbena {
 
-// Memory from allocate(): what the wire can share best (arena, huge pages). Lives until the last holder drops it.
+// Memory from allocate(): what the wire can share best (arena, huge pages). Lives until the last holder drops
+// it.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -80,7 +81,8 @@ class ProtectionDomain {
  public:
   virtual ~ProtectionDomain() = default;
   // Registers [addr, addr+length). The caller keeps the memory valid until the region is closed.
-  virtual std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access, bool pin) = 0;
+  virtual std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access,
+                                                        bool pin) = 0;
   virtual std::shared_ptr<QueuePair> create_qp(const QpOptions& options) = 0;
   virtual std::shared_ptr<SharedReceiveQueue> create_srq(uint32_t max_recv, uint32_t max_sge) = 0;
   virtual void close() = 0;
@@ -115,8 +117,8 @@ class ConnectRequest {
 class Listener {
  public:
   virtual ~Listener() = default;
-  virtual std::string address() const = 0;  // as bound: with the port or name that was chosen
-  virtual int fileno() const = 0;           // readable while next() has something
+  virtual std::string address() const = 0;             // as bound: with the port or name that was chosen
+  virtual int fileno() const = 0;                      // readable while next() has something
   virtual std::shared_ptr<ConnectRequest> next() = 0;  // empty: nobody is waiting
   virtual void close() = 0;
 };

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "providers/fake/provider.h"
+#include "providers/ibv/provider.h"
 #include "providers/shm/provider.h"
 #include "util/error.h"
 
@@ -16,6 +17,7 @@ struct ProviderEntry {
 };
 
 constexpr ProviderEntry kProviders[] = {
+    {"ibv", ibv::make_provider},
     {"shm", shm::make_provider},
     {"fake", fake::make_provider},
 };

@@ -1,6 +1,6 @@
 // The one list of providers, by name.
-// Preference among them is the transport's business; a provider is a row in registry.cc, not a branch anywhere.
-// Depends on the providers' entry points only.
+// Preference among them is the transport's business; a provider is a row in registry.cc, not a branch
+// anywhere. Depends on the providers' entry points only.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,8 @@ CompletionRouter::Slot* CompletionRouter::find(uint64_t id) const {
 }
 
 uint64_t CompletionRouter::id_of(const Slot& slot, size_t index) const {
-  return kTrackedBit | (uint64_t{slot.generation.load(std::memory_order_relaxed)} << kGenerationShift) | index;
+  return kTrackedBit | (uint64_t{slot.generation.load(std::memory_order_relaxed)} << kGenerationShift) |
+         index;
 }
 
 uint64_t CompletionRouter::begin(uint32_t qp_num, bool batch) {
@@ -95,7 +96,9 @@ std::vector<std::shared_ptr<void>> CompletionRouter::take_dropped() {
 
 void CompletionRouter::pump() {
   const std::unique_lock lock(pump_mutex_, std::try_to_lock);
-  if (lock) drain();
+  if (!lock) return;
+  drain();
+  wake_loop();
 }
 
 void CompletionRouter::drain() {
@@ -155,8 +158,8 @@ void CompletionRouter::finish(Slot& slot, const Completion& completion) {
 }
 
 void CompletionRouter::progress_batch(Slot& slot, const Completion& completion) {
-  // A send queue ends its requests in order, so one completion vouches for all before it. The sequence number is
-  // the low part of the index, which lies less than one send queue ahead of what was reached.
+  // A send queue ends its requests in order, so one completion vouches for all before it. The sequence number
+  // is the low part of the index, which lies less than one send queue ahead of what was reached.
   const uint64_t reached = slot.batch.reached.load(std::memory_order_relaxed);
   const uint64_t sequence = (completion.id & ~kTrackedBit) >> kSequenceShift;
   const uint64_t ahead = (sequence - reached) & kSequenceMask;
@@ -199,7 +202,8 @@ void CompletionRouter::forget_qp(uint32_t qp_num) {
     if (slot.is_batch && state == State::pending) {  // its runner ends it, and looks at `reached` for that
       if (slot.batch.failed.load(std::memory_order_relaxed) == kNever) {
         slot.batch.first_error = flushed;
-        slot.batch.failed.store(slot.batch.reached.load(std::memory_order_relaxed), std::memory_order_release);
+        slot.batch.failed.store(slot.batch.reached.load(std::memory_order_relaxed),
+                                std::memory_order_release);
       }
       slot.batch.reached.store(kNever, std::memory_order_release);
       if (slot.sleeper) slot.sleeper->signal();
@@ -227,6 +231,7 @@ size_t CompletionRouter::poll_raw(std::span<Completion> out) {
     }
     if (count < rest.size()) break;
   }
+  wake_loop();
   return filled;
 }
 

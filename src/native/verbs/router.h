@@ -1,6 +1,6 @@
 // Splits one completion queue: ids with the top bit are operations somebody tracks, the rest is polled raw.
-// Gives waiting (spin, then sleep) to any number of threads and one batch of finished operations to an event loop.
-// Depends on the contract and util/ only.
+// Gives waiting (spin, then sleep) to any number of threads and one batch of finished operations to an event
+// loop. Depends on the contract and util/ only.
 #pragma once
 
 #include <array>
@@ -24,8 +24,9 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 // How far a batch of requests under one tracked id has come. Written under the pump lock, read by its waiter.
 struct BatchProgress {
-  std::atomic<uint64_t> reached{0};      // requests known to have ended, from the first on
-  std::atomic<uint64_t> failed{kNever};  // index of the first that failed; first_error is valid once it is set
+  std::atomic<uint64_t> reached{0};  // requests known to have ended, from the first on
+  std::atomic<uint64_t> failed{
+      kNever};  // index of the first that failed; first_error is valid once it is set
   Completion first_error;
 };
 
@@ -33,11 +34,12 @@ class CompletionRouter {
  public:
   explicit CompletionRouter(std::shared_ptr<CompletionQueue> cq);
 
-  // An id for one request of this QP (or, for run_batch(), many). Zero: far too many are under way; drain and retry.
-  // Every id ends by take(), watch(), release() or abandon(); a batch's by end_batch().
+  // An id for one request of this QP (or, for run_batch(), many). Zero: far too many are under way; drain and
+  // retry. Every id ends by take(), watch(), release() or abandon(); a batch's by end_batch().
   uint64_t begin(uint32_t qp_num, bool batch = false);
   void release(uint64_t id);  // the post was refused: nothing will complete
-  // The request is nobody's any more: its id frees itself on completion, `keep` is held until then (take_dropped).
+  // The request is nobody's any more: its id frees itself on completion, `keep` is held until then
+  // (take_dropped).
   void abandon(uint64_t id, std::shared_ptr<void> keep);
 
   bool finished(uint64_t id) const;
@@ -45,7 +47,8 @@ class CompletionRouter {
 
   // Moves what the queue has to where it belongs; leaves at once if another thread is doing so.
   void pump();
-  // True when the operation has finished. Spins for `spin_us`, then arms and sleeps until `deadline_ns` (kNever).
+  // True when the operation has finished. Spins for `spin_us`, then arms and sleeps until `deadline_ns`
+  // (kNever).
   bool wait(uint64_t id, uint64_t deadline_ns, uint32_t spin_us = kDefaultSpinUs);
 
   // Raw completions, oldest first.
@@ -54,7 +57,8 @@ class CompletionRouter {
   void arm(bool solicited_only);
   void acknowledge();
 
-  // The event loop's side: watch() hands an operation over, unless it has finished: then it is taken, and true.
+  // The event loop's side: watch() hands an operation over, unless it has finished: then it is taken, and
+  // true.
   bool watch(uint64_t id, Completion& out);
   // Makes the queue's fd or bell() readable at the next completion of any kind. Poll once more after it.
   void expect_event();
@@ -71,7 +75,9 @@ class CompletionRouter {
   CompletionQueue& queue() const { return *cq_; }
 
   // For run_batch(): the requests under one id are told apart by a sequence number within it.
-  static uint64_t nth(uint64_t id, uint64_t index) { return id | ((index & kSequenceMask) << kSequenceShift); }
+  static uint64_t nth(uint64_t id, uint64_t index) {
+    return id | ((index & kSequenceMask) << kSequenceShift);
+  }
   const BatchProgress& batch(uint64_t id) const { return find(id)->batch; }
   // True when `count` requests have ended.
   bool wait_batch(uint64_t id, uint64_t count, uint64_t deadline_ns, uint32_t spin_us = kDefaultSpinUs);

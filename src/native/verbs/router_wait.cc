@@ -1,7 +1,9 @@
 // How threads and event loops wait on a router. No wake-up is lost, because
-// - taking the event, arming and draining are one step under the pump lock: what the drain missed rings again;
+// - taking the event, arming and draining are one step under the pump lock: what the drain missed rings
+// again;
 // - a sleeper names its own eventfd under that lock, and whoever finishes its operation signals it;
-// - whoever takes an event that an event loop needs rings the loop's bell.
+// - whoever finishes an operation that an event loop watches, or takes an event that it needs, rings its bell;
+//   the queue's own event would not do, as a wire may hand a completion to a poller without ringing.
 #include <poll.h>
 
 #include <algorithm>
@@ -22,7 +24,8 @@ const EventFd& thread_event() {
 }
 
 void sleep_on(int queue_fd, const EventFd& own, uint64_t timeout_ns) {
-  pollfd fds[] = {{.fd = queue_fd, .events = POLLIN, .revents = 0}, {.fd = own.get(), .events = POLLIN, .revents = 0}};
+  pollfd fds[] = {{.fd = queue_fd, .events = POLLIN, .revents = 0},
+                  {.fd = own.get(), .events = POLLIN, .revents = 0}};
   const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000),
                          .tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000)};
   ::ppoll(fds, 2, &timeout, nullptr);  // an early return only makes the caller look again
@@ -65,7 +68,6 @@ bool CompletionRouter::sleep_until(Slot* slot, uint64_t deadline_ns, Ready ready
       const std::lock_guard lock(pump_mutex_);
       closed = closed_;
       if (!closed) rearm();
-      wake_loop();
     }
     is_ready = ready();
     const uint64_t now = now_ns();
@@ -92,9 +94,8 @@ bool CompletionRouter::wait(uint64_t id, uint64_t deadline_ns, uint32_t spin_us)
 
 bool CompletionRouter::wait_batch(uint64_t id, uint64_t count, uint64_t deadline_ns, uint32_t spin_us) {
   Slot* slot = find(id);
-  return wait_until(slot, deadline_ns, spin_us, [slot, count] {
-    return slot->batch.reached.load(std::memory_order_acquire) >= count;
-  });
+  return wait_until(slot, deadline_ns, spin_us,
+                    [slot, count] { return slot->batch.reached.load(std::memory_order_acquire) >= count; });
 }
 
 size_t CompletionRouter::wait_raw(std::span<Completion> out, uint64_t deadline_ns, uint32_t spin_us) {
@@ -107,6 +108,7 @@ void CompletionRouter::rearm() {
   cq_->acknowledge();
   cq_->arm(false);
   drain();
+  wake_loop();
 }
 
 void CompletionRouter::wake_loop() {
@@ -125,7 +127,6 @@ void CompletionRouter::acknowledge() {
   if (closed_) return;
   if (sleepers_ == 0 && watched_ == 0 && !event_expected_) return cq_->acknowledge();
   rearm();
-  wake_loop();
 }
 
 bool CompletionRouter::watch(uint64_t id, Completion& out) {
@@ -134,6 +135,7 @@ bool CompletionRouter::watch(uint64_t id, Completion& out) {
   if (!closed_) {
     cq_->arm(false);
     drain();
+    wake_loop();
   }
   if (slot->state.load(std::memory_order_acquire) == State::done) {
     out = slot->completion;

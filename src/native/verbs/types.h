@@ -126,10 +126,10 @@ struct PostResult {
 
 // A bit per optional attribute of QpAttributes: which ones a modify() call carries.
 namespace qp_attr {
-constexpr uint32_t access_flags = 1 << 0, pkey_index = 1 << 1, port = 1 << 2, address = 1 << 3, path_mtu = 1 << 4,
-                   dest_qp_num = 1 << 5, rq_psn = 1 << 6, max_dest_rd_atomic = 1 << 7, min_rnr_timer = 1 << 8,
-                   sq_psn = 1 << 9, timeout = 1 << 10, retry_count = 1 << 11, rnr_retry = 1 << 12,
-                   max_rd_atomic = 1 << 13;
+constexpr uint32_t access_flags = 1 << 0, pkey_index = 1 << 1, port = 1 << 2, address = 1 << 3,
+                   path_mtu = 1 << 4, dest_qp_num = 1 << 5, rq_psn = 1 << 6, max_dest_rd_atomic = 1 << 7,
+                   min_rnr_timer = 1 << 8, sq_psn = 1 << 9, timeout = 1 << 10, retry_count = 1 << 11,
+                   rnr_retry = 1 << 12, max_rd_atomic = 1 << 13;
 }  // namespace qp_attr
 
 struct QpAttributes {
@@ -187,8 +187,8 @@ struct PortAttributes {
 struct DeviceAttributes {
   std::string name, provider, transport, vendor, firmware, reason;  // reason: why it is not usable, or empty
   uint64_t max_mr_bytes = 0;
-  uint32_t max_qp = 0, max_qp_wr = 0, max_sge = 0, max_cq = 0, max_cqe = 0, max_mr = 0, max_pd = 0, max_srq = 0,
-           max_srq_wr = 0, max_inline = 0, max_rd_atomic = 0;
+  uint32_t max_qp = 0, max_qp_wr = 0, max_sge = 0, max_cq = 0, max_cqe = 0, max_mr = 0, max_pd = 0,
+           max_srq = 0, max_srq_wr = 0, max_inline = 0, max_rd_atomic = 0;
   uint64_t max_message_bytes = 0;
   int numa_node = -1;
   bool software = true;

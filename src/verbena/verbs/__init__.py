@@ -3,7 +3,6 @@ Gives the same model on every wire; a provider that lacks something says so in i
 May depend on verbena.errors and the native core only."""
 
 from verbena._native import (
-    Access,
     ConnectionState,
     MemorySlice,
     Opcode,
@@ -16,6 +15,7 @@ from verbena._native import (
     WorkCompletion,
 )
 from verbena.errors import WcStatus
+from verbena.verbs.access import Access
 from verbena.verbs.attributes import DeviceAttributes, PortAttributes, QpAttributes, QpLimits
 from verbena.verbs.completion_queue import CompletionQueue
 from verbena.verbs.connection import Connection

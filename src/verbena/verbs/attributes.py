@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from verbena import _native
-from verbena._native import Access, PortState, QpState
+from verbena._native import PortState, QpState
+from verbena.verbs.access import Access
 from verbena.verbs.gid import Gid
 
 

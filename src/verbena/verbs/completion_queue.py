@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from verbena import _native
@@ -24,6 +25,8 @@ class CompletionQueue(Resource):
         self.context = context
         self._native = native
         self._events = CompletionEvents(native)
+        # A loop holds its readers; without this a queue that is dropped unclosed would stay with the loop.
+        weakref.finalize(self, self._events.close).atexit = False
 
     @property
     def capacity(self) -> int:

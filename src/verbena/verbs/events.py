@@ -8,13 +8,13 @@ they look once more, and drain() arms again while anything is still watched.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from verbena import _native
 from verbena._native import WorkCompletion
+from verbena.errors import ClosedError
 
 ResultT = TypeVar("ResultT")
 
@@ -75,12 +75,14 @@ class CompletionEvents:
                 return attempt() or None
 
     def close(self) -> None:
-        """Wakes everybody, with what the queue still has, and leaves every loop; before the queue is closed."""
-        with contextlib.suppress(RuntimeError):  # from a foreign loop that is being closed
+        """Wakes everybody, with what the queue still has, and leaves every loop. Close the queue after."""
+        readers, self._readers = self._readers, {}
+        try:
             self._deliver(None)
-        for loop, descriptors in list(self._readers.items()):
+        except ClosedError:
+            return  # in a forked child: the loops, like the queue, are its parent's
+        for loop, descriptors in readers.items():
             _call_in(loop, _detach, loop, descriptors)
-        self._readers.clear()
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         for other in [other for other in self._readers if other.is_closed()]:
@@ -118,7 +120,10 @@ def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *ar
     if loop.is_closed() or loop is asyncio._get_running_loop():
         function(*arguments)
     else:
-        loop.call_soon_threadsafe(function, *arguments)
+        try:
+            loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # it was closed since we looked
+            function(*arguments)
 
 
 def _detach(loop: asyncio.AbstractEventLoop, descriptors: tuple[int, int]) -> None:

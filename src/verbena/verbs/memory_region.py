@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native
-from verbena._native import Access
+from verbena.verbs.access import Access
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verbena import _native
-from verbena._native import Access
+from verbena.verbs.access import Access
 from verbena.verbs.completion_queue import CompletionQueue
 from verbena.verbs.memory_region import MemoryRegion
 from verbena.verbs.queue_pair import QueuePair

@@ -6,7 +6,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from verbena import _native
-from verbena._native import Access, QpState, RecvWorkRequest, SendWorkRequest
+from verbena._native import QpState, RecvWorkRequest, SendWorkRequest
+from verbena.verbs.access import Access
 from verbena.verbs.attributes import QpAttributes, QpLimits
 from verbena.verbs.endpoint import Endpoint
 from verbena.verbs.gid import Gid
@@ -83,7 +84,8 @@ class QueuePair(AsyncOperations, Resource):
         return Endpoint(device.gid, self.number, self._psn, device.ports[0].lid if device.ports else 0)
 
     def modify(self, state: QpState, **attributes: int | Gid | Access) -> None:
-        """Walks one edge of the state diagram with exactly what is given. INIT: port, pkey_index, access_flags.
+        """Walks one edge of the state diagram with exactly what is given.
+        INIT: port, pkey_index, access_flags.
         RTR: dest_gid, gid_index, dest_lid, path_mtu, dest_qp_num, rq_psn, max_dest_rd_atomic, min_rnr_timer.
         RTS: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic. A StateError has changed nothing."""
         wanted = _native.QpAttributes()
@@ -136,8 +138,8 @@ class QueuePair(AsyncOperations, Resource):
         self._native.peer = f"{endpoint.gid}, queue pair {endpoint.qp_num}"
 
     def post_send(self, *requests: SendWorkRequest) -> None:
-        """Posts requests in order; each reports to `send_cq` if signalled or failed. The local memory of the last
-        `max_send` of them is kept. QueueFullError and StateError tell in `accepted` how many went in."""
+        """Posts requests in order; each reports to `send_cq` if signalled or failed. Local memory is kept
+        for the last `max_send` of them. QueueFullError and StateError tell in `accepted` how many went in."""
         self._native.post_send(requests)
 
     def post_recv(self, *requests: RecvWorkRequest) -> None:

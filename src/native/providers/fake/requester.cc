@@ -1,6 +1,4 @@
 // The requester's half of a queue pair: sends the head of the send queue, repeats it, takes the response.
-#include <cstring>
-
 #include "providers/fake/queue_pair.h"
 #include "providers/soft/scatter.h"
 

@@ -1,6 +1,5 @@
 #include "providers/faulty/provider.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "providers/faulty/completion_queue.h"

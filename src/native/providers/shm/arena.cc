@@ -87,12 +87,14 @@ std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages) {
   for (const auto& arena : arenas_) {
     if (arena->huge_pages != huge_pages || arena->abandoned) continue;
     if (const size_t at = cut(*arena, length); at != SIZE_MAX) {
-      return std::make_shared<ArenaBlock>(shared_from_this(), arena->id, at, length, arena->mapping.data() + at, bytes);
+      return std::make_shared<ArenaBlock>(shared_from_this(), arena->id, at, length,
+                                          arena->mapping.data() + at, bytes);
     }
   }
   Arena& arena = grow(length, huge_pages);
   const size_t at = cut(arena, length);
-  auto block = std::make_shared<ArenaBlock>(shared_from_this(), arena.id, at, length, arena.mapping.data() + at, bytes);
+  auto block = std::make_shared<ArenaBlock>(shared_from_this(), arena.id, at, length,
+                                            arena.mapping.data() + at, bytes);
   const auto announce = announce_;
   lock.unlock();
   if (announce) announce(arena);  // stays: it holds the block
@@ -124,7 +126,8 @@ void ArenaPool::release(uint32_t id, size_t offset, size_t length) {
   std::unique_ptr<Arena> emptied;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(arenas_.begin(), arenas_.end(), [id](const auto& arena) { return arena->id == id; });
+    const auto found =
+        std::find_if(arenas_.begin(), arenas_.end(), [id](const auto& arena) { return arena->id == id; });
     Arena& arena = **found;
     zero(arena, offset, length);
     give_back(arena, offset, length);

@@ -6,7 +6,8 @@
 namespace verbena::shm {
 namespace {
 
-// Polls without a pause of milliseconds that make a spinner. Fewer would wake the progress thread for short waits.
+// Polls without a pause of milliseconds that make a spinner. Fewer would wake the progress thread for short
+// waits.
 constexpr uint32_t kSpinnerPolls = 1024;
 
 }  // namespace

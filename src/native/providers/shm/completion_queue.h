@@ -1,5 +1,5 @@
-// A completion queue that knows whether somebody is spinning on it. While one is, its queue pairs need no doorbell:
-// the spinner sees messages itself. When the spinning stops, the progress thread takes over again.
+// A completion queue that knows whether somebody is spinning on it. While one is, its queue pairs need no
+// doorbell: the spinner sees messages itself. When the spinning stops, the progress thread takes over again.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,8 @@ class ShmCompletionQueue final : public soft::SoftCompletionQueue {
   void arm(bool solicited_only) override;
 
   bool is_polled() const { return polled_.load(std::memory_order_relaxed); }
-  // For the progress thread, every few milliseconds: ends the polled mode when nobody polled since the last call.
+  // For the progress thread, every few milliseconds: ends the polled mode when nobody polled since the last
+  // call.
   void check_pollers();
 
  private:

@@ -15,7 +15,8 @@ std::string describe(const Link& link, uint32_t qp) {
 
 void check_private_data(std::span<const uint8_t> data, const char* operation) {
   if (data.size() > kMaxPrivateData) {
-    throw Error("limit_exceeded", operation, "private data is limited to " + std::to_string(kMaxPrivateData) + " bytes");
+    throw Error("limit_exceeded", operation,
+                "private data is limited to " + std::to_string(kMaxPrivateData) + " bytes");
   }
 }
 
@@ -82,8 +83,8 @@ std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, c
   return managed;
 }
 
-ShmConnection::ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp, std::string peer,
-                             uint64_t conversation, const ConnectParams& params)
+ShmConnection::ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp,
+                             std::string peer, uint64_t conversation, const ConnectParams& params)
     : context_(std::move(context)),
       qp_(std::move(qp)),
       peer_(std::move(peer)),
@@ -128,7 +129,8 @@ bool ShmConnection::change(ConnectionState state, std::string code, std::span<co
 
 void ShmConnection::bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp) {
   link_ = link;
-  if (!qp_->bind_peer(link, ring_fd, peer_qp)) throw Error("bad_message", "connect", "the peer's ring is unusable");
+  if (!qp_->bind_peer(link, ring_fd, peer_qp))
+    throw Error("bad_message", "connect", "the peer's ring is unusable");
   constexpr uint8_t kRnrTimer = 12;
   qp_->modify({.state = QpState::rtr,
                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |

@@ -1,4 +1,5 @@
-// The connection manager of the shm wire: listeners, requests, connections. Names instead of addresses and ports.
+// The connection manager of the shm wire: listeners, requests, connections. Names instead of addresses and
+// ports.
 #pragma once
 
 #include <deque>
@@ -17,12 +18,12 @@ namespace verbena::shm {
 class ShmContext;
 class ShmQueuePair;
 
-// The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and for
-// parameters out of range.
+// The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and
+// for parameters out of range.
 std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params);
 
-// Both ends of a connection may live in one context, so each has a number of its own: the initiator's is even, the
-// acceptor's is the same with the lowest bit set. A message names the end it is for.
+// Both ends of a connection may live in one context, so each has a number of its own: the initiator's is
+// even, the acceptor's is the same with the lowest bit set. A message names the end it is for.
 class ShmConnection final : public Connection {
  public:
   ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp, std::string peer,

@@ -100,10 +100,13 @@ DeviceAttributes shm_device_attributes() {
 }
 
 std::shared_ptr<soft::SoftCompletionQueue> ShmContext::make_cq(uint32_t depth) {
-  return std::make_shared<ShmCompletionQueue>(std::static_pointer_cast<ShmContext>(shared_from_this()), depth);
+  return std::make_shared<ShmCompletionQueue>(std::static_pointer_cast<ShmContext>(shared_from_this()),
+                                              depth);
 }
 
-std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) { return pool_->allocate(bytes, huge_pages); }
+std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) {
+  return pool_->allocate(bytes, huge_pages);
+}
 
 soft::ArenaLocation ShmContext::locate(const std::byte* addr, size_t length) const {
   return pool_->locate(addr, length);
@@ -170,20 +173,24 @@ std::shared_ptr<Listener> ShmContext::listen(const std::string& address, int bac
   std::string service = address;
   if (service.empty()) service = "auto-" + std::to_string(random_value<uint64_t>());
   if (service.size() > kMaxServiceName) {
-    throw Error("invalid_argument", "listen", "a name has at most " + std::to_string(kMaxServiceName) + " bytes");
+    throw Error("invalid_argument", "listen",
+                "a name has at most " + std::to_string(kMaxServiceName) + " bytes");
   }
-  return std::make_shared<ShmListener>(std::static_pointer_cast<ShmContext>(shared_from_this()), service, backlog);
+  return std::make_shared<ShmListener>(std::static_pointer_cast<ShmContext>(shared_from_this()), service,
+                                       backlog);
 }
 
 std::shared_ptr<Connection> ShmContext::connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                                 const ConnectParams& params) {
   if (address.empty() || address.size() > kMaxServiceName) {
-    throw Error("invalid_argument", "connect", "a name of 1 to " + std::to_string(kMaxServiceName) + " bytes is needed");
+    throw Error("invalid_argument", "connect",
+                "a name of 1 to " + std::to_string(kMaxServiceName) + " bytes is needed");
   }
   auto managed = managed_qp(qp, params);
   const UniqueFd ring = managed->share_ring();
-  auto connection = std::make_shared<ShmConnection>(std::static_pointer_cast<ShmContext>(shared_from_this()), managed,
-                                                    address, random_value<uint64_t>() & ~uint64_t{1}, params);
+  auto connection =
+      std::make_shared<ShmConnection>(std::static_pointer_cast<ShmContext>(shared_from_this()), managed,
+                                      address, random_value<uint64_t>() & ~uint64_t{1}, params);
   const auto try_once = [&] {
     const auto link = reach(service_address(address));
     if (!link) return false;
@@ -264,7 +271,8 @@ bool ShmContext::attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t 
     const std::lock_guard lock(control_mutex_);
     refused_attaches_.erase(qp.number());
   }
-  if (!link->send({.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}})) {
+  if (!link->send(
+          {.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}})) {
     return false;
   }
   std::unique_lock lock(control_mutex_);

@@ -1,6 +1,6 @@
-// One process's presence on the shm wire: its identity, its shared memory, its links to peers, and the progress
-// thread that plays the NIC. Set-up and control messages here; connections in connection.h.
-// Lock order: control_mutex_ before a queue pair's locks; the QP list's mutex before a queue pair's lock.
+// One process's presence on the shm wire: its identity, its shared memory, its links to peers, and the
+// progress thread that plays the NIC. Set-up and control messages here; connections in connection.h. Lock
+// order: control_mutex_ before a queue pair's locks; the QP list's mutex before a queue pair's lock.
 #pragma once
 
 #include <condition_variable>
@@ -44,8 +44,8 @@ class ShmContext final : public soft::SoftContext {
   void close() override;
 
   std::shared_ptr<soft::SoftCompletionQueue> make_cq(uint32_t depth) override;
-  std::shared_ptr<soft::SoftQueuePair> make_qp(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options,
-                                               uint32_t number) override;
+  std::shared_ptr<soft::SoftQueuePair> make_qp(std::shared_ptr<soft::SoftDomain> domain,
+                                               const QpOptions& options, uint32_t number) override;
   soft::ArenaLocation locate(const std::byte* addr, size_t length) const override;
   void quiesce() override;
 

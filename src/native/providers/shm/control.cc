@@ -113,8 +113,9 @@ Received receive_message(int socket, ControlMessage& out) {
   }
   const ControlHeader& header = out.header;
   const auto size = static_cast<size_t>(length);
-  if ((envelope.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || size < sizeof header || header.magic != kControlMagic ||
-      header.service_length > kMaxServiceName || header.private_length > kMaxPrivateData ||
+  if ((envelope.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || size < sizeof header ||
+      header.magic != kControlMagic || header.service_length > kMaxServiceName ||
+      header.private_length > kMaxPrivateData ||
       size != sizeof header + header.service_length + header.private_length) {
     return Received::malformed;
   }
@@ -138,7 +139,8 @@ UniqueFd listen_at(const std::string& name, int backlog) {
   const SocketAddress address = abstract_address(name);
   UniqueFd fd = make_socket();
   if (bind(fd.get(), as_sockaddr(address), address.length) != 0) {
-    throw Error(errno == EADDRINUSE ? "address_in_use" : "invalid_argument", "listen", "cannot bind " + name, errno);
+    throw Error(errno == EADDRINUSE ? "address_in_use" : "invalid_argument", "listen", "cannot bind " + name,
+                errno);
   }
   if (listen(fd.get(), backlog) != 0) throw Error("invalid_argument", "listen", "listen() failed", errno);
   return fd;
@@ -157,7 +159,8 @@ UniqueFd dial(const std::string& name) {
 std::optional<int> trusted_peer(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid()) return std::nullopt;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid())
+    return std::nullopt;
   return peer.pid;
 }
 

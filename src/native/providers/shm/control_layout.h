@@ -1,5 +1,5 @@
-// Messages between two processes over their Unix socket (SOCK_SEQPACKET): set-up only, descriptors ride along.
-// Fixed layout, exact lengths, version in the first message; see control.h for sending and checking.
+// Messages between two processes over their Unix socket (SOCK_SEQPACKET): set-up only, descriptors ride
+// along. Fixed layout, exact lengths, version in the first message; see control.h for sending and checking.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ constexpr size_t kMaxServiceName = 80;
 constexpr size_t kMaxPayload = kMaxPrivateData + kMaxServiceName;
 
 enum class MessageKind : uint16_t {
-  hello = 1,     // who I am; descriptors: region table (read-only), doorbell
-  refuse,        // goodbye; payload: a code of errors.py
-  arena,         // map this; argument: id; descriptor: memory
-  arena_gone,    // argument: id
-  attach,        // my QP wants yours; descriptor: my ring
-  attached,      // here is mine; descriptor: ring. argument: 0, or 1 for "no such QP"
-  connect,       // payload: service name, private data; descriptor: ring
-  accept,        // payload: private data; descriptor: ring
-  reject,        // payload: private data; argument: 0 rejected by the program, 1 nobody listens
-  established,   // the initiator has seen the accept
+  hello = 1,    // who I am; descriptors: region table (read-only), doorbell
+  refuse,       // goodbye; payload: a code of errors.py
+  arena,        // map this; argument: id; descriptor: memory
+  arena_gone,   // argument: id
+  attach,       // my QP wants yours; descriptor: my ring
+  attached,     // here is mine; descriptor: ring. argument: 0, or 1 for "no such QP"
+  connect,      // payload: service name, private data; descriptor: ring
+  accept,       // payload: private data; descriptor: ring
+  reject,       // payload: private data; argument: 0 rejected by the program, 1 nobody listens
+  established,  // the initiator has seen the accept
   disconnect,
 };
 
@@ -44,7 +44,7 @@ static_assert(sizeof(ControlHeader) == 40);
 // The payload of hello.
 struct Hello {
   uint8_t gid[16];
-  uint64_t probe_addr;   // process_vm_readv of these 8 bytes must give probe_token
+  uint64_t probe_addr;  // process_vm_readv of these 8 bytes must give probe_token
   uint64_t probe_token;
 };
 static_assert(sizeof(Hello) == 32 && sizeof(Hello) <= kMaxPayload);

@@ -39,7 +39,8 @@ bool Link::probe_plain_memory(const Hello& hello) const {
   // Lets the slower way be chosen where the faster one is allowed, to test or to compare it.
   const char* choice = std::getenv("VERBENA_SHM_PLAIN_MEMORY");
   if (choice && std::string_view(choice) == "staged") return false;
-  // A real read: it fails where the kernel forbids it, and mismatches where the process number means another process.
+  // A real read: it fails where the kernel forbids it, and mismatches where the process number means another
+  // process.
   uint64_t token = 0;
   const iovec local{&token, sizeof token};
   const iovec remote{reinterpret_cast<void*>(hello.probe_addr), sizeof token};

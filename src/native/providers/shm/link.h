@@ -1,5 +1,5 @@
-// The view one process has of a peer process: its socket, region table, arenas, doorbell, and how to reach the rest.
-// Queue pairs read it on the data path; the progress thread alone fills it in.
+// The view one process has of a peer process: its socket, region table, arenas, doorbell, and how to reach
+// the rest. Queue pairs read it on the data path; the progress thread alone fills it in.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,9 @@ class Link {
   int pid() const { return pid_; }
   // Set by the peer's hello, before ready() turns true.
   const Gid& gid() const { return gid_; }
-  const soft::RegionEntry* regions() const { return reinterpret_cast<const soft::RegionEntry*>(table_.data()); }
+  const soft::RegionEntry* regions() const {
+    return reinterpret_cast<const soft::RegionEntry*>(table_.data());
+  }
   bool reaches_plain_memory() const { return process_vm_.load(std::memory_order_relaxed); }
   void lose_plain_memory() { process_vm_.store(false, std::memory_order_relaxed); }
   bool ready() const { return ready_.load(std::memory_order_acquire); }

@@ -14,7 +14,9 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-[[noreturn]] void fail(const char* code, const std::string& what) { throw Error(code, "share memory", what, errno); }
+[[noreturn]] void fail(const char* code, const std::string& what) {
+  throw Error(code, "share memory", what, errno);
+}
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The progress thread of a context: takes control messages, drives queue pairs nobody polls, keeps the timers.
-// It never runs Python and never holds the last reference to anything the program owns.
+// The progress thread of a context: takes control messages, drives queue pairs nobody polls, keeps the
+// timers. It never runs Python and never holds the last reference to anything the program owns.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -60,7 +60,10 @@ int ShmContext::tick() {
     auto& qp = static_cast<ShmQueuePair&>(soft_qp);
     qp.drive_and_arm();
     qp.check_timers(now);
-    within(qp.is_stalled() || qp.is_blocked() ? kStallCheckMs : kRetryCheckMs);
+    // Without a bell, whatever is under way is looked at often: a poller that left may have asked for none.
+    within(qp.is_stalled() || qp.is_blocked() ? kStallCheckMs
+           : qp.is_waiting()                  ? kSpinnerCheckMs
+                                              : kRetryCheckMs);
   });
   std::vector<std::shared_ptr<Link>> dead;
   {

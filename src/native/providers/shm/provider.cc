@@ -23,7 +23,8 @@ class ShmProvider final : public Provider {
 
   std::shared_ptr<Context> open(const std::string& device) override {
     if (!device.empty() && device != "shm0") {
-      throw Error("no_device", "open device", "the shm provider has one device, shm0, and no '" + device + "'");
+      throw Error("no_device", "open device",
+                  "the shm provider has one device, shm0, and no '" + device + "'");
     }
     auto context = std::make_shared<ShmContext>();
     context->start();

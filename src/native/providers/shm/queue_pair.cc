@@ -16,14 +16,15 @@ constexpr uint64_t kPeerAccessLimitNs = 2'000'000'000;
 
 const ShmCompletionQueue& shm_cq(const std::shared_ptr<CompletionQueue>& cq) {
   const auto* queue = dynamic_cast<const ShmCompletionQueue*>(cq.get());
-  if (!queue) throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+  if (!queue)
+    throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
   return *queue;
 }
 
 }  // namespace
 
-ShmQueuePair::ShmQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options, uint32_t number,
-                           ShmContext& context)
+ShmQueuePair::ShmQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options,
+                           uint32_t number, ShmContext& context)
     : SoftQueuePair(std::move(domain), options, number),
       shm_(context),
       send_cq_(shm_cq(options.send_cq)),
@@ -86,7 +87,9 @@ void ShmQueuePair::wire_state_changed(QpState state) {
   header.protection_domain.store(pd(), std::memory_order_relaxed);
   header.access_flags.store(attributes_.access_flags, std::memory_order_relaxed);
   const bool gone = state == QpState::err || state == QpState::reset;
-  const Responder responder = gone ? Responder::gone : soft::can_respond(state) ? Responder::ready : Responder::not_ready;
+  const Responder responder = gone                       ? Responder::gone
+                              : soft::can_respond(state) ? Responder::ready
+                                                         : Responder::not_ready;
   header.responder.store(static_cast<uint32_t>(responder), std::memory_order_release);
   stalled_.store(false, std::memory_order_relaxed);
   touched_ = true;
@@ -133,6 +136,11 @@ void ShmQueuePair::receive_posted() {
 }
 
 bool ShmQueuePair::is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
+
+bool ShmQueuePair::is_waiting() const {
+  const std::lock_guard lock(lock_);
+  return out_ && out_->outstanding() > 0;
+}
 
 void ShmQueuePair::set_bell(bool armed) {
   const std::lock_guard lock(lock_);

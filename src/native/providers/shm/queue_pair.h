@@ -1,6 +1,6 @@
-// A queue pair between two processes of one host. Set-up in queue_pair.cc; bytes move in three files by who moves
-// them: queue_pair_send.cc (messages out), queue_pair_receive.cc (messages in), queue_pair_one_sided.cc (direct).
-// Everything below the public part runs under the base class's lock unless it says otherwise.
+// A queue pair between two processes of one host. Set-up in queue_pair.cc; bytes move in three files by who
+// moves them: queue_pair_send.cc (messages out), queue_pair_receive.cc (messages in), queue_pair_one_sided.cc
+// (direct). Everything below the public part runs under the base class's lock unless it says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,8 @@ class ShmQueuePair final : public soft::SoftQueuePair {
 
   // The ring peers write into, made on first use. Valid until the QP is reset or closed.
   UniqueFd share_ring();
-  // A peer's QP showed its ring: becomes the way out, unless there is one already. False: another peer has this QP.
+  // A peer's QP showed its ring: becomes the way out, unless there is one already. False: another peer has
+  // this QP.
   bool bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
   bool is_bound_to(const Gid& gid, uint32_t peer_qp) const;
 
@@ -36,6 +37,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void set_bell(bool armed);
   bool is_stalled() const { return stalled_.load(std::memory_order_relaxed); }
   bool is_blocked() const { return blocked_.load(std::memory_order_relaxed); }
+  bool is_waiting() const;  // for an acknowledgement
   void check_timers(uint64_t now);
   void link_died(const Link& link);
 
@@ -114,9 +116,10 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   SentSlot sent_[kSlotCount];
   uint64_t settled_ = 0;
   uint32_t idle_looks_ = 0;
+  bool send_side_waits_ = false;
   uint64_t halted_at_ = kNever;  // the entry that failed: nothing behind it starts
-  bool accessing_ = false;  // between begin_access() and end_access()
-  bool touched_ = false;    // the peer may have to be woken
+  bool accessing_ = false;       // between begin_access() and end_access()
+  bool touched_ = false;         // the peer may have to be woken
   std::atomic<bool> bell_pending_{false};
   std::atomic<bool> blocked_{false};  // requests wait for room in the ring, or for earlier ones to be taken
 

@@ -17,7 +17,8 @@ void ShmQueuePair::begin_access() {
   if (accessing_) return;
   accessing_ = true;
   auto& epoch = out_->header().access_epoch;
-  // Sequentially consistent, against the store that removes a key: either we see the key gone, or its owner sees us.
+  // Sequentially consistent, against the store that removes a key: either we see the key gone, or its owner
+  // sees us.
   epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 
@@ -56,9 +57,9 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   if (entry.length > 0) {
     begin_access();
     const soft::RegionEntry* region = nullptr;
-    const Status status =
-        soft::check_remote(link_->regions(), entry.rkey, out_->header().protection_domain.load(std::memory_order_relaxed),
-                           entry.remote_addr, entry.length, needed, &region);
+    const Status status = soft::check_remote(link_->regions(), entry.rkey,
+                                             out_->header().protection_domain.load(std::memory_order_relaxed),
+                                             entry.remote_addr, entry.length, needed, &region);
     if (status != Status::success) return refuse(status);
     const uint32_t arena = region->arena;
     if (arena == 0) return access_plain(index);
@@ -115,8 +116,9 @@ ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
     soft::for_each_run(send_queue_.local(index), done, entry.length - done,
                        [&](std::byte* at, uint64_t, uint64_t length) { local[count++] = {at, length}; });
     const iovec remote{reinterpret_cast<void*>(entry.remote_addr + done), entry.length - done};
-    const ssize_t moved = entry.opcode == Opcode::read ? process_vm_readv(link_->pid(), local, count, &remote, 1, 0)
-                                                       : process_vm_writev(link_->pid(), local, count, &remote, 1, 0);
+    const ssize_t moved = entry.opcode == Opcode::read
+                              ? process_vm_readv(link_->pid(), local, count, &remote, 1, 0)
+                              : process_vm_writev(link_->pid(), local, count, &remote, 1, 0);
     if (moved > 0) {
       done += static_cast<uint64_t>(moved);
     } else if (moved < 0 && (errno == EPERM || errno == ENOSYS)) {

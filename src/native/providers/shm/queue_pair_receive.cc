@@ -1,5 +1,5 @@
-// Requests in: messages into posted receives, and staged operations done for a peer that can't reach our memory.
-// Slots are written by another process: every field is copied once, then checked.
+// Requests in: messages into posted receives, and staged operations done for a peer that can't reach our
+// memory. Slots are written by another process: every field is copied once, then checked.
 #include <atomic>
 #include <cstring>
 
@@ -112,7 +112,8 @@ bool ShmQueuePair::take_staged(Slot* slot, const SlotHeader& header) {
   StagedOperands operands;
   std::memcpy(&operands, slot->bytes, sizeof operands);
   std::byte* payload = in_->payload(slot, header);
-  if (!payload || header.opcode > static_cast<uint8_t>(Opcode::fetch_add)) return fault(Status::rem_inv_req_err);
+  if (!payload || header.opcode > static_cast<uint8_t>(Opcode::fetch_add))
+    return fault(Status::rem_inv_req_err);
   const auto opcode = static_cast<Opcode>(header.opcode);
   const uint32_t needed = soft::remote_access_of(opcode);
   const bool atomic = needed == access::remote_atomic;
@@ -121,8 +122,8 @@ bool ShmQueuePair::take_staged(Slot* slot, const SlotHeader& header) {
     return fault(Status::rem_inv_req_err);
   }
   const soft::RegionEntry* region = nullptr;
-  const Status status = soft::check_remote(context().regions().entries(), header.rkey, pd(), operands.remote_addr,
-                                           header.length, needed, &region);
+  const Status status = soft::check_remote(context().regions().entries(), header.rkey, pd(),
+                                           operands.remote_addr, header.length, needed, &region);
   if (status != Status::success) return fault(status);
 
   auto* memory = reinterpret_cast<std::byte*>(operands.remote_addr);

@@ -7,6 +7,12 @@
 #include "providers/soft/scatter.h"
 
 namespace verbena::shm {
+namespace {
+
+// How often a spinner looks for an answer before it asks for the bare acknowledgement: about a microsecond.
+constexpr uint32_t kPatientLooks = 40;
+
+}  // namespace
 
 using soft::SendEntry;
 
@@ -33,20 +39,25 @@ void ShmQueuePair::transmit() {
 void ShmQueuePair::advance() {
   const bool arrived = in_ && receive();
   if (!soft::can_respond(state())) return check_bell();
+  // A message is handed to its poller before our own requests are looked after: the poller may be about to answer
+  // it, and comes back. Never twice in a row.
+  if (arrived && is_polled() && !send_side_waits_) {
+    send_side_waits_ = true;
+    return check_bell();
+  }
+  send_side_waits_ = false;
   if (out_ && settled_ < out_->produced()) {
-    // While somebody spins, the acknowledgement mostly comes with the peer's next message: looking at the peer's
-    // own line each time would take it away from the peer for nothing.
-    if (!arrived && (!is_polled() || ++idle_looks_ % 8 == 0)) {
+    // While somebody spins, the acknowledgement mostly comes with the peer's next message: looking at the
+    // peer's own line each time would take it away from the peer for nothing.
+    if (!arrived && (!is_polled() || ++idle_looks_ > kPatientLooks)) {
       if (!read_acknowledgements()) return fail(Status::bad_resp_err);
       give_up_if_gone();
     }
     settle();
   }
-  if (send_queue_.head() != send_queue_.tail()) {
-    transmit();
-  } else {
-    check_bell();
-  }
+  if (send_queue_.next() != send_queue_.tail()) return transmit();
+  reap();
+  check_bell();
 }
 
 ShmQueuePair::Step ShmQueuePair::finish(SendEntry& entry, Status status) {
@@ -65,8 +76,8 @@ ShmQueuePair::Step ShmQueuePair::start(uint64_t index) {
   return responder == static_cast<uint32_t>(Responder::ready) ? one_sided(index) : Step::blocked;
 }
 
-// True when the peer's QP will never answer again. What it took before still counts; the first slot that it did
-// not take fails its request.
+// True when the peer's QP will never answer again. What it took before still counts; the first slot that it
+// did not take fails its request.
 bool ShmQueuePair::give_up_if_gone() {
   const uint32_t responder = out_->header().responder.load(std::memory_order_acquire);
   if (responder != static_cast<uint32_t>(Responder::gone)) return false;
@@ -89,16 +100,19 @@ Slot* ShmQueuePair::claim_slot() {
 void ShmQueuePair::publish(Slot* slot, const SlotHeader& header, const SentSlot& sent) {
   const uint64_t position = out_->publish(slot, header);
   sent_[position % kSlotCount] = sent;
+  idle_looks_ = 0;
   touched_ = true;
 }
 
 ShmQueuePair::Step ShmQueuePair::send_message(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool in_slot = entry.length <= kInSlotBytes;
+  const bool wants_ack = !is_polled();  // who spins sees the acknowledgement without being woken
   do {
     Slot* slot = claim_slot();
     if (!slot) return Step::blocked;
-    const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry.length - entry.cursor, kFragmentBytes));
+    const auto length =
+        static_cast<uint32_t>(std::min<uint64_t>(entry.length - entry.cursor, kFragmentBytes));
     SlotHeader header{.acknowledged = in_ ? in_->consumed() : 0,
                       .payload_at = 0,
                       .length = length,
@@ -120,11 +134,13 @@ ShmQueuePair::Step ShmQueuePair::send_message(uint64_t index) {
     if (last) header.flags |= slot_flag::last;
     if (entry.opcode == Opcode::send_with_imm) header.flags |= slot_flag::has_immediate;
     if (entry.flags & send_flag::solicited) header.flags |= slot_flag::solicited;
-    if ((entry.flags & send_flag::signaled) || !last || out_->outstanding() > kSlotCount / 2) {
-      header.flags |= slot_flag::wants_ack;
-    }
+    if (wants_ack) header.flags |= slot_flag::wants_ack;
     publish(slot, header,
-            {.entry = index, .payload_at = header.payload_at, .length = length, .has_payload = !in_slot, .ends_entry = last});
+            {.entry = index,
+             .payload_at = header.payload_at,
+             .length = length,
+             .has_payload = !in_slot,
+             .ends_entry = last});
     entry.cursor += length;
   } while (entry.cursor < entry.length);
   return Step::done;
@@ -151,18 +167,19 @@ ShmQueuePair::Step ShmQueuePair::send_immediate(uint64_t index) {
   return Step::done;
 }
 
-// Memory that can't be reached from here: the peer's progress does the access, the ring's payload space carries
-// the bytes, and the slot's acknowledgement says that it is done.
+// Memory that can't be reached from here: the peer's progress does the access, the ring's payload space
+// carries the bytes, and the slot's acknowledgement says that it is done.
 ShmQueuePair::Step ShmQueuePair::send_staged(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool writes = entry.opcode == Opcode::write || entry.opcode == Opcode::write_with_imm;
-  const SlotKind kind = writes                        ? SlotKind::staged_write
+  const SlotKind kind = writes                         ? SlotKind::staged_write
                         : entry.opcode == Opcode::read ? SlotKind::staged_read
                                                        : SlotKind::staged_atomic;
   while (entry.cursor < entry.length) {
     Slot* slot = claim_slot();
     if (!slot) return Step::blocked;
-    const auto length = static_cast<uint32_t>(std::min<uint64_t>(entry.length - entry.cursor, kFragmentBytes));
+    const auto length =
+        static_cast<uint32_t>(std::min<uint64_t>(entry.length - entry.cursor, kFragmentBytes));
     SlotHeader header{.acknowledged = in_ ? in_->consumed() : 0,
                       .payload_at = 0,
                       .length = length,
@@ -216,7 +233,8 @@ void ShmQueuePair::settle() {
     if (sent.kind == SlotKind::staged_read || sent.kind == SlotKind::staged_atomic) {
       // The region may have been closed since the request was posted.
       if (local_is_valid(sent.entry, true)) {
-        soft::scatter(send_queue_.local(sent.entry), sent.offset, out_->payload(sent.payload_at), sent.length);
+        soft::scatter(send_queue_.local(sent.entry), sent.offset, out_->payload(sent.payload_at),
+                      sent.length);
       } else {
         entry.status = Status::loc_prot_err;
       }
@@ -229,8 +247,8 @@ void ShmQueuePair::settle() {
 void ShmQueuePair::check_bell() {
   if (!touched_ || !out_) return;
   touched_ = false;
-  // The peer arms its bell, then looks at the ring; we fill the ring, then look at the bell. Without the fence
-  // both could miss each other.
+  // The peer arms its bell, then looks at the ring; we fill the ring, then look at the bell. Without the
+  // fence both could miss each other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   auto& armed = out_->header().bell_armed;
   if (armed.load(std::memory_order_relaxed) && armed.exchange(0, std::memory_order_relaxed)) {

@@ -1,5 +1,6 @@
-// One direction of a queue pair through a RingSegment: claim and publish on one side, peek and release on the other.
-// No locks and no system calls; each end is used by one thread at a time. Whatever the peer wrote is checked.
+// One direction of a queue pair through a RingSegment: claim and publish on one side, peek and release on the
+// other. No locks and no system calls; each end is used by one thread at a time. Whatever the peer wrote is
+// checked.
 #pragma once
 
 #include <algorithm>

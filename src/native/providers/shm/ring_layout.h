@@ -1,5 +1,6 @@
 // What two processes share for one direction of a queue pair: a header, message slots, and space for payload.
-// The receiving side owns the segment. Each field has one writer; the other side takes nothing in it on trust.
+// The receiving side owns the segment. Each field has one writer; the other side takes nothing in it on
+// trust.
 #pragma once
 
 #include <atomic>
@@ -55,19 +56,19 @@ enum class Responder : uint32_t { not_ready, ready, gone };
 
 struct RingHeader {
   // Rarely written, by the side named.
-  uint64_t magic;                           // owner, once
-  std::atomic<uint32_t> fault;              // producer: its one-sided access was refused, so the owner's QP must fail
+  uint64_t magic;               // owner, once
+  std::atomic<uint32_t> fault;  // producer: its one-sided access was refused, so the owner's QP must fail
   uint32_t unused0[13];
   // Owner: progress.
-  std::atomic<uint64_t> consumed;           // slots taken
-  std::atomic<uint64_t> failed_slot;        // position of the slot that failed; valid when failed_status is set
-  std::atomic<uint32_t> failed_status;      // a Status, or 0
+  std::atomic<uint64_t> consumed;       // slots taken
+  std::atomic<uint64_t> failed_slot;    // position of the slot that failed; valid when failed_status is set
+  std::atomic<uint32_t> failed_status;  // a Status, or 0
   uint32_t unused1[11];
   // Owner: what the producer must know before it acts.
-  std::atomic<uint32_t> responder;          // a Responder
+  std::atomic<uint32_t> responder;  // a Responder
   std::atomic<uint32_t> protection_domain;
-  std::atomic<uint32_t> access_flags;       // remote accesses that the QP allows
-  std::atomic<uint32_t> stalled;            // the slot at `consumed` waits for a posted receive
+  std::atomic<uint32_t> access_flags;  // remote accesses that the QP allows
+  std::atomic<uint32_t> stalled;       // the slot at `consumed` waits for a posted receive
   uint32_t unused2[12];
   // Owner sets, producer clears: somebody must be woken.
   std::atomic<uint32_t> bell_armed;

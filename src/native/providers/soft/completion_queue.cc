@@ -6,10 +6,10 @@
 namespace verbena::soft {
 
 size_t SoftCompletionQueue::poll(std::span<Completion> out) {
-  size_t taken = take(out);
-  if (taken == out.size()) return taken;
-  visit_members([](Progressor& member) { member.progress(); });
-  return taken + take(out.subspan(taken));
+  if (const size_t taken = take(out); taken > 0 || out.empty()) return taken;
+  PollerSink sink{.queue = this, .room = out};
+  visit_members([&sink](Progressor& member) { member.progress(sink); });
+  return sink.taken + take(out.subspan(sink.taken));
 }
 
 size_t SoftCompletionQueue::take(std::span<Completion> out) {
@@ -18,25 +18,30 @@ size_t SoftCompletionQueue::take(std::span<Completion> out) {
   const size_t count = count_.load(std::memory_order_relaxed);
   const size_t taken = std::min(count, out.size());
   for (size_t i = 0; i < taken; ++i) {
-    out[i] = ring_entries_[head_];
-    if (++head_ == ring_entries_.size()) head_ = 0;
+    Entry& entry = ring_[head_];
+    out[i] = entry.completion;
+    if (entry.unpolled) entry.unpolled->fetch_sub(1, std::memory_order_relaxed);
+    entry.unpolled.reset();
+    if (++head_ == ring_.size()) head_ = 0;
   }
   count_.store(count - taken, std::memory_order_release);
   return taken;
 }
 
-bool SoftCompletionQueue::push(const Completion& completion, bool solicited) {
+bool SoftCompletionQueue::enqueue(const Completion& completion, bool solicited,
+                                  const UnpolledCount& unpolled) {
   bool ring_bell = false;
   {
     const std::lock_guard lock(ring_lock_);
     const size_t count = count_.load(std::memory_order_relaxed);
-    if (count == ring_entries_.size()) {
+    if (count == ring_.size()) {
       overrun_.store(true, std::memory_order_relaxed);
       return false;
     }
     size_t tail = head_ + count;
-    if (tail >= ring_entries_.size()) tail -= ring_entries_.size();
-    ring_entries_[tail] = completion;
+    if (tail >= ring_.size()) tail -= ring_.size();
+    ring_[tail] = {completion, unpolled};
+    if (unpolled) unpolled->fetch_add(1, std::memory_order_relaxed);
     count_.store(count + 1, std::memory_order_release);
     if (armed_ == Armed::any ||
         (armed_ == Armed::solicited && (solicited || completion.status != Status::success))) {

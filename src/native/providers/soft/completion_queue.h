@@ -1,8 +1,9 @@
 // A completion queue in memory: a bounded ring, an eventfd, and the members (queue pairs) a poller drives.
-// Lock order everywhere: members_ before a queue pair's own locks before ring_.
+// Lock order everywhere: members_lock_ before a queue pair's own lock before ring_lock_.
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,10 +15,25 @@ namespace verbena::soft {
 
 class SoftContext;
 
+class SoftCompletionQueue;
+
+// How many completions of one send queue wait to be polled; empty for those that nobody counts. They keep
+// their places in the send queue, as in hardware, so that a program that posts until it is full can't overrun
+// the queue.
+using UnpolledCount = std::shared_ptr<std::atomic<uint32_t>>;
+
+// Where a poller wants completions put. A queue pair driven by it writes there without the detour, and the
+// locks, of the queue; as long as the queue is empty that keeps the order.
+struct PollerSink {
+  const SoftCompletionQueue* queue;
+  std::span<Completion> room;
+  size_t taken = 0;
+};
+
 // What makes progress when the queue is polled: a software queue pair.
 class Progressor {
  public:
-  virtual void progress() = 0;
+  virtual void progress(PollerSink& sink) = 0;
 
  protected:
   ~Progressor() = default;
@@ -25,13 +41,13 @@ class Progressor {
 
 class SoftCompletionQueue : public CompletionQueue {
  public:
-  explicit SoftCompletionQueue(uint32_t depth) : ring_entries_(depth) {}
+  explicit SoftCompletionQueue(uint32_t depth) : ring_(depth) {}
 
   size_t poll(std::span<Completion> out) override;
   void arm(bool solicited_only) override;
   int fileno() const override { return event_.get(); }
   void acknowledge() override { event_.clear(); }
-  uint32_t capacity() const override { return static_cast<uint32_t>(ring_entries_.size()); }
+  uint32_t capacity() const override { return static_cast<uint32_t>(ring_.size()); }
   bool overrun() const override { return overrun_.load(std::memory_order_relaxed); }
   void close() override {}
 
@@ -39,7 +55,16 @@ class SoftCompletionQueue : public CompletionQueue {
   void set_owner(const SoftContext& context) { owner_ = &context; }
 
   // False when the queue is full: the completion is lost and the caller's queue pair must go to ERR.
-  bool push(const Completion& completion, bool solicited);
+  // `sink` is that of the poller who drives the caller, if any; `unpolled` counts what lies here for the
+  // caller.
+  bool push(const Completion& completion, bool solicited, PollerSink* sink, const UnpolledCount& unpolled) {
+    if (sink && sink->queue == this && sink->taken < sink->room.size() &&
+        count_.load(std::memory_order_acquire) == 0) {
+      sink->room[sink->taken++] = completion;
+      return true;
+    }
+    return enqueue(completion, solicited, unpolled);
+  }
   void attach(Progressor& member);
   void detach(Progressor& member);  // waits for a poller that is driving it
 
@@ -54,11 +79,16 @@ class SoftCompletionQueue : public CompletionQueue {
 
  private:
   enum class Armed : uint8_t { no, any, solicited };
+  struct Entry {
+    Completion completion;
+    UnpolledCount unpolled;
+  };
 
   size_t take(std::span<Completion> out);
+  bool enqueue(const Completion& completion, bool solicited, const UnpolledCount& unpolled);
 
   const SoftContext* owner_ = nullptr;
-  std::vector<Completion> ring_entries_;
+  std::vector<Entry> ring_;
   Spinlock ring_lock_;
   size_t head_ = 0;
   std::atomic<size_t> count_{0};  // changed under ring_lock_; read without it to skip an empty ring

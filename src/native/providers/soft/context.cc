@@ -58,7 +58,8 @@ void SoftContext::quiesce() {
   for_each_qp([](SoftQueuePair& qp) { qp.wait_turn(); });
 }
 
-std::shared_ptr<SoftQueuePair> SoftContext::create_qp(std::shared_ptr<SoftDomain> domain, const QpOptions& options) {
+std::shared_ptr<SoftQueuePair> SoftContext::create_qp(std::shared_ptr<SoftDomain> domain,
+                                                      const QpOptions& options) {
   for (;;) {
     const uint32_t number = random_value<uint32_t>() & 0xffffff;
     if (number < 2 || with_qp(number, [](SoftQueuePair&) {})) continue;  // 0 and 1 are the verbs' special QPs
@@ -75,13 +76,14 @@ void SoftContext::forget_qp(SoftQueuePair& qp) {
   qps_.erase(qp.number());
 }
 
-std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_t length, uint32_t access, bool pin) {
+std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_t length, uint32_t access,
+                                                          bool pin) {
   check_access_flags(access);
   if (length > kMaxRegionBytes) throw Error("limit_exceeded", "register memory", "the region is too long");
   if (pin) pin_memory(addr, length);
   const ArenaLocation at = context_->locate(addr, length);
-  const uint32_t key = context_->regions().insert(id_, reinterpret_cast<uint64_t>(addr), length, access, at.arena,
-                                                  at.offset);
+  const uint32_t key =
+      context_->regions().insert(id_, reinterpret_cast<uint64_t>(addr), length, access, at.arena, at.offset);
   auto* context = context_.get();
   return std::make_shared<SoftRegion>(context_->regions(), shared_from_this(), key, addr, length, pin,
                                       [context] { context->quiesce(); });
@@ -95,7 +97,8 @@ std::shared_ptr<QueuePair> SoftDomain::create_qp(const QpOptions& options) {
 }
 
 std::shared_ptr<SharedReceiveQueue> SoftDomain::create_srq(uint32_t max_recv, uint32_t max_sge) {
-  if (max_recv == 0) throw Error("invalid_argument", "create shared receive queue", "max_recv must be at least 1");
+  if (max_recv == 0)
+    throw Error("invalid_argument", "create shared receive queue", "max_recv must be at least 1");
   return std::make_shared<SoftSharedReceiveQueue>(shared_from_this(), id_, max_recv, max_sge);
 }
 

@@ -61,7 +61,8 @@ class SoftDomain final : public ProtectionDomain, public std::enable_shared_from
  public:
   SoftDomain(std::shared_ptr<SoftContext> context, uint32_t id) : context_(std::move(context)), id_(id) {}
 
-  std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access, bool pin) override;
+  std::shared_ptr<MemoryRegion> register_memory(std::byte* addr, size_t length, uint32_t access,
+                                                bool pin) override;
   std::shared_ptr<QueuePair> create_qp(const QpOptions& options) override;
   std::shared_ptr<SharedReceiveQueue> create_srq(uint32_t max_recv, uint32_t max_sge) override;
   void close() override {}

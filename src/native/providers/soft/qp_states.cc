@@ -16,8 +16,8 @@ struct Edge {
 constexpr uint32_t kToInit = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags;
 constexpr uint32_t kToRtr = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
                             qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer;
-constexpr uint32_t kToRts = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                            qp_attr::max_rd_atomic;
+constexpr uint32_t kToRts =
+    qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry | qp_attr::max_rd_atomic;
 
 // RESET and ERR can be reached from everywhere and are not listed.
 constexpr Edge kEdges[] = {
@@ -59,18 +59,21 @@ std::string missing_names(uint32_t missing) {
 }
 
 void check_ranges(const QpAttributes& wanted) {
-  const auto refuse = [](const std::string& what) { throw Error("invalid_argument", "modify queue pair", what); };
+  const auto refuse = [](const std::string& what) {
+    throw Error("invalid_argument", "modify queue pair", what);
+  };
   if ((wanted.present & qp_attr::port) && wanted.port != 1) refuse("port is 1 on a software device");
-  if ((wanted.present & qp_attr::min_rnr_timer) && wanted.min_rnr_timer > 31) refuse("min_rnr_timer is 0 to 31");
+  if ((wanted.present & qp_attr::min_rnr_timer) && wanted.min_rnr_timer > 31)
+    refuse("min_rnr_timer is 0 to 31");
   if ((wanted.present & qp_attr::timeout) && wanted.timeout > 31) refuse("timeout is 0 to 31");
   if ((wanted.present & qp_attr::retry_count) && wanted.retry_count > 7) refuse("retry_count is 0 to 7");
   if ((wanted.present & qp_attr::rnr_retry) && wanted.rnr_retry > 7) refuse("rnr_retry is 0 to 7");
 }
 
 // The verbs' RNR timer codes, in units of 10 us.
-constexpr std::array<uint32_t, 32> kRnrTimers = {65536, 1,   2,   3,    4,    6,    8,    12,   16,    24,    32,
-                                                 48,    64,  96,  128,  192,  256,  384,  512,  768,   1024,  1536,
-                                                 2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+constexpr std::array<uint32_t, 32> kRnrTimers = {
+    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 }  // namespace
 

@@ -8,21 +8,25 @@ namespace {
 
 SoftCompletionQueue* soft_cq(const std::shared_ptr<CompletionQueue>& cq, const SoftContext& context) {
   auto* soft = dynamic_cast<SoftCompletionQueue*>(cq.get());
-  if (!soft || soft->owner() != &context) throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+  if (!soft || soft->owner() != &context)
+    throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
   return soft;
 }
 
-ReceiveQueue* shared_receives(const std::shared_ptr<SharedReceiveQueue>& srq, uint32_t pd) {
+SoftSharedReceiveQueue* shared_receives(const std::shared_ptr<SharedReceiveQueue>& srq, uint32_t pd) {
   if (!srq) return nullptr;
   auto* soft = dynamic_cast<SoftSharedReceiveQueue*>(srq.get());
-  if (!soft) throw Error("invalid_argument", "create queue pair", "a shared receive queue of this device is needed");
-  if (soft->pd() != pd) throw Error("foreign_pd", "create queue pair", "the shared receive queue has another PD");
-  return &soft->queue();
+  if (!soft)
+    throw Error("invalid_argument", "create queue pair", "a shared receive queue of this device is needed");
+  if (soft->pd() != pd)
+    throw Error("foreign_pd", "create queue pair", "the shared receive queue has another PD");
+  return soft;
 }
 
 WcOpcode completed_opcode(Opcode opcode) {
-  constexpr WcOpcode kOpcodes[] = {WcOpcode::write, WcOpcode::write, WcOpcode::send,     WcOpcode::send,
-                                   WcOpcode::read,  WcOpcode::compare_swap, WcOpcode::fetch_add};
+  constexpr WcOpcode kOpcodes[] = {WcOpcode::write,    WcOpcode::write, WcOpcode::send,
+                                   WcOpcode::send,     WcOpcode::read,  WcOpcode::compare_swap,
+                                   WcOpcode::fetch_add};
   return kOpcodes[static_cast<size_t>(opcode)];
 }
 
@@ -36,7 +40,7 @@ SoftQueuePair::SoftQueuePair(std::shared_ptr<SoftDomain> domain, const QpOptions
       send_cq_(soft_cq(options.send_cq, domain_->context())),
       recv_cq_(soft_cq(options.recv_cq, domain_->context())),
       own_receives_(options.srq ? 0 : options.limits.max_recv, options.limits.max_recv_sge),
-      receives_(options.srq ? shared_receives(options.srq, domain_->id()) : &own_receives_) {}
+      shared_receives_(shared_receives(options.srq, domain_->id())) {}
 
 uint32_t SoftQueuePair::pd() const { return domain_->id(); }
 SoftContext& SoftQueuePair::context() const { return domain_->context(); }
@@ -47,7 +51,7 @@ PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
     const std::lock_guard lock(lock_);
     if (!accepts_sends(state())) return {0, PostError::bad_state};
     if (send_queue_.room() < batch.size()) advance();
-    result = send_queue_.append(batch, options_.signal_all);
+    result = send_queue_.append(batch, options_.signal_all, unpolled_sends_->load(std::memory_order_relaxed));
     if (state() == QpState::err) {
       flush();
     } else {
@@ -62,7 +66,7 @@ PostResult SoftQueuePair::post_recv(std::span<const RecvRequest> batch) {
   if (options_.srq || !accepts_receives(state()) || is_closed_.load(std::memory_order_relaxed)) {
     return {0, PostError::bad_state};
   }
-  const PostResult result = receives_->post(batch);
+  const PostResult result = own_receives_.post(batch);
   if (state() == QpState::err) {
     const std::lock_guard lock(lock_);
     flush();
@@ -79,9 +83,11 @@ void SoftQueuePair::start() {
 
 void SoftQueuePair::wait_turn() { const std::lock_guard lock(lock_); }
 
-void SoftQueuePair::progress() {
+void SoftQueuePair::progress(PollerSink& sink) {
   if (!lock_.try_lock()) return;
+  sink_ = &sink;
   advance();
+  sink_ = nullptr;
   lock_.unlock();
   after_unlock();
 }
@@ -152,9 +158,8 @@ void SoftQueuePair::close() {
 }
 
 bool SoftQueuePair::local_is_valid(uint64_t index, bool for_writing) const {
-  auto& queue = const_cast<SendQueue&>(send_queue_);
-  if (queue.at(index).flags & send_flag::inline_data) return true;
-  return pieces_are_valid(queue.local(index), for_writing);
+  if (send_queue_.at(index).flags & send_flag::inline_data) return true;
+  return pieces_are_valid(send_queue_.local(index), for_writing);
 }
 
 bool SoftQueuePair::pieces_are_valid(std::span<const Sge> pieces, bool for_writing) const {
@@ -169,8 +174,8 @@ void SoftQueuePair::reap() {
     SendEntry& entry = send_queue_.at(send_queue_.head());
     if (!entry.finished) return;
     if (entry.status != Status::success) return fail(entry.status);
+    send_queue_.pop_head();  // before the completion: an overrun empties the queue
     complete_send(entry, Status::success);
-    send_queue_.pop_head();
   }
 }
 
@@ -181,15 +186,16 @@ void SoftQueuePair::complete_send(const SendEntry& entry, Status status) {
                         .opcode = completed_opcode(entry.opcode),
                         .byte_count = static_cast<uint32_t>(entry.length),
                         .qp_num = number_};
-  if (!send_cq_->push(completion, false) && state() != QpState::err) enter_error();
+  if (!send_cq_->push(completion, false, sink_, unpolled_sends_) && state() != QpState::err) enter_error();
 }
 
 void SoftQueuePair::fail(Status first) {
   // The state before the completion: who sees the completion finds the QP in ERR.
   if (state() != QpState::err) set_state(QpState::err);
   if (send_queue_.head() != send_queue_.tail()) {
-    complete_send(send_queue_.at(send_queue_.head()), first);
+    const SendEntry& failed = send_queue_.at(send_queue_.head());
     send_queue_.pop_head();
+    complete_send(failed, first);
   }
   enter_error();
 }
@@ -201,17 +207,20 @@ void SoftQueuePair::enter_error() {
 
 void SoftQueuePair::flush() {
   while (send_queue_.head() != send_queue_.tail()) {
-    complete_send(send_queue_.at(send_queue_.head()), Status::wr_flush_err);
+    const SendEntry& flushed = send_queue_.at(send_queue_.head());
     send_queue_.pop_head();
+    complete_send(flushed, Status::wr_flush_err);
   }
   send_queue_.clear();
   PostedReceive receive;
-  while (receives_ == &own_receives_ && own_receives_.take(receive)) {
+  while (own_receives_.take(receive)) {
     complete_receive(receive, Status::wr_flush_err, 0, nullptr, false);
   }
 }
 
-bool SoftQueuePair::take_receive(PostedReceive& out) { return receives_->take(out); }
+bool SoftQueuePair::take_receive(PostedReceive& out) {
+  return shared_receives_ ? shared_receives_->take(out) : own_receives_.take(out);
+}
 
 void SoftQueuePair::complete_receive(const PostedReceive& receive, Status status, uint32_t bytes,
                                      const uint32_t* immediate, bool solicited, WcOpcode opcode) {
@@ -222,7 +231,7 @@ void SoftQueuePair::complete_receive(const PostedReceive& receive, Status status
                               .immediate = immediate ? *immediate : 0,
                               .byte_count = bytes,
                               .qp_num = number_};
-  if (!recv_cq_->push(completion, solicited) && state() != QpState::err) enter_error();
+  if (!recv_cq_->push(completion, solicited, sink_, nullptr) && state() != QpState::err) enter_error();
 }
 
 }  // namespace verbena::soft

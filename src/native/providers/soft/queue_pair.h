@@ -35,17 +35,17 @@ class SoftQueuePair : public QueuePair, public Progressor {
 
   void start();      // joins its completion queues; called once, when construction is over
   void wait_turn();  // returns when no thread is inside the QP's lock that was there before
-  void progress() final;  // for a poller: skips when another thread is at it
-  void drive();           // for a progress thread: waits its turn, so that nothing is overlooked
+  void progress(PollerSink& sink) final;  // for a poller: skips when another thread is at it
+  void drive();  // for a progress thread: waits its turn, so that nothing is overlooked
 
  protected:
   // The wire. All but connect_wire() run under lock_.
   virtual void connect_wire(const QpAttributes& attributes) = 0;  // INIT → RTR; may block; throws
   virtual void wire_state_changed(QpState state) = 0;             // a new state is in force: tell the peer
-  virtual void transmit() = 0;  // hand entries next()..tail() to the wire, finish what is finished
-  virtual void advance() = 0;   // take what arrived, then transmit()
-  virtual void after_unlock() {}      // doorbells, outside the lock
-  virtual void receive_posted() {}    // a receive came; called without the lock
+  virtual void transmit() = 0;         // hand entries next()..tail() to the wire, finish what is finished
+  virtual void advance() = 0;          // take what arrived, then transmit()
+  virtual void after_unlock() {}       // doorbells, outside the lock
+  virtual void receive_posted() {}     // a receive came; called without the lock
   virtual void disconnect_wire() = 0;  // close(): without the lock, once
 
   bool may_transmit() const { return state() == QpState::rts; }
@@ -58,8 +58,8 @@ class SoftQueuePair : public QueuePair, public Progressor {
   void fail(Status first);
   void enter_error();
   bool take_receive(PostedReceive& out);
-  void complete_receive(const PostedReceive& receive, Status status, uint32_t bytes, const uint32_t* immediate,
-                        bool solicited, WcOpcode opcode = WcOpcode::recv);
+  void complete_receive(const PostedReceive& receive, Status status, uint32_t bytes,
+                        const uint32_t* immediate, bool solicited, WcOpcode opcode = WcOpcode::recv);
   SoftCompletionQueue& recv_cq() { return *recv_cq_; }
   uint32_t pd() const;
   SoftContext& context() const;
@@ -78,8 +78,10 @@ class SoftQueuePair : public QueuePair, public Progressor {
   const QpOptions options_;
   SoftCompletionQueue* const send_cq_;
   SoftCompletionQueue* const recv_cq_;
+  const UnpolledCount unpolled_sends_ = std::make_shared<std::atomic<uint32_t>>(0);
+  PollerSink* sink_ = nullptr;  // under lock_: whose poll() is driving us
   ReceiveQueue own_receives_;
-  ReceiveQueue* const receives_;
+  SoftSharedReceiveQueue* const shared_receives_;  // or nullptr
   std::atomic<QpState> state_{QpState::reset};
   std::mutex modify_mutex_;
   std::once_flag closed_;

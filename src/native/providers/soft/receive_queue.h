@@ -3,8 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -28,47 +29,53 @@ struct PostedReceive {
 
 class ReceiveQueue {
  public:
-  ReceiveQueue(uint32_t depth, uint32_t max_sge) : max_sge_(max_sge), ids_(depth), counts_(depth) {
-    if (depth > kMaxDepth) throw Error("limit_exceeded", "create queue", "max_recv is over " + std::to_string(kMaxDepth));
-    if (max_sge > kMaxSges) throw Error("limit_exceeded", "create queue", "max_recv_sge is over " + std::to_string(kMaxSges));
-    sges_.resize(static_cast<size_t>(depth) * max_sge);
+  ReceiveQueue(uint32_t depth, uint32_t max_sge)
+      : depth_(depth), max_sge_(max_sge), mask_(std::bit_ceil(std::clamp(depth, 1u, kMaxDepth)) - 1) {
+    if (depth > kMaxDepth)
+      throw Error("limit_exceeded", "create queue", "max_recv is over " + std::to_string(kMaxDepth));
+    if (max_sge > kMaxSges)
+      throw Error("limit_exceeded", "create queue", "max_recv_sge is over " + std::to_string(kMaxSges));
+    ids_.resize(mask_ + 1);
+    counts_.resize(mask_ + 1);
+    sges_.resize((mask_ + 1) * max_sge);
   }
 
   PostResult post(std::span<const RecvRequest> batch) {
-    const std::lock_guard lock(lock_);
+    const std::lock_guard lock(post_lock_);
     for (size_t i = 0; i < batch.size(); ++i) {
+      const uint64_t tail = tail_.load(std::memory_order_relaxed);
       if (batch[i].local.size() > max_sge_) return {i, PostError::too_many_sges};
-      if (tail_ - head_ == ids_.size()) return {i, PostError::full};
-      const size_t slot = tail_ % ids_.size();
+      if (tail - head_.load(std::memory_order_acquire) >= depth_) return {i, PostError::full};
+      const size_t slot = tail & mask_;
       ids_[slot] = batch[i].id;
       counts_[slot] = static_cast<uint32_t>(batch[i].local.size());
-      std::copy(batch[i].local.begin(), batch[i].local.end(), sges_.begin() + static_cast<ptrdiff_t>(slot * max_sge_));
-      ++tail_;
+      std::copy(batch[i].local.begin(), batch[i].local.end(),
+                sges_.begin() + static_cast<ptrdiff_t>(slot * max_sge_));
+      tail_.store(tail + 1, std::memory_order_release);
     }
     return {batch.size(), PostError::none};
   }
 
-  // Moves the oldest posted receive into `out`; false when there is none.
+  // Moves the oldest posted receive into `out`; false when there is none. Takers are serialised by their caller.
   bool take(PostedReceive& out) {
-    const std::lock_guard lock(lock_);
-    if (head_ == tail_) return false;
-    const size_t slot = head_ % ids_.size();
+    const uint64_t head = head_.load(std::memory_order_relaxed);
+    if (head == tail_.load(std::memory_order_acquire)) return false;
+    const size_t slot = head & mask_;
     out.id = ids_[slot];
     out.sge_count = counts_[slot];
     std::copy_n(sges_.begin() + static_cast<ptrdiff_t>(slot * max_sge_), out.sge_count, out.sges.begin());
-    ++head_;
+    head_.store(head + 1, std::memory_order_release);
     return true;
   }
 
-  void clear() {
-    const std::lock_guard lock(lock_);
-    head_ = tail_;
-  }
+  // Drops what is posted; a taker.
+  void clear() { head_.store(tail_.load(std::memory_order_acquire), std::memory_order_release); }
 
  private:
-  const uint32_t max_sge_;
-  Spinlock lock_;
-  uint64_t head_ = 0, tail_ = 0;
+  const uint32_t depth_, max_sge_;
+  const uint64_t mask_;  // storage is a power of two, so that an index needs no division
+  Spinlock post_lock_;
+  std::atomic<uint64_t> head_{0}, tail_{0};
   std::vector<uint64_t> ids_;
   std::vector<uint32_t> counts_;
   std::vector<Sge> sges_;
@@ -84,15 +91,20 @@ class SoftSharedReceiveQueue final : public SharedReceiveQueue {
   }
   void close() override {
     closed_.store(true, std::memory_order_relaxed);
+    const std::lock_guard lock(take_lock_);
     queue_.clear();
   }
   uint32_t pd() const { return pd_; }
-  ReceiveQueue& queue() { return queue_; }
+  bool take(PostedReceive& out) {
+    const std::lock_guard lock(take_lock_);
+    return queue_.take(out);
+  }
 
  private:
   std::shared_ptr<void> owner_;
   const uint32_t pd_;
   std::atomic<bool> closed_{false};
+  Spinlock take_lock_;  // several QPs take from it
   ReceiveQueue queue_;
 };
 

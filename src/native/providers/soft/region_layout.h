@@ -21,10 +21,12 @@ struct RegionEntry {
 static_assert(sizeof(RegionEntry) == 64 && offsetof(RegionEntry, arena_offset) == 32);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// Keys are random in all their bits; the low ones are also the slot, so a look-up is one load and one compare.
-constexpr uint32_t kRegionSlots = 1u << 17;
+// Keys are random in all their bits; the low ones are also the slot, so a look-up is one load and one
+// compare.
+constexpr uint32_t kRegionSlots = 1u << 16;
 constexpr size_t kRegionTableBytes = sizeof(RegionEntry) * kRegionSlots;
-constexpr uint32_t kMaxRegions = kRegionSlots / 2;  // half full: drawing a free key takes two tries on average
+constexpr uint32_t kMaxRegions =
+    kRegionSlots / 2;  // half full: drawing a free key takes two tries on average
 
 inline const RegionEntry* find_region(const RegionEntry* table, uint32_t key) {
   const RegionEntry& entry = table[key & (kRegionSlots - 1)];

@@ -11,8 +11,8 @@
 
 namespace verbena::soft {
 
-uint32_t RegionTable::insert(uint32_t pd, uint64_t addr, uint64_t length, uint32_t access_flags, uint32_t arena,
-                             uint64_t arena_offset) {
+uint32_t RegionTable::insert(uint32_t pd, uint64_t addr, uint64_t length, uint32_t access_flags,
+                             uint32_t arena, uint64_t arena_offset) {
   const std::lock_guard lock(mutex_);
   if (count_ == kMaxRegions) {
     throw Error("limit_exceeded", "register memory",
@@ -43,8 +43,10 @@ void RegionTable::remove(uint32_t key) {
 
 std::shared_ptr<RegionEntry> private_region_entries() {
   void* memory = mmap(nullptr, kRegionTableBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw Error("invalid_argument", "open device", "no memory for the region table", errno);
-  return {static_cast<RegionEntry*>(memory), [](RegionEntry* entries) { munmap(entries, kRegionTableBytes); }};
+  if (memory == MAP_FAILED)
+    throw Error("invalid_argument", "open device", "no memory for the region table", errno);
+  return {static_cast<RegionEntry*>(memory),
+          [](RegionEntry* entries) { munmap(entries, kRegionTableBytes); }};
 }
 
 Status check_remote(const RegionEntry* table, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length,
@@ -89,8 +91,8 @@ void pin_memory(std::byte* addr, size_t length) {
 
 void unpin_memory(std::byte* addr, size_t length) { munlock(addr, length); }
 
-SoftRegion::SoftRegion(RegionTable& table, std::shared_ptr<void> owner, uint32_t key, std::byte* addr, size_t length,
-                       bool pinned, std::function<void()> quiesce)
+SoftRegion::SoftRegion(RegionTable& table, std::shared_ptr<void> owner, uint32_t key, std::byte* addr,
+                       size_t length, bool pinned, std::function<void()> quiesce)
     : table_(table),
       owner_(std::move(owner)),
       key_(key),

@@ -17,8 +17,10 @@ class RegionTable {
   explicit RegionTable(RegionEntry* entries) : entries_(entries) {}
 
   const RegionEntry* entries() const { return entries_; }
-  // Draws an unused random key and publishes the region under it. Throws limit_exceeded when the table is full.
-  uint32_t insert(uint32_t pd, uint64_t addr, uint64_t length, uint32_t access, uint32_t arena, uint64_t arena_offset);
+  // Draws an unused random key and publishes the region under it. Throws limit_exceeded when the table is
+  // full.
+  uint32_t insert(uint32_t pd, uint64_t addr, uint64_t length, uint32_t access, uint32_t arena,
+                  uint64_t arena_offset);
   // The key is refused from now on; accesses that began earlier may still run.
   void remove(uint32_t key);
 
@@ -56,7 +58,8 @@ void unpin_memory(std::byte* addr, size_t length);
 
 class SoftRegion final : public MemoryRegion {
  public:
-  // `quiesce` waits until no thread and no peer uses the region any more; it is called once, after the key is gone.
+  // `quiesce` waits until no thread and no peer uses the region any more; it is called once, after the key is
+  // gone.
   SoftRegion(RegionTable& table, std::shared_ptr<void> owner, uint32_t key, std::byte* addr, size_t length,
              bool pinned, std::function<void()> quiesce);
   ~SoftRegion() override { close(); }

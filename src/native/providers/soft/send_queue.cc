@@ -1,6 +1,7 @@
 #include "providers/soft/send_queue.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "providers/soft/receive_queue.h"
@@ -10,22 +11,26 @@
 namespace verbena::soft {
 
 SendQueue::SendQueue(const QpLimits& limits)
-    : max_sge_(limits.max_send_sge),
+    : depth_(limits.max_send),
+      max_sge_(limits.max_send_sge),
       max_inline_(limits.max_inline),
+      mask_(std::bit_ceil(std::clamp(limits.max_send, 1u, kMaxDepth)) - 1),
       pieces_per_entry_(std::max<uint32_t>(limits.max_send_sge, 1)) {
   const auto refuse = [](const char* what, uint32_t limit) {
-    throw Error("limit_exceeded", "create queue pair", std::string(what) + " is over " + std::to_string(limit));
+    throw Error("limit_exceeded", "create queue pair",
+                std::string(what) + " is over " + std::to_string(limit));
   };
   if (limits.max_send > kMaxDepth) refuse("max_send", kMaxDepth);
   if (limits.max_send_sge > kMaxSges) refuse("max_send_sge", kMaxSges);
   if (limits.max_inline > kMaxInline) refuse("max_inline", kMaxInline);
-  if (limits.max_send == 0) throw Error("invalid_argument", "create queue pair", "max_send must be at least 1");
-  entries_.resize(limits.max_send);
-  pieces_.resize(limits.max_send * pieces_per_entry_);
-  inline_bytes_.resize(static_cast<size_t>(limits.max_send) * limits.max_inline);
+  if (limits.max_send == 0)
+    throw Error("invalid_argument", "create queue pair", "max_send must be at least 1");
+  entries_.resize(mask_ + 1);
+  pieces_.resize(entries_.size() * pieces_per_entry_);
+  inline_bytes_.resize(entries_.size() * limits.max_inline);
 }
 
-PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all) {
+PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all, uint32_t reserved) {
   for (size_t i = 0; i < batch.size(); ++i) {
     const SendRequest& request = batch[i];
     if (request.opcode > Opcode::fetch_add) return {i, PostError::unsupported_opcode};
@@ -33,10 +38,11 @@ PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all
     const uint64_t length = total_length(request.local);
     if (length > kMaxMessage) return {i, PostError::message_too_long};
     const bool inlined = request.flags & send_flag::inline_data;
-    if (inlined && (length > max_inline_ || request.opcode >= Opcode::read)) return {i, PostError::inline_too_long};
-    if (room() == 0) return {i, PostError::full};
+    if (inlined && (length > max_inline_ || request.opcode >= Opcode::read))
+      return {i, PostError::inline_too_long};
+    if (room() <= reserved) return {i, PostError::full};
 
-    const size_t slot = tail_ % entries_.size();
+    const size_t slot = tail_ & mask_;
     Sge* pieces = pieces_.data() + slot * pieces_per_entry_;
     SendEntry& entry = entries_[slot];
     entry = {.id = request.id,

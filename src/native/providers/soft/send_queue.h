@@ -35,16 +35,17 @@ class SendQueue {
  public:
   explicit SendQueue(const QpLimits& limits);  // throws limit_exceeded
 
-  // Copies requests in until the batch ends or one does not fit.
-  PostResult append(std::span<const SendRequest> batch, bool signal_all);
+  // Copies requests in until the batch ends or one does not fit; `reserved` places are not to be used.
+  PostResult append(std::span<const SendRequest> batch, bool signal_all, uint32_t reserved);
 
   uint64_t head() const { return head_; }
   uint64_t next() const { return next_; }
   uint64_t tail() const { return tail_; }
-  uint64_t room() const { return entries_.size() - (tail_ - head_); }
-  SendEntry& at(uint64_t index) { return entries_[index % entries_.size()]; }
+  uint64_t room() const { return depth_ - (tail_ - head_); }
+  SendEntry& at(uint64_t index) { return entries_[index & mask_]; }
+  const SendEntry& at(uint64_t index) const { return entries_[index & mask_]; }
   std::span<const Sge> local(uint64_t index) const {
-    const size_t slot = index % entries_.size();
+    const size_t slot = index & mask_;
     return {pieces_.data() + slot * pieces_per_entry_, entries_[slot].piece_count};
   }
   void advance_next() { ++next_; }
@@ -52,7 +53,8 @@ class SendQueue {
   void clear() { head_ = next_ = tail_; }
 
  private:
-  uint32_t max_sge_, max_inline_;
+  const uint32_t depth_, max_sge_, max_inline_;
+  const uint64_t mask_;  // storage is a power of two, so that an index needs no division
   size_t pieces_per_entry_;
   std::vector<SendEntry> entries_;
   std::vector<Sge> pieces_;

@@ -1,0 +1,28 @@
+#include "bind/unlocked.h"
+
+#include <time.h>
+#include <unistd.h>
+
+namespace verbena::bind {
+namespace {
+
+constexpr int kPatienceMs = 300;  // a blocking wait looks up every 50 ms
+
+}  // namespace
+
+void Unlocked::stay_outside() {
+  outside.fetch_sub(1);
+  for (;;) ::pause();
+}
+
+void end_unlocked() {
+  Unlocked::ends_interpreter = true;
+  Unlocked::ending.store(true);
+  PyThreadState* const state = PyEval_SaveThread();
+  const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+  for (int waited = 0; waited < kPatienceMs && Unlocked::outside.load() > 0; ++waited)
+    nanosleep(&pause, nullptr);
+  PyEval_RestoreThread(state);
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,44 @@
+// An opened device: makes domains, completion queues, listeners and connections.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "providers/ibv/device.h"
+#include "providers/ibv/event_loop.h"
+#include "verbs/provider.h"
+
+namespace verbena::ibv {
+
+class IbvContext final : public Context, public std::enable_shared_from_this<IbvContext> {
+ public:
+  explicit IbvContext(DeviceHandle device);
+  ~IbvContext() override;
+
+  DeviceAttributes query() const override { return describe(device_.get()); }
+  std::shared_ptr<ProtectionDomain> alloc_pd() override;
+  std::shared_ptr<CompletionQueue> create_cq(uint32_t depth) override;
+  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override;
+  std::shared_ptr<Listener> listen(const std::string& address, int backlog) override;
+  std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
+                                      const ConnectParams& params) override;
+  void close() override {}  // what came from it may still be in use; the last holder closes it
+
+  ibv_context* get() const { return device_.get(); }
+  const DeviceAttributes& limits() const { return limits_; }  // as they were at opening: ports may change
+  bool has_atomics() const { return has_atomics_; }
+  EventLoop& loop() const { return *loop_; }
+  // A number for a queue that completions name; never given twice.
+  uint32_t next_queue() { return next_queue_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  const DeviceHandle device_;
+  const DeviceAttributes limits_;
+  const bool has_atomics_;
+  std::atomic<uint32_t> next_queue_{1};
+  const std::shared_ptr<EventLoop> loop_;
+};
+
+std::shared_ptr<IbvContext> open_context(const std::string& device);
+
+}  // namespace verbena::ibv

@@ -1,0 +1,212 @@
+#include "providers/ibv/queue_pair.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "providers/ibv/connection.h"
+#include "providers/ibv/qp_attributes.h"
+#include "providers/soft/qp_states.h"
+#include "util/error.h"
+
+namespace verbena::ibv {
+namespace {
+
+constexpr const char* kCreate = "create queue pair";
+
+std::shared_ptr<IbvCompletionQueue> own_cq(const std::shared_ptr<CompletionQueue>& cq,
+                                           const IbvDomain& domain) {
+  auto own = std::dynamic_pointer_cast<IbvCompletionQueue>(cq);
+  if (!own || &own->context() != domain.context().get())
+    throw Error("invalid_argument", kCreate, "a completion queue of this context is needed");
+  return own;
+}
+
+std::shared_ptr<IbvSharedReceiveQueue> own_srq(const std::shared_ptr<SharedReceiveQueue>& srq,
+                                               const IbvDomain& domain) {
+  if (!srq) return nullptr;
+  auto own = std::dynamic_pointer_cast<IbvSharedReceiveQueue>(srq);
+  if (!own) throw Error("invalid_argument", kCreate, "a shared receive queue of this device is needed");
+  if (&own->domain() != &domain)
+    throw Error("foreign_pd", kCreate, "the shared receive queue has another PD");
+  return own;
+}
+
+// Checked here for the words; the device has the last one.
+void check_limits(const QpLimits& wanted, const DeviceAttributes& device) {
+  const auto check = [](const char* name, uint32_t value, uint32_t limit) {
+    if (value > limit)
+      throw Error("limit_exceeded", kCreate, std::string(name) + " is over " + std::to_string(limit));
+  };
+  if (wanted.max_send == 0) throw Error("invalid_argument", kCreate, "max_send must be at least 1");
+  check("max_send", wanted.max_send, device.max_qp_wr);
+  check("max_recv", wanted.max_recv, device.max_qp_wr);
+  check("max_send_sge", wanted.max_send_sge, device.max_sge);
+  check("max_recv_sge", wanted.max_recv_sge, device.max_sge);
+  // Up to the default it is a wish, which a device may grant in part.
+  if (wanted.max_inline > QpLimits{}.max_inline) check("max_inline", wanted.max_inline, device.max_inline);
+}
+
+}  // namespace
+
+IbvQueuePair::IbvQueuePair(std::shared_ptr<IbvDomain> domain, const QpOptions& options)
+    : domain_(std::move(domain)),
+      send_cq_(own_cq(options.send_cq, *domain_)),
+      recv_cq_(own_cq(options.recv_cq, *domain_)),
+      srq_(own_srq(options.srq, *domain_)),
+      send_queue_(domain_->context()->next_queue()),
+      recv_queue_(domain_->context()->next_queue()),
+      signal_all_(options.signal_all),
+      limits_(options.limits) {
+  const DeviceAttributes& device = context().limits();
+  check_limits(limits_, device);
+  ibv_qp_init_attr attr{};
+  attr.qp_context = this;
+  attr.send_cq = send_cq_->get();
+  attr.recv_cq = recv_cq_->get();
+  attr.srq = srq_ ? srq_->get() : nullptr;
+  attr.cap = {.max_send_wr = limits_.max_send,
+              .max_recv_wr = srq_ ? 0 : limits_.max_recv,
+              .max_send_sge = std::max(limits_.max_send_sge, 1u),
+              .max_recv_sge = srq_ ? 0 : std::max(limits_.max_recv_sge, 1u),
+              .max_inline_data = std::min(limits_.max_inline, device.max_inline)};
+  attr.qp_type = IBV_QPT_RC;
+  attr.sq_sig_all = signal_all_ ? 1 : 0;
+  qp_ = library().create_qp(domain_->get(), &attr);
+  if (!qp_)
+    throw Error("limit_exceeded", kCreate, "the device refused these limits, or has no room left", errno);
+  number_ = qp_->qp_num;
+  limits_.max_send = std::max(limits_.max_send, attr.cap.max_send_wr);
+  limits_.max_send_sge = std::max(limits_.max_send_sge, attr.cap.max_send_sge);
+  limits_.max_inline = attr.cap.max_inline_data;
+  if (!srq_) {
+    limits_.max_recv = std::max(limits_.max_recv, attr.cap.max_recv_wr);
+    limits_.max_recv_sge = std::max(limits_.max_recv_sge, attr.cap.max_recv_sge);
+  }
+  sends_ = std::make_unique<SlotRing>(limits_.max_send);
+  receives_ = std::make_unique<SlotRing>(srq_ ? 1 : std::max(limits_.max_recv, 1u));
+}
+
+void IbvQueuePair::start() {
+  send_cq_->attach(send_queue_, *sends_);
+  send_cq_->attach(*this);
+  if (recv_cq_ != send_cq_) recv_cq_->attach(*this);
+  if (srq_) {
+    srq_->report_to(recv_cq_);
+  } else {
+    recv_cq_->attach(recv_queue_, *receives_);
+  }
+}
+
+Capabilities IbvQueuePair::capabilities() const { return context().limits().capabilities; }
+
+QpState IbvQueuePair::device_state() const {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (closed_ || library().query_qp(qp_, &attr, IBV_QP_STATE, &init) != 0)
+    return state_.load(std::memory_order_acquire);
+  return static_cast<QpState>(attr.qp_state);
+}
+
+QpState IbvQueuePair::state() const {
+  const std::lock_guard lock(modify_mutex_);
+  return device_state();
+}
+
+QpAttributes IbvQueuePair::attributes() const {
+  const std::lock_guard lock(modify_mutex_);
+  QpAttributes all = attributes_;
+  all.state = device_state();
+  return all;
+}
+
+void IbvQueuePair::modify(const QpAttributes& wanted) {
+  const std::lock_guard lock(modify_mutex_);
+  if (closed_) throw Error("closed", "modify queue pair", "the queue pair is closed");
+  QpAttributes path = wanted;
+  path.port = 1;  // the rules of the diagram know software devices only, which have one
+  soft::check_transition(device_state(), path);
+  path.port = wanted.present & qp_attr::port ? wanted.port : attributes_.port;
+  if (path.port == 0 || path.port > context().limits().ports.size())
+    throw Error("invalid_argument", "modify queue pair",
+                "the device has no port " + std::to_string(path.port));
+  int mask = 0;
+  ibv_qp_attr attr = to_device(path, mask);
+  if (wanted.present & qp_attr::address) set_path(context().get(), path, attr);
+  modify_device(attr, mask, "modify queue pair");
+  soft::merge_attributes(attributes_, path);
+}
+
+void IbvQueuePair::apply(ibv_qp_attr& attr, int mask, const char* operation) {
+  const std::lock_guard lock(modify_mutex_);
+  if (closed_) throw Error("closed", operation, "the queue pair is closed");
+  modify_device(attr, mask, operation);
+  soft::merge_attributes(attributes_, from_device(attr, mask));
+}
+
+void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operation) {
+  const auto to = static_cast<QpState>(attr.qp_state);
+  // Posts must not slip in between the device's forgetting and ours.
+  const bool resets = to == QpState::reset;
+  if (resets) {
+    send_lock_.lock();
+    recv_lock_.lock();
+  }
+  const int failure = library().modify_qp(qp_, &attr, mask);
+  if (failure == 0) {
+    state_.store(to, std::memory_order_release);
+    if (resets) {
+      sends_->reset();
+      receives_->reset();
+      attributes_ = {};
+    }
+  }
+  if (resets) {
+    recv_lock_.unlock();
+    send_lock_.unlock();
+  }
+  if (failure == 0) return;
+  const std::string edge = std::string("the device does not go to ") + soft::name_of(to);
+  if (to == QpState::err || to == QpState::reset) throw Error("bad_transition", operation, edge, failure);
+  throw Error(failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH ? "unreachable"
+                                                                                        : "invalid_argument",
+              operation, edge + " with these attributes", failure);
+}
+
+void IbvQueuePair::break_down() {
+  const std::lock_guard lock(modify_mutex_);
+  if (closed_ || device_state() == QpState::reset) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  if (library().modify_qp(qp_, &attr, IBV_QP_STATE) == 0)
+    state_.store(QpState::err, std::memory_order_release);
+}
+
+void IbvQueuePair::set_connection(const std::shared_ptr<IbvConnection>& connection) {
+  const std::lock_guard lock(connection_lock_);
+  connection_ = connection;
+}
+
+std::shared_ptr<IbvConnection> IbvQueuePair::connection() const {
+  const std::lock_guard lock(connection_lock_);
+  return connection_.lock();
+}
+
+void IbvQueuePair::close() {
+  if (const auto connection = this->connection()) connection->disconnect();
+  {
+    const std::lock_guard lock(modify_mutex_);
+    if (closed_) return;
+    closed_ = true;
+    // RESET takes no posts, and whoever holds a post lock is done when it is had.
+    state_.store(QpState::reset, std::memory_order_release);
+    const std::scoped_lock posts(send_lock_, recv_lock_);
+  }
+  // Without locks: it waits for the loop's thread to give back this queue pair's events.
+  library().destroy_qp(qp_);
+  send_cq_->detach(*this);
+  recv_cq_->detach(*this);
+  send_cq_->detach(send_queue_);
+  recv_cq_->detach(recv_queue_);
+}
+
+}  // namespace verbena::ibv
