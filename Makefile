@@ -82,7 +82,7 @@ clang-format-check: .venv/.ready
 stubs-check: install
 	@$(QUIET) $@ python tools/stubs.py --check
 
-stubs: install ## write src/verbena/_native.pyi from the build
+stubs: install ## write src/verbena/_native/*.pyi from the build
 	@python tools/stubs.py
 
 format: .venv/.ready ## format Python and C++

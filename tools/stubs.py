@@ -1,4 +1,4 @@
-"""Writes src/verbena/_native.pyi from the installed extension module; --check fails if the file differs."""
+"""Writes src/verbena/_native/*.pyi from the installed extension module; --check fails if they differ."""
 
 import argparse
 import difflib
@@ -7,17 +7,30 @@ import sys
 import tempfile
 from pathlib import Path
 
-STUB = Path(__file__).parent.parent / "src" / "verbena" / "_native.pyi"
+STUBS = Path(__file__).parent.parent / "src" / "verbena" / "_native"
 
 
-def generate() -> str:
-    """The stub of the installed verbena._native, formatted as the rest of the tree."""
+def generate() -> dict[str, str]:
+    """The stubs of the installed verbena._native and its submodules, formatted as the rest of the tree."""
     with tempfile.TemporaryDirectory() as folder:
-        raw = Path(folder) / STUB.name
-        stubgen = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "verbena._native", "-o", str(raw)]
+        stubgen = [
+            sys.executable,
+            "-m",
+            "nanobind.stubgen",
+            "-q",
+            "-r",
+            "-m",
+            "verbena._native",
+            "-O",
+            folder,
+        ]
         subprocess.run(stubgen, check=True)
-        text = raw.read_text()
-    ruff = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(STUB), "-"]
+        raw = {path.name: path.read_text() for path in sorted(Path(folder).rglob("*.pyi"))}
+    return {name: tidy(name, text) for name, text in raw.items()}
+
+
+def tidy(name: str, text: str) -> str:
+    ruff = [sys.executable, "-m", "ruff", "format", "--quiet", "--stdin-filename", str(STUBS / name), "-"]
     return subprocess.run(ruff, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -28,15 +41,23 @@ def main() -> int:
 
     fresh = generate()
     if not options.check:
-        STUB.write_text(fresh)
+        STUBS.mkdir(exist_ok=True)
+        for name, text in fresh.items():
+            (STUBS / name).write_text(text)
         return 0
-    kept = STUB.read_text() if STUB.exists() else ""
-    diff = difflib.unified_diff(
-        kept.splitlines(keepends=True), fresh.splitlines(keepends=True), "checked in", "built"
-    )
-    sys.stdout.writelines(diff)
+    kept = {path.name: path.read_text() for path in sorted(STUBS.glob("*.pyi"))}
+    for name in sorted(kept.keys() | fresh.keys()):
+        before, after = kept.get(name, ""), fresh.get(name, "")
+        sys.stdout.writelines(
+            difflib.unified_diff(
+                before.splitlines(keepends=True),
+                after.splitlines(keepends=True),
+                f"{name} in the tree",
+                "built",
+            )
+        )
     if kept != fresh:
-        print("src/verbena/_native.pyi does not match the build; run: make stubs")
+        print("src/verbena/_native does not match the build; run: make stubs")
     return int(kept != fresh)
 
 

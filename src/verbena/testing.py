@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Literal
 
 from verbena import _native
@@ -9,7 +11,7 @@ from verbena.errors import WcStatus
 from verbena.verbs import Context, Opcode
 from verbena.verbs.device import find_provider
 
-__all__ = ["FaultPlan", "faulty"]
+__all__ = ["FaultPlan", "damaged_packets", "faulty"]
 
 Fault = Literal["drop", "delay", "duplicate", "corrupt", "fail", "break_link"]
 
@@ -47,6 +49,16 @@ class FaultPlan:
     def clear(self) -> None:
         """Forgets all rules."""
         self._native.clear()
+
+
+@contextlib.contextmanager
+def damaged_packets(count: int, *, bit: int = 0) -> Iterator[None]:
+    """The next `count` packets of the fake wire, requests and answers, arrive with one bit flipped."""
+    _native.damage_packets(count, bit)
+    try:
+        yield
+    finally:
+        _native.damage_packets(0, 0)
 
 
 def faulty(name: str, plan: FaultPlan) -> Context:

@@ -31,7 +31,9 @@ PASSED_ON = ("CI", "VERBENA_")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="for the command (600)")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -79,9 +81,21 @@ def accelerators() -> list[str]:
 
 def machine(share: Path, accelerator: str) -> list[str]:
     """QEMU's command line. It dies with this process, whatever ends it."""
-    kind = ["-accel", "kvm", "-cpu", "host"] if accelerator == "kvm" else ["-accel", "tcg,thread=multi", "-cpu", "max"]
+    kind = (
+        ["-accel", "kvm", "-cpu", "host"]
+        if accelerator == "kvm"
+        else ["-accel", "tcg,thread=multi", "-cpu", "max"]
+    )
     return [
-        *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot"),
+        *(
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "qemu-system-x86_64",
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+        ),
         *("-display", "none", *kind, "-smp", "2", "-m", "2048"),
         *("-kernel", str(FOLDER / "vmlinuz"), "-initrd", str(FOLDER / "initrd.gz")),
         *("-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on"),

@@ -6,6 +6,9 @@ import threading
 import pytest
 from support.link import DEADLINE_S, connect_endpoints, fetch_add, make_end, pattern, read, word, write
 
+from verbena.errors import WcStatus
+from verbena.testing import damaged_packets
+
 pytestmark = pytest.mark.rule("A10")
 
 
@@ -60,3 +63,24 @@ def test_many_queue_pairs_at_once_do_not_mix_their_bytes(pair):
         thread.join(30)
     assert not failures
     assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("provider", ["fake"], indirect=True)
+@pytest.mark.parametrize("bit", [0, 7, 100, 250, 400, 1000, 4096])
+def test_a_damaged_packet_is_sent_again(pair, bit):
+    """A flipped bit anywhere, in header or payload, request or answer, is noticed and mended by the retry."""
+    source, target, back = pair.a.region(pattern(600, bit)), pair.b.region(600), pair.a.region(600)
+    with damaged_packets(3, bit=bit):
+        assert pair.a.do(write(source, target.remote))[0].ok
+        assert pair.a.do(read(back, target.remote))[0].ok
+    assert bytes(memoryview(target)) == bytes(memoryview(back)) == pattern(600, bit)
+
+
+@pytest.mark.parametrize("provider", ["fake"], indirect=True)
+def test_a_wire_that_damages_everything_delivers_nothing(pair):
+    """When no retry comes through whole, the request fails with RETRY_EXC_ERR and no byte was placed."""
+    source, target = pair.a.region(pattern(600, 1)), pair.b.region(600)
+    with damaged_packets(10**6, bit=2000):
+        failed = pair.a.do(write(source, target.remote))[0]
+    assert failed.status is WcStatus.RETRY_EXC_ERR
+    assert bytes(memoryview(target)) == bytes(600)

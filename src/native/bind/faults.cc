@@ -1,8 +1,12 @@
 // The fault-injecting provider, for verbena.testing.
 #include <nanobind/stl/optional.h>
 
+#include <atomic>
+#include <memory>
+
 #include "bind/bind.h"
 #include "bind/providers.h"
+#include "providers/fake/provider.h"
 #include "providers/faulty/provider.h"
 
 namespace verbena::bind {
@@ -17,6 +21,17 @@ uint64_t total_hits(const FaultPlanHandle& self) {
   uint64_t total = 0;
   for (const faulty::FaultRule& rule : self.plan->rules()) total += rule.hits;
   return total;
+}
+
+// The next `count` packets of the fake wire arrive with one bit flipped, counted from the packet's start.
+void damage_packets(uint64_t count, uint64_t bit) {
+  if (count == 0) return fake::set_packet_tap({});
+  const auto left = std::make_shared<std::atomic<uint64_t>>(count);
+  fake::set_packet_tap([left, bit](std::span<std::byte> packet) {
+    uint64_t now = left->load();
+    while (now > 0 && !left->compare_exchange_weak(now, now - 1)) continue;
+    if (now > 0) packet[bit / 8 % packet.size()] ^= static_cast<std::byte>(1u << bit % 8);
+  });
 }
 
 }  // namespace
@@ -49,6 +64,7 @@ void bind_faults(nb::module_& m) {
           "hits_of", [](const FaultPlanHandle& self, size_t rule) { return self.plan->hits(rule); },
           nb::arg("rule"))
       .def_prop_ro("hits", total_hits);
+  m.def("damage_packets", damage_packets, nb::arg("count"), nb::arg("bit"));
   m.def(
       "faulty_provider",
       [](const ProviderHandle& inner, const FaultPlanHandle& plan) {

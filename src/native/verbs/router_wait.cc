@@ -2,7 +2,8 @@
 // - taking the event, arming and draining are one step under the pump lock: what the drain missed rings
 // again;
 // - a sleeper names its own eventfd under that lock, and whoever finishes its operation signals it;
-// - whoever finishes an operation that an event loop watches, or takes an event that it needs, rings its bell;
+// - whoever finishes an operation that an event loop watches, or takes an event that it needs, rings its
+// bell;
 //   the queue's own event would not do, as a wire may hand a completion to a poller without ringing.
 #include <poll.h>
 

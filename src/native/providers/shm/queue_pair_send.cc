@@ -39,8 +39,8 @@ void ShmQueuePair::transmit() {
 void ShmQueuePair::advance() {
   const bool arrived = in_ && receive();
   if (!soft::can_respond(state())) return check_bell();
-  // A message is handed to its poller before our own requests are looked after: the poller may be about to answer
-  // it, and comes back. Never twice in a row.
+  // A message is handed to its poller before our own requests are looked after: the poller may be about to
+  // answer it, and comes back. Never twice in a row.
   if (arrived && is_polled() && !send_side_waits_) {
     send_side_waits_ = true;
     return check_bell();

@@ -56,7 +56,8 @@ class ReceiveQueue {
     return {batch.size(), PostError::none};
   }
 
-  // Moves the oldest posted receive into `out`; false when there is none. Takers are serialised by their caller.
+  // Moves the oldest posted receive into `out`; false when there is none. Takers are serialised by their
+  // caller.
   bool take(PostedReceive& out) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_.load(std::memory_order_acquire)) return false;

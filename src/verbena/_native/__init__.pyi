@@ -2,8 +2,8 @@
 
 import enum
 
-from verbena._native import bench as bench
 import verbena.errors
+from verbena._native import bench as bench
 
 class QpState(enum.IntEnum):
     """Where a queue pair stands."""
@@ -606,6 +606,7 @@ class FaultPlan:
     @property
     def hits(self) -> int: ...
 
+def damage_packets(count: int, bit: int) -> None: ...
 def faulty_provider(inner: Provider, plan: FaultPlan) -> Provider: ...
 def crc32c(data: object, seed: int = 0) -> int:
     """CRC32C of a buffer, continuing from `seed`."""
