@@ -84,7 +84,7 @@ def machine(share: Path, accelerator: str) -> list[str]:
     kind = (
         ["-accel", "kvm", "-cpu", "host"]
         if accelerator == "kvm"
-        else ["-accel", "tcg,thread=multi", "-cpu", "max"]
+        else ["-accel", "tcg,thread=multi", "-cpu", "Nehalem"]
     )
     return [
         *(
@@ -97,7 +97,7 @@ def machine(share: Path, accelerator: str) -> list[str]:
             "-no-reboot",
         ),
         *("-display", "none", *kind, "-smp", "2", "-m", "2048"),
-        *("-kernel", str(FOLDER / "vmlinuz"), "-initrd", str(FOLDER / "initrd.gz")),
+        *("-kernel", str(FOLDER / "vmlinux"), "-initrd", str(FOLDER / "initrd.gz")),
         *("-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on"),
         *("-serial", f"file:{share / 'console.log'}"),
         *("-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"),

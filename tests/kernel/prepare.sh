@@ -51,7 +51,7 @@ dpkg-deb -x "$package" "$scratch/kernel"
 depmod -b "$scratch/kernel" "$version"
 
 ramfs=$scratch/ramfs
-mkdir -p "$ramfs"/{bin,dev,proc,sys,modules,lower,writable,root}
+mkdir -p "$ramfs"/{bin,dev,proc,sys,modules,layer,lower,writable,root}
 cp "$(command -v busybox)" "$ramfs/bin/busybox"
 install -m 755 tests/kernel/guest/init "$ramfs/init"
 # Numbered in the order of loading: a module after those it needs.
@@ -66,6 +66,9 @@ done | awk '!seen[$0]++ { printf "%s %03d\n", $0, NR }' | while read -r file num
 done
 (cd "$ramfs" && find . | cpio -o -H newc --quiet | gzip -1) >"$scratch/initrd.gz"
 
-mv "$scratch/kernel/boot/vmlinuz-$version" "$FOLDER/vmlinuz"
+# Unpacked here, the kernel need not unpack itself under emulation: three seconds less.
+vmlinuz=$scratch/kernel/boot/vmlinuz-$version
+start=$(LC_ALL=C grep -abom 1 -P '\xfd7zXZ\x00' "$vmlinuz" | cut -d : -f 1 | head -1)
+tail -c +$((${start:-0} + 1)) "$vmlinuz" | xz -dc --single-stream >"$FOLDER/vmlinux" 2>/dev/null || cp "$vmlinuz" "$FOLDER/vmlinux"
 mv "$scratch/initrd.gz" "$FOLDER/initrd.gz"
 dpkg-deb -f "$package" Version | sed "s/^/$version /" >"$FOLDER/version"

@@ -38,7 +38,8 @@ bool send(RingProducer& producer, uint64_t message, uint32_t length) {
     return false;
   }
   for (uint32_t i = 0; i < length; ++i) payload[i] = pattern(message, i);
-  producer.publish(slot, header);
+  slot->header = header;
+  producer.publish(slot);
   return true;
 }
 

@@ -34,6 +34,24 @@ bool is_numeric(const std::string& host) {
   return inet_pton(AF_INET, bare.c_str(), bytes) == 1 || inet_pton(AF_INET6, bare.c_str(), bytes) == 1;
 }
 
+bool is_any(const SocketAddress& address) {
+  if (address.family() == AF_INET)
+    return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr == htonl(INADDR_ANY);
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.family() == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr) >> 24 ==
+           IN_LOOPBACKNET;
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
+}
+
+uint16_t port_of(const SocketAddress& address) {
+  return ntohs(address.family() == AF_INET ? reinterpret_cast<const sockaddr_in*>(address.get())->sin_port
+                                           : reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_port);
+}
+
 SocketAddress look_up(const HostPort& where, const char* operation) {
   const addrinfo hints{.ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
@@ -42,6 +60,11 @@ SocketAddress look_up(const HostPort& where, const char* operation) {
   SocketAddress address;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   freeaddrinfo(found);
+  if (is_loopback(address)) {
+    throw Error(
+        "unreachable", operation,
+        "'" + where.host + "' is a loopback address, which no RDMA device has; take the device's own");
+  }
   return address;
 }
 

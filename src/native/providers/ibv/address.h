@@ -48,6 +48,9 @@ struct SocketAddress {
 };
 
 bool is_numeric(const std::string& host);
+bool is_any(const SocketAddress& address);       // 0.0.0.0 or ::
+bool is_loopback(const SocketAddress& address);  // which no RDMA device has
+uint16_t port_of(const SocketAddress& address);
 // Throws unreachable when the name is not known.
 SocketAddress look_up(const HostPort& where, const char* operation);
 // The IP address that a RoCE GID stands for.

@@ -115,7 +115,7 @@ void IbvConnection::start(const std::string& address) {
   }
   context_->loop().deadlines_changed();
   if (where->host.empty() || is_numeric(where->host)) {
-    resolve(where->host.empty() ? own_address(*context_, where->port) : look_up(*where, "connect"));
+    resolve_soon(where->host.empty() ? own_address(*context_, where->port) : look_up(*where, "connect"));
     return;
   }
   // A name server may take its time, and nothing can interrupt the question: so nobody waits for this thread.
@@ -127,18 +127,25 @@ void IbvConnection::start(const std::string& address) {
       if (const auto self = weak.lock()) self->fail(error.code());
       return;
     }
-    if (const auto self = weak.lock()) self->resolve(to);
+    if (const auto self = weak.lock()) self->resolve_soon(to);
   }).detach();
+}
+
+void IbvConnection::resolve_soon(const SocketAddress& to) {
+  context_->loop().call_soon([weak = weak_from_this(), to] {
+    if (const auto self = weak.lock()) self->resolve(to);
+  });
 }
 
 void IbvConnection::resolve(SocketAddress to) {
   // From this device's own address, so that it is this device which the kernel takes.
   SocketAddress from = own_address(*context_, 0);
-  const bool same = from.family() == to.family() && text_of(from.get()) != "0.0.0.0:0";
+  if (is_any(to)) to = own_address(*context_, port_of(to));
+  const bool known = from.family() == to.family() && !is_any(from);
   bool failed = false;
   {
     const std::lock_guard lock(mutex_);
-    failed = id_ && library().rdma_resolve_addr(id_, same ? from.get() : nullptr, to.get(),
+    failed = id_ && library().rdma_resolve_addr(id_, known ? from.get() : nullptr, to.get(),
                                                 milliseconds_left()) != 0;
   }
   if (failed) fail("unreachable");

@@ -58,6 +58,7 @@ class IbvConnection final : public Connection,
   void on_first_message();  // data overtook the peer's last message: the connection is up all the same
 
  private:
+  void resolve_soon(const SocketAddress& to);
   void resolve(SocketAddress to);
   void fail(std::string code);
   // All under mutex_; steps of set-up throw Error.

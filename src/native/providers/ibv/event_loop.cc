@@ -102,6 +102,24 @@ void EventLoop::destroy_id(rdma_cm_id* id) {
   library().rdma_destroy_id(id);
 }
 
+void EventLoop::call_soon(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.signal();
+}
+
+void EventLoop::run_tasks(const std::stop_token& stop) {
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks)
+    if (!stop.stop_requested()) task();
+}
+
 void EventLoop::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     epoll_event ready[3];
@@ -115,6 +133,7 @@ void EventLoop::run(const std::stop_token& stop) {
         take_cm_events(stop);
       }
     }
+    run_tasks(stop);
     if (!stop.stop_requested()) pass_deadlines();
   }
 }

@@ -2,6 +2,7 @@
 // and the deadlines of connections. Gives the connection manager's ids, which live on its event channel.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,9 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void adopt_id(rdma_cm_id* id, const std::shared_ptr<CmTarget>& target);
   void destroy_id(rdma_cm_id* id);
   void deadlines_changed() const { wake_.signal(); }
+  // On the loop's thread. librdmacm goes on writing to an id after the kernel has its command, so a command
+  // that is answered by an event must not come from another thread.
+  void call_soon(std::function<void()> task);
 
  private:
   void run(const std::stop_token& stop);
@@ -61,6 +65,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void take_async_events(const std::stop_token& stop);
   void take_cm_events(const std::stop_token& stop);
   void pass_deadlines();
+  void run_tasks(const std::stop_token& stop);
 
   ibv_context* const context_;
   const UniqueFd epoll_;
@@ -68,6 +73,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::mutex mutex_;  // a leaf: nothing is called under it
   rdma_event_channel* channel_ = nullptr;
   std::map<rdma_cm_id*, std::weak_ptr<CmTarget>> targets_;
+  std::vector<std::function<void()>> tasks_;
   std::jthread thread_;
 };
 

@@ -63,6 +63,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void disconnect_wire() override;
   void transmit() override;
   void advance() override;
+  bool send_at_once(const SendRequest& request, bool signal_all, uint32_t reserved) override;
   void after_unlock() override;
   void receive_posted() override;
   bool is_polled() const;
@@ -80,7 +81,8 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void settle();
   void halt(uint64_t index) { halted_at_ = std::min(halted_at_, index); }
   bool is_halted() const { return halted_at_ != kNever; }
-  void publish(Slot* slot, const SlotHeader& header, const SentSlot& sent);
+  SlotHeader& begin_slot(Slot* slot, const soft::SendEntry& entry, SlotKind kind, uint32_t length);
+  SentSlot& publish(Slot* slot, uint64_t index);
   void check_bell();
 
   // queue_pair_receive.cc

@@ -36,6 +36,41 @@ void ShmQueuePair::transmit() {
   check_bell();
 }
 
+// A short message goes straight into its slot, and its note is written behind it. Whatever is out of the
+// ordinary is left to the long way, which says what is wrong.
+bool ShmQueuePair::send_at_once(const SendRequest& request, bool signal_all, uint32_t reserved) {
+  if (request.opcode != Opcode::send || request.local.size() != 1) return false;
+  const Sge& piece = request.local[0];
+  if (piece.length > kInSlotBytes || send_queue_.next() != send_queue_.tail() || is_halted() ||
+      !may_transmit() || !out_ || send_queue_.room() <= reserved) {
+    return false;
+  }
+  const std::byte* bytes = nullptr;
+  if (!(request.flags & send_flag::inline_data)) {
+    bytes = context().regions().resolve(pd(), piece, false);
+  } else if (piece.length <= send_queue_.max_inline()) {
+    bytes = reinterpret_cast<const std::byte*>(piece.addr);
+  }
+  Slot* slot = out_->try_claim();
+  if (!bytes || !slot ||
+      out_->header().responder.load(std::memory_order_acquire) == static_cast<uint32_t>(Responder::gone)) {
+    return false;
+  }
+  soft::copy_bytes(slot->bytes, bytes, piece.length);
+  SlotHeader& header = slot->header;
+  header.acknowledged = in_->consumed();
+  header.length = piece.length;
+  header.kind = SlotKind::send;
+  header.flags = static_cast<uint8_t>(slot_flag::first | slot_flag::last | slot_flag::in_slot |
+                                      (request.flags & send_flag::solicited ? slot_flag::solicited : 0) |
+                                      (is_polled() ? 0 : slot_flag::wants_ack));
+  header.rnr_retry = attributes_.rnr_retry;
+  publish(slot, send_queue_.tail());
+  send_queue_.append_sent(request, signal_all, piece.length);
+  check_bell();
+  return true;
+}
+
 void ShmQueuePair::advance() {
   const bool arrived = in_ && receive();
   if (!soft::can_respond(state())) return check_bell();
@@ -97,73 +132,77 @@ Slot* ShmQueuePair::claim_slot() {
   return is_halted() ? nullptr : out_->try_claim();
 }
 
-void ShmQueuePair::publish(Slot* slot, const SlotHeader& header, const SentSlot& sent) {
-  const uint64_t position = out_->publish(slot, header);
-  sent_[position % kSlotCount] = sent;
+// Fields are written where they belong: building a header elsewhere and copying it costs a stall.
+SlotHeader& ShmQueuePair::begin_slot(Slot* slot, const SendEntry& entry, SlotKind kind, uint32_t length) {
+  SlotHeader& header = slot->header;
+  header.acknowledged = in_ ? in_->consumed() : 0;
+  header.payload_at = 0;
+  header.length = length;
+  header.immediate = entry.immediate;
+  header.kind = kind;
+  header.flags =
+      is_polled() ? 0 : slot_flag::wants_ack;  // who spins sees the acknowledgement without being woken
+  header.rnr_retry = attributes_.rnr_retry;
+  header.opcode = static_cast<uint8_t>(entry.opcode);
+  header.rkey = entry.rkey;
+  return header;
+}
+
+// Publishes a filled slot of entry `index`; the caller completes the note of what it owes.
+ShmQueuePair::SentSlot& ShmQueuePair::publish(Slot* slot, uint64_t index) {
+  const SlotHeader& header = slot->header;
+  SentSlot& sent = sent_[out_->produced() % kSlotCount];
+  sent.entry = index;
+  sent.offset = 0;
+  sent.payload_at = header.payload_at;
+  sent.length = header.length;
+  sent.kind = header.kind;
+  sent.has_payload = false;
+  sent.ends_entry = true;
+  out_->publish(slot);
   idle_looks_ = 0;
   touched_ = true;
+  return sent;
 }
 
 ShmQueuePair::Step ShmQueuePair::send_message(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool in_slot = entry.length <= kInSlotBytes;
-  const bool wants_ack = !is_polled();  // who spins sees the acknowledgement without being woken
   do {
     Slot* slot = claim_slot();
     if (!slot) return Step::blocked;
     const auto length =
         static_cast<uint32_t>(std::min<uint64_t>(entry.length - entry.cursor, kFragmentBytes));
-    SlotHeader header{.acknowledged = in_ ? in_->consumed() : 0,
-                      .payload_at = 0,
-                      .length = length,
-                      .immediate = entry.immediate,
-                      .kind = SlotKind::send,
-                      .flags = 0,
-                      .rnr_retry = attributes_.rnr_retry,
-                      .opcode = static_cast<uint8_t>(entry.opcode),
-                      .rkey = 0};
-    std::byte* payload = slot->bytes;
-    if (in_slot) {
-      header.flags |= slot_flag::in_slot;
-    } else if (payload = out_->try_claim_payload(length, &header.payload_at); !payload) {
-      return Step::blocked;
-    }
-    soft::gather(send_queue_.local(index), entry.cursor, payload, length);
     const bool last = entry.cursor + length == entry.length;
-    if (entry.cursor == 0) header.flags |= slot_flag::first;
-    if (last) header.flags |= slot_flag::last;
-    if (entry.opcode == Opcode::send_with_imm) header.flags |= slot_flag::has_immediate;
-    if (entry.flags & send_flag::solicited) header.flags |= slot_flag::solicited;
-    if (wants_ack) header.flags |= slot_flag::wants_ack;
-    publish(slot, header,
-            {.entry = index,
-             .payload_at = header.payload_at,
-             .length = length,
-             .has_payload = !in_slot,
-             .ends_entry = last});
+    std::byte* payload = slot->bytes;
+    uint64_t payload_at = 0;
+    if (!in_slot && !(payload = out_->try_claim_payload(length, &payload_at))) return Step::blocked;
+    soft::gather(send_queue_.local(index), entry.cursor, payload, length);
+    SlotHeader& header = begin_slot(slot, entry, SlotKind::send, length);
+    header.payload_at = payload_at;
+    const bool immediate = entry.opcode == Opcode::send_with_imm,
+               solicited = entry.flags & send_flag::solicited;
+    header.flags |= static_cast<uint8_t>((in_slot ? slot_flag::in_slot : 0) | (last ? slot_flag::last : 0) |
+                                         (entry.cursor == 0 ? slot_flag::first : 0) |
+                                         (immediate ? slot_flag::has_immediate : 0) |
+                                         (solicited ? slot_flag::solicited : 0));
+    SentSlot& sent = publish(slot, index);
+    sent.has_payload = !in_slot;
+    sent.ends_entry = last;
     entry.cursor += length;
   } while (entry.cursor < entry.length);
   return Step::done;
 }
 
 ShmQueuePair::Step ShmQueuePair::send_immediate(uint64_t index) {
-  SendEntry& entry = send_queue_.at(index);
+  const SendEntry& entry = send_queue_.at(index);
   Slot* slot = claim_slot();
   if (!slot) return Step::blocked;
+  SlotHeader& header = begin_slot(slot, entry, SlotKind::immediate_only, static_cast<uint32_t>(entry.length));
   const bool solicited = entry.flags & send_flag::solicited;
-  const auto flags = static_cast<uint8_t>(slot_flag::first | slot_flag::last | slot_flag::has_immediate |
-                                          slot_flag::wants_ack | (solicited ? slot_flag::solicited : 0));
-  publish(slot,
-          {.acknowledged = in_ ? in_->consumed() : 0,
-           .payload_at = 0,
-           .length = static_cast<uint32_t>(entry.length),
-           .immediate = entry.immediate,
-           .kind = SlotKind::immediate_only,
-           .flags = flags,
-           .rnr_retry = attributes_.rnr_retry,
-           .opcode = static_cast<uint8_t>(entry.opcode),
-           .rkey = 0},
-          {.entry = index, .kind = SlotKind::immediate_only, .ends_entry = true});
+  header.flags |= static_cast<uint8_t>(slot_flag::first | slot_flag::last | slot_flag::has_immediate |
+                                       (solicited ? slot_flag::solicited : 0));
+  publish(slot, index);
   return Step::done;
 }
 
@@ -180,30 +219,18 @@ ShmQueuePair::Step ShmQueuePair::send_staged(uint64_t index) {
     if (!slot) return Step::blocked;
     const auto length =
         static_cast<uint32_t>(std::min<uint64_t>(entry.length - entry.cursor, kFragmentBytes));
-    SlotHeader header{.acknowledged = in_ ? in_->consumed() : 0,
-                      .payload_at = 0,
-                      .length = length,
-                      .immediate = 0,
-                      .kind = kind,
-                      .flags = slot_flag::wants_ack,
-                      .rnr_retry = 0,
-                      .opcode = static_cast<uint8_t>(entry.opcode),
-                      .rkey = entry.rkey};
-    std::byte* payload = out_->try_claim_payload(length, &header.payload_at);
+    uint64_t payload_at = 0;
+    std::byte* payload = out_->try_claim_payload(length, &payload_at);
     if (!payload) return Step::blocked;
     if (writes) soft::gather(send_queue_.local(index), entry.cursor, payload, length);
     const StagedOperands operands{entry.remote_addr + entry.cursor, entry.compare_add, entry.swap};
     std::memcpy(slot->bytes, &operands, sizeof operands);
-    const bool ends = entry.cursor + length == entry.length && entry.opcode != Opcode::write_with_imm;
-    publish(slot, header,
-            {.entry = index,
-             .offset = entry.cursor,
-             .payload_at = header.payload_at,
-             .length = length,
-             .kind = kind,
-             .has_payload = true,
-             .ends_entry = ends});
+    begin_slot(slot, entry, kind, length).payload_at = payload_at;
+    SentSlot& sent = publish(slot, index);
+    sent.offset = entry.cursor;
+    sent.has_payload = true;
     entry.cursor += length;
+    sent.ends_entry = entry.cursor == entry.length && entry.opcode != Opcode::write_with_imm;
   }
   return entry.opcode == Opcode::write_with_imm ? send_immediate(index) : Step::done;
 }

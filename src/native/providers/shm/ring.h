@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "providers/shm/ring_layout.h"
+#include "util/prefetch.h"
 
 namespace verbena::shm {
 
@@ -36,12 +37,15 @@ class RingProducer {
   }
   std::byte* payload(uint64_t position) const { return segment_->payload + position % kPayloadBytes; }
 
-  // Makes the claimed slot visible; returns its position.
-  uint64_t publish(Slot* slot, const SlotHeader& header) {
-    slot->header = header;
+  // Makes the claimed slot visible, its header and bytes being written; returns its position.
+  uint64_t publish(Slot* slot) {
     payload_tail_ = std::max(payload_tail_, claimed_end_);
     payload_ends_[produced_ % kSlotCount] = payload_tail_;
     slot->sequence.store(produced_ + 1, std::memory_order_release);
+    // The consumer still has the next slot in its cache, from the last lap: take it away while nobody waits.
+    const Slot& next = segment_->slots[(produced_ + 1) % kSlotCount];
+    prefetch_for_write(&next);
+    prefetch_for_write(reinterpret_cast<const std::byte*>(&next) + 64);
     return produced_++;
   }
 
@@ -76,7 +80,10 @@ class RingConsumer {
   // The slot at the front if it has been published.
   Slot* peek() const {
     Slot& slot = segment_->slots[consumed_ % kSlotCount];
-    return slot.sequence.load(std::memory_order_acquire) == consumed_ + 1 ? &slot : nullptr;
+    if (slot.sequence.load(std::memory_order_acquire) != consumed_ + 1) return nullptr;
+    prefetch(reinterpret_cast<const std::byte*>(&slot) +
+             64);  // most of the payload, while the header is read
+    return &slot;
   }
   // Where a slot's payload lies; nullptr when its header points outside.
   std::byte* payload(Slot* slot, const SlotHeader& header) const {

@@ -57,12 +57,16 @@ class SoftCompletionQueue : public CompletionQueue {
   // False when the queue is full: the completion is lost and the caller's queue pair must go to ERR.
   // `sink` is that of the poller who drives the caller, if any; `unpolled` counts what lies here for the
   // caller.
-  bool push(const Completion& completion, bool solicited, PollerSink* sink, const UnpolledCount& unpolled) {
+  // `fill` writes the completion in its place.
+  template <typename Fill>
+  bool push(bool solicited, PollerSink* sink, const UnpolledCount& unpolled, Fill fill) {
     if (sink && sink->queue == this && sink->taken < sink->room.size() &&
-        count_.load(std::memory_order_acquire) == 0) {
-      sink->room[sink->taken++] = completion;
+        count_.load(std::memory_order_acquire) == 0 && armed_.load(std::memory_order_relaxed) == Armed::no) {
+      fill(sink->room[sink->taken++]);
       return true;
     }
+    Completion completion;
+    fill(completion);
     return enqueue(completion, solicited, unpolled);
   }
   void attach(Progressor& member);
@@ -91,8 +95,8 @@ class SoftCompletionQueue : public CompletionQueue {
   std::vector<Entry> ring_;
   Spinlock ring_lock_;
   size_t head_ = 0;
-  std::atomic<size_t> count_{0};  // changed under ring_lock_; read without it to skip an empty ring
-  Armed armed_ = Armed::no;
+  std::atomic<size_t> count_{0};         // changed under ring_lock_; read without it to skip an empty ring
+  std::atomic<Armed> armed_{Armed::no};  // changed under ring_lock_
   std::atomic<bool> overrun_{false};
   EventFd event_;
   Spinlock members_lock_;

@@ -50,15 +50,25 @@ PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
   {
     const std::lock_guard lock(lock_);
     if (!accepts_sends(state())) return {0, PostError::bad_state};
-    if (send_queue_.room() < batch.size()) advance();
-    result = send_queue_.append(batch, options_.signal_all, unpolled_sends_->load(std::memory_order_relaxed));
-    if (state() == QpState::err) {
-      flush();
+    const uint32_t unpolled = unpolled_sends_->load(std::memory_order_relaxed);
+    if (batch.size() == 1 && send_at_once(batch[0], options_.signal_all, unpolled)) {
+      result.accepted = 1;
     } else {
-      transmit();
+      result = post_in_order(batch, unpolled);
     }
   }
   after_unlock();
+  return result;
+}
+
+PostResult SoftQueuePair::post_in_order(std::span<const SendRequest> batch, uint32_t unpolled) {
+  if (send_queue_.room() < batch.size()) advance();
+  const PostResult result = send_queue_.append(batch, options_.signal_all, unpolled);
+  if (state() == QpState::err) {
+    flush();
+  } else {
+    transmit();
+  }
   return result;
 }
 
@@ -181,12 +191,17 @@ void SoftQueuePair::reap() {
 
 void SoftQueuePair::complete_send(const SendEntry& entry, Status status) {
   if (status == Status::success && !(entry.flags & send_flag::signaled)) return;
-  Completion completion{.id = entry.id,
-                        .status = status,
-                        .opcode = completed_opcode(entry.opcode),
-                        .byte_count = static_cast<uint32_t>(entry.length),
-                        .qp_num = number_};
-  if (!send_cq_->push(completion, false, sink_, unpolled_sends_) && state() != QpState::err) enter_error();
+  const bool pushed = send_cq_->push(false, sink_, unpolled_sends_, [&](Completion& out) {
+    out.id = entry.id;
+    out.status = status;
+    out.opcode = completed_opcode(entry.opcode);
+    out.has_immediate = false;
+    out.immediate = 0;
+    out.byte_count = static_cast<uint32_t>(entry.length);
+    out.qp_num = number_;
+    out.vendor_error = 0;
+  });
+  if (!pushed && state() != QpState::err) enter_error();
 }
 
 void SoftQueuePair::fail(Status first) {
@@ -224,14 +239,17 @@ bool SoftQueuePair::take_receive(PostedReceive& out) {
 
 void SoftQueuePair::complete_receive(const PostedReceive& receive, Status status, uint32_t bytes,
                                      const uint32_t* immediate, bool solicited, WcOpcode opcode) {
-  const Completion completion{.id = receive.id,
-                              .status = status,
-                              .opcode = opcode,
-                              .has_immediate = immediate != nullptr,
-                              .immediate = immediate ? *immediate : 0,
-                              .byte_count = bytes,
-                              .qp_num = number_};
-  if (!recv_cq_->push(completion, solicited, sink_, nullptr) && state() != QpState::err) enter_error();
+  const bool pushed = recv_cq_->push(solicited, sink_, nullptr, [&](Completion& out) {
+    out.id = receive.id;
+    out.status = status;
+    out.opcode = opcode;
+    out.has_immediate = immediate != nullptr;
+    out.immediate = immediate ? *immediate : 0;
+    out.byte_count = bytes;
+    out.qp_num = number_;
+    out.vendor_error = 0;
+  });
+  if (!pushed && state() != QpState::err) enter_error();
 }
 
 }  // namespace verbena::soft

@@ -42,8 +42,11 @@ class SoftQueuePair : public QueuePair, public Progressor {
   // The wire. All but connect_wire() run under lock_.
   virtual void connect_wire(const QpAttributes& attributes) = 0;  // INIT → RTR; may block; throws
   virtual void wire_state_changed(QpState state) = 0;             // a new state is in force: tell the peer
-  virtual void transmit() = 0;         // hand entries next()..tail() to the wire, finish what is finished
-  virtual void advance() = 0;          // take what arrived, then transmit()
+  virtual void transmit() = 0;  // hand entries next()..tail() to the wire, finish what is finished
+  virtual void advance() = 0;   // take what arrived, then transmit()
+  // The short cut for one request with nothing in front of it: true if it was sent and has its place in the
+  // queue.
+  virtual bool send_at_once(const SendRequest&, bool /*signal_all*/, uint32_t /*reserved*/) { return false; }
   virtual void after_unlock() {}       // doorbells, outside the lock
   virtual void receive_posted() {}     // a receive came; called without the lock
   virtual void disconnect_wire() = 0;  // close(): without the lock, once
@@ -70,6 +73,7 @@ class SoftQueuePair : public QueuePair, public Progressor {
   QpAttributes attributes_;
 
  private:
+  PostResult post_in_order(std::span<const SendRequest> batch, uint32_t unpolled);
   void complete_send(const SendEntry& entry, Status status);
   void set_state(QpState state);
   void flush();

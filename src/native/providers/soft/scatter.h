@@ -10,6 +10,17 @@
 
 namespace verbena::soft {
 
+// memcpy without the call for what fits into a message slot.
+inline void copy_bytes(std::byte* to, const std::byte* from, uint64_t length) {
+  constexpr uint64_t kUnit = 16, kShort = 128;
+  if (length < kUnit || length > kShort) {
+    std::memcpy(to, from, length);
+    return;
+  }
+  for (uint64_t at = 0; at + kUnit < length; at += kUnit) std::memcpy(to + at, from + at, kUnit);
+  std::memcpy(to + length - kUnit, from + length - kUnit, kUnit);
+}
+
 inline uint64_t total_length(std::span<const Sge> pieces) {
   uint64_t total = 0;
   for (const Sge& piece : pieces) total += piece.length;
@@ -35,12 +46,12 @@ void for_each_run(std::span<const Sge> pieces, uint64_t offset, uint64_t length,
 
 inline void gather(std::span<const Sge> pieces, uint64_t offset, std::byte* out, uint64_t length) {
   for_each_run(pieces, offset, length,
-               [out](const std::byte* from, uint64_t at, uint64_t n) { std::memcpy(out + at, from, n); });
+               [out](const std::byte* from, uint64_t at, uint64_t n) { copy_bytes(out + at, from, n); });
 }
 
 inline void scatter(std::span<const Sge> pieces, uint64_t offset, const std::byte* in, uint64_t length) {
   for_each_run(pieces, offset, length,
-               [in](std::byte* to, uint64_t at, uint64_t n) { std::memcpy(to, in + at, n); });
+               [in](std::byte* to, uint64_t at, uint64_t n) { copy_bytes(to, in + at, n); });
 }
 
 }  // namespace verbena::soft

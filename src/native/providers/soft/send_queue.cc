@@ -30,6 +30,32 @@ SendQueue::SendQueue(const QpLimits& limits)
   inline_bytes_.resize(entries_.size() * limits.max_inline);
 }
 
+// In place: an aggregate built elsewhere and copied costs a stall.
+SendEntry& SendQueue::fill_next(const SendRequest& request, bool signal_all, uint64_t length) {
+  SendEntry& entry = at(tail_);
+  entry.id = request.id;
+  entry.length = length;
+  entry.remote_addr = request.remote_addr;
+  entry.compare_add = request.compare_add;
+  entry.swap = request.swap;
+  entry.rkey = request.rkey;
+  entry.immediate = request.immediate;
+  entry.flags = request.flags | (signal_all ? send_flag::signaled : 0);
+  entry.piece_count = static_cast<uint32_t>(request.local.size());
+  entry.opcode = request.opcode;
+  entry.status = Status::success;
+  entry.started = entry.finished = false;
+  entry.cursor = 0;
+  return entry;
+}
+
+SendEntry& SendQueue::append_sent(const SendRequest& request, bool signal_all, uint64_t length) {
+  SendEntry& entry = fill_next(request, signal_all, length);
+  entry.cursor = length;
+  next_ = ++tail_;
+  return entry;
+}
+
 PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all, uint32_t reserved) {
   for (size_t i = 0; i < batch.size(); ++i) {
     const SendRequest& request = batch[i];
@@ -44,17 +70,7 @@ PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all
 
     const size_t slot = tail_ & mask_;
     Sge* pieces = pieces_.data() + slot * pieces_per_entry_;
-    SendEntry& entry = entries_[slot];
-    entry = {.id = request.id,
-             .length = length,
-             .remote_addr = request.remote_addr,
-             .compare_add = request.compare_add,
-             .swap = request.swap,
-             .rkey = request.rkey,
-             .immediate = request.immediate,
-             .flags = request.flags | (signal_all ? send_flag::signaled : 0),
-             .piece_count = static_cast<uint32_t>(request.local.size()),
-             .opcode = request.opcode};
+    SendEntry& entry = fill_next(request, signal_all, length);
     if (inlined) {
       std::byte* copy = inline_bytes_.data() + slot * max_inline_;
       gather(request.local, 0, copy, length);

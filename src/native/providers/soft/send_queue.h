@@ -28,7 +28,6 @@ struct SendEntry {
   bool started = false;
   bool finished = false;
   uint64_t cursor = 0;
-  uint64_t last_slot = 0;
 };
 
 class SendQueue {
@@ -38,6 +37,10 @@ class SendQueue {
   // Copies requests in until the batch ends or one does not fit; `reserved` places are not to be used.
   PostResult append(std::span<const SendRequest> batch, bool signal_all, uint32_t reserved);
 
+  // Takes a place for a request that the wire has sent already; the caller saw that there is room.
+  SendEntry& append_sent(const SendRequest& request, bool signal_all, uint64_t length);
+
+  uint32_t max_inline() const { return max_inline_; }
   uint64_t head() const { return head_; }
   uint64_t next() const { return next_; }
   uint64_t tail() const { return tail_; }
@@ -53,6 +56,8 @@ class SendQueue {
   void clear() { head_ = next_ = tail_; }
 
  private:
+  SendEntry& fill_next(const SendRequest& request, bool signal_all, uint64_t length);
+
   const uint32_t depth_, max_sge_, max_inline_;
   const uint64_t mask_;  // storage is a power of two, so that an index needs no division
   size_t pieces_per_entry_;

@@ -1,0 +1,69 @@
+// One DDP segment: its header taken apart on the way in, put together and sealed as an FPDU on the way out.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "providers/iwarp/ddp_layout.h"
+#include "providers/iwarp/framing.h"
+
+namespace verbena::iwarp {
+
+// Largest payload of a segment: with every header the length stays in its 16 bits, and it is a multiple
+// of 64.
+constexpr size_t kMaxSegmentPayload = 65536 - 128;
+
+struct SegmentHeader {
+  RdmapOpcode opcode = RdmapOpcode::terminate;
+  bool tagged = false, last = false;
+  bool ddp_version_ok = false, rdmap_version_ok = false;
+  uint32_t stag = 0;    // tagged
+  uint64_t offset = 0;  // tagged: in the buffer; untagged: in the message
+  uint32_t queue = 0, message = 0, invalidate = 0;
+  uint32_t length = 0;  // of the payload
+};
+
+// `bytes` are a whole tagged or untagged header.
+SegmentHeader decode_header(std::span<const std::byte> bytes, size_t payload_bytes);
+
+// A segment on its way out: [head | payload pieces | trailer], sent in this order by one writev(2).
+struct OutSegment {
+  // Small payloads are copied behind the header: an iovec costs more, and nobody can change them any more.
+  static constexpr size_t kCopiedPayload = 512;
+  static constexpr size_t kHeadBytes = kMpaLengthBytes + sizeof(UntaggedHeader) + kCopiedPayload;
+  enum class Source : uint8_t { copied, request, region };
+
+  std::array<std::byte, kHeadBytes> head;
+  std::array<std::byte, kMpaAlignment + kMpaCrcBytes> trailer;
+  std::array<iovec, kMaxPieces> pieces;
+  uint32_t head_size = 0, piece_count = 0, trailer_size = 0, payload_size = 0;
+  std::unique_ptr<std::byte[]> snapshot;  // holds the payload of a READ response under a CRC
+
+  // Where the pieces are, to be checked again if they could not be sent at once.
+  Source source = Source::copied;
+  uint64_t request = 0;       // an index into the send queue
+  uint32_t region_key = 0;    // or a region
+  bool ends_request = false;  // the request's last one
+
+  void begin_tagged(RdmapOpcode opcode, bool last, uint32_t stag, uint64_t offset);
+  void begin_untagged(RdmapOpcode opcode, bool last, Queue queue, uint32_t message, uint32_t offset,
+                      uint32_t invalidate = 0);
+  void append(const void* bytes, size_t size);  // to the head
+  void add_piece(const std::byte* bytes, size_t size);
+  // Writes the length and the trailer; the segment is final.
+  void seal(bool crc);
+
+  size_t total_bytes() const { return head_size + payload_size + trailer_size; }
+  // The pieces in order, without the first `skip` bytes. Returns how many were written to `out`.
+  size_t gather(size_t skip, std::span<iovec> out) const;
+
+ private:
+  void begin();
+};
+
+}  // namespace verbena::iwarp

@@ -1,0 +1,293 @@
+// FPDUs without a socket: split anywhere, placed, kept, held back, corrupted, cut short, with markers.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "check.h"
+#include "providers/iwarp/framing.h"
+#include "providers/iwarp/markers.h"
+#include "providers/iwarp/segment.h"
+#include "util/crc32c.h"
+
+using namespace verbena::iwarp;
+using Event = FpduReader::Event;
+using Bytes = std::vector<std::byte>;
+
+namespace {
+
+Bytes pattern(size_t size, unsigned seed = 1) {
+  Bytes bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
+  return bytes;
+}
+
+Bytes flat(const OutSegment& segment) {
+  Bytes bytes;
+  iovec pieces[kMaxPieces + 2];
+  const size_t count = segment.gather(0, pieces);
+  for (size_t i = 0; i < count; ++i) {
+    const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
+    bytes.insert(bytes.end(), from, from + pieces[i].iov_len);
+  }
+  CHECK(bytes.size() == segment.total_bytes());
+  return bytes;
+}
+
+Bytes write_fpdu(const Bytes& payload, bool crc, uint64_t offset = 0) {
+  static OutSegment segment;
+  segment.begin_tagged(RdmapOpcode::write, true, 0x1234, offset);
+  segment.add_piece(payload.data(), payload.size());
+  segment.seal(crc);
+  return flat(segment);
+}
+
+// Offers bytes to the reader in runs of at most `step`, as a socket would; returns how many it took.
+size_t feed(FpduReader& reader, const std::byte* bytes, size_t size, size_t step) {
+  iovec room[kMaxPieces + 1];
+  const size_t count = reader.room(room);
+  CHECK(count > 0);
+  size_t taken = 0;
+  const size_t limit = std::min(size, step);
+  for (size_t i = 0; i < count && taken < limit; ++i) {
+    const size_t n = std::min(room[i].iov_len, limit - taken);
+    std::memcpy(room[i].iov_base, bytes + taken, n);
+    taken += n;
+  }
+  reader.arrived(taken);
+  return taken;
+}
+
+// Reads one segment into `target`; returns the event that ended it.
+Event read_into(FpduReader& reader, const Bytes& wire, size_t& at, size_t step, Bytes& target) {
+  for (;;) {
+    switch (const Event event = reader.next(); event) {
+      case Event::more:
+        if (at == wire.size()) return Event::more;
+        at += feed(reader, wire.data() + at, wire.size() - at, step);
+        break;
+      case Event::header: {
+        target.assign(reader.payload_bytes(), std::byte{0xee});
+        // Two pieces, so that runs cross their border.
+        const size_t half = target.size() / 3;
+        const iovec pieces[] = {{target.data(), half}, {target.data() + half, target.size() - half}};
+        reader.place(pieces);
+        break;
+      }
+      default:
+        return event;
+    }
+  }
+}
+
+}  // namespace
+
+TEST("segments arrive whole, however the stream is cut") {
+  for (const bool crc : {true, false}) {
+    for (const size_t length : {0ul, 1ul, 2ul, 3ul, 63ul, 64ul, 65ul, 500ul, 8191ul, 20000ul, 65408ul}) {
+      Bytes wire;
+      const Bytes first = pattern(length, 1), second = pattern(length, 9);
+      for (const Bytes& payload : {first, second}) {
+        const Bytes fpdu = write_fpdu(payload, crc);
+        CHECK(fpdu.size() % 4 == 0);
+        wire.insert(wire.end(), fpdu.begin(), fpdu.end());
+      }
+      for (const size_t step : {1ul, 3ul, 17ul, 1000ul, 100000ul}) {
+        if (step == 1 && length > 9000) continue;
+        FpduReader reader(crc);
+        Bytes target;
+        size_t at = 0;
+        CHECK(read_into(reader, wire, at, step, target) == Event::end);
+        CHECK(target == first);
+        CHECK(read_into(reader, wire, at, step, target) == Event::end);
+        CHECK(target == second);
+        CHECK(at == wire.size() && !reader.in_segment());
+      }
+    }
+  }
+}
+
+TEST("the checksum is least significant byte first and covers length, header, payload and pad") {
+  const Bytes fpdu = write_fpdu(pattern(5), true);
+  CHECK(fpdu.size() == 2 + 14 + 5 + 3 + 4);
+  const uint32_t crc = verbena::crc32c(0, fpdu.data(), fpdu.size() - 4);
+  for (size_t i = 0; i < 4; ++i) CHECK(fpdu[fpdu.size() - 4 + i] == static_cast<std::byte>(crc >> (8 * i)));
+  const Bytes without = write_fpdu(pattern(5), false);
+  for (size_t i = 0; i < 4; ++i) CHECK(without[without.size() - 4 + i] == std::byte{0});
+}
+
+TEST("a flipped bit anywhere is found, and the held back end never lands") {
+  const Bytes payload = pattern(9000);
+  const Bytes good = write_fpdu(payload, true);
+  for (const size_t spoiled : {20ul, 4000ul, 8950ul, good.size() - 1}) {
+    Bytes wire = good;
+    wire[spoiled] ^= std::byte{0x10};
+    FpduReader reader(true);
+    Bytes target;
+    size_t at = 0;
+    CHECK(read_into(reader, wire, at, 1000, target) == Event::corrupt);
+    for (size_t i = target.size() - kHeldBack; i < target.size(); ++i) CHECK(target[i] == std::byte{0xee});
+  }
+}
+
+TEST("a small segment with a bad checksum moves no byte") {
+  Bytes wire = write_fpdu(pattern(100), true);
+  wire.back() ^= std::byte{1};
+  FpduReader reader(true);
+  Bytes target;
+  size_t at = 0;
+  CHECK(read_into(reader, wire, at, 4096, target) == Event::corrupt);
+  CHECK(target == Bytes(100, std::byte{0xee}));
+}
+
+TEST("a truncated segment waits for more and delivers nothing") {
+  const Bytes wire = write_fpdu(pattern(300), true);
+  for (size_t cut = 1; cut < wire.size(); cut += 13) {
+    FpduReader reader(true);
+    Bytes target, part(wire.begin(), wire.begin() + static_cast<ptrdiff_t>(cut));
+    size_t at = 0;
+    CHECK(read_into(reader, part, at, 100, target) == Event::more);
+    CHECK(reader.in_segment());
+  }
+}
+
+TEST("a length too short for its header is malformed, and zero is a greeting") {
+  for (const uint8_t length : {uint8_t{1}, uint8_t{13}, uint8_t{17}}) {
+    Bytes wire(32);
+    wire[1] = std::byte{length};
+    wire[2] = static_cast<std::byte>(length == 17 ? 0x41 : 0xc1);
+    FpduReader reader(false);
+    Bytes target;
+    size_t at = 0;
+    CHECK(read_into(reader, wire, at, 32, target) == Event::malformed);
+  }
+  FpduReader reader(true);
+  Bytes wire(8), target;
+  const uint32_t crc = verbena::crc32c(0, wire.data(), 4);
+  for (size_t i = 0; i < 4; ++i) wire[4 + i] = static_cast<std::byte>(crc >> (8 * i));
+  size_t at = 0;
+  CHECK(read_into(reader, wire, at, 3, target) == Event::empty);
+}
+
+TEST("payload that is kept or discarded does not disturb the next segment") {
+  Bytes wire = write_fpdu(pattern(40), true);
+  for (const Bytes& next : {write_fpdu(pattern(7000), true), write_fpdu(pattern(50, 3), true)}) {
+    wire.insert(wire.end(), next.begin(), next.end());
+  }
+  FpduReader reader(true);
+  size_t at = 0;
+  int segment = 0;
+  while (segment < 3) {
+    switch (reader.next()) {
+      case Event::more:
+        at += feed(reader, wire.data() + at, wire.size() - at, 777);
+        break;
+      case Event::header:
+        if (segment == 1) {
+          reader.discard();
+        } else {
+          reader.keep();
+        }
+        break;
+      case Event::end:
+        if (segment == 0) CHECK(Bytes(reader.kept().begin(), reader.kept().end()) == pattern(40));
+        if (segment == 2) CHECK(Bytes(reader.kept().begin(), reader.kept().end()) == pattern(50, 3));
+        ++segment;
+        break;
+      default:
+        CHECK(false);
+    }
+  }
+  CHECK(at == wire.size());
+}
+
+TEST("a placement taken back in the middle leaves the memory alone from there on") {
+  const Bytes payload = pattern(20000), wire = write_fpdu(payload, true);
+  FpduReader reader(true);
+  Bytes target(payload.size());
+  size_t at = 0;
+  for (bool over = false; !over;) {
+    switch (reader.next()) {
+      case Event::more:
+        if (at > 10000) {
+          reader.discard();
+          target.clear();
+          target.shrink_to_fit();  // a sanitizer sees any later access
+        }
+        at += feed(reader, wire.data() + at, wire.size() - at, 3000);
+        break;
+      case Event::header: {
+        const iovec piece{target.data(), target.size()};
+        reader.place({&piece, 1});
+        break;
+      }
+      default:
+        over = true;
+    }
+  }
+  CHECK(at == wire.size());
+}
+
+namespace {
+
+// Puts markers into a stream of FPDUs, as a peer would.
+Bytes with_markers(const std::vector<Bytes>& ulpdus, bool crc) {
+  Bytes out;
+  for (const Bytes& fpdu : ulpdus) {
+    Bytes raw;
+    size_t began = 0;
+    bool has_begun = false;
+    const auto add = [&](std::byte byte) {
+      if ((out.size() + raw.size()) % kMarkerInterval == 0) {
+        const size_t pointer = has_begun ? out.size() + raw.size() - began : 0;
+        raw.insert(raw.end(), {std::byte{0}, std::byte{0}, static_cast<std::byte>(pointer >> 8),
+                               static_cast<std::byte>(pointer)});
+      }
+      if (!has_begun) began = out.size() + raw.size();
+      has_begun = true;
+      raw.push_back(byte);
+    };
+    for (size_t i = 0; i + 4 < fpdu.size(); ++i) add(fpdu[i]);
+    // A marker that falls before the CRC is summed, too.
+    if ((out.size() + raw.size()) % kMarkerInterval == 0) {
+      const size_t pointer = out.size() + raw.size() - began;
+      raw.insert(raw.end(), {std::byte{0}, std::byte{0}, static_cast<std::byte>(pointer >> 8),
+                             static_cast<std::byte>(pointer)});
+    }
+    const uint32_t sum = crc ? verbena::crc32c(0, raw.data(), raw.size()) : 0;
+    for (size_t i = 0; i < 4; ++i) raw.push_back(static_cast<std::byte>(sum >> (8 * i)));
+    out.insert(out.end(), raw.begin(), raw.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST("markers are taken out of a stream, wherever it is cut") {
+  const std::vector<Bytes> fpdus = {write_fpdu(pattern(3), true), write_fpdu(pattern(480), true),
+                                    write_fpdu(pattern(5000), true), write_fpdu(pattern(1), true)};
+  Bytes expected;
+  for (const Bytes& fpdu : fpdus) expected.insert(expected.end(), fpdu.begin(), fpdu.end());
+  const Bytes marked = with_markers(fpdus, true);
+  CHECK(marked.size() > expected.size());
+  for (const size_t step : {1ul, 5ul, 600ul, marked.size()}) {
+    MarkerStripper stripper(true);
+    Bytes plain;
+    for (size_t at = 0; at < marked.size(); at += step) {
+      const size_t n = std::min(step, marked.size() - at);
+      CHECK(stripper.take({marked.data() + at, n}, plain) == MarkerStripper::Verdict::fine);
+    }
+    CHECK(plain == expected);
+  }
+}
+
+TEST("a marker that points elsewhere, or a checksum that does not cover it, is refused") {
+  const Bytes marked = with_markers({write_fpdu(pattern(2000), true)}, true);
+  Bytes plain, moved = marked, spoiled = marked;
+  moved[515] ^= std::byte{4};
+  CHECK(MarkerStripper(true).take(moved, plain) == MarkerStripper::Verdict::misplaced);
+  spoiled[100] ^= std::byte{4};
+  CHECK(MarkerStripper(true).take(spoiled, plain) == MarkerStripper::Verdict::corrupt);
+  CHECK(plain.empty());
+}
+
+RUN_TESTS()
