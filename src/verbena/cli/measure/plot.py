@@ -33,7 +33,9 @@ def histogram(
         axes.axvline(median, color=colour, linewidth=1.2, linestyle="--")
     axes.set_xscale("log")
     axes.set_xlim(low * 0.95, high)
-    _ticks(axes.xaxis, _time_ticks(low, high), text.duration)
+    places = _time_ticks(low, high)
+    decades = [place for place in places if math.log10(place) % 1 == 0]
+    _ticks(axes.xaxis, decades if len(places) > 10 else places, text.duration)
     axes.set_xlabel("time per operation (log scale; the slowest 0.1 % lie to the right)")
     axes.set_ylabel("share of samples, %")
     _save(figure, axes, path)
