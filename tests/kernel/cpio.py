@@ -1,5 +1,6 @@
-"""Archives for an initramfs: files of this machine under the same paths below a folder of the guest.
-Gives `archive`, which several archives' concatenation is as good as. Depends on the standard library only."""
+"""Archives that an initramfs is made of: files of this machine, by their paths below a folder of the guest.
+Gives `archive`; archives one after the other are unpacked over each other.
+Depends on the standard library only."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# The "newc" format: magic, then thirteen 8-digit hexadecimal fields, the name and the content, each padded to 4 bytes.
+# The "newc" format: magic, thirteen hexadecimal fields and the name, padded to 4 bytes; the content, padded.
 MAGIC = b"070701"
 TRAILER = "TRAILER!!!"
 
 
 def archive(paths: Iterable[str], below: str) -> Iterator[bytes]:
-    """The archive, piece by piece: the paths, their links resolved or not as they are, and every folder above them."""
+    """The archive, piece by piece: these files and links, and every folder above them."""
     members = {Path(path) for path in paths}
     folders = {folder for path in members for folder in path.parents}
     yield _entry(below, stat.S_IFDIR | 0o755, 0)

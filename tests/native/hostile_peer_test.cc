@@ -25,6 +25,8 @@ namespace {
 constexpr uint32_t kLiarQp = 77;
 constexpr uint64_t kPatienceNs = 5'000'000'000;
 
+bool sent(Sent result) { return result == Sent::done; }
+
 struct Victim {
   std::shared_ptr<Context> context = make_provider()->open("");
   std::shared_ptr<ProtectionDomain> pd = context->alloc_pd();
@@ -83,16 +85,16 @@ struct Liar {
     const EventFd bell;
     Hello hello{};
     std::memcpy(hello.gid, gid.data(), gid.size());
-    CHECK(send_message(socket.get(), {.kind = MessageKind::hello,
-                                      .private_data = {reinterpret_cast<uint8_t*>(&hello), sizeof hello},
-                                      .fds = {table.get(), bell.get()}}));
+    CHECK(sent(send_message(socket.get(), {.kind = MessageKind::hello,
+                                           .private_data = {reinterpret_cast<uint8_t*>(&hello), sizeof hello},
+                                           .fds = {table.get(), bell.get()}})));
   }
 
   // Exchanges rings with the victim's QP.
   void attach(uint32_t victim_qp) {
-    CHECK(send_message(
+    CHECK(sent(send_message(
         socket.get(),
-        {.kind = MessageKind::attach, .from_qp = kLiarQp, .to_qp = victim_qp, .fds = {own_ring.get(), -1}}));
+        {.kind = MessageKind::attach, .from_qp = kLiarQp, .to_qp = victim_qp, .fds = {own_ring.get(), -1}})));
     for (;;) {
       ControlMessage message = next();
       if (message.header.kind != MessageKind::attached) continue;
@@ -257,10 +259,10 @@ TEST("a ring that could be shrunk under us is refused") {
   liar.hello();
   const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
   CHECK(ftruncate(unsealed.get(), sizeof(RingSegment)) == 0);
-  CHECK(send_message(liar.socket.get(), {.kind = MessageKind::attach,
-                                         .from_qp = kLiarQp,
-                                         .to_qp = victim.qp->number(),
-                                         .fds = {unsealed.get(), -1}}));
+  CHECK(sent(send_message(liar.socket.get(), {.kind = MessageKind::attach,
+                                              .from_qp = kLiarQp,
+                                              .to_qp = victim.qp->number(),
+                                              .fds = {unsealed.get(), -1}})));
   for (;;) {
     const ControlMessage message = liar.next();
     if (message.header.kind != MessageKind::attached) continue;
@@ -276,8 +278,8 @@ TEST("an arena that could be shrunk under us, or another protocol version, cuts 
     liar.hello();
     const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
     CHECK(ftruncate(unsealed.get(), 4096) == 0);
-    CHECK(send_message(liar.socket.get(),
-                       {.kind = MessageKind::arena, .argument = 1, .fds = {unsealed.get(), -1}}));
+    CHECK(sent(send_message(liar.socket.get(),
+                            {.kind = MessageKind::arena, .argument = 1, .fds = {unsealed.get(), -1}})));
     CHECK(liar.is_cut_off());
   }
   {

@@ -1,9 +1,8 @@
 // MPA set-up frames without a socket: both revisions, private data, RTR choice, and what is refused.
-#include "providers/iwarp/negotiation.h"
-
 #include <cstring>
 
 #include "check.h"
+#include "providers/iwarp/negotiation.h"
 #include "providers/iwarp/terminate.h"
 
 using namespace verbena::iwarp;
@@ -167,7 +166,8 @@ TEST("terminate codes are understood in the RFC's order and in siw's") {
 TEST("a terminate message names the segment at fault") {
   OutSegment culprit, out;
   culprit.begin_untagged(RdmapOpcode::send, true, Queue::send, 7, 0);
-  compose_terminate(out, 1, TerminateCode::ddp_no_buffer, {culprit.head.data() + 2, sizeof(UntaggedHeader)}, 100);
+  compose_terminate(out, 1, TerminateCode::ddp_no_buffer, {culprit.head.data() + 2, sizeof(UntaggedHeader)},
+                    100);
   const auto parsed = parse_terminate(
       {out.head.data() + 2 + sizeof(UntaggedHeader), out.head_size - 2 - sizeof(UntaggedHeader)});
   CHECK(parsed && parsed->code == 0x1202);

@@ -1,6 +1,4 @@
 // The RDMAP state machine without a socket: two ends over byte vectors, and hostile segments one at a time.
-#include "providers/iwarp/stream.h"
-
 #include <algorithm>
 #include <cstring>
 #include <tuple>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "providers/iwarp/stream.h"
 
 using namespace verbena::iwarp;
 using verbena::Status;

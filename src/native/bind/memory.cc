@@ -143,10 +143,13 @@ Region::Region(DomainHandle& domain, Source source, uint32_t access, bool pin)
       lkey_(region_.core()->lkey()) {}
 
 void Region::close() {
+  if (is_closed()) return;
   if (region_.start_close()) {
     const Unlocked unlocked;
     region_.core()->close();
   }
+  // Only now: another thread may have dropped the last view while a peer was still inside.
+  quiet_ = true;
   if (exports_ == 0) free_memory();
 }
 
@@ -168,7 +171,7 @@ int Region::export_to(PyObject* self, Py_buffer* view, int flags) {
 }
 
 void Region::export_ended() {
-  if (--exports_ == 0 && is_closed()) free_memory();
+  if (--exports_ == 0 && quiet_) free_memory();
 }
 
 LocalPieces::LocalPieces(const nb::handle& local, bool inline_bytes) {

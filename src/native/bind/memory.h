@@ -50,6 +50,7 @@ class Region {
   Handle<MemoryRegion> region_;
   uint32_t lkey_;
   size_t exports_ = 0;
+  bool quiet_ = false;  // closed, and nobody is inside any more
 };
 
 struct MemorySlice {

@@ -11,6 +11,8 @@ struct SendWorkRequest {
   nb::object local, remote;
 
   SendRequest posted() const {
+    // Inline bytes are read by the post itself, whatever became of their region: look again.
+    if (request.flags & send_flag::inline_data) static_cast<void>(LocalPieces(local, true));
     SendRequest copy = request;
     copy.local = pieces.span();
     return copy;

@@ -50,7 +50,7 @@ class BatchRun {
     const BatchProgress& progress = router_.batch(id_);
     BatchResult result;
     while (posted_ < operations_.size() && result.end == BatchEnd::complete && !failed(progress)) {
-      if (posted_ + chunk_ > reached(progress) + window_) {
+      if (posted_ + chunk_ > reached(progress) + window_ && signaled_ > reached(progress)) {
         if (!wait_for(posted_ + chunk_ - window_)) result.end = BatchEnd::interrupted;
       } else {
         post_chunk(result);

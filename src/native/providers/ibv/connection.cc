@@ -1,7 +1,6 @@
 #include "providers/ibv/connection.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <thread>
 #include <utility>
 

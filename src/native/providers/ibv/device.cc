@@ -200,7 +200,10 @@ DeviceHandle open_device(const std::string& name) {
   }
   if (!context) {
     throw Error("no_device", "open device",
-                "'" + name + "' does not open: check the permissions of /dev/infiniband", failure);
+                "'" + name + "' does not open (" + std::strerror(failure) +
+                    "): give this user access to /dev/infiniband/uverbs*, or the container --device "
+                    "/dev/infiniband",
+                failure);
   }
   return DeviceHandle(context);
 }

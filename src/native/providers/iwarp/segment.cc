@@ -90,6 +90,7 @@ void OutSegment::seal(bool crc) {
     sum = crc32c(sum, trailer.data(), pad);
     for (size_t i = 0; i < kMpaCrcBytes; ++i) trailer[pad + i] = static_cast<std::byte>(sum >> (8 * i));
   }
+  if (piece_count == 0) return append(trailer.data(), pad + kMpaCrcBytes);
   trailer_size = static_cast<uint32_t>(pad + kMpaCrcBytes);
 }
 

@@ -35,11 +35,13 @@ SegmentHeader decode_header(std::span<const std::byte> bytes, size_t payload_byt
 struct OutSegment {
   // Small payloads are copied behind the header: an iovec costs more, and nobody can change them any more.
   static constexpr size_t kCopiedPayload = 512;
-  static constexpr size_t kHeadBytes = kMpaLengthBytes + sizeof(UntaggedHeader) + kCopiedPayload;
+  static constexpr size_t kTrailerBytes = kMpaAlignment + kMpaCrcBytes;
+  static constexpr size_t kHeadBytes =
+      kMpaLengthBytes + sizeof(UntaggedHeader) + kCopiedPayload + kTrailerBytes;
   enum class Source : uint8_t { copied, request, region };
 
   std::array<std::byte, kHeadBytes> head;
-  std::array<std::byte, kMpaAlignment + kMpaCrcBytes> trailer;
+  std::array<std::byte, kTrailerBytes> trailer;
   std::array<iovec, kMaxPieces> pieces;
   uint32_t head_size = 0, piece_count = 0, trailer_size = 0, payload_size = 0;
   std::unique_ptr<std::byte[]> snapshot;  // holds the payload of a READ response under a CRC
@@ -55,7 +57,7 @@ struct OutSegment {
                       uint32_t invalidate = 0);
   void append(const void* bytes, size_t size);  // to the head
   void add_piece(const std::byte* bytes, size_t size);
-  // Writes the length and the trailer; the segment is final.
+  // Writes the length and the trailer (at the end of the head, if all payload is there); then it is final.
   void seal(bool crc);
 
   size_t total_bytes() const { return head_size + payload_size + trailer_size; }

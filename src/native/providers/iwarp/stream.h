@@ -1,6 +1,6 @@
-// RDMAP and DDP over one connection as a state machine without I/O: segments in, segments out, and questions to
-// a host (the queue pair) about memory and requests. Receiving in stream_receive.cc, sending in stream_send.cc.
-// May depend on the protocol files beside it and on verbs/types.h.
+// RDMAP and DDP over one connection as a state machine without I/O: segments in, segments out, and questions
+// to a host (the queue pair) about memory and requests. Receiving in stream_receive.cc, sending in
+// stream_send.cc. May depend on the protocol files beside it and on verbs/types.h.
 #pragma once
 
 #include <array>

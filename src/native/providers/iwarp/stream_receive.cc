@@ -180,7 +180,8 @@ bool Stream::begin_segment() {
 bool Stream::check_untagged() {
   const auto form = untagged_form(header_.opcode);
   const bool ours = header_.opcode == RdmapOpcode::acknowledgement;
-  if (header_.queue >= kQueueCount || (header_.queue == static_cast<uint32_t>(Queue::verbena) && !agreement_.acknowledged)) {
+  if (header_.queue >= kQueueCount ||
+      (header_.queue == static_cast<uint32_t>(Queue::verbena) && !agreement_.acknowledged)) {
     return violate(TerminateCode::ddp_invalid_queue);
   }
   if (!form || (ours && !agreement_.acknowledged)) return violate(TerminateCode::rdmap_opcode);
@@ -250,7 +251,8 @@ bool Stream::end_control() {
     }
     case RdmapOpcode::read_request: {
       const auto wire = body<ReadRequestBody>();
-      const ReadOrder order{wire.sink_stag, wire.sink_offset, wire.length, wire.source_stag, wire.source_offset};
+      const ReadOrder order{wire.sink_stag, wire.sink_offset, wire.length, wire.source_stag,
+                            wire.source_offset};
       if (responses_.size() >= own_ird_) return violate(TerminateCode::rdmap_stream);
       if (!take(host_.read_ordered(order))) return false;
       responses_.push_back({.order = order, .request = executed_ + 1});
@@ -295,7 +297,8 @@ bool Stream::end_control() {
 bool Stream::take_acknowledgement() {
   const auto ack = body<AckBody>();
   // Counts are 32 bits on the wire; they never go back, nor beyond what was asked.
-  const uint64_t executed = confirmed_ + static_cast<uint32_t>(ack.executed - static_cast<uint32_t>(confirmed_));
+  const uint64_t executed =
+      confirmed_ + static_cast<uint32_t>(ack.executed - static_cast<uint32_t>(confirmed_));
   if (executed > requested_) return violate(TerminateCode::rdmap_stream);
   confirmed_ = executed;
   host_.acknowledged(executed);

@@ -6,7 +6,8 @@
 
 namespace verbena::iwarp {
 
-Stream::Stream(const Agreement& agreement, uint32_t own_ird, size_t mulpdu, uint8_t rnr_timer, StreamHost& host)
+Stream::Stream(const Agreement& agreement, uint32_t own_ird, size_t mulpdu, uint8_t rnr_timer,
+               StreamHost& host)
     : agreement_(agreement),
       own_ird_(std::max(own_ird, 1u)),
       mulpdu_(std::min(mulpdu, kMaxSegmentPayload)),
@@ -21,9 +22,8 @@ Stream::Stream(const Agreement& agreement, uint32_t own_ird, size_t mulpdu, uint
 
 void Stream::compose_own(OutSegment& out, AckKind kind, uint8_t status, uint64_t failed) {
   out.begin_untagged(RdmapOpcode::acknowledgement, true, Queue::verbena, next_message(Queue::verbena), 0);
-  const AckBody body{static_cast<uint8_t>(kind),       status,
-                     rnr_timer_,                       0,
-                     static_cast<uint32_t>(executed_), static_cast<uint32_t>(failed)};
+  const AckBody body{static_cast<uint8_t>(kind),   status, rnr_timer_, 0, static_cast<uint32_t>(executed_),
+                     static_cast<uint32_t>(failed)};
   out.append(&body, sizeof body);
   seal(out);
   announced_ = executed_;
@@ -79,7 +79,8 @@ bool Stream::compose_response(OutSegment& out) {
   if (length <= OutSegment::kCopiedPayload) {
     out.append(from, length);
   } else if (agreement_.crc) {
-    // The owner of the memory may change it at any time, for it does not know of the READ: sum and send a copy.
+    // The owner of the memory may change it at any time, for it does not know of the READ: sum and send a
+    // copy.
     out.snapshot = std::make_unique_for_overwrite<std::byte[]>(length);
     std::memcpy(out.snapshot.get(), from, length);
     out.add_piece(out.snapshot.get(), length);
@@ -112,7 +113,8 @@ bool Stream::compose_last_words(OutSegment& out) {
   }
 }
 
-void Stream::begin_send(OutSegment& out, uint64_t offset, bool last, bool solicited, const uint32_t* immediate) {
+void Stream::begin_send(OutSegment& out, uint64_t offset, bool last, bool solicited,
+                        const uint32_t* immediate) {
   const RdmapOpcode opcode =
       immediate ? (solicited ? RdmapOpcode::send_solicited_invalidate : RdmapOpcode::send_invalidate)
                 : (solicited ? RdmapOpcode::send_solicited : RdmapOpcode::send);
@@ -136,7 +138,8 @@ void Stream::compose_immediate(OutSegment& out, uint32_t immediate, bool solicit
 }
 
 void Stream::compose_read(OutSegment& out, const ReadOrder& order) {
-  out.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, next_message(Queue::read_request), 0);
+  out.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, next_message(Queue::read_request),
+                     0);
   const ReadRequestBody body{order.sink_stag, order.sink_offset, order.length, order.source_stag,
                              order.source_offset};
   out.append(&body, sizeof body);
@@ -144,7 +147,8 @@ void Stream::compose_read(OutSegment& out, const ReadOrder& order) {
 }
 
 void Stream::compose_atomic(OutSegment& out, const AtomicOrder& order) {
-  out.begin_untagged(RdmapOpcode::atomic_request, true, Queue::read_request, next_message(Queue::read_request), 0);
+  out.begin_untagged(RdmapOpcode::atomic_request, true, Queue::read_request,
+                     next_message(Queue::read_request), 0);
   const AtomicRequestBody body{static_cast<uint32_t>(order.operation),
                                order.id,
                                order.stag,

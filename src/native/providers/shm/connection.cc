@@ -1,5 +1,7 @@
 #include "providers/shm/connection.h"
 
+#include <sys/socket.h>
+
 #include "providers/shm/context.h"
 #include "providers/shm/queue_pair.h"
 #include "util/clock.h"
@@ -77,6 +79,7 @@ std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, c
                      .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
                      .access_flags = access::all});
   }
+  managed->manage();
   if (managed->state() != QpState::init) {
     throw Error("bad_transition", "connect", "the queue pair must be in RESET or INIT");
   }
@@ -149,7 +152,10 @@ void ShmConnection::bring_up(const std::shared_ptr<Link>& link, int ring_fd, uin
 }
 
 void ShmConnection::on_accept(const std::shared_ptr<Link>& link, ControlMessage& message) {
-  if (!is_connecting()) return;
+  if (!is_connecting()) {
+    link->send({.kind = MessageKind::disconnect, .conversation = peer_conversation()});
+    return;
+  }
   try {
     bring_up(link, message.fds[0].get(), message.header.from_qp);
   } catch (const Error& error) {
@@ -172,7 +178,11 @@ void ShmConnection::on_established() { change(ConnectionState::established); }
 
 void ShmConnection::break_qp() {
   if (const QpState state = qp_->state(); state != QpState::reset && state != QpState::err) {
-    qp_->modify({.state = QpState::err});
+    try {
+      qp_->modify({.state = QpState::err});
+    } catch (const Error&) {
+      // Its close() has begun, which ends it as well.
+    }
   }
 }
 
@@ -186,7 +196,8 @@ void ShmConnection::on_link_died() {
 }
 
 void ShmConnection::check_deadline(uint64_t now) {
-  if (is_connecting() && now >= deadline_ns_) change(ConnectionState::failed, "connect_timeout");
+  if (is_connecting() && now >= deadline_ns_ && change(ConnectionState::failed, "connect_timeout"))
+    break_qp();
 }
 
 void ShmConnection::disconnect() {
@@ -200,7 +211,7 @@ ShmListener::ShmListener(std::shared_ptr<ShmContext> context, std::string servic
     : context_(std::move(context)),
       service_(std::move(service)),
       backlog_(static_cast<size_t>(std::max(backlog, 1))),
-      socket_(listen_at(service_address(service_), std::max(backlog, 1))) {
+      socket_(listen_at(service_address(service_), SOMAXCONN)) {  // push() keeps to the backlog
   context_->add_listener(*this);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "providers/shm/control.h"
+#include "providers/shm/fork_guard.h"
 #include "providers/shm/link.h"
 #include "util/fd.h"
 #include "verbs/provider.h"
@@ -42,7 +43,7 @@ class ShmConnection final : public Connection {
   uint64_t peer_conversation() const { return conversation_ ^ 1; }
   uint32_t qp_number() const;
   bool is_on(const Link& link) const { return link_.get() == &link; }
-  void set_link(std::shared_ptr<Link> link) { link_ = std::move(link); }
+  void set_link(std::shared_ptr<Link> link) { link_ = std::move(link); }  // under the context's control mutex
   void fail_at_once(std::string code) { change(ConnectionState::failed, std::move(code)); }
   // Takes the QP to RTS towards the peer's ring.
   void bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
@@ -102,7 +103,7 @@ class ShmListener final : public Listener {
   const std::shared_ptr<ShmContext> context_;
   const std::string service_;
   const size_t backlog_;
-  UniqueFd socket_;
+  UnsharedSocket socket_;
   std::mutex mutex_;
   std::deque<PendingRequest> waiting_;
   EventFd event_;

@@ -1,16 +1,20 @@
 #include "providers/shm/context.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cstring>
 
+#include "util/clock.h"
 #include "util/error.h"
 #include "util/random.h"
 
 namespace verbena::shm {
 namespace {
 
+constexpr uint64_t kPeerAccessLimitNs = 2'000'000'000;
+constexpr size_t kMaxAllocation = size_t{1} << 46;
 constexpr auto kAttachPatience = std::chrono::seconds(2);
 
 // A unique local IPv6 address in looks: the prefix names us, the rest is this context's own.
@@ -35,6 +39,7 @@ ShmContext::ShmContext(SharedTable table)
       probe_token_(random_value<uint64_t>()),
       table_(std::move(table)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       node_socket_(listen_at(node_address(gid_), SOMAXCONN)),
       pool_(std::make_shared<ArenaPool>(
           [this](const Arena& arena) {
@@ -105,6 +110,7 @@ std::shared_ptr<soft::SoftCompletionQueue> ShmContext::make_cq(uint32_t depth) {
 }
 
 std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) {
+  if (bytes > kMaxAllocation) throw Error("limit_exceeded", "allocate memory", "the block is too long");
   return pool_->allocate(bytes, huge_pages);
 }
 
@@ -117,12 +123,34 @@ std::shared_ptr<soft::SoftQueuePair> ShmContext::make_qp(std::shared_ptr<soft::S
   return std::make_shared<ShmQueuePair>(std::move(domain), options, number, *this);
 }
 
+void ShmContext::watch_leaving(PeerAccess access) {
+  const std::lock_guard lock(leaving_mutex_);
+  leaving_.push_back(std::move(access));
+}
+
 void ShmContext::quiesce() {
   SoftContext::quiesce();
-  bool all_left = true;
+  std::vector<PeerAccess> inside;
   for_each_qp([&](soft::SoftQueuePair& qp) {
-    if (!static_cast<ShmQueuePair&>(qp).wait_for_peer_access()) all_left = false;
+    if (auto access = static_cast<ShmQueuePair&>(qp).peer_inside()) inside.push_back(std::move(*access));
   });
+  {
+    const std::lock_guard lock(leaving_mutex_);
+    std::erase_if(leaving_,
+                  [](const PeerAccess& a) { return a.epoch->load() != a.seen || !a.link->alive(); });
+    inside.insert(inside.end(), leaving_.begin(), leaving_.end());
+  }
+  bool all_left = true;
+  const uint64_t began = now_ns();
+  for (const PeerAccess& access : inside) {
+    while (access.epoch->load(std::memory_order_acquire) == access.seen && access.link->alive()) {
+      if (now_ns() - began > kPeerAccessLimitNs) {
+        access.link->die();
+        all_left = false;
+      }
+      sched_yield();
+    }
+  }
   // A peer stopped in the middle of a copy may finish it much later: never hand those bytes to anybody else.
   if (!all_left) pool_->abandon_all();
   wake();
@@ -150,8 +178,8 @@ void ShmContext::remove_connection(ShmConnection& connection) {
 
 void ShmContext::add_listener(ShmListener& listener) {
   const std::lock_guard lock(control_mutex_);
+  watch(listener.socket());  // first: it may throw
   listeners_[listener.socket()] = &listener;
-  watch(listener.socket());
 }
 
 void ShmContext::remove_listener(ShmListener& listener) {
@@ -194,13 +222,17 @@ std::shared_ptr<Connection> ShmContext::connect(std::shared_ptr<QueuePair> qp, c
   const auto try_once = [&] {
     const auto link = reach(service_address(address));
     if (!link) return false;
+    // Under the lock: if the link is being buried, that must not be taken for the end of this connection.
+    const std::lock_guard lock(control_mutex_);
     connection->set_link(link);
-    return link->send({.kind = MessageKind::connect,
-                       .from_qp = managed->number(),
-                       .conversation = connection->conversation(),
-                       .service = address,
-                       .private_data = params.private_data,
-                       .fds = {ring.get(), -1}});
+    const bool sent = link->send({.kind = MessageKind::connect,
+                                  .from_qp = managed->number(),
+                                  .conversation = connection->conversation(),
+                                  .service = address,
+                                  .private_data = params.private_data,
+                                  .fds = {ring.get(), -1}});
+    if (!sent) connection->set_link(nullptr);
+    return sent;
   };
   add_connection(*connection);
   // A link that died a moment ago may not have been noticed yet; dialling again tells.
@@ -231,14 +263,13 @@ std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket) {
   const std::span payload(reinterpret_cast<const uint8_t*>(&hello), sizeof hello);
   {
     const std::lock_guard lock(control_mutex_);
-    links_[link->socket()] = link;
     if (!link->send({.kind = MessageKind::hello,
                      .private_data = payload,
                      .fds = {table_.read_only_fd.get(), doorbell_.get()}})) {
-      links_.erase(link->socket());
       return nullptr;
     }
     watch(link->socket());
+    links_[link->socket()] = link;
   }
   pool_->for_each([&](const Arena& arena) { link->send(arena_message(arena)); });
   return link;
@@ -269,16 +300,14 @@ bool ShmContext::attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t 
   if (!link) return false;
   {
     const std::lock_guard lock(control_mutex_);
-    refused_attaches_.erase(qp.number());
+    attaching_[qp.number()] = false;
   }
-  if (!link->send(
-          {.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}})) {
-    return false;
-  }
+  link->send({.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}});
   std::unique_lock lock(control_mutex_);
   control_changed_.wait_for(lock, kAttachPatience, [&] {
-    return qp.is_bound_to(gid, peer_qp) || refused_attaches_.contains(qp.number()) || !link->alive();
+    return qp.is_bound_to(gid, peer_qp) || attaching_[qp.number()] || !link->alive();
   });
+  attaching_.erase(qp.number());
   return qp.is_bound_to(gid, peer_qp);
 }
 

@@ -48,6 +48,7 @@ class ShmContext final : public soft::SoftContext {
                                                const QpOptions& options, uint32_t number) override;
   soft::ArenaLocation locate(const std::byte* addr, size_t length) const override;
   void quiesce() override;
+  void watch_leaving(PeerAccess access);  // the ring is given up while the peer is inside
 
   const Gid& gid() const { return gid_; }
   void wake() const { doorbell_.signal(); }
@@ -81,7 +82,8 @@ class ShmContext final : public soft::SoftContext {
   const uint64_t probe_token_;
   SharedTable table_;
   EventFd doorbell_;
-  UniqueFd epoll_, node_socket_;
+  UniqueFd epoll_, spare_fd_;
+  UnsharedSocket node_socket_;
   std::shared_ptr<ArenaPool> pool_;
 
   std::mutex control_mutex_;
@@ -90,10 +92,13 @@ class ShmContext final : public soft::SoftContext {
   std::map<std::string, std::weak_ptr<Link>> dialled_;  // by address
   std::map<uint64_t, ShmConnection*> connections_;
   std::map<int, ShmListener*> listeners_;
-  std::set<uint32_t> refused_attaches_;
+  std::map<uint32_t, bool> attaching_;  // QPs that wait for an answer: whether it was a refusal
 
   std::mutex cqs_mutex_;
   std::set<ShmCompletionQueue*> cqs_;
+
+  std::mutex leaving_mutex_;
+  std::vector<PeerAccess> leaving_;
 
   std::once_flag closed_;
   std::jthread thread_;

@@ -1,5 +1,6 @@
 #include "providers/shm/control.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -47,7 +48,7 @@ std::span<const uint8_t> ControlMessage::private_data() const {
   return std::span(payload).subspan(header.service_length);
 }
 
-bool send_message(int socket, const OutgoingMessage& message) {
+Sent send_message(int socket, const OutgoingMessage& message) {
   const ControlHeader header{.magic = kControlMagic,
                              .version = kControlVersion,
                              .kind = message.kind,
@@ -81,7 +82,24 @@ bool send_message(int socket, const OutgoingMessage& message) {
   do {
     sent = sendmsg(socket, &envelope, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  return sent >= 0;
+  return sent >= 0 ? Sent::done : errno == EAGAIN ? Sent::busy : Sent::gone;
+}
+
+KeptMessage::KeptMessage(const OutgoingMessage& message)
+    : message_(message),
+      service_(message.service),
+      private_data_(message.private_data.begin(), message.private_data.end()) {
+  for (size_t i = 0; i < fds_.size(); ++i) {
+    if (message.fds[i] >= 0) fds_[i] = UniqueFd(fcntl(message.fds[i], F_DUPFD_CLOEXEC, 0));
+  }
+}
+
+OutgoingMessage KeptMessage::view() const {
+  OutgoingMessage message = message_;
+  message.service = service_;
+  message.private_data = private_data_;
+  message.fds = {fds_[0].get(), fds_[1].get()};
+  return message;
 }
 
 Received receive_message(int socket, ControlMessage& out) {

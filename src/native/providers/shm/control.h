@@ -34,8 +34,23 @@ struct OutgoingMessage {
   std::array<int, 2> fds = {-1, -1};
 };
 
-// False: the peer is gone, or so far behind that it counts as gone.
-bool send_message(int socket, const OutgoingMessage& message);
+enum class Sent { done, busy, gone };
+
+// One message, without waiting; `busy` when the peer has too many to read.
+Sent send_message(int socket, const OutgoingMessage& message);
+
+// A message that waits for its peer: owns what an OutgoingMessage only points to.
+class KeptMessage {
+ public:
+  explicit KeptMessage(const OutgoingMessage& message);
+  OutgoingMessage view() const;
+
+ private:
+  OutgoingMessage message_;
+  std::string service_;
+  std::vector<uint8_t> private_data_;
+  std::array<UniqueFd, 2> fds_;
+};
 
 enum class Received { message, nothing, closed, malformed };
 

@@ -1,7 +1,10 @@
 #include "providers/shm/link.h"
 
+#include <fcntl.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -9,6 +12,18 @@
 #include "util/error.h"
 
 namespace verbena::shm {
+namespace {
+
+constexpr size_t kMaxKept = 4096;
+
+// Only an eventfd may be written to at any time without blocking or a signal.
+bool is_eventfd(int fd) {
+  char name[32];
+  const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), name, sizeof name);
+  return std::string_view(name, static_cast<size_t>(std::max<ssize_t>(length, 0))) == "anon_inode:[eventfd]";
+}
+
+}  // namespace
 
 void Link::ring() const {
   const uint64_t one = 1;
@@ -17,14 +32,33 @@ void Link::ring() const {
 
 bool Link::send(const OutgoingMessage& message) {
   const std::lock_guard lock(send_mutex_);
-  if (alive() && send_message(socket_.get(), message)) return true;
-  die();
+  if (!alive()) return false;
+  const Sent sent = kept_.empty() ? send_message(socket_.get(), message) : Sent::busy;
+  if (sent == Sent::done) return true;
+  if (sent == Sent::gone || kept_.size() == kMaxKept) {
+    die();
+    return false;
+  }
+  kept_.emplace_back(message);
+  return true;
+}
+
+bool Link::flush() {
+  const std::lock_guard lock(send_mutex_);
+  while (alive() && !kept_.empty()) {
+    const Sent sent = send_message(socket_.get(), kept_.front().view());
+    if (sent == Sent::busy) return true;
+    if (sent == Sent::gone) die();
+    kept_.pop_front();
+  }
   return false;
 }
 
 bool Link::take_hello(ControlMessage& message) {
   if (ready() || message.payload.size() != sizeof(Hello) || !message.fds[0] || !message.fds[1]) return false;
-  if (sealed_size(message.fds[0].get()) != soft::kRegionTableBytes) return false;
+  if (sealed_size(message.fds[0].get()) != soft::kRegionTableBytes || !is_eventfd(message.fds[1].get()))
+    return false;
+  fcntl(message.fds[1].get(), F_SETFL, O_NONBLOCK);  // shared with the peer, whose own is non-blocking too
   Hello hello;
   std::memcpy(&hello, message.payload.data(), sizeof hello);
   std::memcpy(gid_.data(), hello.gid, gid_.size());

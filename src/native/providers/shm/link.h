@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "providers/shm/arena.h"
 #include "providers/shm/control.h"
+#include "providers/shm/fork_guard.h"
 #include "providers/shm/memfd.h"
 #include "providers/soft/region_layout.h"
 
@@ -34,8 +36,11 @@ class Link {
   void die() { alive_.store(false, std::memory_order_release); }
 
   void ring() const;  // wakes the peer's progress thread
-  // Serialised; a peer that takes no more messages is treated as dead.
+  // Serialised. What the peer is too busy to take is kept and sent later; a peer with thousands waiting
+  // counts as dead.
   bool send(const OutgoingMessage& message);
+  // Sends what was kept; true while some is left.
+  bool flush();
 
   // Where [offset, offset+length) of the peer's arena is mapped here; nullptr if it is not (yet).
   std::byte* arena_bytes(uint32_t id, uint64_t offset, uint64_t length) const {
@@ -61,9 +66,10 @@ class Link {
 
   bool probe_plain_memory(const Hello& hello) const;
 
-  UniqueFd socket_;
+  UnsharedSocket socket_;
   const int pid_;
   std::mutex send_mutex_;
+  std::deque<KeptMessage> kept_;  // under send_mutex_
   Gid gid_{};
   Mapping table_;
   UniqueFd doorbell_;
@@ -71,6 +77,14 @@ class Link {
   std::atomic<bool> ready_{false};
   std::atomic<bool> alive_{true};
   std::vector<MappedArena> arenas_{kMaxArenas};
+};
+
+// A peer that was inside our memory, seen through the ring it came by; holds the mapping.
+struct PeerAccess {
+  std::shared_ptr<Mapping> ring;
+  std::shared_ptr<Link> link;
+  const std::atomic<uint64_t>* epoch;
+  uint64_t seen;
 };
 
 }  // namespace verbena::shm

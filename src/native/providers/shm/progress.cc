@@ -1,5 +1,6 @@
 // The progress thread of a context: takes control messages, drives queue pairs nobody polls, keeps the
 // timers. It never runs Python and never holds the last reference to anything the program owns.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -74,6 +75,7 @@ int ShmContext::tick() {
       within(kDeadlineCheckMs);
     }
     for (auto& [socket, link] : links_) {
+      if (link->flush()) within(kSpinnerCheckMs);
       if (!link->alive()) dead.push_back(link);
     }
   }
@@ -84,7 +86,16 @@ int ShmContext::tick() {
 void ShmContext::accept_links(int listener) {
   for (;;) {
     UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
+    if (!socket && errno != EMFILE && errno != ENFILE) return;
+    if (!socket) {
+      // Out of descriptors. The caller would stay in the queue, and we would be called again for ever: turn
+      // it away.
+      spare_fd_.reset();
+      socket.reset(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      socket.reset();
+      spare_fd_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      return;
+    }
     try {
       add_link(std::move(socket));
     } catch (const Error&) {
@@ -177,7 +188,8 @@ void ShmContext::handle_attached(const std::shared_ptr<Link>& link, ControlMessa
     bound = message.fds[0] && qp.bind_peer(link, message.fds[0].get(), message.header.from_qp);
   });
   const std::lock_guard lock(control_mutex_);
-  if (!bound) refused_attaches_.insert(message.header.to_qp);
+  const auto waiting = attaching_.find(message.header.to_qp);
+  if (!bound && waiting != attaching_.end()) waiting->second = true;
   control_changed_.notify_all();
 }
 
@@ -200,7 +212,13 @@ void ShmContext::handle_connect(const std::shared_ptr<Link>& link, ControlMessag
 void ShmContext::handle_for_connection(const std::shared_ptr<Link>& link, ControlMessage& message) {
   const std::lock_guard lock(control_mutex_);
   const auto found = connections_.find(message.header.conversation);
-  if (found == connections_.end() || !found->second->is_on(*link)) return;
+  if (found == connections_.end() || !found->second->is_on(*link)) {
+    // Whoever accepts a caller that gave up must not wait for it.
+    if (message.header.kind == MessageKind::accept) {
+      link->send({.kind = MessageKind::disconnect, .conversation = message.header.conversation ^ 1});
+    }
+    return;
+  }
   ShmConnection& connection = *found->second;
   switch (message.header.kind) {
     case MessageKind::accept:
@@ -224,6 +242,7 @@ void ShmContext::bury(const std::shared_ptr<Link>& link) {
     const std::lock_guard lock(control_mutex_);
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->socket(), nullptr);
     links_.erase(link->socket());
+    std::erase_if(dialled_, [&](const auto& entry) { return entry.second.lock() == link; });
     for (auto& [conversation, connection] : connections_) {
       if (connection->is_on(*link)) connection->on_link_died();
     }

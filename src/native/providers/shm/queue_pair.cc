@@ -1,6 +1,7 @@
 #include "providers/shm/queue_pair.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include "providers/shm/completion_queue.h"
 #include "providers/shm/context.h"
@@ -12,7 +13,6 @@ namespace {
 
 // A progress thread shares its core with everything else: shorter retry limits than this would cry wolf.
 constexpr uint64_t kMinRetryLimitNs = 2'000'000'000;
-constexpr uint64_t kPeerAccessLimitNs = 2'000'000'000;
 
 const ShmCompletionQueue& shm_cq(const std::shared_ptr<CompletionQueue>& cq) {
   const auto* queue = dynamic_cast<const ShmCompletionQueue*>(cq.get());
@@ -40,8 +40,8 @@ UniqueFd ShmQueuePair::share_ring() {
   const std::lock_guard lock(lock_);
   if (!in_) {
     in_fd_ = make_memfd("verbena-ring", sizeof(RingSegment), false);
-    in_mapping_ = Mapping(in_fd_.get(), sizeof(RingSegment), true);
-    auto* segment = reinterpret_cast<RingSegment*>(in_mapping_.data());
+    in_mapping_ = std::make_shared<Mapping>(in_fd_.get(), sizeof(RingSegment), true);
+    auto* segment = reinterpret_cast<RingSegment*>(in_mapping_->data());
     segment->header.magic = kRingMagic;
     segment->header.bell_armed.store(1, std::memory_order_relaxed);
     in_.emplace(segment);
@@ -51,16 +51,21 @@ UniqueFd ShmQueuePair::share_ring() {
 
 bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp) {
   if (sealed_size(ring_fd) != sizeof(RingSegment)) return false;
+  struct stat info;
+  if (fstat(ring_fd, &info) != 0) return false;
   Mapping mapping(ring_fd, sizeof(RingSegment), true);
   {
     const std::lock_guard lock(lock_);
-    if (out_) return link_->gid() == link->gid() && peer_qp_ == peer_qp;
+    if (is_closed()) return false;
+    // The same QP with another ring: the peer was reset, and so must we be before we meet it again.
+    if (out_) return link_->gid() == link->gid() && peer_qp_ == peer_qp && peer_ring_ == info.st_ino;
     auto* segment = reinterpret_cast<RingSegment*>(mapping.data());
     if (segment->header.magic != kRingMagic) return false;
     out_mapping_ = std::move(mapping);
     out_.emplace(segment);
     link_ = link;
     peer_qp_ = peer_qp;
+    peer_ring_ = info.st_ino;
     unreachable_ = false;
   }
   shm_.wake();
@@ -69,20 +74,35 @@ bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uin
 
 bool ShmQueuePair::is_bound_to(const Gid& gid, uint32_t peer_qp) const {
   const std::lock_guard lock(lock_);
-  return out_ && link_->gid() == gid && peer_qp_ == peer_qp;
+  return out_ && link_ && link_->gid() == gid && peer_qp_ == peer_qp;
 }
 
 void ShmQueuePair::connect_wire(const QpAttributes& attributes) {
   if (is_bound_to(attributes.dest_gid, attributes.dest_qp_num)) return;
+  {
+    const std::lock_guard lock(lock_);
+    if (managed_)
+      throw Error("bad_transition", "modify queue pair", "the connection manager is moving this queue pair");
+    if (out_) drop_rings();  // somebody else attached first: not whom the program wants
+  }
   const UniqueFd ring = share_ring();
   const bool reached = shm_.attach(*this, ring.get(), attributes.dest_gid, attributes.dest_qp_num);
   // As in verbs, RTR does not need the peer: a request that finds nobody fails with RETRY_EXC_ERR.
   const std::lock_guard lock(lock_);
-  unreachable_ = !reached && !out_;
+  unreachable_ = !reached;
+}
+
+void ShmQueuePair::manage() {
+  if (state() == QpState::init) modify({.state = QpState::init});  // waits for a modify() that is under way
+  const std::lock_guard lock(lock_);
+  managed_ = true;
 }
 
 void ShmQueuePair::wire_state_changed(QpState state) {
-  if (!in_) return;
+  if (!in_) {
+    if (state == QpState::reset) drop_rings();
+    return;
+  }
   RingHeader& header = in_->header();
   header.protection_domain.store(pd(), std::memory_order_relaxed);
   header.access_flags.store(attributes_.access_flags, std::memory_order_relaxed);
@@ -90,8 +110,9 @@ void ShmQueuePair::wire_state_changed(QpState state) {
   const Responder responder = gone                       ? Responder::gone
                               : soft::can_respond(state) ? Responder::ready
                                                          : Responder::not_ready;
-  header.responder.store(static_cast<uint32_t>(responder), std::memory_order_release);
+  header.responder.store(static_cast<uint32_t>(responder), std::memory_order_seq_cst);
   stalled_.store(false, std::memory_order_relaxed);
+  header.stalled.store(0, std::memory_order_relaxed);
   touched_ = true;
   check_bell();
   if (state == QpState::err && receiving_) {
@@ -103,12 +124,13 @@ void ShmQueuePair::wire_state_changed(QpState state) {
 
 void ShmQueuePair::drop_rings() {
   end_access();
+  if (auto inside = inside_locked()) shm_.watch_leaving(std::move(*inside));
   in_.reset();
   out_.reset();
-  in_mapping_ = {};
+  in_mapping_.reset();
   out_mapping_ = {};
   in_fd_.reset();
-  unreachable_ = receiving_ = refused_ = false;
+  unreachable_ = receiving_ = refused_ = managed_ = false;
   halted_at_ = kNever;
   settled_ = 0;
   blocked_.store(false, std::memory_order_relaxed);
@@ -157,6 +179,9 @@ void ShmQueuePair::drive_and_arm() {
 void ShmQueuePair::check_timers(uint64_t now) {
   {
     const std::lock_guard lock(lock_);
+    if (out_ && link_ && !link_->alive() && soft::can_respond(state())) {
+      fail(Status::retry_exc_err);  // bound to a link that was buried before
+    }
     const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
     const uint64_t mark = send_queue_.head() + (out_ ? out_->produced() + out_->acknowledged() : 0);
     const bool waiting = send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0;
@@ -183,27 +208,17 @@ void ShmQueuePair::link_died(const Link& link) {
   after_unlock();
 }
 
-bool ShmQueuePair::wait_for_peer_access() {
-  std::shared_ptr<Link> link;
-  const std::atomic<uint64_t>* epoch = nullptr;
-  {
-    const std::lock_guard lock(lock_);
-    if (!in_ || !link_) return true;
-    link = link_;
-    epoch = &in_->header().access_epoch;
-  }
-  const uint64_t seen = epoch->load(std::memory_order_seq_cst);
-  if (seen % 2 == 0) return true;
-  const uint64_t began = now_ns();
-  while (epoch->load(std::memory_order_acquire) == seen) {
-    if (!link->alive()) return true;  // the process is gone, and its threads with it
-    if (now_ns() - began > kPeerAccessLimitNs) {
-      link->die();
-      return false;
-    }
-    sched_yield();
-  }
-  return true;
+std::optional<PeerAccess> ShmQueuePair::inside_locked() const {
+  if (!in_ || !link_) return std::nullopt;
+  const auto& epoch = in_->header().access_epoch;
+  const uint64_t seen = epoch.load(std::memory_order_seq_cst);
+  if (seen % 2 == 0) return std::nullopt;
+  return PeerAccess{in_mapping_, link_, &epoch, seen};
+}
+
+std::optional<PeerAccess> ShmQueuePair::peer_inside() const {
+  const std::lock_guard lock(lock_);
+  return inside_locked();
 }
 
 }  // namespace verbena::shm

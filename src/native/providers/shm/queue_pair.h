@@ -41,8 +41,11 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void check_timers(uint64_t now);
   void link_died(const Link& link);
 
-  // Waits until the peer is outside our memory. False: it did not leave; its link is dead now.
-  bool wait_for_peer_access();
+  // From now on the connection manager moves the QP to RTR; a program that does so itself is refused.
+  void manage();
+
+  // The peer, if it is inside our memory now.
+  std::optional<PeerAccess> peer_inside() const;
 
  private:
   enum class Step { done, blocked };
@@ -68,6 +71,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void receive_posted() override;
   bool is_polled() const;
   void drop_rings();
+  std::optional<PeerAccess> inside_locked() const;
 
   // queue_pair_send.cc
   Step start(uint64_t index);
@@ -106,12 +110,15 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   const ShmCompletionQueue& send_cq_;
   const ShmCompletionQueue& recv_cq_;
 
-  Mapping in_mapping_, out_mapping_;
+  std::shared_ptr<Mapping> in_mapping_;  // outlives in_ while somebody watches the peer leave
+  Mapping out_mapping_;
+  uint64_t peer_ring_ = 0;  // inode of the ring behind out_
   UniqueFd in_fd_;
   std::optional<RingConsumer> in_;
   std::optional<RingProducer> out_;
   std::shared_ptr<Link> link_;
   uint32_t peer_qp_ = 0;
+  bool managed_ = false;
   bool unreachable_ = false;
 
   // Sending.

@@ -56,6 +56,9 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   }
   if (entry.length > 0) {
     begin_access();
+    // Again: an owner that gives up its ring says so first, then looks whether we are inside.
+    if (out_->header().responder.load(std::memory_order_seq_cst) != static_cast<uint32_t>(Responder::ready))
+      return Step::blocked;
     const soft::RegionEntry* region = nullptr;
     const Status status = soft::check_remote(link_->regions(), entry.rkey,
                                              out_->header().protection_domain.load(std::memory_order_relaxed),

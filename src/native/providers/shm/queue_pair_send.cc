@@ -21,6 +21,8 @@ void ShmQueuePair::transmit() {
     const uint64_t index = send_queue_.next();
     if (start(index) == Step::blocked) break;
     const SendEntry& entry = send_queue_.at(index);
+    if (entry.length >= kFragmentBytes)
+      end_access();  // who waits for us to leave waits for one request at most
     if (entry.finished && entry.status != Status::success) halt(index);
     send_queue_.advance_next();
   }

@@ -82,8 +82,14 @@ std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_
   if (length > kMaxRegionBytes) throw Error("limit_exceeded", "register memory", "the region is too long");
   if (pin) pin_memory(addr, length);
   const ArenaLocation at = context_->locate(addr, length);
-  const uint32_t key =
-      context_->regions().insert(id_, reinterpret_cast<uint64_t>(addr), length, access, at.arena, at.offset);
+  uint32_t key = 0;
+  try {
+    key = context_->regions().insert(id_, reinterpret_cast<uint64_t>(addr), length, access, at.arena,
+                                     at.offset);
+  } catch (const Error&) {
+    if (pin) unpin_memory(addr, length);
+    throw;
+  }
   auto* context = context_.get();
   return std::make_shared<SoftRegion>(context_->regions(), shared_from_this(), key, addr, length, pin,
                                       [context] { context->quiesce(); });

@@ -77,6 +77,8 @@ PostResult SoftQueuePair::post_recv(std::span<const RecvRequest> batch) {
     return {0, PostError::bad_state};
   }
   const PostResult result = own_receives_.post(batch);
+  // Against the flush that ERR begins with: either it sees the receive, or we see ERR.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (state() == QpState::err) {
     const std::lock_guard lock(lock_);
     flush();
@@ -126,6 +128,7 @@ void SoftQueuePair::modify(const QpAttributes& wanted) {
   }
   {
     const std::lock_guard lock(lock_);
+    if (is_closed_.load()) throw Error("closed", "modify queue pair", "the queue pair is closed");
     // The wire may have failed the QP since the check; only RESET leads out of ERR.
     check_transition(state(), wanted);
     if (wanted.state == QpState::reset) {

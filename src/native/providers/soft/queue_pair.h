@@ -51,6 +51,7 @@ class SoftQueuePair : public QueuePair, public Progressor {
   virtual void receive_posted() {}     // a receive came; called without the lock
   virtual void disconnect_wire() = 0;  // close(): without the lock, once
 
+  bool is_closed() const { return is_closed_.load(); }
   bool may_transmit() const { return state() == QpState::rts; }
   // Checks the lkeys of an entry; false means LOC_PROT_ERR.
   bool local_is_valid(uint64_t index, bool for_writing) const;

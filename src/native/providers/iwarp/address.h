@@ -1,0 +1,54 @@
+// Addresses as people write them ("host:port", "[v6]:port", ":0"), as sockets and as GIDs; sockets on them.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "util/fd.h"
+#include "verbs/types.h"
+
+namespace verbena::iwarp {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  uint16_t port() const;
+  void set_port(uint16_t port);
+};
+
+// All addresses that the text stands for; no host means every local one. Throws `unreachable`.
+std::vector<SocketAddress> resolve(const std::string& text, const char* operation);
+std::string to_text(const SocketAddress& address);
+
+SocketAddress local_address(int socket);
+SocketAddress peer_address(int socket);
+
+// A listening socket on the first address that allows it. Throws address_in_use or unreachable.
+UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::string& text, int backlog);
+// Begins to connect, from `from` if given; empty when that fails at once.
+UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from);
+// Small segments leave at once, and a peer that vanished is noticed some day.
+void tune(int socket);
+
+// A GID that a peer can dial. An IPv4 address leaves room for the port; with IPv6 it travels as the LID.
+Gid to_gid(const SocketAddress& address);
+std::optional<SocketAddress> to_address(const Gid& gid, uint16_t lid);
+bool same_host(const SocketAddress& one, const SocketAddress& other);
+
+struct Interface {
+  std::string name;
+  SocketAddress address;
+  bool is_loopback = false;
+};
+
+// Interfaces that are up and have an address, the loopback last.
+std::vector<Interface> interfaces();
+
+}  // namespace verbena::iwarp

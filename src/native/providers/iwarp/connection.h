@@ -1,0 +1,93 @@
+// The connection manager of the iWARP wire: listeners, requests, connections, by TCP address.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "providers/iwarp/handshake.h"
+#include "util/fd.h"
+#include "verbs/provider.h"
+
+namespace verbena::iwarp {
+
+class IwarpContext;
+class IwarpQueuePair;
+
+// Throws for private data that does not fit.
+void check_private_data(std::span<const uint8_t> data, const char* operation);
+
+// The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and
+// for parameters out of range.
+std::shared_ptr<IwarpQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params);
+
+class IwarpConnection final : public Connection {
+ public:
+  IwarpConnection(std::shared_ptr<IwarpContext> context, std::shared_ptr<IwarpQueuePair> qp, std::string peer,
+                  const ConnectParams& params);
+  ~IwarpConnection() override;
+
+  ConnectionState state() const override;
+  std::string error_code() const override;
+  std::string peer() const override { return peer_; }
+  std::vector<uint8_t> private_data() const override;
+  int fileno() const override { return event_.get(); }
+  void acknowledge() override { event_.clear(); }
+  void disconnect() override;
+
+  uint64_t id() const { return id_; }
+  uint32_t qp_number() const;
+  uint64_t deadline_ns() const { return deadline_ns_; }
+  bool is_connecting() const { return state() == ConnectionState::connecting; }
+  // Takes the QP to RTS on the socket; `reply` is what a responder says first. Throws.
+  void bring_up(UniqueFd socket, const Agreement& agreement, const std::vector<uint8_t>& reply);
+
+  void on_reply(Handshake& handshake);
+  void on_failure(std::string code);
+  void on_established() { change(ConnectionState::established); }
+  void on_lost();
+
+ private:
+  // Moves on from `connecting` or `established`; false when it is over already.
+  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {});
+  void break_qp();
+
+  const std::shared_ptr<IwarpContext> context_;
+  const std::shared_ptr<IwarpQueuePair> qp_;
+  const std::string peer_;
+  const ConnectParams params_;
+  const uint64_t id_, deadline_ns_;
+  mutable std::mutex mutex_;
+  ConnectionState state_ = ConnectionState::connecting;
+  std::string code_;
+  std::vector<uint8_t> private_data_;
+  EventFd event_;
+};
+
+class IwarpListener final : public Listener {
+ public:
+  IwarpListener(std::shared_ptr<IwarpContext> context, const std::string& address, int backlog);
+  ~IwarpListener() override { close(); }
+
+  std::string address() const override { return address_; }
+  int fileno() const override { return event_.get(); }
+  std::shared_ptr<ConnectRequest> next() override;
+  void close() override;
+
+  int socket() const { return socket_.get(); }
+  bool push(std::unique_ptr<Handshake> request);  // false: the backlog is full
+
+ private:
+  const std::shared_ptr<IwarpContext> context_;
+  const size_t backlog_;
+  UniqueFd socket_;
+  const std::string address_;
+  std::mutex mutex_;
+  std::deque<std::unique_ptr<Handshake>> waiting_;
+  EventFd event_;
+  std::once_flag closed_;
+};
+
+}  // namespace verbena::iwarp

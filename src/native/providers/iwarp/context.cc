@@ -1,0 +1,218 @@
+#include "providers/iwarp/context.h"
+
+#include <sys/epoll.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::iwarp {
+namespace {
+
+constexpr uint64_t kFarewellPatienceNs = 1'000'000'000;
+constexpr int kNodeBacklog = 1024;
+
+// Set to 0 where TCP's own checksum is thought enough; a peer that asks for CRC gets it all the same.
+bool crc_from_environment() {
+  const char* value = std::getenv("VERBENA_IWARP_CRC");
+  return !value || std::strcmp(value, "0") != 0;
+}
+
+}  // namespace
+
+IwarpContext::IwarpContext(const Interface& interface, std::shared_ptr<soft::RegionEntry> regions)
+    : SoftContext(regions.get()),
+      interface_(interface),
+      wants_crc_(crc_from_environment()),
+      region_entries_(std::move(regions)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      node_socket_(listen_nearby(kNodeBacklog)),
+      node_address_(local_address(node_socket_.get())) {
+  if (!epoll_) throw Error("fd_limit", "open device", "epoll_create1() failed", errno);
+}
+
+void IwarpContext::start() {
+  watch(doorbell_.get(), Tag::doorbell, 0, EPOLLIN, EPOLL_CTL_ADD);
+  watch(node_socket_.get(), Tag::listener, static_cast<uint64_t>(node_socket_.get()), EPOLLIN, EPOLL_CTL_ADD);
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+void IwarpContext::close() {
+  std::call_once(closed_, [this] {
+    thread_.request_stop();
+    wake();
+    if (thread_.joinable()) thread_.join();
+    std::vector<Farewell> leaving;
+    {
+      const std::lock_guard lock(mail_mutex_);
+      is_closed_ = true;
+      leaving.swap(new_farewells_);
+    }
+    for (Farewell& farewell : leaving) farewell.advance(now_ns());
+    for (auto& [id, farewell] : farewells_) farewell.advance(now_ns());
+    farewells_.clear();
+    const std::lock_guard lock(control_mutex_);
+    handshakes_.clear();
+    node_socket_.reset();
+  });
+}
+
+DeviceAttributes IwarpContext::query() const {
+  DeviceAttributes device = iwarp_device_attributes(interface_);
+  device.ports[0].gids = {to_gid(node_address_)};
+  device.ports[0].gid_types = {"iWARP"};
+  device.ports[0].lid = node_address_.port();  // an IPv6 GID has no room for it
+  return device;
+}
+
+DeviceAttributes iwarp_device_attributes(const Interface& interface) {
+  DeviceAttributes device = soft::soft_device_attributes();
+  device.name = interface.name;
+  device.provider = "iwarp";
+  device.transport = "iWARP over kernel TCP";
+  PortAttributes port;
+  port.state = PortState::active;
+  port.active_mtu = 4096;
+  port.link_layer = "Ethernet";
+  device.ports.push_back(port);
+  device.capabilities = {{"atomics", "with Verbena peers"},
+                         {"immediate", "with Verbena peers"},
+                         {"acknowledged", "with Verbena peers"},
+                         {"checksum", "crc32c"},
+                         {"managed_connections", "by host:port"}};
+  return device;
+}
+
+std::shared_ptr<soft::SoftCompletionQueue> IwarpContext::make_cq(uint32_t depth) {
+  return std::make_shared<IwarpCompletionQueue>(std::static_pointer_cast<IwarpContext>(shared_from_this()),
+                                                depth);
+}
+
+std::shared_ptr<soft::SoftQueuePair> IwarpContext::make_qp(std::shared_ptr<soft::SoftDomain> domain,
+                                                           const QpOptions& options, uint32_t number) {
+  return std::make_shared<IwarpQueuePair>(std::move(domain), options, number, *this);
+}
+
+std::shared_ptr<Memory> IwarpContext::allocate(size_t bytes, bool huge_pages) {
+  return soft::anonymous_memory(bytes, huge_pages);
+}
+
+std::shared_ptr<Listener> IwarpContext::listen(const std::string& address, int backlog) {
+  return std::make_shared<IwarpListener>(std::static_pointer_cast<IwarpContext>(shared_from_this()), address,
+                                         backlog);
+}
+
+UniqueFd IwarpContext::listen_nearby(int backlog) const {
+  SocketAddress address = interface_.address;
+  address.set_port(0);
+  return listen_at({address}, to_text(address), std::max(backlog, 1));
+}
+
+PrivateTrailer IwarpContext::trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const {
+  PrivateTrailer trailer{};
+  const Gid gid = to_gid(node_address_);
+  std::memcpy(trailer.gid, gid.data(), gid.size());
+  trailer.from_qp = from_qp;
+  trailer.to_qp = to_qp;
+  trailer.port = node_address_.port();
+  std::memcpy(trailer.magic, kTrailerMagic, sizeof trailer.magic);
+  trailer.version = kTrailerVersion;
+  trailer.flags = flags;
+  return trailer;
+}
+
+void IwarpContext::watch(int fd, Tag tag, uint64_t id, uint32_t events, int operation) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = static_cast<uint64_t>(tag) << 56 | id;
+  epoll_ctl(epoll_.get(), operation, fd, &event);
+}
+
+void IwarpContext::watch_qp(int socket, uint32_t number, uint32_t events, bool is_watched) const {
+  const int operation = events == 0 ? EPOLL_CTL_DEL : is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  watch(socket, Tag::queue_pair, number, events, operation);
+}
+
+void IwarpContext::unwatch(int socket) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr); }
+
+void IwarpContext::seek(uint32_t number) {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    seekers_.push_back(number);
+  }
+  wake();
+}
+
+void IwarpContext::report_lost(uint32_t number) {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    lost_.push_back(number);
+  }
+  wake();
+}
+
+void IwarpContext::say_goodbye(UniqueFd socket, std::vector<std::byte> words, bool is_watched) {
+  if (is_watched) unwatch(socket.get());
+  const uint64_t now = now_ns();
+  Farewell farewell{std::move(socket), std::move(words), 0, now + kFarewellPatienceNs, false};
+  if (farewell.advance(now)) return;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    if (is_closed_) return;
+    new_farewells_.push_back(std::move(farewell));
+  }
+  wake();
+}
+
+void IwarpContext::turn_down(Handshake& handshake, std::span<const uint8_t> private_data) {
+  SetUpFrame reply = reply_to(handshake.request(), wants_crc_, 0, 0);
+  reply.rejected = true;
+  reply.private_data.assign(private_data.begin(), private_data.end());
+  const std::vector<uint8_t> frame = encode(reply);
+  const auto bytes = std::as_bytes(std::span(frame));
+  say_goodbye(handshake.take_socket(), {bytes.begin(), bytes.end()}, false);
+}
+
+void IwarpContext::disconnect_qp(uint32_t number) {
+  const std::lock_guard lock(control_mutex_);
+  for (auto& [id, connection] : connections_) {
+    if (connection->qp_number() == number) connection->disconnect();
+  }
+}
+
+void IwarpContext::add_cq(IwarpCompletionQueue& cq) {
+  const std::lock_guard lock(cqs_mutex_);
+  cqs_.insert(&cq);
+}
+
+void IwarpContext::remove_cq(IwarpCompletionQueue& cq) {
+  const std::lock_guard lock(cqs_mutex_);
+  cqs_.erase(&cq);
+}
+
+void IwarpContext::add_connection(IwarpConnection& connection) {
+  const std::lock_guard lock(control_mutex_);
+  connections_[connection.id()] = &connection;
+}
+
+void IwarpContext::remove_connection(IwarpConnection& connection) {
+  const std::lock_guard lock(control_mutex_);
+  connections_.erase(connection.id());
+}
+
+void IwarpContext::add_listener(IwarpListener& listener) {
+  const std::lock_guard lock(control_mutex_);
+  listeners_[listener.socket()] = &listener;
+  watch(listener.socket(), Tag::listener, static_cast<uint64_t>(listener.socket()), EPOLLIN, EPOLL_CTL_ADD);
+}
+
+void IwarpContext::remove_listener(IwarpListener& listener) {
+  const std::lock_guard lock(control_mutex_);
+  listeners_.erase(listener.socket());
+  paused_listeners_.erase(listener.socket());
+  unwatch(listener.socket());
+}
+
+}  // namespace verbena::iwarp

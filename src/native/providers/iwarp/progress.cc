@@ -1,0 +1,119 @@
+// The progress thread of a context: sockets nobody polls, handshakes, farewells, timers. It never runs Python
+// and never holds the last reference to anything the program owns.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "providers/iwarp/context.h"
+#include "util/clock.h"
+
+namespace verbena::iwarp {
+namespace {
+
+constexpr int kSpinnerCheckMs = 2, kHandshakeCheckMs = 10, kFarewellCheckMs = 50, kIdleCheckMs = 1000;
+constexpr uint64_t kIdMask = (uint64_t{1} << 56) - 1;
+
+}  // namespace
+
+void IwarpContext::run(const std::stop_token& stop) {
+  uint64_t tick_at = 0;
+  while (!stop.stop_requested()) {
+    const uint64_t before = now_ns();
+    const uint64_t left_ms = tick_at > before ? (tick_at - before + 999'999) / 1'000'000 : 0;
+    epoll_event events[64];
+    const int count = epoll_wait(epoll_.get(), events, std::size(events), static_cast<int>(left_ms));
+    bool is_woken = false;
+    for (int i = 0; i < count; ++i) {
+      const auto tag = static_cast<Tag>(events[i].data.u64 >> 56);
+      is_woken = is_woken || tag != Tag::queue_pair;
+      handle(tag, events[i].data.u64 & kIdMask);
+    }
+    read_mail();
+    // Traffic alone is no reason to look at every queue pair's clock.
+    const uint64_t now = now_ns();
+    if (is_woken || now >= tick_at) tick_at = now + static_cast<uint64_t>(tick(now)) * 1'000'000;
+  }
+}
+
+void IwarpContext::handle(Tag tag, uint64_t id) {
+  switch (tag) {
+    case Tag::doorbell:
+      doorbell_.clear();
+      return;
+    case Tag::queue_pair:
+      with_qp(static_cast<uint32_t>(id),
+              [](soft::SoftQueuePair& qp) { static_cast<IwarpQueuePair&>(qp).drive_readable(); });
+      return;
+    case Tag::listener: {
+      const std::lock_guard lock(control_mutex_);
+      const int socket = static_cast<int>(id);
+      if (socket == node_socket_.get() || listeners_.contains(socket)) accept_peers(socket);
+      return;
+    }
+    case Tag::handshake: {
+      const std::lock_guard lock(control_mutex_);
+      advance_handshake(id);
+      return;
+    }
+    case Tag::farewell: {
+      const auto found = farewells_.find(id);
+      if (found != farewells_.end() && found->second.advance(now_ns())) farewells_.erase(found);
+      return;
+    }
+  }
+}
+
+void IwarpContext::read_mail() {
+  std::vector<uint32_t> seekers, lost;
+  std::vector<Farewell> leaving;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    seekers.swap(seekers_);
+    lost.swap(lost_);
+    leaving.swap(new_farewells_);
+  }
+  for (Farewell& farewell : leaving) {
+    const int socket = farewell.socket.get();
+    const uint64_t id = static_cast<uint64_t>(socket);
+    const uint32_t events = EPOLLIN | (farewell.half_closed ? 0u : uint32_t{EPOLLOUT});
+    farewells_[id] = std::move(farewell);
+    watch(socket, Tag::farewell, id, events | EPOLLET, EPOLL_CTL_ADD);
+  }
+  if (seekers.empty() && lost.empty()) return;
+  const std::lock_guard lock(control_mutex_);
+  for (const uint32_t number : lost) {
+    for (auto& [id, connection] : connections_) {
+      if (connection->qp_number() == number) connection->on_lost();
+    }
+  }
+  for (const uint32_t number : seekers) find_peer_of(number);
+}
+
+int IwarpContext::tick(uint64_t now) {
+  int next_ms = kIdleCheckMs;
+  const auto within = [&next_ms](int ms) { next_ms = std::min(next_ms, ms); };
+  {
+    const std::lock_guard lock(cqs_mutex_);
+    for (IwarpCompletionQueue* cq : cqs_) {
+      if (!cq->is_polled()) continue;
+      cq->check_pollers();
+      within(kSpinnerCheckMs);
+    }
+  }
+  for_each_qp([&](soft::SoftQueuePair& qp) { within(static_cast<IwarpQueuePair&>(qp).check_timers(now)); });
+  for (auto at = farewells_.begin(); at != farewells_.end();) {
+    at = at->second.advance(now) ? farewells_.erase(at) : std::next(at);
+    within(kFarewellCheckMs);
+  }
+  const std::lock_guard lock(control_mutex_);
+  check_handshakes(now);
+  if (!handshakes_.empty()) within(kHandshakeCheckMs);
+  for (const int listener : std::exchange(paused_listeners_, {})) {
+    watch(listener, Tag::listener, static_cast<uint64_t>(listener), EPOLLIN, EPOLL_CTL_MOD);
+    within(kHandshakeCheckMs);
+  }
+  return next_ms;
+}
+
+}  // namespace verbena::iwarp

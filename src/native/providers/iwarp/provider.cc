@@ -1,0 +1,45 @@
+#include "providers/iwarp/provider.h"
+
+#include <algorithm>
+
+#include "providers/iwarp/context.h"
+#include "util/error.h"
+
+namespace verbena::iwarp {
+namespace {
+
+// A device for each network interface that is up; the loopback is the last.
+class IwarpProvider final : public Provider {
+ public:
+  std::string_view name() const override { return "iwarp"; }
+
+  std::string unavailable_reason() const override {
+    return interfaces().empty() ? "no network interface is up and has an address" : "";
+  }
+
+  std::vector<DeviceAttributes> devices() const override {
+    std::vector<DeviceAttributes> devices;
+    for (const Interface& interface : interfaces()) devices.push_back(iwarp_device_attributes(interface));
+    return devices;
+  }
+
+  std::shared_ptr<Context> open(const std::string& device) override {
+    const std::vector<Interface> known = interfaces();
+    const auto found = std::find_if(known.begin(), known.end(), [&](const Interface& interface) {
+      return device.empty() || interface.name == device;
+    });
+    if (found == known.end()) {
+      throw Error("no_device", "open device",
+                  "no network interface '" + device + "' is up and has an address");
+    }
+    auto context = std::make_shared<IwarpContext>(*found, soft::private_region_entries());
+    context->start();
+    return context;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Provider> make_provider() { return std::make_shared<IwarpProvider>(); }
+
+}  // namespace verbena::iwarp

@@ -1,0 +1,195 @@
+#include "providers/iwarp/queue_pair.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "providers/iwarp/context.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::iwarp {
+namespace {
+
+// Linux siw may miss a first message that comes right behind its reply.
+constexpr uint64_t kForeignPauseNs = 100'000'000;
+
+IwarpCompletionQueue& iwarp_cq(const std::shared_ptr<CompletionQueue>& cq) {
+  auto* queue = dynamic_cast<IwarpCompletionQueue*>(cq.get());
+  if (!queue)
+    throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+  return *queue;
+}
+
+bool say(int socket, const std::vector<uint8_t>& words) {
+  // A fresh socket has room for a set-up frame; one that has not is of no use.
+  return words.empty() || ::send(socket, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+                              static_cast<ssize_t>(words.size());
+}
+
+}  // namespace
+
+IwarpQueuePair::IwarpQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options,
+                               uint32_t number, IwarpContext& context)
+    : SoftQueuePair(std::move(domain), options, number),
+      iwarp_(context),
+      send_cq_(iwarp_cq(options.send_cq)),
+      recv_cq_(iwarp_cq(options.recv_cq)),
+      numbers_(std::bit_ceil(std::max(options.limits.max_send, 1u))) {
+  send_cq_.count_member(1);
+  if (&recv_cq_ != &send_cq_) recv_cq_.count_member(1);
+}
+
+Capabilities IwarpQueuePair::capabilities() const {
+  const std::lock_guard lock(lock_);
+  // By endpoints only Verbena ends find each other, so that is what an unconnected QP expects.
+  const bool acknowledged = !channel_ || channel_->stream().agreement().acknowledged;
+  const char* ours = acknowledged ? "yes" : "no";
+  const char* crc = !channel_ ? "not connected" : channel_->stream().agreement().crc ? "crc32c" : "none";
+  return {{"acknowledged", ours}, {"atomics", ours}, {"immediate", ours}, {"checksum", crc}};
+}
+
+IwarpQueuePair::Welcome IwarpQueuePair::welcomes(const Gid& gid, uint32_t peer_qp) const {
+  const std::lock_guard lock(lock_);
+  if (!soft::can_respond(state())) return Welcome::later;
+  const bool same = attributes_.dest_gid == gid && attributes_.dest_qp_num == peer_qp;
+  if (!same) return Welcome::later;  // it may be reset and sent to this peer yet
+  return channel_ ? Welcome::never : Welcome::now;
+}
+
+bool IwarpQueuePair::adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
+                           const std::vector<uint8_t>& first_words) {
+  {
+    const std::lock_guard lock(lock_);
+    if (channel_ || state() == QpState::reset || state() == QpState::err) return false;
+    if (!say(socket.get(), first_words)) return false;
+    channel_ = std::make_unique<Channel>(std::move(socket), agreement, own_ird, attributes_.min_rnr_timer,
+                                         static_cast<StreamHost&>(*this));
+    unreachable_ = false;
+    timer_since_ns_ = 0;
+    quiet_until_ns_ = agreement.initiator && !agreement.acknowledged ? now_ns() + kForeignPauseNs : 0;
+    pump();
+    watch();
+  }
+  after_unlock();
+  iwarp_.wake();
+  return true;
+}
+
+void IwarpQueuePair::give_up_seeking() {
+  {
+    const std::lock_guard lock(lock_);
+    if (channel_ || !soft::can_respond(state())) return;
+    unreachable_ = true;
+    transmit();
+  }
+  after_unlock();
+}
+
+void IwarpQueuePair::wire_state_changed(QpState state) {
+  if (state == QpState::rtr) {
+    if (!channel_) iwarp_.seek(number_);
+    watch();
+    return;
+  }
+  if (state != QpState::err && state != QpState::reset) return;
+  stalled_.store(false, std::memory_order_relaxed);
+  if (state == QpState::err) drop_partial_receive();
+  retire();
+  if (state == QpState::reset) forget_wire();
+}
+
+void IwarpQueuePair::drop_partial_receive() {
+  if (!has_receive_) return;
+  has_receive_ = false;
+  complete_receive(receive_, Status::wr_flush_err, 0, nullptr, false);
+}
+
+void IwarpQueuePair::forget_wire() {
+  has_receive_ = unreachable_ = peer_not_ready_ = output_is_stale_ = termination_is_known_ = false;
+  halted_at_ = rnr_deadline_ns_ = kNever;
+  emit_ = settled_ = send_queue_.tail();
+  pending_.clear();
+  termination_ = Status::success;
+  fault_since_ns_ = quiet_until_ns_ = 0;
+}
+
+void IwarpQueuePair::retire() {
+  if (!channel_) return;
+  if (in_stream_) {
+    channel_->stream().break_off({});
+    must_retire_ = true;
+    return;
+  }
+  must_retire_ = false;
+  lost_.store(true, std::memory_order_relaxed);
+  // The requests' memory is the program's again when they are flushed: what must still go out is copied.
+  std::vector<std::byte> words;
+  const bool valid = channel_->check_output([this](const OutSegment& s) { return is_source_valid(s); });
+  if (valid) words = channel_->rest_of_segment();
+  iwarp_.say_goodbye(channel_->release_socket(), std::move(words), watched_ != 0);
+  watched_ = 0;
+  channel_.reset();
+}
+
+void IwarpQueuePair::lose_wire() {
+  reap();  // what was finished before counts
+  if (!channel_) return;
+  if (watched_ != 0) iwarp_.unwatch(channel_->socket());
+  watched_ = 0;
+  channel_.reset();
+  unreachable_ = true;
+  lost_.store(true, std::memory_order_relaxed);
+  if (soft::can_respond(state()) && send_queue_.head() != send_queue_.tail()) fail(Status::retry_exc_err);
+}
+
+void IwarpQueuePair::disconnect_wire() {
+  iwarp_.disconnect_qp(number_);
+  send_cq_.count_member(-1);
+  if (&recv_cq_ != &send_cq_) recv_cq_.count_member(-1);
+}
+
+void IwarpQueuePair::after_unlock() {
+  if (lost_.load(std::memory_order_relaxed) && lost_.exchange(false, std::memory_order_relaxed)) {
+    iwarp_.report_lost(number_);
+  }
+}
+
+void IwarpQueuePair::receive_posted() {
+  if (stalled_.load(std::memory_order_relaxed)) drive();
+}
+
+void IwarpQueuePair::update_watch() {
+  {
+    const std::lock_guard lock(lock_);
+    take_over();
+  }
+  after_unlock();
+}
+
+// Somebody else may have read the socket until now, and left before an acknowledgement that was deferred.
+void IwarpQueuePair::take_over() {
+  if (channel_ && !is_polled() && channel_->stream().is_ack_due()) pump();
+  watch();
+}
+
+void IwarpQueuePair::watch() {
+  if (!channel_) return;
+  uint32_t wanted = 0;
+  if (!is_polled() && soft::can_respond(state())) {
+    wanted = (channel_->stream().fault() ? 0u : uint32_t{EPOLLIN}) |
+             (channel_->has_output() ? uint32_t{EPOLLOUT} : 0u);
+  }
+  if (wanted == watched_) return;
+  iwarp_.watch_qp(channel_->socket(), number_, wanted, watched_ != 0);
+  watched_ = wanted;
+}
+
+void IwarpQueuePair::drive_readable() {
+  readable_.store(true, std::memory_order_relaxed);
+  drive();
+}
+
+}  // namespace verbena::iwarp

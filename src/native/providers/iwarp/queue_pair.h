@@ -1,0 +1,135 @@
+// A queue pair over one TCP connection. Set-up in queue_pair.cc; requests out in queue_pair_send.cc; what the
+// stream asks of us in queue_pair_receive.cc; timers in queue_pair_timers.cc. Everything below the public
+// part runs under the base class's lock.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "providers/iwarp/channel.h"
+#include "providers/iwarp/completion_queue.h"
+#include "providers/soft/queue_pair.h"
+
+namespace verbena::iwarp {
+
+class IwarpContext;
+
+class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
+ public:
+  enum class Welcome : uint8_t { now, later, never };
+
+  IwarpQueuePair(std::shared_ptr<soft::SoftDomain> domain, const QpOptions& options, uint32_t number,
+                 IwarpContext& context);
+  ~IwarpQueuePair() override { close(); }
+  Capabilities capabilities() const override;
+
+  // Whether a peer that names itself so may have this QP.
+  Welcome welcomes(const Gid& gid, uint32_t peer_qp) const;
+  // Takes over a socket that has just left the MPA set-up, and says `first_words` (our reply) before all
+  // else. False: it has one already, or is not in a state for it.
+  bool adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
+             const std::vector<uint8_t>& first_words);
+  void give_up_seeking();  // nobody is there: requests fail
+  void update_watch();     // after a change of who reads the socket
+
+  // For the progress thread.
+  void drive_readable();
+  int check_timers(uint64_t now);  // in how many milliseconds to look again
+
+ private:
+  static constexpr uint64_t kNever = UINT64_MAX;
+
+  void connect_wire(const QpAttributes&) override {}
+  void wire_state_changed(QpState state) override;
+  void disconnect_wire() override;
+  void transmit() override;
+  void advance() override;
+  void after_unlock() override;
+  void receive_posted() override;
+
+  bool is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
+  bool is_crowded() const { return send_cq_.is_crowded() || recv_cq_.is_crowded(); }
+  void watch();
+  void take_over();
+  void forget_wire();
+  void retire();     // says goodbye on the wire
+  void lose_wire();  // the peer is gone
+  void drop_partial_receive();
+
+  // queue_pair_send.cc
+  void pump();
+  bool fill();
+  bool compose_request(OutSegment& out);
+  void compose_message(OutSegment& out, soft::SendEntry& entry);
+  void compose_write(OutSegment& out, soft::SendEntry& entry);
+  void compose_order(OutSegment& out, soft::SendEntry& entry);
+  void fill_payload(OutSegment& out, uint64_t offset, size_t length);
+  bool may_start(const soft::SendEntry& entry);
+  Status verdict_on(uint64_t index) const;
+  void finish(uint64_t index, Status status);
+  void fail_unreachable();
+  void hand_over();
+  // The number of the last message of a request that is on the wire.
+  uint64_t& number_of(uint64_t index) { return numbers_[index & (numbers_.size() - 1)]; }
+  bool is_halted() const { return halted_at_ != kNever; }
+  bool is_source_valid(const OutSegment& segment) const;
+  void end_fault();
+
+  // queue_pair_receive.cc
+  bool receive();
+  void look_for_receive();
+  Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override;
+  Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override;
+  Refusal land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override;
+  Refusal message_arrived(uint64_t length, bool solicited, const uint32_t* immediate) override;
+  Refusal immediate_arrived(uint32_t immediate, uint64_t written, bool solicited) override;
+  Refusal response_arrived(uint32_t length, bool last) override;
+  Refusal atomic_answered(uint32_t id, uint64_t original) override;
+  Refusal read_ordered(const ReadOrder& order) override;
+  Refusal execute_atomic(const AtomicOrder& order, uint64_t& original) override;
+  const std::byte* source(uint32_t stag, uint64_t offset, uint32_t length) override;
+  void acknowledged(uint64_t executed) override;
+  void peer_not_ready(uint64_t executed, uint8_t rnr_timer) override;
+  void peer_ready() override;
+  void request_failed(uint64_t request, Status status) override;
+  void terminated(const Termination& termination) override;
+  Refusal check(uint32_t stag, uint64_t offset, uint64_t length, uint32_t needed, bool tagged) const;
+
+  IwarpContext& iwarp_;
+  IwarpCompletionQueue& send_cq_;
+  IwarpCompletionQueue& recv_cq_;
+
+  std::unique_ptr<Channel> channel_;
+  bool unreachable_ = false;
+  bool in_stream_ = false;  // a callback of the stream is running: the channel must outlive it
+  bool must_retire_ = false;
+  uint32_t watched_ = 0;               // epoll events asked for
+  std::atomic<bool> lost_{false};      // to be told to the context
+  std::atomic<bool> readable_{false};  // says the progress thread
+
+  // Sending. Entries head..emit_ are on the wire, in part or whole.
+  uint64_t emit_ = 0;
+  uint64_t settled_ = 0;
+  std::vector<uint64_t> numbers_;
+  uint64_t halted_at_ = kNever;   // the entry that failed: nothing behind it starts
+  std::deque<uint64_t> pending_;  // READs and atomics without an answer
+  bool output_is_stale_ = false;  // what waits in the batch was checked under an earlier hold of the lock
+  bool defer_ack_ = false;
+  uint64_t quiet_until_ns_ = 0;
+
+  // Receiving.
+  soft::PostedReceive receive_;
+  bool has_receive_ = false;
+  std::atomic<bool> stalled_{false};  // the peer waits for a receive
+  Status termination_ = Status::success;
+  bool termination_is_known_ = false;
+
+  // Timers.
+  bool peer_not_ready_ = false;
+  uint64_t rnr_deadline_ns_ = kNever;
+  uint64_t timer_mark_ = 0, timer_since_ns_ = 0, fault_since_ns_ = 0;
+};
+
+}  // namespace verbena::iwarp

@@ -1,0 +1,253 @@
+// Requests out: which one is next, cut into segments whose payload stays where it is registered; and when the
+// pieces have to be looked at again because they could not leave at once.
+#include <algorithm>
+
+#include "providers/iwarp/context.h"
+#include "providers/iwarp/queue_pair.h"
+#include "providers/soft/scatter.h"
+#include "util/clock.h"
+
+namespace verbena::iwarp {
+namespace {
+
+// Enough to keep TCP busy, little enough to be still in the cache when the kernel copies what was summed.
+constexpr size_t kBatchBytes = 128 * 1024;
+
+bool expects_answer(Opcode opcode) { return opcode >= Opcode::read; }
+
+bool has_immediate(Opcode opcode) {
+  return opcode == Opcode::write_with_imm || opcode == Opcode::send_with_imm;
+}
+
+}  // namespace
+
+using soft::SendEntry;
+
+void IwarpQueuePair::transmit() {
+  pump();
+  reap();
+}
+
+void IwarpQueuePair::advance() {
+  bool arrived = false;
+  if (channel_ && (is_polled() || !is_crowded() || readable_.load(std::memory_order_relaxed))) {
+    readable_.store(false, std::memory_order_relaxed);
+    arrived = receive();
+  }
+  if (stalled_.load(std::memory_order_relaxed)) look_for_receive();
+  // Who spins mostly answers at once: the acknowledgement goes with the answer. Never deferred twice in a
+  // row.
+  defer_ack_ = arrived && is_polled();
+  pump();
+  defer_ack_ = false;
+  reap();
+}
+
+void IwarpQueuePair::pump() {
+  if (!channel_) {
+    if (unreachable_) fail_unreachable();
+    return;
+  }
+  if (output_is_stale_ &&
+      !channel_->check_output([this](const OutSegment& s) { return is_source_valid(s); })) {
+    // The stream stands in the middle of bytes that are not there any more.
+    return lose_wire();
+  }
+  const auto on_sent = [this](const OutSegment& segment) {
+    if (!segment.ends_request || channel_->stream().agreement().acknowledged) return;
+    SendEntry& entry = send_queue_.at(segment.request);
+    if (!expects_answer(entry.opcode)) entry.finished = true;
+  };
+  while (channel_->has_output() || fill()) {
+    const Channel::Io result = channel_->flush(on_sent);
+    if (result == Channel::Io::lost) return lose_wire();
+    if (result == Channel::Io::blocked) {
+      output_is_stale_ = true;
+      hand_over();
+      return watch();
+    }
+  }
+  output_is_stale_ = false;
+  hand_over();
+  if (channel_->stream().fault() && !channel_->stream().owes_responses()) return end_fault();
+  watch();
+}
+
+// Fills the batch with what is to be said, most urgent first. False: nothing.
+bool IwarpQueuePair::fill() {
+  Stream& stream = channel_->stream();
+  if (!stream.may_send() || !soft::can_respond(state())) return false;
+  size_t bytes = 0;
+  const auto add = [&](auto compose) {
+    OutSegment* segment = channel_->claim();
+    if (!segment || bytes >= kBatchBytes || !compose(*segment)) return false;
+    bytes += channel_->commit();
+    return true;
+  };
+  while (add([&](OutSegment& out) { return stream.compose_control(out); })) continue;
+  while (add([&](OutSegment& out) { return stream.compose_response(out); })) continue;
+  if (stream.fault()) {
+    if (stream.owes_responses()) return bytes > 0;
+    while (add([&](OutSegment& out) { return stream.compose_last_words(out); })) continue;
+    return bytes > 0;
+  }
+  while (add([&](OutSegment& out) { return compose_request(out); })) continue;
+  if (stream.is_ack_due() && (bytes > 0 || !defer_ack_)) {
+    add([&](OutSegment& out) {
+      stream.compose_ack(out);
+      return true;
+    });
+  }
+  return bytes > 0;
+}
+
+void IwarpQueuePair::end_fault() {
+  const Status own = channel_->stream().fault()->own;
+  lost_.store(true, std::memory_order_relaxed);
+  if (own == Status::success) return enter_error();
+  fail(own);
+}
+
+bool IwarpQueuePair::is_source_valid(const OutSegment& segment) const {
+  if (segment.source == OutSegment::Source::request) return local_is_valid(segment.request, false);
+  const soft::RegionEntry* region = nullptr;
+  return soft::check_remote(context().regions().entries(), segment.region_key, pd(),
+                            reinterpret_cast<uint64_t>(segment.pieces[0].iov_base), segment.payload_size,
+                            access::remote_read, &region) == Status::success;
+}
+
+void IwarpQueuePair::finish(uint64_t index, Status status) {
+  SendEntry& entry = send_queue_.at(index);
+  entry.status = status;
+  entry.finished = true;
+  if (status != Status::success) halted_at_ = std::min(halted_at_, index);
+}
+
+// reap() looks at entries before next() only: those on the wire, and the one that failed.
+void IwarpQueuePair::hand_over() {
+  while (send_queue_.next() < emit_) send_queue_.advance_next();
+  while (is_halted() && send_queue_.next() <= halted_at_) send_queue_.advance_next();
+}
+
+void IwarpQueuePair::fail_unreachable() {
+  if (!may_transmit() || is_halted() || emit_ == send_queue_.tail()) return;
+  const Status verdict = verdict_on(emit_);
+  finish(emit_, verdict == Status::success ? Status::retry_exc_err : verdict);
+  ++emit_;
+  hand_over();
+}
+
+Status IwarpQueuePair::verdict_on(uint64_t index) const {
+  const SendEntry& entry = send_queue_.at(index);
+  if (!local_is_valid(index, expects_answer(entry.opcode))) return Status::loc_prot_err;
+  const bool atomic = entry.opcode > Opcode::read;
+  if (atomic && entry.length != sizeof(uint64_t)) return Status::loc_len_err;
+  const bool extension = atomic || has_immediate(entry.opcode);
+  if (extension && channel_ && !channel_->stream().agreement().acknowledged) return Status::loc_qp_op_err;
+  return Status::success;
+}
+
+bool IwarpQueuePair::may_start(const SendEntry& entry) {
+  if (!may_transmit() || peer_not_ready_) return false;
+  if (quiet_until_ns_ != 0) {
+    if (now_ns() < quiet_until_ns_) return false;
+    quiet_until_ns_ = 0;
+  }
+  if ((entry.flags & send_flag::fence) && !pending_.empty()) return false;
+  const uint32_t depth = std::min<uint32_t>(std::max<uint32_t>(attributes_.max_rd_atomic, 1),
+                                            channel_->stream().agreement().peer_ird);
+  return !expects_answer(entry.opcode) || pending_.size() < depth;
+}
+
+bool IwarpQueuePair::compose_request(OutSegment& out) {
+  if (emit_ == send_queue_.tail() || is_halted() || peer_not_ready_) return false;
+  SendEntry& entry = send_queue_.at(emit_);
+  if (!entry.started && !may_start(entry)) return false;
+  // Checked for each segment: between two of them the lock may have been free, and a region closed.
+  if (const Status verdict = verdict_on(emit_); verdict != Status::success) {
+    finish(emit_, verdict);
+    return false;
+  }
+  entry.started = true;
+  if (expects_answer(entry.opcode)) {
+    compose_order(out, entry);
+  } else if (entry.opcode == Opcode::send || entry.opcode == Opcode::send_with_imm) {
+    compose_message(out, entry);
+  } else {
+    compose_write(out, entry);
+  }
+  out.request = emit_;
+  if (out.ends_request) ++emit_;
+  return true;
+}
+
+void IwarpQueuePair::compose_message(OutSegment& out, SendEntry& entry) {
+  Stream& stream = channel_->stream();
+  if (entry.cursor == 0) number_of(emit_) = stream.count_request();
+  const size_t length = std::min<uint64_t>(entry.length - entry.cursor, stream.mulpdu());
+  const bool last = entry.cursor + length == entry.length;
+  stream.begin_send(out, entry.cursor, last, entry.flags & send_flag::solicited,
+                    has_immediate(entry.opcode) ? &entry.immediate : nullptr);
+  fill_payload(out, entry.cursor, length);
+  stream.seal(out);
+  entry.cursor += length;
+  out.ends_request = last;
+}
+
+void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
+  Stream& stream = channel_->stream();
+  const bool announced = entry.opcode == Opcode::write_with_imm;
+  if (announced && entry.cursor == entry.length) {
+    number_of(emit_) = stream.count_request();
+    stream.compose_immediate(out, entry.immediate, entry.flags & send_flag::solicited);
+    out.ends_request = true;
+    return;
+  }
+  if (entry.cursor == 0) number_of(emit_) = stream.count_request();
+  const size_t length = std::min<uint64_t>(entry.length - entry.cursor, stream.mulpdu());
+  const bool last = entry.cursor + length == entry.length;
+  stream.begin_write(out, entry.rkey, entry.remote_addr + entry.cursor, last);
+  fill_payload(out, entry.cursor, length);
+  stream.seal(out);
+  entry.cursor += length;
+  out.ends_request = last && !announced;
+}
+
+void IwarpQueuePair::compose_order(OutSegment& out, SendEntry& entry) {
+  Stream& stream = channel_->stream();
+  number_of(emit_) = stream.count_request();
+  entry.cursor = 0;  // counts what comes back
+  pending_.push_back(emit_);
+  const auto id = static_cast<uint32_t>(emit_);
+  if (entry.opcode == Opcode::read) {
+    stream.compose_read(out, {id, 0, static_cast<uint32_t>(entry.length), entry.rkey, entry.remote_addr});
+  } else {
+    const bool swaps = entry.opcode == Opcode::compare_swap;
+    const uint64_t all = swaps ? UINT64_MAX : 0;
+    stream.compose_atomic(out,
+                          {.operation = swaps ? AtomicOperation::compare_swap : AtomicOperation::fetch_add,
+                           .id = id,
+                           .stag = entry.rkey,
+                           .offset = entry.remote_addr,
+                           .add_or_swap = swaps ? entry.swap : entry.compare_add,
+                           .add_or_swap_mask = all,
+                           .compare = swaps ? entry.compare_add : 0,
+                           .compare_mask = all});
+  }
+  out.ends_request = true;
+}
+
+void IwarpQueuePair::fill_payload(OutSegment& out, uint64_t offset, size_t length) {
+  const bool copy = length <= OutSegment::kCopiedPayload;
+  soft::for_each_run(send_queue_.local(emit_), offset, length,
+                     [&](const std::byte* from, uint64_t, uint64_t n) {
+                       if (copy) {
+                         out.append(from, n);
+                       } else {
+                         out.add_piece(from, n);
+                       }
+                     });
+  if (!copy) out.source = OutSegment::Source::request;
+}
+
+}  // namespace verbena::iwarp

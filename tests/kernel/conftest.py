@@ -1,0 +1,112 @@
+"""Tests that need a kernel with RDMA devices of our own: they run in the testbed's guest, and skip elsewhere.
+Gives `serve`, `cable`, `with_memlock`; every test here is chosen by `-k ibv`, whose provider it is about.
+Depends on the guest's devices (guest/devices) and programs only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.link import wait_until
+
+GUEST = Path(__file__).parent / "guest"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.extra_keyword_matches.add("ibv")
+
+
+@pytest.fixture(autouse=True)
+def in_the_testbed() -> None:
+    if "VERBENA_KERNEL_TESTBED" not in os.environ:
+        pytest.skip("runs in the kernel testbed only: make test-kernel")
+
+
+def listening(port: int) -> bool:
+    """Whether somebody waits for callers there, by TCP or by the connection manager."""
+    tcp = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True)
+    managed = subprocess.run(
+        ["rdma", "resource", "show", "cm_id"], capture_output=True, text=True, check=True
+    )
+    return bool(tcp.stdout.strip() or re.search(rf"LISTEN.*:{port}\b", managed.stdout))
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a program that is not ours and waits until it listens on its port; it ends with the test.
+    Its output is the process's `stdout`."""
+    with contextlib.ExitStack() as stack:
+
+        def start(port: int, *command: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            wait_until(lambda: process.poll() is not None or listening(port), f"{command[0]} to listen")
+            if process.poll() is not None:
+                pytest.fail(
+                    f"{' '.join(command)} ended with {process.returncode}: {process.communicate()[0]}"
+                )
+            return process
+
+        yield start
+
+
+class Cable:
+    """The cable between rxe1 and rxe2."""
+
+    def down(self, device: str) -> None:
+        """Takes the device's end down; the other loses its carrier."""
+        self._link(device, "down")
+
+    def up(self, device: str) -> None:
+        """Back as it was; the port is active when this returns."""
+        self._link(device, "up")
+
+    def drop(self, device: str, percent: float) -> None:
+        """Loses so much of what the device sends; neither end is told."""
+        self._link(device, "drop", str(percent))
+
+    def state(self, device: str) -> str:
+        """The port's state: "ACTIVE" or "DOWN"."""
+        return Path(f"/sys/class/infiniband/{device}/ports/1/state").read_text().split()[1]
+
+    def mend(self) -> None:
+        for device in ("rxe1", "rxe2"):
+            netdev = device.replace("rxe", "cable")
+            subprocess.run(["ip", "link", "set", netdev, "up"], check=True)
+        for device in ("rxe1", "rxe2"):
+            self.drop(device, 0)
+            self.up(device)
+
+    @staticmethod
+    def _link(*arguments: str) -> None:
+        subprocess.run([GUEST / "link", *arguments], check=True)
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    """The cable, to be mistreated: it is mended after the test."""
+    cable = Cable()
+    yield cable
+    cable.mend()
+
+
+@pytest.fixture
+def with_memlock() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command (Python's arguments, or any with `program`) that may lock only so many KiB of memory."""
+
+    def run(
+        limit_kib: int, *arguments: str, program: str = sys.executable
+    ) -> subprocess.CompletedProcess[str]:
+        command = [str(GUEST / "with-memlock"), str(limit_kib), program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    return run
