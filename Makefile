@@ -16,7 +16,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
-.PHONY: help install run test native-test asan-test tsan-test bench docs format clean \
+.PHONY: help install run test test-kernel native-test asan-test tsan-test bench docs format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -89,6 +89,11 @@ format: .venv/.ready ## format Python and C++
 	@ruff check --quiet --fix-only --exit-zero .
 	@ruff format --quiet .
 	@$(if $(CXX_FILES),clang-format -i $(CXX_FILES))
+
+test-kernel: install ## test on a real kernel's RDMA stack in a virtual machine (ARGS=…)
+	@tests/kernel/build-siw.sh || test $$? = 77
+	@status=0; python tests/kernel/boot.py --python --timeout 1200 tests/kernel/guest/suite $(ARGS) || status=$$?; \
+	test $$status = 77 || exit $$status
 
 bench: install ## run the benchmarks (ARGS=…)
 ifneq ($(wildcard bench/native/*.cc),)

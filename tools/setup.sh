@@ -15,6 +15,8 @@ python3-venv   $PYTHON -c 'import ensurepip'
 python3-dev    $PYTHON -c 'import os, sysconfig as s; os.stat(s.get_path(\"include\") + \"/Python.h\")'
 "
 OPTIONAL="
+libibverbs-dev     test -f /usr/include/infiniband/verbs.h
+librdmacm-dev      test -f /usr/include/rdma/rdma_cma.h
 ibverbs-providers  ls /usr/lib/*/libibverbs/*.so
 librdmacm1         ldconfig -p | grep librdmacm.so.1
 ucx-utils          command -v ucx_info
