@@ -145,3 +145,13 @@ def test_a_batch_goes_out_as_one_call_would(pair):
         pair.a.qp.post_send(write(local[i : i + 1], target.remote[8 + i : 9 + i]))
     drain(pair.a.cq, 8)
     wait_until(lambda: bytes(memoryview(target)) == b"abcdefgh" * 2, "both halves")
+
+
+def test_an_inline_request_of_a_closed_region_is_refused(pair):
+    """Inline bytes are read when the request is posted; from a closed region they are not."""
+    mr = pair.a.region(b"x" * 32)
+    request = send(mr, inline=True)
+    mr.close()
+    with pytest.raises(errors.ClosedError):
+        pair.a.qp.post_send(request)
+    assert pair.a.qp.state is QpState.RTS

@@ -13,7 +13,7 @@ namespace verbena {
 
 std::vector<std::string_view> provider_names();
 
-// The process-wide instance; throws no_device for a name that is not in the list.
+// The process-wide instance; throws unsupported_provider for a name that is not in the list.
 std::shared_ptr<Provider> find_provider(std::string_view name);
 
 }  // namespace verbena

@@ -1,0 +1,175 @@
+// What must hold when ends of a shm connection are reset, forked, killed or closed at awkward moments.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+
+#include "check.h"
+#include "providers/shm/provider.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+using namespace verbena;
+
+namespace {
+
+constexpr uint64_t kPatienceNs = 10'000'000'000;
+
+template <typename Condition>
+bool eventually(Condition condition) {
+  for (const uint64_t began = now_ns(); !condition();) {
+    if (now_ns() - began > kPatienceNs) return false;
+    usleep(200);
+  }
+  return true;
+}
+
+struct End {
+  std::shared_ptr<Context> context = shm::make_provider()->open("");
+  std::shared_ptr<ProtectionDomain> pd = context->alloc_pd();
+  std::shared_ptr<CompletionQueue> cq = context->create_cq(64);
+  std::shared_ptr<QueuePair> qp = pd->create_qp({.send_cq = cq, .recv_cq = cq});
+  std::shared_ptr<Memory> memory = context->allocate(4096, false);
+  std::shared_ptr<MemoryRegion> region =
+      pd->register_memory(memory->data(), memory->size(), access::all, false);
+  Sge piece{reinterpret_cast<uint64_t>(memory->data()), 64, region->lkey()};
+
+  ~End() { qp->close(); }
+
+  void walk_to_rts(const End& peer) {
+    qp->modify({.state = QpState::init,
+                .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
+                .access_flags = access::all});
+    qp->modify({.state = QpState::rtr,
+                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
+                           qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
+                .dest_gid = peer.context->query().ports[0].gids[0],
+                .dest_qp_num = peer.qp->number()});
+    qp->modify({.state = QpState::rts,
+                .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
+                           qp_attr::max_rd_atomic});
+  }
+
+  void post_receive() {
+    const RecvRequest receive{1, {&piece, 1}};
+    CHECK(qp->post_recv({&receive, 1}).accepted == 1);
+  }
+
+  void send() {
+    const SendRequest request{.id = 2, .local = {&piece, 1}};
+    CHECK(qp->post_send({&request, 1}).accepted == 1);
+  }
+
+  Completion wait() {
+    Completion completion;
+    CHECK(eventually([&] { return cq->poll({&completion, 1}) == 1; }));
+    return completion;
+  }
+};
+
+void exchange(End& from, End& to) {
+  to.post_receive();
+  from.send();
+  CHECK(to.wait().status == Status::success);
+  CHECK(from.wait().status == Status::success);
+}
+
+std::string service() { return "lifecycle-" + std::to_string(getpid()); }
+
+// A child process that calls `body` and then waits to be killed.
+template <typename Body>
+pid_t child(Body body) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  body();
+  for (;;) pause();
+}
+
+void bury(pid_t pid) {
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
+// What the child of a test does: calls, is accepted, and, if asked, forks a child of its own before it waits.
+void call_and_stay(const std::string& name, bool fork_too) {
+  auto* end = new End;
+  auto* connection = new std::shared_ptr<Connection>(end->context->connect(end->qp, name, {}));
+  eventually([&] { return (*connection)->state() != ConnectionState::connecting; });
+  if (fork_too && fork() == 0) {
+    alarm(30);
+    for (;;) pause();
+  }
+}
+
+}  // namespace
+
+TEST("a pair can be reset and connected anew, one end after the other") {
+  End a, b;
+  a.walk_to_rts(b);
+  b.walk_to_rts(a);
+  exchange(a, b);
+  for (int round = 0; round < 3; ++round) {
+    a.qp->modify({.state = QpState::reset});
+    a.walk_to_rts(b);  // b has not been reset yet
+    b.qp->modify({.state = QpState::reset});
+    b.walk_to_rts(a);
+    exchange(a, b);
+    exchange(b, a);
+  }
+}
+
+TEST("regions and queue pairs can be closed in any order") {
+  for (int round = 0; round < 50; ++round) {
+    End a, b;
+    a.walk_to_rts(b);
+    b.walk_to_rts(a);
+    a.qp->modify({.state = QpState::reset});
+    a.region->close();
+    b.qp->close();
+    b.region->close();
+  }
+}
+
+TEST("a program may not move a queue pair that the connection manager is moving") {
+  End a, b;
+  const auto listener = b.context->listen(service(), 4);
+  const auto connection = a.context->connect(a.qp, service(), {});
+  bool refused = false;
+  try {
+    a.walk_to_rts(b);
+  } catch (const Error& error) {
+    refused = error.code() == "bad_transition";
+  }
+  CHECK(refused);
+}
+
+TEST("a caller that died before it was accepted leaves a failed connection and a flushed receive") {
+  End end;
+  const auto listener = end.context->listen(service(), 4);
+  const pid_t pid = child([name = service()] { call_and_stay(name, false); });
+  std::shared_ptr<ConnectRequest> request;
+  CHECK(eventually([&] { return (request = listener->next()) != nullptr; }));
+  bury(pid);
+  usleep(50'000);
+  const auto connection = request->accept(end.qp, {});
+  end.post_receive();
+  CHECK(end.wait().status == Status::wr_flush_err);
+  CHECK(connection->state() != ConnectionState::established);
+}
+
+TEST("a peer's death is noticed although a child that it forked lives on") {
+  End end;
+  const auto listener = end.context->listen(service(), 4);
+  const pid_t pid = child([name = service()] { call_and_stay(name, true); });
+  std::shared_ptr<ConnectRequest> request;
+  CHECK(eventually([&] { return (request = listener->next()) != nullptr; }));
+  const auto connection = request->accept(end.qp, {});
+  CHECK(eventually([&] { return connection->state() == ConnectionState::established; }));
+  usleep(100'000);  // time for its fork
+  bury(pid);
+  CHECK(eventually([&] { return connection->state() == ConnectionState::disconnected; }));
+}
+
+RUN_TESTS()
