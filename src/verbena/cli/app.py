@@ -9,15 +9,16 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from verbena.cli import bench, demo, devices
+from verbena.cli import bench, demo, devices, doctor
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (devices, bench, demo)
+COMMANDS = (devices, doctor, bench, demo)
 
 EPILOG = """\
 examples:
   verbena devices                                   what this machine can do, and why not more
+  verbena doctor                                    checks it, with a real transfer on each device
   verbena demo                                      two processes share an array
   verbena bench latency --provider shm --size 64    round trips beside a bare ring
 

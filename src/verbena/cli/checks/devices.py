@@ -1,0 +1,179 @@
+"""RDMA devices: whether there are any, whether this user may open them, and the state of their ports."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from verbena.cli.checks.diagnosis import (
+    Diagnosis,
+    Roots,
+    Verdict,
+    error,
+    explained,
+    names_in,
+    ok,
+    text_of,
+    warn,
+)
+from verbena.errors import EXPLANATIONS
+from verbena.verbs import DeviceAttributes, PortAttributes, PortState, ProviderInfo
+
+ACTIVE = (PortState.ACTIVE, PortState.ACTIVE_DEFER)
+SMALL_MTU = 1024
+LINK_LOCAL = b"\xfe\x80"
+IN_CONTAINER = "in a container: docker run --device /dev/infiniband …"
+
+Access = Callable[[Path, int], bool]
+
+
+def check_devices(provider: ProviderInfo, roots: Roots) -> Diagnosis:
+    """Which RDMA devices the kernel has. None at all is a WARN; one that cannot be used is an ERROR."""
+    check = "RDMA devices"
+    names = names_in(roots.sys / "class/infiniband")
+    remedy = EXPLANATIONS["no_device"].remedy
+    if not names:
+        finding = "no RDMA device: shm works, hardware wires don't"
+        return warn(check, finding, reason=provider.reason or "the kernel has none", remedy=remedy)
+    listed = ", ".join(names)
+    if not provider.available:
+        return error(check, f"{listed}: not usable", reason=provider.reason, remedy=remedy)
+    return ok(check, listed)
+
+
+def check_nodes(roots: Roots, *, access: Access = os.access) -> list[Diagnosis]:
+    """One line per node in /dev/infiniband that Verbena opens: this user must read and write it."""
+    folder = roots.dev / "infiniband"
+    wanted = [name for name in names_in(roots.sys / "class/infiniband_verbs") if name.startswith("uverbs")]
+    there = [name for name in names_in(folder) if name.startswith("uverbs")]
+    if not wanted and not there:
+        why = "the kernel makes it with the first RDMA device"
+        remedy = f"load the adapter's driver, or make a software device: see that check\n{IN_CONTAINER}"
+        return [warn("/dev/infiniband", "no device node", reason=why, remedy=remedy)]
+    return [_node(folder / name, access) for name in sorted({*wanted, *there})] + [
+        _node(folder / "rdma_cm", access)
+    ]
+
+
+def check_device(
+    device: DeviceAttributes, roots: Roots, *, cores: Collection[int] | None = None
+) -> list[Diagnosis]:
+    """The device's ports, their GIDs and the NUMA node; `cores` are those that this process may use."""
+    name = f"{device.provider}:{device.name}"
+    if device.reason:
+        return [
+            error(name, "not usable", reason=device.reason, remedy=EXPLANATIONS["no_device"].remedy),
+        ]
+    any_active = any(port.state in ACTIVE for port in device.ports)
+    found = []
+    for number, port in enumerate(device.ports, start=1):
+        interface = _interface(device.name, number, roots)
+        found.append(_port(f"{name} port {number}", port, interface, any_active))
+        if port.state in ACTIVE and device.transport != "iWARP":  # iWARP is addressed by TCP alone
+            found.append(_gids(f"{name} GIDs {number}", port, interface))
+    found.append(_numa(f"{name} NUMA node", device.numa_node, roots, cores))
+    return found
+
+
+def _node(path: Path, access: Access) -> Diagnosis:
+    check = f"/dev/infiniband/{path.name}"
+    if not path.exists():
+        if path.name == "rdma_cm":
+            why = "connections by address need it; those by exchanged endpoints do not"
+            return warn(check, "not there", reason=why, remedy=f"sudo modprobe rdma_ucm\n{IN_CONTAINER}")
+        why = "the kernel has the device, but this system or container has no node for it"
+        return error(
+            check, "not there", reason=why, remedy=f"{IN_CONTAINER}\non the host: sudo udevadm trigger"
+        )
+    if access(path, os.R_OK | os.W_OK):
+        return ok(check, "this user may read and write")
+    facts = path.stat()
+    mode, group = stat.filemode(facts.st_mode), _group(facts.st_gid)
+    for_group = facts.st_mode & 0o060 == 0o060 and facts.st_gid != 0
+    remedy = (
+        f"sudo usermod -aG {group} $USER     (then log in anew)" if for_group else f"sudo chmod 666 {check}"
+    )
+    why = f"it is {mode}, of user {facts.st_uid} and group {group}; this process has uid {os.geteuid()}"
+    return error(check, "this user may not read and write", reason=why, remedy=remedy)
+
+
+def _port(check: str, port: PortAttributes, interface: str, any_active: bool) -> Diagnosis:
+    layer = port.link_layer or "no link layer"
+    finding = f"{port.state.name}, {layer}, MTU {port.active_mtu}" + (f", on {interface}" * bool(interface))
+    if port.state not in ACTIVE:
+        if port.link_layer == "InfiniBand" and port.state is PortState.INIT:
+            command = "sudo systemctl start opensm     (on one machine of the subnet)"
+        else:
+            command = f"sudo ip link set {interface} up" if interface else "rdma link"
+        # A spare port without a cable is common.
+        verdict = Verdict.WARN if any_active else Verdict.ERROR
+        return explained(check, verdict, finding, code="port_down", command=command)
+    if 0 < port.active_mtu < SMALL_MTU:
+        why = "messages are cut into small packets, so large transfers are slow"
+        remedy = f"sudo ip link set {interface or 'INTERFACE'} mtu 1500     (9000 where the network has it)"
+        return warn(check, finding, reason=why, remedy=remedy)
+    return ok(check, finding)
+
+
+def _gids(check: str, port: PortAttributes, interface: str) -> Diagnosis:
+    rows = [
+        (index, gid, port.gid_types[index] if index < len(port.gid_types) else "")
+        for index, gid in enumerate(port.gids)
+        if gid
+    ]
+    finding = "; ".join(f"{index}: {gid} {kind}".rstrip() for index, gid, kind in rows)
+    add_address = f"sudo ip address add ADDRESS/PREFIX dev {interface or 'INTERFACE'}"
+    if not rows:
+        return explained(check, Verdict.ERROR, "none", code="no_gid", command=add_address)
+    if port.link_layer != "Ethernet":
+        return ok(check, finding)
+    if all(bytes(gid).startswith(LINK_LOCAL) for _, gid, _ in rows):
+        why = "all are link-local: the interface has no IP address, so only its own link can be reached"
+        return warn(check, finding, reason=why, remedy=add_address)
+    if not any(kind == "RoCE v2" for _, _, kind in rows):
+        why = "none is RoCE v2: packets cannot be routed, and most peers expect v2"
+        remedy = f"{add_address}     (a device that knows v2 then lists it; else it knows v1 only)"
+        return warn(check, finding, reason=why, remedy=remedy)
+    return ok(check, finding)
+
+
+def _numa(check: str, node: int, roots: Roots, cores: Collection[int] | None) -> Diagnosis:
+    if node < 0:
+        return ok(check, "not tied to one")
+    near = _cores(text_of(roots.sys / f"devices/system/node/node{node}/cpulist"))
+    mine = set(os.sched_getaffinity(0) if cores is None else cores)
+    if near and not near & mine:
+        why = "this process may run only on cores of other nodes, so every transfer crosses between them"
+        return warn(check, str(node), reason=why, remedy=f"numactl --cpunodebind={node} COMMAND")
+    return ok(check, str(node))
+
+
+def _interface(device: str, port: int, roots: Roots) -> str:
+    """The network interface beneath a port; "" if there is none or it is not told."""
+    folder = roots.sys / "class/infiniband" / device
+    beneath = names_in(folder / "device/net")
+    return (
+        text_of(folder / f"ports/{port}/gid_attrs/ndevs/0")
+        or text_of(folder / "parent")
+        or (beneath[0] if len(beneath) == 1 else "")
+    )
+
+
+def _cores(cpulist: str) -> set[int]:
+    """{0, 1, 2, 8} from "0-2,8"."""
+    found: set[int] = set()
+    for part in filter(None, cpulist.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -1,0 +1,142 @@
+"""Kernel modules, and the software devices that could be made with them."""
+
+from __future__ import annotations
+
+import enum
+import re
+import shutil
+from collections.abc import Callable, Mapping
+
+from verbena.cli.checks.diagnosis import Diagnosis, Roots, error, names_in, ok, text_of, warn
+
+# By the distribution's ID in os-release. Debian's cloud kernels leave RDMA out, its ordinary ones have it.
+KERNELS = {
+    "debian": "sudo apt install linux-image-$(dpkg --print-architecture) && sudo reboot",
+    "ubuntu": "sudo apt install linux-modules-extra-$(uname -r)",
+    "fedora": "sudo dnf install kernel-modules kernel-modules-extra && sudo reboot",
+}
+ANY_KERNEL = "install the distribution's full kernel package (not a cloud or minimal one) and reboot"
+RDMA_TOOLS = {"debian": "sudo apt install iproute2", "fedora": "sudo dnf install iproute"}
+RDMA_TOOLS["ubuntu"] = RDMA_TOOLS["debian"]
+ANY_RDMA_TOOL = "install the package iproute2, which has the tool"
+
+# What each is for; without the needed ones no hardware wire works.
+NEEDED = {
+    "ib_core": "the kernel's RDMA core",
+    "ib_uverbs": "the device nodes /dev/infiniband/uverbs*",
+    "rdma_ucm": "/dev/infiniband/rdma_cm to connect by address",
+}
+SOFTWARE = {"rdma_rxe": ("rxe", "RoCE"), "siw": ("siw", "iWARP")}
+
+
+class Module(enum.Enum):
+    """How near a kernel module is."""
+
+    LOADED = "loaded"
+    BUILT_IN = "built into the kernel"
+    ON_DISK = "on disk, not loaded"
+    ABSENT = "not in this kernel"
+
+    @property
+    def usable(self) -> bool:
+        return self in (Module.LOADED, Module.BUILT_IN)
+
+
+def module_state(name: str, roots: Roots) -> Module:
+    """Where a module is found; the kernel's own list comes before its files on disk."""
+    listed = {line.partition(" ")[0] for line in text_of(roots.proc / "modules").splitlines()}
+    if name in listed:
+        return Module.LOADED
+    folder = roots.modules / text_of(roots.proc / "sys/kernel/osrelease")
+    if name in _file_names(text_of(folder / "modules.builtin")):
+        return Module.BUILT_IN
+    if (roots.sys / "module" / name).is_dir():  # also where the kernel cannot load modules at all
+        return Module.BUILT_IN
+    return Module.ON_DISK if name in _file_names(text_of(folder / "modules.dep")) else Module.ABSENT
+
+
+def check_modules(roots: Roots) -> list[Diagnosis]:
+    """One line per module. One that is not loaded is an ERROR only if a device here waits for it."""
+    has_device = bool(names_in(roots.sys / "class/infiniband"))
+    found = [_needed(name, use, roots, has_device) for name, use in NEEDED.items()]
+    for name, (_, wire) in SOFTWARE.items():
+        use = f"optional, for {wire} on any network interface"
+        found.append(ok(f"module {name}", f"{module_state(name, roots).value} ({use})"))
+    return found
+
+
+def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = shutil.which) -> Diagnosis:
+    """The software devices there are, or the command that makes one.
+    That none can be made is a WARN only if the machine has no RDMA device at all."""
+    check = "software device"
+    devices = roots.sys / "class/infiniband"
+    kinds = tuple(kind for kind, _ in SOFTWARE.values())
+    made = [name for name in names_in(devices) if name.startswith(kinds)]
+    if made:
+        on = [f"{name} on {text_of(devices / name / 'parent') or 'an interface'}" for name in made]
+        return ok(check, ", ".join(on))
+
+    states = {module: module_state(module, roots) for module in SOFTWARE}
+    near = [module for module, state in states.items() if state is not Module.ABSENT]
+    interface = _interface(roots)
+    if not near:
+        finding, remedy = f"none can be made: {' and '.join(SOFTWARE)} are not in this kernel", _kernel(roots)
+    elif not which("rdma"):
+        finding = "none can be made: the tool `rdma` is not installed"
+        remedy = _for_distribution(RDMA_TOOLS, ANY_RDMA_TOOL, roots)
+    elif not interface:
+        finding, remedy = (
+            "none can be made: there is no network interface",
+            "sudo ip link add dummy0 type dummy",
+        )
+    else:
+        commands = " or ".join(_making(module, states[module], interface) for module in near)
+        return ok(check, f"could make a software device on {interface}: {commands}")
+    if names_in(devices):
+        return ok(check, finding)
+    return warn(check, finding, reason="it would give RDMA without hardware, for trying out", remedy=remedy)
+
+
+def _making(module: str, state: Module, interface: str) -> str:
+    kind, _ = SOFTWARE[module]
+    load = "" if state.usable else f"sudo modprobe {module} && "
+    return f"{load}sudo rdma link add {kind}0 type {kind} netdev {interface}"
+
+
+def _needed(name: str, use: str, roots: Roots, has_device: bool) -> Diagnosis:
+    check, state = f"module {name}", module_state(name, roots)
+    if state.usable:
+        return ok(check, state.value)
+    remedy = f"sudo modprobe {name}" if state is Module.ON_DISK else _kernel(roots)
+    if has_device and name == "ib_uverbs":
+        return error(check, state.value, reason=f"a device is here, but not {use}", remedy=remedy)
+    return warn(check, state.value, reason=f"hardware wires need {use}", remedy=remedy)
+
+
+def _kernel(roots: Roots) -> str:
+    return _for_distribution(KERNELS, ANY_KERNEL, roots)
+
+
+def _for_distribution(commands: Mapping[str, str], otherwise: str, roots: Roots) -> str:
+    """The command for this distribution, or for one that it is like."""
+    release = text_of(roots.etc / "os-release")
+    lines = re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', release, flags=re.MULTILINE)
+    own_first = re.findall(r'^ID="?([^"\n]*)', release, flags=re.MULTILINE) + " ".join(lines).split()
+    return next((commands[name] for name in own_first if name in commands), otherwise)
+
+
+def _interface(roots: Roots) -> str:
+    """The likeliest interface to carry RDMA: one that is up and has a device behind it, if there is one."""
+    net = roots.sys / "class/net"
+    names = [name for name in names_in(net) if name != "lo" and (net / name).is_dir()]
+
+    def unlikely(name: str) -> tuple[bool, bool]:
+        return text_of(net / name / "operstate") != "up", not (net / name / "device").exists()
+
+    return min(names, key=unlikely, default="")
+
+
+def _file_names(listing: str) -> set[str]:
+    """Module names in modules.dep or modules.builtin, where files are named with - or _."""
+    found = re.findall(r"^(?:[^\s:]*/)?([^/\s:]+)\.ko", listing, flags=re.MULTILINE)
+    return {name.replace("-", "_") for name in found}

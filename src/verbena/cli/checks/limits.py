@@ -1,0 +1,191 @@
+"""What the system lets this process have: locked memory, huge pages, descriptors, its peers' memory."""
+
+from __future__ import annotations
+
+import re
+
+from verbena.cli import text
+from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, explained, ok, text_of, warn
+
+SMALL_MEMLOCK_BYTES = 256 << 20
+FEW_DESCRIPTORS = 1024
+NEARLY_ALL = 0.9
+CAP_IPC_LOCK = 14
+CAP_SYS_PTRACE = 19
+LIMITS_FILE = "/etc/security/limits.d/90-rdma.conf"
+
+PTRACE_SCOPES = {
+    "0": "any process of the same user",
+    "1": "a process's own children only",
+    "2": "processes with CAP_SYS_PTRACE only",
+    "3": "nobody",
+}
+
+
+def check_limits(roots: Roots) -> list[Diagnosis]:
+    """One line for each limit."""
+    return [
+        check_memlock(roots),
+        check_huge_pages(roots),
+        check_process_vm(roots),
+        check_descriptors(roots),
+        check_open_files(roots),
+    ]
+
+
+def check_memlock(roots: Roots) -> Diagnosis:
+    """How much memory may be locked: hardware wires lock all that is registered."""
+    check = "locked memory"
+    limits = _limit(roots, "Max locked memory")
+    if limits is None:
+        return _unknown(check, "/proc/self/limits")
+    soft, hard = limits
+    finding = f"{_bytes(soft)} (hard limit {_bytes(hard)})"
+    if soft is None or soft >= SMALL_MEMLOCK_BYTES:
+        return ok(check, finding)
+    if _capable(roots, CAP_IPC_LOCK):
+        return ok(check, f"{finding}, but this process has CAP_IPC_LOCK")
+    lasting = (
+        f"printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee {LIMITS_FILE}"
+        "     (then log in anew)"
+    )
+    now = "ulimit -l unlimited     (this shell)" if hard is None else ""
+    return explained(
+        check,
+        Verdict.WARN,
+        finding,
+        code="memlock",
+        command="\n".join(filter(None, (now, lasting))),
+        reason="hardware wires lock all memory that is registered: more than this they refuse",
+    )
+
+
+def check_huge_pages(roots: Roots) -> Diagnosis:
+    """Reserved and free huge pages; nobody needs them who does not ask for them."""
+    check = "huge pages"
+    meminfo = _table(text_of(roots.proc / "meminfo"))
+    total, free = meminfo.get("HugePages_Total", ""), meminfo.get("HugePages_Free", "")
+    size = meminfo.get("Hugepagesize", "unknown size").replace(" kB", " KiB")
+    if not total.isdigit() or not free.isdigit():
+        return ok(check, "not in this kernel (optional)")
+    if total == "0":
+        return ok(check, f"none reserved of {size} (optional: sudo sysctl -w vm.nr_hugepages=512)")
+    finding = f"{free} of {total} free, {size} each"
+    if free != "0":
+        return ok(check, finding)
+    return explained(
+        check,
+        Verdict.WARN,
+        finding,
+        code="huge_pages",
+        command=f"sudo sysctl -w vm.nr_hugepages={2 * int(total)}",
+        values={"huge_free": free, "huge_total": total, "huge_size": size},
+    )
+
+
+def check_process_vm(roots: Roots) -> Diagnosis:
+    """Whether one process may read another's memory (process_vm_readv), as shm does for plain buffers."""
+    check = "process_vm_readv"
+    scope = text_of(roots.proc / "sys/kernel/yama/ptrace_scope")
+    if not scope:
+        return ok(check, "allowed between processes of one user (the kernel has no yama)")
+    finding = f"kernel.yama.ptrace_scope is {scope}: {PTRACE_SCOPES.get(scope, 'unknown')}"
+    if scope == "0":
+        return ok(check, finding)
+    if scope in ("1", "2") and _capable(roots, CAP_SYS_PTRACE):
+        return ok(check, f"{finding}, but this process has CAP_SYS_PTRACE")
+    # Scope 3 cannot be lowered while the system runs.
+    command = (
+        "sudo sysctl kernel.yama.ptrace_scope=0"
+        if scope != "3"
+        else "set kernel.yama.ptrace_scope=0 in /etc/sysctl.d and reboot"
+    )
+    return explained(
+        check,
+        Verdict.WARN,
+        finding,
+        code="not_permitted",
+        command=command,
+        reason="shm copies plain buffers through the peer, which is slower; arenas are as fast as ever",
+    )
+
+
+def check_descriptors(roots: Roots) -> Diagnosis:
+    """How many descriptors this process may have: connections and completion queues hold some."""
+    check = "file descriptors"
+    limits = _limit(roots, "Max open files")
+    if limits is None:
+        return _unknown(check, "/proc/self/limits")
+    soft, hard = limits
+    finding = f"{_count(soft)} (hard limit {_count(hard)})"
+    if soft is None or soft >= FEW_DESCRIPTORS:
+        return ok(check, finding)
+    lasting = (
+        f"printf '* soft nofile 65536\\n* hard nofile 65536\\n' | sudo tee -a {LIMITS_FILE}"
+        "     (then log in anew)"
+    )
+    enough = hard is None or hard >= FEW_DESCRIPTORS
+    command = f"ulimit -n {min(hard or 65536, 65536)}     (this shell)" if enough else lasting
+    return explained(
+        check,
+        Verdict.WARN,
+        finding,
+        code="fd_limit",
+        command=command,
+        reason="every connection and armed completion queue holds some",
+    )
+
+
+def check_open_files(roots: Roots) -> Diagnosis:
+    """How many files the whole system has open, of how many it may."""
+    check = "open files"
+    numbers = text_of(roots.proc / "sys/fs/file-nr").split()
+    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+        return _unknown(check, "/proc/sys/fs/file-nr")
+    used, most = int(numbers[0]), int(numbers[2])
+    finding = f"{used} of the system's {most}"
+    if used < NEARLY_ALL * most:
+        return ok(check, finding)
+    return warn(
+        check,
+        finding,
+        reason="the system runs out of open files: connections and shared memory will be refused",
+        remedy=f"sudo sysctl -w fs.file-max={2 * most}",
+    )
+
+
+def _limit(roots: Roots, name: str) -> tuple[int | None, int | None] | None:
+    """A soft and a hard limit, None where there is none; None alone if it cannot be told."""
+    limits = text_of(roots.proc / "self/limits")
+    found = re.search(rf"^{re.escape(name)}\s+(\S+)\s+(\S+)", limits, flags=re.MULTILINE)
+    if not found or not all(value == "unlimited" or value.isdigit() for value in found.groups()):
+        return None
+    soft, hard = (None if value == "unlimited" else int(value) for value in found.groups())
+    return soft, hard
+
+
+def _capable(roots: Roots, capability: int) -> bool:
+    effective = _table(text_of(roots.proc / "self/status")).get("CapEff", "0")
+    return bool(int(effective, 16) >> capability & 1)
+
+
+def _table(listing: str) -> dict[str, str]:
+    rows = (line.partition(":") for line in listing.splitlines())
+    return {name: value.strip() for name, _, value in rows}
+
+
+def _bytes(limit: int | None) -> str:
+    return "unlimited" if limit is None else text.size(limit)
+
+
+def _count(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
+
+
+def _unknown(check: str, where: str) -> Diagnosis:
+    return warn(
+        check,
+        f"unknown: {where} does not tell",
+        reason="the container hides it, or the kernel words it differently",
+        remedy=f"cat {where}",
+    )

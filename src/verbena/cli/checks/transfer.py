@@ -1,0 +1,121 @@
+"""A real transfer on each device, bounded in time: a driver that hangs or crashes is a line of the report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from verbena import errors
+from verbena.cli import text
+from verbena.cli.checks.diagnosis import Diagnosis, error, failed, ok, warn
+from verbena.cli.checks.loopback import LENGTH
+from verbena.errors import EXPLANATIONS, VerbenaError
+from verbena.verbs import ProviderInfo
+
+PROGRAM = (sys.executable, "-m", "verbena.cli.checks.loopback")
+KILL_S = 2.0
+KERNEL_PROVIDER = "ibv"  # whose absence the check of devices explains
+
+
+def check_transfers(
+    providers: Sequence[ProviderInfo],
+    *,
+    only: str = "",
+    timeout_s: float,
+    program: Sequence[str] = PROGRAM,
+) -> Iterator[Diagnosis]:
+    """One line per device: of every provider, or of `only` ("provider" or "provider:device")."""
+    wanted, _, device = only.partition(":")
+    for provider in providers:
+        if wanted and provider.name != wanted:
+            continue
+        if not provider.available:
+            if wanted or provider.name != KERNEL_PROVIDER:
+                yield _unavailable(provider, asked_for=bool(wanted))
+            continue
+        usable = [found.name for found in provider.devices if not found.attributes.reason]
+        for name in [device] if device else usable:
+            yield check_transfer(f"{provider.name}:{name}", timeout_s=timeout_s, program=program)
+
+
+def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROGRAM) -> Diagnosis:
+    """Two queue pairs on one device, in a process that is killed when the time is up."""
+    check = f"transfer {name}"
+    command = [*program, name, str(timeout_s)]
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as refusal:
+        return _crashed(check, 1, f"{refusal.strerror}: {refusal.filename}")
+    try:
+        # Longer than the transfer's own waits: those know more of what was late.
+        out, complaint = process.communicate(timeout=timeout_s + KILL_S)
+    except subprocess.TimeoutExpired:
+        late = errors.completion_error(
+            errors.WcStatus.RESP_TIMEOUT_ERR,
+            operation="loopback transfer",
+            detail=f"not done after {timeout_s:g} s",
+        )
+        return failed(check, late)
+    finally:
+        _end(process)
+    return _judge(check, process.returncode, out, complaint)
+
+
+def _judge(check: str, status: int, out: str, complaint: str) -> Diagnosis:
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        return _crashed(check, status, complaint)
+    if "error" in answer:
+        fields = {**answer["error"], "causes": tuple(answer["error"]["causes"])}
+        return failed(check, VerbenaError(fields.pop("what"), **fields))
+    steps = [
+        f"{name} {text.duration(spent)}"
+        if name == "FETCH_ADD"
+        else f"{name} {text.size(LENGTH)} {text.duration(spent)}"
+        for name, spent in answer["times"].items()
+    ]
+    return ok(check, f"{', '.join(steps)}; all bytes right")
+
+
+def _crashed(check: str, status: int, complaint: str) -> Diagnosis:
+    with contextlib.suppress(ValueError):
+        if status < 0:
+            return error(
+                check,
+                f"the transfer's process was ended by {signal.Signals(-status).name}",
+                reason="a fault in the device's library or driver, or in Verbena",
+                remedy="dmesg | tail     (see whether the driver complains, and report the fault)",
+            )
+    last = complaint.strip().rpartition("\n")[2]
+    return error(
+        check,
+        f"the transfer's process failed: {last or f'exit status {status}'}",
+        reason="Verbena could not be run a second time, or has a fault",
+        remedy=f"python -m {PROGRAM[-1]} {check.partition(' ')[2]} 10     (shows all of it)",
+    )
+
+
+def _unavailable(provider: ProviderInfo, *, asked_for: bool) -> Diagnosis:
+    verdict = error if asked_for else warn
+    return verdict(
+        f"transfer {provider.name}",
+        "the provider cannot be used here",
+        reason=provider.reason,
+        remedy=EXPLANATIONS["provider_missing"].remedy,
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kills what still runs. One that hangs inside the kernel cannot be, and is left to it."""
+    if process.poll() is None:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_S)
+    for stream in (process.stdout, process.stderr):
+        if stream:
+            stream.close()

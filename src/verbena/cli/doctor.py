@@ -1,0 +1,100 @@
+"""`verbena doctor`: what works here, what does not, and the command that mends it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+from verbena import errors, verbs
+from verbena.cli import text
+from verbena.cli.checks import devices, kernel, limits, transfer
+from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict
+
+EPILOG = """\
+examples:
+  verbena doctor                     the kernel, devices, limits, and a transfer on every device
+  verbena doctor --provider shm      the same, with transfers on shm's devices only
+  verbena doctor --json              a list of {check, verdict, finding, reason, remedy}
+
+OK works, WARN works with less than there could be, ERROR is something here that does not work.
+exit status: 0 if no line is an ERROR, else 1
+"""
+
+COLOURS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.ERROR: "31"}
+INDENT = 7  # a verdict's width and the gap
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "doctor",
+        help="check this machine, and say what mends it",
+        description="Checks what RDMA needs of this machine, and moves bytes on every device it has.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--provider", default="", help="transfer on this provider or provider:device only")
+    parser.add_argument(
+        "--timeout",
+        type=text.parse_seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="how long one device's transfer may take (default: 20)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    providers = verbs.providers()
+    _require_known(options.provider, providers)
+    found = []
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for diagnosis in _examine(providers, Roots(), options):
+        found.append(diagnosis)
+        if not options.json:
+            print("\n".join(_lines(diagnosis, colour=colour)), flush=True)
+    counts = Counter(diagnosis.verdict for diagnosis in found)
+    if options.json:
+        print(json.dumps([diagnosis.as_json() for diagnosis in found], indent=2))
+    else:
+        print(f"\n{', '.join(f'{counts[verdict]} {verdict.value}' for verdict in Verdict)}")
+    return 1 if counts[Verdict.ERROR] else 0
+
+
+def _examine(
+    providers: list[verbs.ProviderInfo], roots: Roots, options: argparse.Namespace
+) -> Iterator[Diagnosis]:
+    """All checks, each line as soon as it is known."""
+    yield from kernel.check_modules(roots)
+    yield from devices.check_nodes(roots)
+    for provider in providers:
+        if provider.name == transfer.KERNEL_PROVIDER:
+            yield devices.check_devices(provider, roots)
+            for device in provider.devices:
+                yield from devices.check_device(device.attributes, roots)
+    yield kernel.check_software_device(roots)
+    yield from limits.check_limits(roots)
+    yield from transfer.check_transfers(providers, only=options.provider, timeout_s=options.timeout)
+
+
+def _lines(diagnosis: Diagnosis, *, colour: bool) -> list[str]:
+    verdict = diagnosis.verdict.value.ljust(INDENT)
+    if colour:
+        verdict = f"\x1b[{COLOURS[diagnosis.verdict]}m{verdict}\x1b[0m"
+    lines = [f"{verdict}{diagnosis.check:<26} {diagnosis.finding}"]
+    for label, paragraph in (("reason", diagnosis.reason), ("remedy", diagnosis.remedy)):
+        for place, line in enumerate(paragraph.splitlines()):
+            lines.append(f"{' ' * INDENT}{'' if place else label:<8}{line}")
+    return lines
+
+
+def _require_known(name: str, providers: list[verbs.ProviderInfo]) -> None:
+    known = [provider.name for provider in providers]
+    wanted = name.partition(":")[0]
+    if name and wanted not in known:
+        detail = f"there is no provider {wanted!r}; this build has {', '.join(known)}"
+        raise errors.setup_error("provider_missing", operation="doctor", detail=detail)

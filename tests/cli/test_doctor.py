@@ -1,0 +1,571 @@
+"""`verbena doctor`: each verdict from a made-up system, and a run on this one."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from verbena import testing, verbs
+from verbena.cli.checks import devices, kernel, limits, loopback, transfer
+from verbena.cli.checks.diagnosis import Roots, Verdict
+from verbena.errors import EXPLANATIONS, VerbenaError, WcStatus
+from verbena.verbs import Gid, PortAttributes, PortState, ProviderInfo
+
+OK, WARN, ERROR = Verdict
+COMMAND = [sys.executable, "-m", "verbena.cli"]
+RELEASE = "6.1.0-test"
+NEARBY = Gid.parse("fe80::1")
+ADDRESS = Gid.parse("::ffff:10.0.2.15")
+
+
+@pytest.fixture
+def roots(tmp_path):
+    """An empty system: a kernel without RDMA."""
+    write(tmp_path / "proc/sys/kernel/osrelease", RELEASE + "\n")
+    return Roots(*(tmp_path / name for name in ("sys", "proc", "dev", "modules", "etc")))
+
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def load(roots, *names):
+    write(roots.proc / "modules", "".join(f"{name} 16384 0 - Live 0x0\n" for name in names))
+
+
+def on_disk(roots, *files):
+    write(roots.modules / RELEASE / "modules.dep", "".join(f"kernel/drivers/{file}: \n" for file in files))
+
+
+def give_device(roots, name="rxe0", interface="eth0"):
+    write(roots.sys / f"class/infiniband/{name}/parent", interface + "\n")
+    write(roots.sys / "class/infiniband_verbs/uverbs0/ibdev", name + "\n")
+
+
+def limit(roots, *, memlock="unlimited unlimited", nofile="1024 4096", capabilities="0"):
+    write(
+        roots.proc / "self/limits",
+        f"Limit  Soft Limit  Hard Limit  Units\nMax open files  {nofile}  files\n"
+        f"Max locked memory  {memlock}  bytes\n",
+    )
+    write(roots.proc / "self/status", f"Name:\tpython\nCapEff:\t{capabilities}\n")
+
+
+def port(**changes):
+    good = PortAttributes(PortState.ACTIVE, 1024, 0, "Ethernet", (ADDRESS,), ("RoCE v2",))
+    return replace(good, **changes)
+
+
+def device(*ports, **changes):
+    """A RoCE device: the attributes of one that every machine has, changed."""
+    known = next(found for found in verbs.devices() if found.name == "shm0").attributes
+    roce = replace(known, name="rxe0", provider="ibv", transport="RoCE", numa_node=-1, ports=ports)
+    return replace(roce, **changes)
+
+
+def verdicts(diagnoses):
+    return {diagnosis.check: diagnosis.verdict for diagnosis in diagnoses}
+
+
+def only(diagnoses, words):
+    (found,) = [diagnosis for diagnosis in diagnoses if words in diagnosis.check]
+    return found
+
+
+# Kernel modules
+
+
+@pytest.mark.parametrize(
+    "file", ["infiniband/sw/rxe/rdma_rxe.ko", "infiniband/sw/rxe/rdma-rxe.ko.xz", "rdma_rxe.ko.zst"]
+)
+def test_a_module_on_disk_is_found_however_it_is_packed(roots, file):
+    """modules.dep is read, with - for _ and any compression."""
+    on_disk(roots, "net/dummy.ko", file)
+    assert kernel.module_state("rdma_rxe", roots) is kernel.Module.ON_DISK
+    assert kernel.module_state("siw", roots) is kernel.Module.ABSENT
+
+
+def test_a_module_is_loaded_or_built_in(roots):
+    """By the kernel's list, by modules.builtin, or by its folder where the kernel loads none."""
+    load(roots, "ib_core")
+    write(roots.modules / RELEASE / "modules.builtin", "kernel/drivers/infiniband/core/ib_uverbs.ko\n")
+    write(roots.sys / "module/rdma_ucm/version")
+    assert kernel.module_state("ib_core", roots) is kernel.Module.LOADED
+    assert kernel.module_state("ib_uverbs", roots) is kernel.Module.BUILT_IN
+    assert kernel.module_state("rdma_ucm", roots) is kernel.Module.BUILT_IN
+    assert {diagnosis.verdict for diagnosis in kernel.check_modules(roots)} == {OK}
+
+
+def test_a_module_that_could_be_loaded_is_a_warning_with_modprobe(roots):
+    """Without a device nothing is broken yet."""
+    on_disk(roots, "ib_core.ko", "ib_uverbs.ko", "rdma_ucm.ko")
+    found = only(kernel.check_modules(roots), "ib_uverbs")
+    assert (found.verdict, found.remedy) == (WARN, "sudo modprobe ib_uverbs")
+
+
+def test_a_device_without_uverbs_is_an_error(roots):
+    """The kernel has a device, and no program can reach it."""
+    give_device(roots)
+    on_disk(roots, "ib_uverbs.ko")
+    load(roots, "ib_core", "rdma_ucm")
+    found = kernel.check_modules(roots)
+    assert only(found, "ib_uverbs").verdict is ERROR
+    assert only(found, "ib_core").verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ("ID=debian\n", "sudo apt install linux-image-"),
+        ("ID=ubuntu\nID_LIKE=debian\n", "sudo apt install linux-modules-extra-"),
+        ('ID_LIKE="ubuntu debian"\nID=linuxmint\n', "sudo apt install linux-modules-extra-"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "sudo dnf install"),
+        ("ID=other\n", "install the distribution's full kernel"),
+        ("", "install the distribution's full kernel"),
+    ],
+)
+def test_a_missing_module_names_the_distribution_s_package(roots, release, command):
+    """The command is this system's own, or plain words."""
+    write(roots.etc / "os-release", release)
+    found = only(kernel.check_modules(roots), "ib_core")
+    assert found.verdict is WARN
+    assert found.remedy.startswith(command)
+
+
+# Software devices
+
+
+def with_interfaces(roots):
+    for name, state in {"lo": "unknown", "dummy0": "down", "eth0": "up"}.items():
+        write(roots.sys / f"class/net/{name}/operstate", state + "\n")
+    write(roots.sys / "class/net/bonding_masters")
+
+
+def test_the_command_that_makes_a_software_device(roots):
+    """On the interface that is up, loading the module first if need be."""
+    with_interfaces(roots)
+    load(roots, "rdma_rxe")
+    on_disk(roots, "siw.ko")
+    found = kernel.check_software_device(roots, which=lambda name: f"/sbin/{name}")
+    assert found.verdict is OK
+    assert "device on eth0: sudo rdma link add rxe0 type rxe netdev eth0" in found.finding
+    assert "sudo modprobe siw && sudo rdma link add siw0 type siw netdev eth0" in found.finding
+
+
+def test_no_software_device_without_the_tool(roots):
+    """It says which package has it."""
+    with_interfaces(roots)
+    load(roots, "rdma_rxe")
+    write(roots.etc / "os-release", "ID=debian\n")
+    found = kernel.check_software_device(roots, which=lambda name: None)
+    assert (found.verdict, found.remedy) == (WARN, "sudo apt install iproute2")
+
+
+def test_no_software_device_without_an_interface(roots):
+    """Loopback does not count."""
+    load(roots, "rdma_rxe")
+    assert kernel.check_software_device(roots, which=lambda name: name).verdict is WARN
+
+
+def test_no_software_device_without_a_module(roots):
+    """A WARN, unless the machine has a device of its own."""
+    with_interfaces(roots)
+    assert kernel.check_software_device(roots, which=lambda name: name).verdict is WARN
+    give_device(roots, "mlx5_0")
+    assert kernel.check_software_device(roots, which=lambda name: name).verdict is OK
+
+
+def test_a_software_device_that_is_there_is_named(roots):
+    """With its interface."""
+    give_device(roots)
+    assert kernel.check_software_device(roots).finding == "rxe0 on eth0"
+
+
+# Devices and their nodes
+
+ABSENT = ProviderInfo("ibv", False, "No RDMA devices found: the kernel has none", [])
+PRESENT = ProviderInfo("ibv", True, "", [])
+
+
+def test_no_device_is_a_warning_that_says_what_it_means(roots):
+    """Absence of hardware is no error."""
+    found = devices.check_devices(ABSENT, roots)
+    assert found.verdict is WARN
+    assert found.finding == "no RDMA device: shm works, hardware wires don't"
+    assert (found.reason, found.remedy) == (ABSENT.reason, EXPLANATIONS["no_device"].remedy)
+
+
+def test_a_device_that_the_provider_cannot_use_is_an_error(roots):
+    """The kernel has it, the library does not."""
+    give_device(roots)
+    found = devices.check_devices(replace(ABSENT, reason="libibverbs is not installed"), roots)
+    assert (found.verdict, found.reason) == (ERROR, "libibverbs is not installed")
+    assert devices.check_devices(PRESENT, roots).verdict is OK
+
+
+def test_no_nodes_without_devices_is_a_warning(roots):
+    """One line, not one per node that there might be."""
+    assert verdicts(devices.check_nodes(roots)) == {"/dev/infiniband": WARN}
+
+
+def test_a_device_without_its_node_is_an_error(roots):
+    """As in a container that was not given it."""
+    give_device(roots)
+    found = devices.check_nodes(roots)
+    assert verdicts(found) == {"/dev/infiniband/uverbs0": ERROR, "/dev/infiniband/rdma_cm": WARN}
+    assert "--device /dev/infiniband" in found[0].remedy
+
+
+def test_nodes_that_may_be_opened_are_ok(roots):
+    """Nodes that Verbena does not open are not looked at."""
+    give_device(roots)
+    for name in ("uverbs0", "rdma_cm", "umad0"):
+        write(roots.dev / "infiniband" / name)
+    assert set(verdicts(devices.check_nodes(roots, access=lambda path, mode: True)).values()) == {OK}
+
+
+def test_a_node_that_may_not_be_opened_is_an_error_with_chmod(roots):
+    """The reason tells mode and owner."""
+    give_device(roots)
+    write(roots.dev / "infiniband/uverbs0")
+    (roots.dev / "infiniband/uverbs0").chmod(0o600)
+    found = devices.check_nodes(roots, access=lambda path, mode: False)[0]
+    assert (found.verdict, found.remedy) == (ERROR, "sudo chmod 666 /dev/infiniband/uverbs0")
+    assert "-rw-------" in found.reason
+
+
+# Ports, GIDs, NUMA
+
+
+def test_a_good_port_shows_state_mtu_gids_and_node(roots):
+    """All in words."""
+    give_device(roots)
+    found = devices.check_device(device(port()), roots)
+    assert {diagnosis.verdict for diagnosis in found} == {OK}
+    assert only(found, "port 1").finding == "ACTIVE, Ethernet, MTU 1024, on eth0"
+    assert only(found, "GIDs 1").finding == f"0: {ADDRESS} RoCE v2"
+    assert only(found, "NUMA").finding == "not tied to one"
+
+
+def test_a_port_that_is_down_is_an_error_if_it_is_the_only_one(roots):
+    """A spare one is a warning. The command names the interface."""
+    give_device(roots)
+    down = port(state=PortState.DOWN)
+    alone = only(devices.check_device(device(down), roots), "port 1")
+    assert alone.verdict is ERROR
+    assert alone.remedy.startswith("sudo ip link set eth0 up\n")
+    assert EXPLANATIONS["port_down"].remedy in alone.remedy
+    spare = devices.check_device(device(port(), down), roots)
+    assert (only(spare, "port 1").verdict, only(spare, "port 2").verdict) == (OK, WARN)
+
+
+def test_an_infiniband_port_in_init_wants_a_subnet_manager(roots):
+    """Its link is up, and nobody gave it an address."""
+    waiting = port(state=PortState.INIT, link_layer="InfiniBand")
+    assert "opensm" in devices.check_device(device(waiting), roots)[0].remedy
+
+
+def test_a_small_mtu_is_a_warning(roots):
+    """The command raises the interface's."""
+    give_device(roots)
+    found = only(devices.check_device(device(port(active_mtu=256)), roots), "port 1")
+    assert found.verdict is WARN
+    assert found.remedy.startswith("sudo ip link set eth0 mtu 1500")
+
+
+@pytest.mark.parametrize(
+    ("gids", "types", "verdict"),
+    [
+        ((), (), ERROR),
+        ((Gid(bytes(16)),), ("",), ERROR),
+        ((NEARBY,), ("RoCE v2",), WARN),
+        ((NEARBY, ADDRESS), ("RoCE v1", "RoCE v1"), WARN),
+        ((NEARBY, Gid(bytes(16)), ADDRESS), ("RoCE v2", "", "RoCE v2"), OK),
+    ],
+)
+def test_the_gid_table_must_reach_peers(roots, gids, types, verdict):
+    """No entry is an ERROR; link-local ones alone, or none of RoCE v2, a WARN."""
+    found = only(devices.check_device(device(port(gids=gids, gid_types=types)), roots), "GIDs")
+    assert found.verdict is verdict
+    assert bool(found.remedy) is (verdict is not OK)
+
+
+def test_an_iwarp_device_needs_no_gid(roots):
+    """It is addressed by TCP."""
+    found = devices.check_device(device(port(gids=(), gid_types=()), transport="iWARP"), roots)
+    assert {diagnosis.verdict for diagnosis in found} == {OK}
+
+
+def test_a_process_far_from_the_device_is_told(roots):
+    """Its cores are compared with those of the device's node."""
+    write(roots.sys / "devices/system/node/node1/cpulist", "8-11,20\n")
+    far = only(devices.check_device(device(port(), numa_node=1), roots, cores={0, 1}), "NUMA")
+    assert (far.verdict, far.remedy) == (WARN, "numactl --cpunodebind=1 COMMAND")
+    assert only(devices.check_device(device(port(), numa_node=1), roots, cores={20}), "NUMA").verdict is OK
+
+
+def test_a_device_that_does_not_open_is_an_error(roots):
+    """With the provider's reason."""
+    (found,) = devices.check_device(device(reason="it does not open"), roots)
+    assert (found.verdict, found.reason) == (ERROR, "it does not open")
+
+
+# Limits
+
+
+@pytest.mark.parametrize("memlock", ["unlimited unlimited", "1073741824 unlimited"])
+def test_enough_locked_memory_is_ok(roots, memlock):
+    """No limit, or a high one."""
+    limit(roots, memlock=memlock)
+    assert limits.check_memlock(roots).verdict is OK
+
+
+def test_little_locked_memory_is_a_warning_with_the_lines_that_raise_it(roots):
+    """The shell's command too where the hard limit allows it."""
+    limit(roots, memlock="65536 65536")
+    found = limits.check_memlock(roots)
+    assert found.verdict is WARN
+    assert "64 KiB" in found.finding
+    assert "* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee /etc/security/" in found.remedy
+    assert "(this shell)" not in found.remedy
+    assert EXPLANATIONS["memlock"].remedy in found.remedy
+    limit(roots, memlock="65536 unlimited")
+    assert limits.check_memlock(roots).remedy.startswith("ulimit -l unlimited     (this shell)\n")
+
+
+def test_a_capability_lifts_the_limit_of_locked_memory(roots):
+    """CAP_IPC_LOCK is bit 14."""
+    limit(roots, memlock="65536 65536", capabilities=f"{1 << 14:016x}")
+    assert limits.check_memlock(roots).verdict is OK
+
+
+@pytest.mark.parametrize(("total", "free", "verdict"), [(0, 0, OK), (8, 3, OK), (8, 0, WARN)])
+def test_huge_pages_are_missed_only_when_all_are_taken(roots, total, free, verdict):
+    """None reserved is usual."""
+    write(
+        roots.proc / "meminfo",
+        f"MemTotal: 1 kB\nHugePages_Total: {total}\nHugePages_Free: {free}\nHugepagesize: 2048 kB\n",
+    )
+    found = limits.check_huge_pages(roots)
+    assert found.verdict is verdict
+    if verdict is WARN:
+        assert found.remedy.startswith("sudo sysctl -w vm.nr_hugepages=16\n")
+
+
+def test_a_kernel_without_huge_pages_is_ok(roots):
+    """They are optional."""
+    assert limits.check_huge_pages(roots).verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("scope", "capabilities", "verdict"),
+    [("", 0, OK), ("0", 0, OK), ("1", 0, WARN), ("2", 0, WARN), ("2", 1 << 19, OK), ("3", 1 << 19, WARN)],
+)
+def test_ptrace_rules_slow_shm_down(roots, scope, capabilities, verdict):
+    """CAP_SYS_PTRACE helps, except where the kernel allows nobody."""
+    limit(roots, capabilities=f"{capabilities:x}")
+    if scope:
+        write(roots.proc / "sys/kernel/yama/ptrace_scope", scope + "\n")
+    found = limits.check_process_vm(roots)
+    assert found.verdict is verdict
+    if verdict is WARN:
+        assert f"ptrace_scope is {scope}" in found.finding
+        assert "kernel.yama.ptrace_scope=0" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("nofile", "verdict", "remedy"),
+    [
+        ("1024 4096", OK, ""),
+        ("unlimited unlimited", OK, ""),
+        ("64 4096", WARN, "ulimit -n 4096 "),
+        ("64 unlimited", WARN, "ulimit -n 65536 "),
+        ("64 64", WARN, "printf '* soft nofile 65536"),
+    ],
+)
+def test_few_descriptors_are_a_warning(roots, nofile, verdict, remedy):
+    """The shell's command where the hard limit allows it, else the lasting lines."""
+    limit(roots, nofile=nofile)
+    found = limits.check_descriptors(roots)
+    assert found.verdict is verdict
+    assert found.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(("used", "verdict"), [(100, OK), (950, WARN)])
+def test_a_system_that_runs_out_of_files_is_a_warning(roots, used, verdict):
+    """By fs.file-nr."""
+    write(roots.proc / "sys/fs/file-nr", f"{used}\t0\t1000\n")
+    assert limits.check_open_files(roots).verdict is verdict
+
+
+def test_limits_that_cannot_be_read_are_warnings(roots):
+    """Nothing raises on an empty /proc, and nothing is invented."""
+    found = verdicts(limits.check_limits(roots))
+    assert {check for check, verdict in found.items() if verdict is WARN} == {
+        "locked memory",
+        "file descriptors",
+        "open files",
+    }
+
+
+# Transfers
+
+
+@pytest.mark.parametrize("name", ["shm", "fake"])
+def test_a_transfer_moves_bytes_by_every_operation(name):
+    """Each has its time."""
+    times = loopback.transfer(name, timeout_s=10)
+    assert list(times) == ["WRITE", "READ", "SEND", "FETCH_ADD"]
+    assert all(spent > 0 for spent in times.values())
+
+
+@pytest.mark.parametrize("opcode", [verbs.Opcode.WRITE, verbs.Opcode.READ, verbs.Opcode.SEND])
+def test_damaged_bytes_are_noticed(opcode):
+    """What a wire calls a success is compared all the same."""
+    plan = testing.FaultPlan()
+    plan.add("corrupt", opcode=opcode)
+    with testing.faulty("shm", plan) as context, pytest.raises(VerbenaError, match="1 of 16384 bytes differ"):
+        loopback.exchange(context, timeout_s=10)
+
+
+def test_a_failed_operation_carries_its_status():
+    """As the error that a program would see."""
+    plan = testing.FaultPlan()
+    plan.add("fail", opcode=verbs.Opcode.READ, status=WcStatus.RETRY_EXC_ERR)
+    with testing.faulty("shm", plan) as context, pytest.raises(VerbenaError) as caught:
+        loopback.exchange(context, timeout_s=10)
+    assert caught.value.status is WcStatus.RETRY_EXC_ERR
+
+
+def test_a_transfer_that_fails_is_an_error_with_its_explanation():
+    """Also when it comes from the other process."""
+    found = transfer.check_transfer("shm:nonsense", timeout_s=10)
+    assert found.verdict is ERROR
+    assert "nonsense" in found.finding
+    assert "[no_device]" in found.finding
+    assert found.remedy == EXPLANATIONS["no_device"].remedy
+
+
+def python(program):
+    return [sys.executable, "-c", program]
+
+
+def test_a_transfer_that_hangs_is_ended(monkeypatch, nothing_left_behind):
+    """An ERROR in time, and no process is left."""
+    monkeypatch.setattr(transfer, "KILL_S", 0.3)
+    start = time.monotonic()
+    program = "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"
+    found = transfer.check_transfer("shm:shm0", timeout_s=0.1, program=python(program))
+    assert time.monotonic() - start < 5
+    assert found.verdict is ERROR
+    assert "not done after 0.1 s" in found.finding
+    assert found.remedy == EXPLANATIONS["RESP_TIMEOUT_ERR"].remedy
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("raise SystemExit('no such thing')", "no such thing"),
+    ],
+)
+def test_a_transfer_that_crashes_is_an_error(program, words):
+    """The doctor survives it."""
+    found = transfer.check_transfer("shm:shm0", timeout_s=10, program=python(program))
+    assert found.verdict is ERROR
+    assert words in found.finding
+    assert found.remedy
+
+
+def test_a_transfer_that_cannot_be_started_is_an_error():
+    """As where this user may not run the interpreter."""
+    found = transfer.check_transfer("shm:shm0", timeout_s=10, program=["/nonexistent/python"])
+    assert found.verdict is ERROR
+    assert "/nonexistent/python" in found.finding
+
+
+def test_an_absent_provider_is_an_error_only_if_asked_for():
+    """Else a warning; that of the kernel's devices has its own line."""
+    other = replace(ABSENT, name="quic")
+    checks = transfer.check_transfers
+    assert verdicts(checks([ABSENT, other], timeout_s=1)) == {"transfer quic": WARN}
+    assert verdicts(checks([ABSENT, other], only="ibv", timeout_s=1)) == {"transfer ibv": ERROR}
+
+
+# The command
+
+
+def test_this_machine_is_examined(verbena, nothing_left_behind):
+    """Every check has its line, every transfer works, and nothing is coloured."""
+    out = verbena("doctor").stdout
+    for words in ("module ib_core", "/dev/infiniband", "locked memory", "huge pages", "process_vm_readv"):
+        assert words in out
+    assert "transfer shm:shm0" in out
+    assert "transfer fake:fake0" in out
+    assert "all bytes right" in out
+    assert "0 ERROR" in out
+    assert "\x1b" not in out
+
+
+def test_json_holds_every_line(verbena):
+    """A list of objects with the five fields; what is not OK has a reason and a remedy."""
+    rows = json.loads(verbena("doctor", "--json").stdout)
+    assert all(list(row) == ["check", "verdict", "finding", "reason", "remedy"] for row in rows)
+    assert {row["verdict"] for row in rows} <= {"OK", "WARN", "ERROR"}
+    assert all(row["finding"] for row in rows)
+    assert all(row["reason"] and row["remedy"] for row in rows if row["verdict"] != "OK")
+
+
+@pytest.mark.parametrize("name", ["shm", "fake:fake0"])
+def test_provider_restricts_the_transfers(verbena, name):
+    """To a provider or one device; the other checks stay."""
+    rows = json.loads(verbena("doctor", "--json", "--provider", name).stdout)
+    transfers = [row["check"] for row in rows if row["check"].startswith("transfer")]
+    assert len(transfers) == 1
+    assert name in transfers[0]
+    assert len(rows) > 5
+
+
+def test_an_error_is_exit_status_1(verbena):
+    """A device that is not there, asked for by name."""
+    out = verbena("doctor", "--provider", "shm:nonsense", status=1).stdout
+    assert "ERROR  transfer shm:nonsense" in out
+    assert "remedy" in out
+
+
+def test_an_unknown_provider_is_refused(verbena):
+    """In words, before anything is examined."""
+    done = verbena("doctor", "--provider", "carrier-pigeon", status=1)
+    assert "carrier-pigeon" in done.stderr
+    assert not done.stdout
+
+
+def test_a_terminal_gets_colours():
+    """And NO_COLOR takes them away."""
+    assert b"\x1b[32mOK" in _on_a_terminal({})
+    assert b"\x1b" not in _on_a_terminal({"NO_COLOR": "1"})
+
+
+def _on_a_terminal(environment):
+    master, slave = pty.openpty()
+    command = [*COMMAND, "doctor", "--provider", "fake"]
+    with subprocess.Popen(
+        command, stdout=slave, env={**os.environ, "NO_COLOR": "", **environment}
+    ) as process:
+        os.close(slave)
+        output = b""
+        while True:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:  # Linux says so when the last writer has left
+                break
+            output += chunk
+        assert process.wait(30) == 0, output
+    os.close(master)
+    return output
