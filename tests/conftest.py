@@ -18,7 +18,7 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # --import-mode=importlib leaves it out, and tests import support
 
-from support import link, matrix
+from support import devices, link, matrix
 
 from verbena import verbs
 
@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     table = matrix.outcomes(terminalreporter.stats)
     if table:
         terminalreporter.section("conformance")
-        for line in matrix.lines(table):
+        for line in matrix.lines(table) + devices.lines():
             terminalreporter.write_line(line)
 
 

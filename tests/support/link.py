@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ DEADLINE_S = 10.0
 REMOTE_ALL = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 # Gives up on an unanswering peer after some milliseconds, so that a test of it is short.
 IMPATIENT = {"timeout": 8, "retry_count": 1}
+_numbers = itertools.count()
 
 
 @dataclass
@@ -102,6 +104,14 @@ def connect_managed(a: End, b: End, *, address: str = "") -> None:
         request = listener.accept_blocking(timeout_s=DEADLINE_S)
         b.connection = request.accept_blocking(b.qp)
         a.connection = calling.result(DEADLINE_S)
+
+
+def unused_address(context: Context) -> str:
+    """Where nobody listens: a name of our own or, where it must be the device's, an address just freed."""
+    if "host:port" in context.attributes.capabilities.get("managed_connections", ""):
+        with context.listen("") as listener:
+            return listener.address
+    return f"test-{os.getpid()}-{next(_numbers)}"
 
 
 def reconnect(pair: Pair, **attributes: Any) -> None:

@@ -2,23 +2,25 @@
 
 import asyncio
 import contextlib
-import itertools
-import os
 
 import pytest
-from support.link import DEADLINE_S, drain, make_end, open_contexts, send, statuses, wait_until
+from support.devices import arriving
+from support.link import (
+    DEADLINE_S,
+    drain,
+    make_end,
+    open_contexts,
+    send,
+    statuses,
+    unused_address,
+    wait_until,
+)
 
 from verbena import errors
 from verbena.errors import WcStatus
 from verbena.verbs import ConnectionState, QpState
 
 pytestmark = pytest.mark.rule("CM")
-
-numbers = itertools.count()
-
-
-def unused_address():
-    return f"test-{os.getpid()}-{next(numbers)}"
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ async def established(client, server, address="", *, private_data=b"", answer=b"
             )
         )
         request = await asyncio.wait_for(listener.accept(), DEADLINE_S)
-        assert request.private_data == private_data
+        assert request.private_data == arriving(server.context, private_data)
         assert request.peer
         accepted = await request.accept(server.qp, private_data=answer)
         return await calling, accepted
@@ -58,10 +60,11 @@ async def test_a_connection_carries_data_both_ways(sides):
 
 
 async def test_private_data_travels_both_ways(sides):
-    """The caller's private data is in the request, the answer's in the caller's connection, byte for byte."""
+    """The caller's private data is in the request, the answer's in the caller's connection, byte for byte
+    but for what the device says of it."""
     client, server = sides
     calling, _ = await established(client, server, private_data=bytes(range(56)), answer=b"\0welcome\0")
-    assert calling.private_data == b"\0welcome\0"
+    assert calling.private_data == arriving(client.context, b"\0welcome\0")
 
 
 async def test_too_much_private_data_is_refused(sides):
@@ -123,14 +126,14 @@ async def test_nobody_listening(sides):
     """Connecting to a name nobody listens on raises AddressError, at once and not by time-out."""
     client, _ = sides
     with pytest.raises(errors.AddressError):
-        await client.context.connect(client.qp, unused_address(), timeout_s=DEADLINE_S)
+        await client.context.connect(client.qp, unused_address(client.context), timeout_s=DEADLINE_S)
     assert client.qp.state is not QpState.RTS
 
 
 async def test_a_listener_that_was_closed_is_nobody(sides):
     """After close() the address is free: connecting fails, and it can be listened on again."""
     client, server = sides
-    address = unused_address()
+    address = unused_address(server.context)
     async with server.context.listen(address):
         pass
     with pytest.raises(errors.AddressError):
@@ -142,7 +145,7 @@ async def test_a_listener_that_was_closed_is_nobody(sides):
 async def test_an_address_in_use_is_refused(sides):
     """Two listeners cannot have one address; the first goes on."""
     client, server = sides
-    address = unused_address()
+    address = unused_address(server.context)
     with server.context.listen(address):
         with pytest.raises(errors.AddressError) as refusal:
             server.context.listen(address)
@@ -198,14 +201,16 @@ async def test_many_callers_are_served_in_turn(sides):
     async with server.context.listen("") as listener:
         calls = [
             asyncio.create_task(
-                client.context.connect(qp, listener.address, private_data=bytes([i]), timeout_s=DEADLINE_S)
+                client.context.connect(
+                    qp, listener.address, private_data=bytes([1 + i]), timeout_s=DEADLINE_S
+                )
             )
             for i, qp in enumerate(callers)
         ]
         for _ in range(count):
             request = await asyncio.wait_for(listener.accept(), DEADLINE_S)
             qp = server.pd.create_qp(send_cq=server.cq, recv_cq=server.recv_cq)
-            answers.append((request.private_data[0], qp, await request.accept(qp)))
+            answers.append((request.private_data[0] - 1, qp, await request.accept(qp)))
         await asyncio.gather(*calls)
     assert sorted(index for index, _, _ in answers) == list(range(count))
     for index, qp, _ in answers:

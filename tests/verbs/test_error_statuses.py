@@ -1,6 +1,7 @@
 """A9: errors as completion statuses, seen from both ends, each explained."""
 
 import pytest
+from support.devices import Case, expected
 from support.link import (
     REMOTE_ALL,
     compare_swap,
@@ -37,8 +38,10 @@ def test_a_message_longer_than_the_receive(pair):
     """The receiver completes LOC_LEN_ERR, the sender REM_INV_REQ_ERR, both break, the rest is flushed."""
     guard = pair.b.region(b"." * 32)
     pair.b.expect(guard[8:16], guard[16:24])
-    refused(pair.a, send(pair.a.region(b"x" * 9)), WcStatus.REM_INV_REQ_ERR)
-    assert statuses(drain(pair.b.recv_cq, 2)) == [WcStatus.LOC_LEN_ERR, WcStatus.WR_FLUSH_ERR]
+    status = expected(pair.a.context, Case.SENDER_OF_TOO_LONG, WcStatus.REM_INV_REQ_ERR)
+    refused(pair.a, send(pair.a.region(b"x" * 9)), status)
+    status = expected(pair.b.context, Case.RECEIVER_OF_TOO_LONG, WcStatus.LOC_LEN_ERR)
+    assert statuses(drain(pair.b.recv_cq, 2)) == [status, WcStatus.WR_FLUSH_ERR]
     assert pair.b.qp.state is QpState.ERR
     content = bytes(memoryview(guard))
     assert content[:8] + content[16:] == b"." * 24
@@ -96,7 +99,8 @@ def test_write_with_immediate_without_the_right(pair):
     pair.b.expect(())
     refused(pair.a, write(pair.a.region(8), target.remote, immediate=1))
     pair.b.qp.modify(QpState.ERR)
-    assert statuses(drain(pair.b.recv_cq, 1)) == [WcStatus.WR_FLUSH_ERR]
+    status = expected(pair.b.context, Case.RECEIVE_OF_A_REFUSED_WRITE, WcStatus.WR_FLUSH_ERR)
+    assert statuses(drain(pair.b.recv_cq, 1)) == [status]
     assert bytes(memoryview(target)) == pattern(8)
 
 
@@ -129,9 +133,18 @@ def test_a_queue_pair_that_does_not_allow_the_operation(make_pair, request_for, 
 @pytest.mark.parametrize("atomic", ATOMICS, ids=["fetch_add", "compare_swap"])
 @pytest.mark.parametrize("offset", [1, 4, 7])
 def test_a_misaligned_atomic(pair, atomic, offset):
-    """An atomic whose address is not a multiple of 8 is REM_INV_REQ_ERR and changes nothing."""
+    """An atomic whose address is not a multiple of 8 is REM_INV_REQ_ERR, or refused when posted by a device
+    that looks then; it changes nothing."""
     target = pair.b.region(pattern(16))
-    refused(pair.a, atomic(pair.a.region(8), target.remote[offset : offset + 8]), WcStatus.REM_INV_REQ_ERR)
+    request = atomic(pair.a.region(8), target.remote[offset : offset + 8])
+    outcome = expected(pair.a.context, Case.MISALIGNED_ATOMIC, WcStatus.REM_INV_REQ_ERR)
+    if outcome is errors.StateError:
+        with pytest.raises(errors.StateError) as refusal:
+            pair.a.qp.post_send(send(), request, send())
+        assert (refusal.value.code, refusal.value.accepted) == ("invalid_argument", 1)
+        assert pair.a.qp.state is QpState.RTS
+    else:
+        refused(pair.a, request, outcome)
     assert bytes(memoryview(target)) == pattern(16)
 
 
@@ -147,7 +160,8 @@ def test_receiving_into_memory_that_may_not_be_written(pair):
     inbox = pair.b.region(8, access=Access.REMOTE_READ)
     pair.b.expect(inbox)
     refused(pair.a, send(pair.a.region(pattern(8))), WcStatus.REM_OP_ERR)
-    assert statuses(drain(pair.b.recv_cq, 1)) == [WcStatus.LOC_PROT_ERR]
+    status = expected(pair.b.context, Case.RECEIVE_INTO_FORBIDDEN_MEMORY, WcStatus.LOC_PROT_ERR)
+    assert statuses(drain(pair.b.recv_cq, 1)) == [status]
     assert pair.b.qp.state is QpState.ERR
     assert bytes(memoryview(inbox)) == bytes(8)
 

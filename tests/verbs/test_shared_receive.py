@@ -1,6 +1,7 @@
 """A3: shared receive queues: several queue pairs fed from one pool of receives."""
 
 import pytest
+from support.devices import Case, expected
 from support.link import (
     End,
     connect_endpoints,
@@ -100,8 +101,10 @@ def test_a_shared_receive_that_is_too_small_fails_its_message_only(star):
     srq.post_recv(
         RecvWorkRequest(local=pd.allocate(4), wr_id=1), RecvWorkRequest(local=pd.allocate(64), wr_id=2)
     )
-    assert statuses(spokes[0].do(send(spokes[0].region(32)))) == [WcStatus.REM_INV_REQ_ERR]
+    status = expected(spokes[0].context, Case.SENDER_OF_TOO_LONG, WcStatus.REM_INV_REQ_ERR)
+    assert statuses(spokes[0].do(send(spokes[0].region(32)))) == [status]
     (failed,) = drain(cq, 1)
-    assert (failed.wr_id, failed.status, failed.qp_num) == (1, WcStatus.LOC_LEN_ERR, hubs[0].qp.number)
+    status = expected(hubs[0].context, Case.RECEIVER_OF_TOO_LONG, WcStatus.LOC_LEN_ERR)
+    assert (failed.wr_id, failed.status, failed.qp_num) == (1, status, hubs[0].qp.number)
     assert spokes[1].do(send(spokes[1].region(32)))[0].ok
     assert drain(cq, 1)[0].wr_id == 2

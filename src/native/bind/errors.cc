@@ -20,6 +20,7 @@ constexpr PostFailure kPostFailures[] = {
     {"limit_exceeded", "more inline bytes than the queue pair was made for"},
     {"unsupported_opcode", ""},
     {"limit_exceeded", "the message is longer than the device carries"},
+    {"invalid_argument", "the device refuses the request; an atomic needs 8 aligned bytes at both ends"},
 };
 
 nb::object errors_module() { return nb::module_::import_("verbena.errors"); }

@@ -5,6 +5,7 @@
 
 #include "providers/fake/provider.h"
 #include "providers/ibv/provider.h"
+#include "providers/iwarp/provider.h"
 #include "providers/shm/provider.h"
 #include "util/error.h"
 
@@ -19,6 +20,7 @@ struct ProviderEntry {
 constexpr ProviderEntry kProviders[] = {
     {"ibv", ibv::make_provider},
     {"shm", shm::make_provider},
+    {"iwarp", iwarp::make_provider},
     {"fake", fake::make_provider},
 };
 

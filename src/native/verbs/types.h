@@ -117,6 +117,7 @@ enum class PostError : uint8_t {
   inline_too_long,
   unsupported_opcode,
   message_too_long,
+  invalid,  // the device's own verdict, which gives no reason
 };
 
 struct PostResult {

@@ -27,6 +27,7 @@ class IbvContext final : public Context, public std::enable_shared_from_this<Ibv
   ibv_context* get() const { return device_.get(); }
   const DeviceAttributes& limits() const { return limits_; }  // as they were at opening: ports may change
   bool has_atomics() const { return has_atomics_; }
+  bool is_soft_roce() const { return limits_.software && limits_.transport == "RoCE"; }
   EventLoop& loop() const { return *loop_; }
   // A number for a queue that completions name; never given twice.
   uint32_t next_queue() { return next_queue_.fetch_add(1, std::memory_order_relaxed); }

@@ -254,15 +254,14 @@ DeviceAttributes describe(ibv_context* context) {
   ibv_port_attr first;
   if (library().query_port(context, 1, first) == 0) out.max_message_bytes = first.max_msg_sz;
   out.transport = transport_of(context, out.ports);
-  out.capabilities = {
-      {"atomics", attr.atomic_cap == IBV_ATOMIC_NONE  ? "no"
-                  : attr.atomic_cap == IBV_ATOMIC_HCA ? "yes, among users of this device"
-                                                      : "yes, also with the processor's own"},
-      {"acknowledged", "yes"},
-      {"plain_memory", "direct"},
-      {"keys", "chosen by the device"},
-      {"managed_connections",
-       is_iwarp(context) ? "by host:port" : "by host:port; private data loses its trailing zeros"}};
+  out.capabilities = {{"atomics", attr.atomic_cap == IBV_ATOMIC_NONE  ? "no"
+                                  : attr.atomic_cap == IBV_ATOMIC_HCA ? "yes, among users of this device"
+                                                                      : "yes, also with the processor's own"},
+                      {"acknowledged", "yes"},
+                      {"plain_memory", "direct"},
+                      {"keys", "chosen by the device"},
+                      {"managed_connections", "by host:port"}};
+  if (!is_iwarp(context)) out.capabilities.emplace_back("private_data", "without its trailing zeros");
   return out;
 }
 

@@ -124,7 +124,8 @@ void IbvQueuePair::modify(const QpAttributes& wanted) {
   if (closed_) throw Error("closed", "modify queue pair", "the queue pair is closed");
   QpAttributes path = wanted;
   path.port = 1;  // the rules of the diagram know software devices only, which have one
-  soft::check_transition(device_state(), path);
+  const QpState from = device_state();
+  soft::check_transition(from, path);
   path.port = wanted.present & qp_attr::port ? wanted.port : attributes_.port;
   if (path.port == 0 || path.port > context().limits().ports.size())
     throw Error("invalid_argument", "modify queue pair",
@@ -134,6 +135,7 @@ void IbvQueuePair::modify(const QpAttributes& wanted) {
   if (wanted.present & qp_attr::address) set_path(context().get(), path, attr);
   modify_device(attr, mask, "modify queue pair");
   soft::merge_attributes(attributes_, path);
+  if (from == QpState::sqd && path.state == QpState::rts) resume_sends();
 }
 
 void IbvQueuePair::apply(ibv_qp_attr& attr, int mask, const char* operation) {

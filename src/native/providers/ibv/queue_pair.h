@@ -56,6 +56,8 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   size_t post_sends(std::span<const SendRequest> batch, PostError& error);
   size_t post_receives(std::span<const RecvRequest> batch, PostError& error);
 
+  void resume_sends();
+
   const std::shared_ptr<IbvDomain> domain_;
   const std::shared_ptr<IbvCompletionQueue> send_cq_, recv_cq_;
   const std::shared_ptr<IbvSharedReceiveQueue> srq_;

@@ -65,6 +65,16 @@ size_t IbvQueuePair::post_sends(std::span<const SendRequest> batch, PostError& e
   return accepted;
 }
 
+// Soft-RoCE back from SQD leaves its send queue alone until something is posted. An atomic without memory is
+// refused by its library, which then queues nothing but still makes the kernel look at the queue.
+void IbvQueuePair::resume_sends() {
+  if (!context().is_soft_roce()) return;
+  ibv_send_wr refused{};
+  refused.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  ibv_send_wr* bad = nullptr;
+  ibv_post_send(qp_, &refused, &bad);
+}
+
 PostResult IbvQueuePair::post_recv(std::span<const RecvRequest> batch) {
   PostResult result;
   bool broken = false;

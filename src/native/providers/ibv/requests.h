@@ -56,10 +56,9 @@ inline ibv_recv_wr receive_of(const RecvRequest& request, uint64_t wr_id, ibv_re
           .num_sge = static_cast<int>(request.local.size())};
 }
 
-// Why a device refused a request. Most say EINVAL for what they find wrong with it: that is `none`, which
-// with fewer accepted than asked reads as an invalid argument.
+// Why a device refused a request. Whatever they find wrong with it, most say EINVAL.
 inline PostError post_error(int failure) {
-  return failure == ENOMEM || failure == EAGAIN || failure == ENOSPC ? PostError::full : PostError::none;
+  return failure == ENOMEM || failure == EAGAIN || failure == ENOSPC ? PostError::full : PostError::invalid;
 }
 
 constexpr WcOpcode completed_opcode(Opcode opcode) {

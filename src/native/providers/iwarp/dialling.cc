@@ -127,6 +127,7 @@ void IwarpContext::finish_dial(Handshake& handshake) {
   const auto agreement = agree(handshake.request(), handshake.reply(), true);
   with_qp(handshake.qp, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
+    if (qp.generation() != handshake.generation) return;  // it was reset, and has called again
     const QpAttributes attributes = qp.attributes();
     const bool welcome =
         !handshake.reply().rejected && agreement && agreement->peer_qp == attributes.dest_qp_num;
@@ -143,7 +144,10 @@ void IwarpContext::fail_dial(Handshake& handshake, const std::string& code) {
     if (found != connections_.end()) found->second->on_failure(code);
     return;
   }
-  with_qp(handshake.qp, [](soft::SoftQueuePair& qp) { static_cast<IwarpQueuePair&>(qp).give_up_seeking(); });
+  with_qp(handshake.qp, [&](soft::SoftQueuePair& soft_qp) {
+    auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
+    if (qp.generation() == handshake.generation) qp.give_up_seeking();
+  });
 }
 
 // A peer has said what it wants.
@@ -210,8 +214,10 @@ void IwarpContext::find_peer_of(uint32_t number) {
   }
   bool is_alone = false;
   QpAttributes attributes;
+  uint32_t generation = 0;
   with_qp(number, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
+    generation = qp.generation();
     attributes = qp.attributes();
     is_alone = qp.welcomes(attributes.dest_gid, attributes.dest_qp_num) == IwarpQueuePair::Welcome::now;
   });
@@ -226,6 +232,7 @@ void IwarpContext::find_peer_of(uint32_t number) {
     request.trailer = trailer(number, attributes.dest_qp_num, trailer_flag::by_endpoint);
     handshake = std::make_unique<Handshake>(std::vector{*address}, &interface_.address, request, kNoDeadline);
     handshake->qp = number;
+    handshake->generation = generation;
     if (!handshake->dial_next()) handshake.reset();
   }
   if (handshake) return add_handshake(std::move(handshake));

@@ -39,7 +39,8 @@ class Handshake {
 
   // Whose it is: set by the context.
   uint64_t connection = 0;  // a managed one that is dialled
-  uint32_t qp = 0;          // a queue pair that seeks its peer
+  uint32_t qp = 0;          // a queue pair that seeks its peer,
+  uint32_t generation = 0;  // for this time
   int listener = -1;        // the socket it was accepted on
   bool parked = false;      // waits until the queue pair it names is ready
 

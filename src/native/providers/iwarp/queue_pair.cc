@@ -56,14 +56,22 @@ IwarpQueuePair::Welcome IwarpQueuePair::welcomes(const Gid& gid, uint32_t peer_q
   if (!soft::can_respond(state())) return Welcome::later;
   const bool same = attributes_.dest_gid == gid && attributes_.dest_qp_num == peer_qp;
   if (!same) return Welcome::later;  // it may be reset and sent to this peer yet
-  return channel_ ? Welcome::never : Welcome::now;
+  // The same peer calls again: what we accepted before was a call it has given up.
+  return !channel_ || is_fresh() ? Welcome::now : Welcome::never;
+}
+
+bool IwarpQueuePair::is_fresh() const {
+  const Stream& stream = channel_->stream();
+  return !stream.agreement().initiator && !stream.was_heard_of() && !stream.fault();
 }
 
 bool IwarpQueuePair::adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
                            const std::vector<uint8_t>& first_words) {
   {
     const std::lock_guard lock(lock_);
-    if (channel_ || state() == QpState::reset || state() == QpState::err) return false;
+    if (state() == QpState::reset || state() == QpState::err) return false;
+    if (channel_ && is_fresh()) retire();
+    if (channel_) return false;
     if (!say(socket.get(), first_words)) return false;
     channel_ = std::make_unique<Channel>(std::move(socket), agreement, own_ird, attributes_.min_rnr_timer,
                                          static_cast<StreamHost&>(*this));
@@ -90,7 +98,10 @@ void IwarpQueuePair::give_up_seeking() {
 
 void IwarpQueuePair::wire_state_changed(QpState state) {
   if (state == QpState::rtr) {
-    if (!channel_) iwarp_.seek(number_);
+    if (!channel_) {
+      generation_.fetch_add(1, std::memory_order_relaxed);
+      iwarp_.seek(number_);
+    }
     watch();
     return;
   }
@@ -139,10 +150,12 @@ void IwarpQueuePair::lose_wire() {
   if (!channel_) return;
   if (watched_ != 0) iwarp_.unwatch(channel_->socket());
   watched_ = 0;
+  unreachable_ = !is_fresh();  // else it may call again
   channel_.reset();
-  unreachable_ = true;
   lost_.store(true, std::memory_order_relaxed);
-  if (soft::can_respond(state()) && send_queue_.head() != send_queue_.tail()) fail(Status::retry_exc_err);
+  if (unreachable_ && soft::can_respond(state()) && send_queue_.head() != send_queue_.tail()) {
+    fail(Status::retry_exc_err);
+  }
 }
 
 void IwarpQueuePair::disconnect_wire() {

@@ -31,6 +31,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   // else. False: it has one already, or is not in a state for it.
   bool adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
              const std::vector<uint8_t>& first_words);
+  uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }  // counts its peers
   void give_up_seeking();  // nobody is there: requests fail
   void update_watch();     // after a change of who reads the socket
 
@@ -49,6 +50,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   void after_unlock() override;
   void receive_posted() override;
 
+  bool is_fresh() const;  // accepted, and nothing heard since
   bool is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
   bool is_crowded() const { return send_cq_.is_crowded() || recv_cq_.is_crowded(); }
   void watch();
@@ -102,6 +104,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   IwarpCompletionQueue& recv_cq_;
 
   std::unique_ptr<Channel> channel_;
+  std::atomic<uint32_t> generation_{0};
   bool unreachable_ = false;
   bool in_stream_ = false;  // a callback of the stream is running: the channel must outlive it
   bool must_retire_ = false;

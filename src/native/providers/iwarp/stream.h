@@ -101,7 +101,9 @@ class Stream {
   bool was_terminated() const { return terminated_; }
 
   // Sending. Each compose…() fills one sealed segment; false: there is nothing of the kind.
-  bool may_send() const { return agreement_.initiator || heard_; }
+  // A responder speaks when it was spoken to, if only to complain.
+  bool may_send() const { return agreement_.initiator || heard_ || fault_; }
+  bool was_heard_of() const { return heard_; }
   bool compose_control(OutSegment& out);
   bool compose_response(OutSegment& out);
   bool is_ack_due() const { return agreement_.acknowledged && executed_ != announced_; }

@@ -1,0 +1,348 @@
+// The provider against an end that is not Verbena: plain iWARP over a real socket, spoken by hand. What it
+// gets are the RFCs' semantics; what it does wrong ends its own connection and nothing else.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "providers/iwarp/address.h"
+#include "providers/iwarp/provider.h"
+#include "providers/iwarp/stream.h"
+#include "util/clock.h"
+
+using namespace verbena;
+using namespace verbena::iwarp;
+using Bytes = std::vector<std::byte>;
+
+namespace {
+
+constexpr uint64_t kPatienceNs = 10'000'000'000;
+
+void wait_until(const std::function<bool()>& condition) {
+  const uint64_t deadline = now_ns() + kPatienceNs;
+  while (!condition()) {
+    CHECK(now_ns() < deadline);
+    std::this_thread::yield();
+  }
+}
+
+// Our side: one context on the loopback, a QP, and 4 KiB under one key.
+struct Ours {
+  std::shared_ptr<Context> context = make_provider()->open("lo");
+  std::shared_ptr<ProtectionDomain> domain = context->alloc_pd();
+  std::shared_ptr<CompletionQueue> sends = context->create_cq(64), receives = context->create_cq(64);
+  std::shared_ptr<QueuePair> qp = domain->create_qp({.send_cq = sends, .recv_cq = receives});
+  std::array<std::byte, 4096> memory{};
+  std::shared_ptr<MemoryRegion> region =
+      domain->register_memory(memory.data(), memory.size(), access::all, false);
+  std::shared_ptr<Listener> listener = context->listen("", 16);
+  std::shared_ptr<Connection> connection;
+
+  uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
+  Sge piece(size_t offset, uint32_t length) const { return {at(offset), length, region->lkey()}; }
+  void expect(size_t offset, uint32_t length) {
+    const Sge sge = piece(offset, length);
+    const RecvRequest request{.id = 5, .local = {&sge, 1}};
+    CHECK(qp->post_recv({&request, 1}).accepted == 1);
+  }
+  void post(Opcode opcode, size_t offset, uint32_t length, uint32_t rkey = 0, uint64_t remote = 0) {
+    const Sge sge = piece(offset, length);
+    const SendRequest request{
+        .id = 9, .opcode = opcode, .rkey = rkey, .remote_addr = remote, .local = {&sge, 1}};
+    CHECK(qp->post_send({&request, 1}).accepted == 1);
+  }
+  static Completion next(CompletionQueue& cq) {
+    Completion completion;
+    wait_until([&] { return cq.poll({&completion, 1}) == 1; });
+    return completion;
+  }
+  std::shared_ptr<ConnectRequest> caller() {
+    std::shared_ptr<ConnectRequest> request;
+    wait_until([&] { return (request = listener->next()) != nullptr; });
+    return request;
+  }
+};
+
+// The other side: a blocking socket and frames by hand.
+struct Foreigner {
+  explicit Foreigner(const std::string& address) {
+    const SocketAddress to = resolve(address, "test").front();
+    socket = UniqueFd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    CHECK(::connect(socket.get(), to.get(), to.length) == 0);
+    const timeval limit{10, 0};
+    setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  explicit Foreigner(UniqueFd accepted) : socket(std::move(accepted)) {}
+
+  void say(const void* bytes, size_t size) const {
+    CHECK(::send(socket.get(), bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size));
+  }
+  void say(OutSegment& segment) const {
+    segment.seal(true);
+    iovec pieces[kMaxPieces + 2];
+    const size_t count = segment.gather(0, pieces);
+    for (size_t i = 0; i < count; ++i) say(pieces[i].iov_base, pieces[i].iov_len);
+  }
+  void hear(void* bytes, size_t size) const {
+    CHECK(::recv(socket.get(), bytes, size, MSG_WAITALL) == static_cast<ssize_t>(size));
+  }
+  bool hears_the_end() const {
+    for (;;) {
+      std::byte ignored[512];
+      const ssize_t n = ::recv(socket.get(), ignored, sizeof ignored, 0);
+      if (n <= 0) return n == 0 || errno == ECONNRESET;
+    }
+  }
+  SetUpFrame hear_frame(bool reply) const {
+    FrameReader reader(reply);
+    for (;;) {
+      Bytes bytes(reader.wanted());
+      hear(bytes.data(), bytes.size());
+      const auto event = reader.take({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+      CHECK(event != FrameReader::Event::malformed);
+      if (event == FrameReader::Event::done) return reader.frame();
+    }
+  }
+  // One segment: its header and payload, the CRC checked.
+  SegmentHeader hear_segment(Bytes& payload) const {
+    FpduReader reader(true);
+    for (;;) {
+      switch (reader.next()) {
+        case FpduReader::Event::more: {
+          std::byte byte;  // one at a time, so that nothing of the next segment is taken
+          hear(&byte, 1);
+          iovec room[kMaxPieces + 1];
+          reader.room(room);
+          std::memcpy(room[0].iov_base, &byte, 1);
+          reader.arrived(1);
+          break;
+        }
+        case FpduReader::Event::header: {
+          payload.assign(reader.payload_bytes(), std::byte{0});
+          const iovec piece{payload.data(), payload.size()};
+          reader.place({&piece, 1});
+          break;
+        }
+        case FpduReader::Event::end:
+          return decode_header(reader.header(), payload.size());
+        default:
+          CHECK(false);
+      }
+    }
+  }
+  UniqueFd socket;
+};
+
+SetUpFrame plain_request(uint8_t revision) {
+  SetUpFrame frame;
+  frame.revision = revision;
+  if (revision >= 2) frame.ird = frame.ord = 4;
+  return frame;
+}
+
+// Accepts a foreign caller; it has not said anything yet.
+Foreigner connected(Ours& ours, uint8_t revision = 2) {
+  Foreigner peer(ours.listener->address());
+  const auto request = encode(plain_request(revision));
+  peer.say(request.data(), request.size());
+  ours.connection = ours.caller()->accept(ours.qp, {.responder_resources = 4, .initiator_depth = 4});
+  const SetUpFrame reply = peer.hear_frame(true);
+  CHECK(!reply.rejected && !reply.trailer && reply.revision == revision &&
+        reply.ird.has_value() == (revision == 2));
+  return peer;
+}
+
+std::string capability(const QueuePair& qp, const std::string& name) {
+  for (const auto& [key, value] : qp.capabilities()) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST("a foreign caller of either revision sends, writes and reads") {
+  for (const uint8_t revision : {uint8_t{1}, uint8_t{2}}) {
+    Ours ours;
+    Foreigner peer = connected(ours, revision);
+    CHECK(capability(*ours.qp, "acknowledged") == "no" && capability(*ours.qp, "atomics") == "no");
+    ours.expect(0, 64);
+    OutSegment out;
+    out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
+    out.append("hello", 5);
+    peer.say(out);
+    const Completion arrived = Ours::next(*ours.receives);
+    CHECK(arrived.status == Status::success && arrived.byte_count == 5);
+    CHECK(std::memcmp(ours.memory.data(), "hello", 5) == 0);
+
+    out.begin_tagged(RdmapOpcode::write, true, ours.region->rkey(), ours.at(100));
+    out.append("written", 7);
+    peer.say(out);
+    const ReadRequestBody order{77, 4000, 7, ours.region->rkey(), ours.at(100)};
+    out.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, 1, 0);
+    out.append(&order, sizeof order);
+    peer.say(out);
+    Bytes payload;
+    const SegmentHeader response = peer.hear_segment(payload);
+    CHECK(response.opcode == RdmapOpcode::read_response && response.stag == 77 && response.offset == 4000);
+    CHECK(std::memcmp(payload.data(), "written", 7) == 0);
+
+    // Our way: complete when TCP has it, and on the wire as the RFC has it.
+    ours.post(Opcode::send, 100, 7);
+    CHECK(Ours::next(*ours.sends).status == Status::success);
+    const SegmentHeader message = peer.hear_segment(payload);
+    CHECK(message.opcode == RdmapOpcode::send && message.message == 1 && payload.size() == 7);
+    ours.post(Opcode::write, 100, 7, 0xbeef, 0x1000);
+    CHECK(Ours::next(*ours.sends).status == Status::success);
+    const SegmentHeader write = peer.hear_segment(payload);
+    CHECK(write.opcode == RdmapOpcode::write && write.stag == 0xbeef && write.offset == 0x1000 && write.last);
+    ours.post(Opcode::read, 200, 4, 0xbeef, 0x2000);
+    const SegmentHeader read = peer.hear_segment(payload);
+    ReadRequestBody body;
+    std::memcpy(&body, payload.data(), sizeof body);
+    CHECK(read.opcode == RdmapOpcode::read_request && body.length == 4 && body.source_offset == 0x2000);
+    out.begin_tagged(RdmapOpcode::read_response, true, body.sink_stag, body.sink_offset);
+    out.append("read", 4);
+    peer.say(out);
+    CHECK(Ours::next(*ours.sends).status == Status::success);
+    CHECK(std::memcmp(ours.memory.data() + 200, "read", 4) == 0);
+  }
+}
+
+TEST("what only Verbena ends have is refused locally") {
+  Ours ours;
+  Foreigner peer = connected(ours);
+  OutSegment out;
+  out.begin_tagged(RdmapOpcode::write, true, 0, 0);
+  peer.say(out);
+  ours.post(Opcode::fetch_add, 0, 8, 0xbeef, 0x1000);
+  CHECK(Ours::next(*ours.sends).status == Status::loc_qp_op_err);
+}
+
+TEST("a forbidden write and a message without a receive are answered with the RFC's terminate") {
+  for (const bool write : {true, false}) {
+    Ours ours;
+    Foreigner peer = connected(ours);
+    OutSegment out;
+    if (write) {
+      out.begin_tagged(RdmapOpcode::write, true, ours.region->rkey() ^ 0x101, ours.at(0));
+    } else {
+      out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
+    }
+    out.append("x", 1);
+    peer.say(out);
+    Bytes payload;
+    const SegmentHeader words = peer.hear_segment(payload);
+    CHECK(words.opcode == RdmapOpcode::terminate && words.queue == 2 && words.message == 1);
+    const auto terminate = parse_terminate(payload);
+    CHECK(terminate && terminate->code == (write ? 0x1100 : 0x1202) && terminate->segment);
+    CHECK(peer.hears_the_end());
+    wait_until([&] { return ours.qp->state() == QpState::err; });
+    wait_until([&] { return ours.connection->state() == ConnectionState::disconnected; });
+    CHECK(ours.memory[0] == std::byte{0});
+  }
+}
+
+TEST("a terminate of the peer fails the READ it names") {
+  Ours ours;
+  Foreigner peer = connected(ours);
+  OutSegment out;
+  out.begin_tagged(RdmapOpcode::write, true, 0, 0);  // of nothing: it may talk now
+  peer.say(out);
+  ours.post(Opcode::read, 0, 8, 0xdead, 0x1000);
+  ours.post(Opcode::send, 0, 8);
+  Bytes payload;
+  peer.hear_segment(payload);
+  OutSegment culprit;
+  culprit.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, 1, 0);
+  compose_terminate(out, 1, TerminateCode::rdmap_bounds, {culprit.head.data() + 2, sizeof(UntaggedHeader)},
+                    46);
+  peer.say(out);
+  CHECK(Ours::next(*ours.sends).status == Status::rem_access_err);
+  CHECK(Ours::next(*ours.sends).status == Status::wr_flush_err);
+}
+
+TEST("a corrupt segment ends the connection and delivers nothing") {
+  Ours ours;
+  Foreigner peer = connected(ours);
+  ours.expect(0, 64);
+  OutSegment out;
+  out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
+  out.append("hello", 5);
+  out.seal(true);
+  out.head[25] ^= std::byte{1};
+  peer.say(out.head.data(), out.head_size);
+  Bytes payload;
+  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::terminate);
+  CHECK(parse_terminate(payload)->code == 0x2002);
+  CHECK(Ours::next(*ours.receives).status == Status::wr_flush_err);
+  CHECK(ours.memory[0] == std::byte{0});
+}
+
+TEST("we call a foreign server: no acknowledgements, our data in front, and its greeting mode") {
+  Ours ours;
+  UniqueFd server = listen_at(resolve("127.0.0.1:0", "test"), "test", 1);
+  auto connection =
+      ours.context->connect(ours.qp, to_text(local_address(server.get())),
+                            {.private_data = {1, 2, 3}, .responder_resources = 2, .initiator_depth = 2});
+  pollfd waiting{server.get(), POLLIN, 0};
+  CHECK(poll(&waiting, 1, 10'000) == 1);
+  Foreigner peer{UniqueFd(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+  const SetUpFrame request = peer.hear_frame(false);
+  CHECK(request.private_data == (std::vector<uint8_t>{1, 2, 3}) && request.ird == 2 && request.trailer);
+  SetUpFrame reply = reply_to(request, true, 4, 4);
+  reply.offers_write = false;
+  reply.offers_read = true;
+  reply.private_data = {7};
+  const auto words = encode(reply);
+  peer.say(words.data(), words.size());
+  wait_until([&] { return connection->state() == ConnectionState::established; });
+  CHECK(connection->private_data() == std::vector<uint8_t>{7});
+  Bytes payload;
+  const SegmentHeader greeting = peer.hear_segment(payload);
+  CHECK(greeting.opcode == RdmapOpcode::read_request && payload.size() == sizeof(ReadRequestBody));
+  OutSegment out;
+  out.begin_tagged(RdmapOpcode::read_response, true, 0, 0);
+  peer.say(out);
+  ours.post(Opcode::send, 0, 16);
+  CHECK(Ours::next(*ours.sends).status == Status::success);
+  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
+}
+
+TEST("a caller that rambles, wants markers or says nothing does no harm to the next") {
+  Ours ours;
+  const Foreigner silent(ours.listener->address());
+  const Foreigner rambling(ours.listener->address());
+  rambling.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
+  CHECK(rambling.hears_the_end());
+  Foreigner marked(ours.listener->address());
+  SetUpFrame request = plain_request(2);
+  request.markers = true;
+  const auto words = encode(request);
+  marked.say(words.data(), words.size());
+  try {
+    ours.caller()->accept(ours.qp, {});
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == "unsupported_opcode");
+  }
+  CHECK(marked.hear_frame(true).rejected);
+  ours.qp->modify({.state = QpState::reset});
+  connected(ours);
+}
+
+TEST("a silent caller is let go after some seconds") {
+  Ours ours;
+  const Foreigner silent(ours.listener->address());
+  silent.say("MPA ID", 6);
+  CHECK(silent.hears_the_end());
+}
+
+RUN_TESTS()

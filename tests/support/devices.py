@@ -1,0 +1,78 @@
+"""Where a real device leaves the specification: one row for each known case, with its reason.
+What is not listed here, and so every software provider, is held to the rule itself.
+The run prints the rows that it made use of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from verbena import errors
+from verbena.errors import WcStatus
+from verbena.verbs import Context
+
+
+class Case(Enum):
+    """The situations in which some device is known to do otherwise."""
+
+    RECEIVER_OF_TOO_LONG = "a message longer than its receive, at the receiver"
+    SENDER_OF_TOO_LONG = "a message longer than its receive, at the sender"
+    RECEIVE_INTO_FORBIDDEN_MEMORY = "a receive into memory without the right, or of another domain"
+    SOURCE_IN_ANOTHER_DOMAIN = "a SEND or WRITE from memory of another domain"
+    RECEIVE_OF_A_REFUSED_WRITE = "the receive of a WRITE with immediate that was refused"
+    MISALIGNED_ATOMIC = "a misaligned atomic"
+    FAILURE_WAKES_SOLICITED = "whether a failed request wakes a queue armed for solicited events"
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """What the device does instead of what the rule says, and why."""
+
+    instead: Any
+    reason: str
+
+
+_COPYING = "its kernel takes any failure to copy from or to local memory for a malformed request"
+# As in Linux 6.1. A row that another kernel makes wrong shows up as a failure.
+QUIRKS: dict[str, dict[Case, Quirk]] = {
+    "Soft-RoCE": {
+        Case.RECEIVER_OF_TOO_LONG: Quirk(WcStatus.LOC_QP_OP_ERR, _COPYING),
+        Case.SENDER_OF_TOO_LONG: Quirk(WcStatus.REM_OP_ERR, _COPYING),
+        Case.RECEIVE_INTO_FORBIDDEN_MEMORY: Quirk(WcStatus.LOC_QP_OP_ERR, _COPYING),
+        Case.SOURCE_IN_ANOTHER_DOMAIN: Quirk(WcStatus.LOC_QP_OP_ERR, _COPYING),
+        Case.RECEIVE_OF_A_REFUSED_WRITE: Quirk(
+            WcStatus.REM_ACCESS_ERR, "its kernel takes the receive before it checks the key"
+        ),
+        Case.MISALIGNED_ATOMIC: Quirk(errors.StateError, "its library refuses it when it is posted"),
+        Case.FAILURE_WAKES_SOLICITED: Quirk(False, "its kernel takes no completion of a send for solicited"),
+    },
+}
+_used: set[tuple[str, Case]] = set()
+
+
+def expected(context: Context, case: Case, rule: Any) -> Any:
+    """What is to be seen on this device: what the rule says, unless a row says otherwise."""
+    model = _model(context)
+    quirk = QUIRKS.get(model, {}).get(case)
+    if quirk is None:
+        return rule
+    _used.add((model, case))
+    return quirk.instead
+
+
+def lines() -> list[str]:
+    """The rows that tests have asked for, for the end of a run."""
+    return sorted(f"{model} differs: {case.value}; {QUIRKS[model][case].reason}" for model, case in _used)
+
+
+def arriving(context: Context, private_data: bytes) -> bytes:
+    """What the peer gets to see of private data: all of it, or what the device says of it."""
+    words = context.attributes.capabilities.get("private_data", "")
+    return private_data.rstrip(b"\0") if words == "without its trailing zeros" else private_data
+
+
+def _model(context: Context) -> str:
+    """The device's name in the table."""
+    about = context.attributes
+    return "Soft-RoCE" if about.provider == "ibv" and about.software and about.transport == "RoCE" else ""
