@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_on_a_terminal_the_table_is_redrawn_in_place():
     assert b"\x1b[" in output
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background job ignores SIGINT, and so do its children, unless it is handled there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("arguments", [("demo", "--seconds", "60"), ("bench", "latency", "--seconds", "60")])
 def test_a_signal_ends_it_cleanly(number, arguments):

@@ -2,8 +2,8 @@
 
 import enum
 
-import verbena.errors
 from verbena._native import bench as bench
+import verbena.errors
 
 class QpState(enum.IntEnum):
     """Where a queue pair stands."""
