@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -66,6 +67,11 @@ ssize_t Channel::write_batch() {
     if (errno == EINTR) continue;
     return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
   }
+}
+
+bool Channel::has_room() const {
+  pollfd room{socket_.get(), POLLOUT, 0};
+  return ::poll(&room, 1, 0) != 0;
 }
 
 std::vector<std::byte> Channel::rest_of_segment() const {

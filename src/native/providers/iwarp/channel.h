@@ -51,20 +51,28 @@ class Channel {
   static constexpr size_t kFairShare = 1 << 20;
 
   ssize_t write_batch();
+  // The kernel's word for a good deal of room. Who spins would otherwise fill every gap with crumbs.
+  bool has_room() const;
 
   UniqueFd socket_;
   Stream stream_;
   std::array<OutSegment, kBatch> batch_;
   size_t first_ = 0, count_ = 0;  // segments first_..count_ wait
   size_t sent_ = 0;               // bytes of the first of them that have left
+  bool was_full_ = false;
   uint64_t moved_ = 0;
 };
 
 template <typename OnSent>
 Channel::Io Channel::flush(OnSent on_sent) {
+  if (was_full_ && !has_room()) return Io::blocked;
+  was_full_ = false;
   while (first_ < count_) {
     ssize_t written = write_batch();
-    if (written < 0) return written == -1 ? Io::blocked : Io::lost;
+    if (written < 0) {
+      was_full_ = written == -1;
+      return was_full_ ? Io::blocked : Io::lost;
+    }
     moved_ += static_cast<uint64_t>(written);
     sent_ += static_cast<size_t>(written);
     while (first_ < count_ && sent_ >= batch_[first_].total_bytes()) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "providers/iwarp/context.h"
 #include "util/clock.h"
@@ -115,7 +116,7 @@ void IwarpQueuePair::wire_state_changed(QpState state) {
 void IwarpQueuePair::drop_partial_receive() {
   if (!has_receive_) return;
   has_receive_ = false;
-  complete_receive(receive_, Status::wr_flush_err, 0, nullptr, false);
+  complete_receive(receive_, std::exchange(receive_fate_, Status::wr_flush_err), 0, nullptr, false);
 }
 
 void IwarpQueuePair::forget_wire() {
@@ -124,6 +125,7 @@ void IwarpQueuePair::forget_wire() {
   emit_ = settled_ = send_queue_.tail();
   pending_.clear();
   termination_ = Status::success;
+  receive_fate_ = Status::wr_flush_err;
   fault_since_ns_ = quiet_until_ns_ = 0;
 }
 

@@ -125,7 +125,8 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   // Receiving.
   soft::PostedReceive receive_;
   bool has_receive_ = false;
-  std::atomic<bool> stalled_{false};  // the peer waits for a receive
+  Status receive_fate_ = Status::wr_flush_err;  // of receive_ when the QP breaks: not seen before that
+  std::atomic<bool> stalled_{false};            // the peer waits for a receive
   Status termination_ = Status::success;
   bool termination_is_known_ = false;
 

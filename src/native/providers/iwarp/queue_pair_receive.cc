@@ -96,13 +96,11 @@ Refusal IwarpQueuePair::land_message(uint64_t offset, uint32_t length, Landing& 
     has_receive_ = true;
   }
   if (offset + length > soft::total_length(receive_.local())) {
-    has_receive_ = false;
-    complete_receive(receive_, Status::loc_len_err, 0, nullptr, false);
+    receive_fate_ = Status::loc_len_err;
     return {Status::rem_inv_req_err, TerminateCode::ddp_too_long};
   }
   if (!pieces_are_valid(receive_.local(), true)) {
-    has_receive_ = false;
-    complete_receive(receive_, Status::loc_prot_err, 0, nullptr, false);
+    receive_fate_ = Status::loc_prot_err;
     return {Status::rem_op_err, TerminateCode::rdmap_stream};
   }
   soft::for_each_run(receive_.local(), offset, length,
