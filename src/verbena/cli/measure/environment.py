@@ -17,7 +17,7 @@ def describe() -> dict[str, object]:
             "verbena": _version("verbena"),
             "python": platform.python_version(),
             "numpy": _version("numpy"),
-            "kernel": platform.release(),
+            "kernel": ".".join(platform.release().split(".")[:2]),
         },
         "machine": {
             "architecture": platform.machine(),
