@@ -1,6 +1,7 @@
 """The command as a whole: help, usage errors, the documentation of every option."""
 
 import argparse
+from importlib import metadata
 
 import pytest
 
@@ -32,6 +33,11 @@ def test_help_lists_the_commands(verbena):
     out = verbena("--help").stdout
     assert all(name in out for name in _parsers())
     assert "exit status" in out
+
+
+def test_the_version_is_that_of_the_package(verbena):
+    """`verbena --version` names the installed version."""
+    assert verbena("--version").stdout == f"verbena {metadata.version('verbena')}\n"
 
 
 @pytest.mark.parametrize("name", _parsers())
