@@ -19,5 +19,7 @@ void bind_connections(nb::module_& m);
 void bind_providers(nb::module_& m);
 void bind_faults(nb::module_& m);
 void bind_bench(nb::module_& m);
+void bind_transport(nb::module_& m);
+void bind_session(nb::module_& m);
 
 }  // namespace verbena::bind

@@ -1,0 +1,135 @@
+// _native.transport: nodes, ports, event queues and exposed memory.
+#include "bind/transport.h"
+
+#include <nanobind/stl/string.h>
+
+#include "bind/bind.h"
+
+namespace verbena::bind {
+namespace {
+
+using transport::Event;
+using transport::Node;
+
+nb::bytes to_bytes(std::span<const std::byte> bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+nb::list take(QueueHandle& self) {
+  nb::list list;
+  for (const Event& event : self.queue->take()) {
+    list.append(nb::make_tuple(static_cast<int>(event.kind), event.session, event.call, event.token,
+                               static_cast<int>(event.outcome), static_cast<int>(event.status), event.method,
+                               to_bytes(event.payload.span())));
+  }
+  return list;
+}
+
+void make_node(NodeHandle* self, uint32_t busy_poll_us, bool by_loop, double heartbeat_s, double silence_s) {
+  const auto ns = [](double seconds) { return static_cast<uint64_t>(seconds * 1e9); };
+  new (self) NodeHandle(std::make_shared<Node>(
+      transport::NodeOptions{busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s)}));
+}
+
+PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& cq,
+                     SharedReceiveQueueHandle& srq, const std::string& name, uint32_t slot_bytes,
+                     uint32_t pool_slots, uint32_t window, bool huge_pages, bool pin) {
+  constexpr const char* kOperation = "add a wire";
+  const auto& node = self.node.share(kOperation);
+  auto port = std::make_shared<transport::Port>(
+      pd.context.share(), pd.pd.share(kOperation), cq.cq.share(kOperation), srq.srq.share(kOperation),
+      transport::PortOptions{name, slot_bytes, pool_slots, window, huge_pages, pin});
+  const Unlocked unlocked;
+  node->add_port(port);
+  return new PortHandle{Owned(node), Owned(port)};
+}
+
+LinkHandle* prepare_link(PortHandle& self, QueuePairHandle& qp) {
+  const auto held = lock_from_python(*self.node);
+  return new LinkHandle{self.node,
+                        std::make_unique<transport::Link>(self.port.share(), qp.qp.share("prepare a link"))};
+}
+
+SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& peer, QueueHandle& control,
+                           QueueHandle* requests, uint64_t max_message_bytes, uint32_t max_serving,
+                           uint32_t max_waiting, uint32_t fragment_bytes) {
+  const auto& node = self.node.share("add a session");
+  auto session =
+      node->add_session({id, peer, max_message_bytes, max_serving, max_waiting, fragment_bytes},
+                        control.queue, requests ? requests->queue : nullptr);
+  return new SessionHandle{Owned(node), Owned(session)};
+}
+
+ExposedHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t access, uint64_t only_session) {
+  const auto& node = self.node.share("expose memory");
+  const bool writes = access & (access::remote_write | access::remote_atomic);
+  BufferView view(buffer, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
+  const auto held = lock_from_python(*node);
+  auto region = node->regions().expose(view.data(), view.size(),
+                                       access | (writes ? access::local_write : 0), only_session);
+  return new ExposedHandle{Owned(node), std::move(view), std::move(region)};
+}
+
+}  // namespace
+
+void bind_transport(nb::module_& parent) {
+  nb::module_ m = parent.def_submodule("transport", "Sessions: what moves their bytes.");
+
+  nb::class_<QueueHandle>(m, "EventQueue", "What native code has to tell an event loop.")
+      .def(nb::init<>())
+      .def("fileno", [](const QueueHandle& self) { return self.queue->fileno(); })
+      .def("take", take,
+           nb::sig("def take(self) -> list[tuple[int, int, int, int, int, int, int, bytes]]"),
+           "(kind, session, call, token, outcome, status, method, payload) of each event.");
+
+  nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
+      .def("drop", &LinkHandle::drop, "It did not: the queue pair was closed.");
+
+  nb::class_<PortHandle>(m, "Port", "One wire of a node.")
+      .def_prop_ro("links", [](const PortHandle& self) { return self.port->links(); })
+      .def("prepare", prepare_link, nb::arg("qp"), "Before the queue pair is connected.");
+
+  nb::class_<ExposedHandle>(m, "Exposed", "Memory that peers may use.")
+      .def_prop_ro("key", [](const ExposedHandle& self) { return self.region ? self.region->key : 0; })
+      .def_prop_ro("addr", [](const ExposedHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
+      .def_prop_ro("length", [](const ExposedHandle& self) { return self.view.size(); })
+      .def("revoke", &ExposedHandle::revoke, "Afterwards its key is refused and nobody touches the memory.");
+
+  nb::class_<NodeHandle>(m, "Node", "One program's end of all its sessions.")
+      .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("by_loop"),
+           nb::arg("heartbeat_s"), nb::arg("silence_s"))
+      .def("add_port", add_port, nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::kw_only(), nb::arg("name"),
+           nb::arg("slot_bytes"), nb::arg("pool_slots"), nb::arg("window"), nb::arg("huge_pages"),
+           nb::arg("pin"))
+      .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("control"),
+           nb::arg("requests").none(), nb::arg("max_message_bytes"), nb::arg("max_serving"),
+           nb::arg("max_waiting"), nb::arg("fragment_bytes"))
+      .def("remove_session",
+           [](NodeHandle& self, SessionHandle& session) {
+             const Unlocked unlocked;
+             self.node.core()->remove_session(*session.session);
+           },
+           nb::arg("session"))
+      .def("expose", expose, nb::arg("buffer"), nb::kw_only(), nb::arg("access"), nb::arg("only_session"))
+      .def_prop_ro("regions",
+                   [](NodeHandle& self) {
+                     Node& node = self.node.use("regions");
+                     const auto held = lock_from_python(node);
+                     return node.regions().size();
+                   })
+      .def("fileno", [](const NodeHandle& self) { return self.node.use("fileno").fileno(); })
+      .def("drive",
+           [](NodeHandle& self) {
+             Node& node = self.node.use("drive");
+             const Unlocked unlocked;
+             return node.drive();
+           })
+      .def("rest",
+           [](NodeHandle& self) {
+             Node& node = self.node.use("rest");
+             const Unlocked unlocked;
+             return node.rest();
+           })
+      .def("close", &NodeHandle::close);
+  bind_session(m);
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,83 @@
+// Nodes, sessions and what they are made of, as Python holds them.
+#pragma once
+
+#include <optional>
+
+#include "bind/buffer.h"
+#include "bind/handle.h"
+#include "bind/queues.h"
+#include "bind/unlocked.h"
+#include "transport/node.h"
+
+namespace verbena::bind {
+
+struct NodeHandle {
+  explicit NodeHandle(std::shared_ptr<transport::Node> object) : node(std::move(object), "node") {}
+  ~NodeHandle() { close(); }
+
+  void close() {
+    if (!node.start_close()) return;
+    const Unlocked unlocked;
+    node.core()->close();
+  }
+
+  Handle<transport::Node> node;
+};
+
+struct PortHandle {
+  Owned<transport::Node> node;
+  Owned<transport::Port> port;
+};
+
+struct QueueHandle {
+  std::shared_ptr<transport::EventQueue> queue = std::make_shared<transport::EventQueue>();
+};
+
+// A queue pair that is becoming a session's link: it must be known before the peer's first message arrives.
+struct LinkHandle {
+  ~LinkHandle() { drop(); }
+  void drop() {
+    if (!link || node.is_inherited()) return;
+    const auto held = node->lock();
+    link.reset();
+  }
+
+  Owned<transport::Node> node;
+  std::unique_ptr<transport::Link> link;
+};
+
+struct SessionHandle {
+  Owned<transport::Node> node;
+  Owned<transport::Session> session;
+};
+
+// Memory that peers may use, held by its buffer until it is revoked.
+struct ExposedHandle {
+  ~ExposedHandle() { revoke(); }
+  void revoke() {
+    if (!region || node.is_inherited()) return;
+    {
+      const Unlocked unlocked;
+      const auto held = node->lock();
+      node->regions().revoke(*region);
+    }
+    region.reset();
+    view.release();
+  }
+
+  Owned<transport::Node> node;
+  BufferView view;
+  std::shared_ptr<transport::ExposedRegion> region;
+};
+
+// The node's lock, without keeping the GIL from others while waiting for it.
+inline std::unique_lock<std::mutex> lock_from_python(transport::Node& node) {
+  auto held = node.try_lock();
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  return held;
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,267 @@
+#include "transport/bulk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "util/clock.h"
+#include "util/crc32c.h"
+
+namespace verbena::transport {
+namespace {
+
+constexpr uint32_t kMostAttempts = 8;              // per fragment whose contents did not match
+constexpr uint64_t kAskEveryNs = 50'000'000;       // whether to keep going
+constexpr uint64_t kSettleNs = 10'000'000'000;     // for a wire to let go of the memory
+
+// What put and get share: fragments in order, a window over them, and the way out.
+class Transfer {
+ public:
+  Transfer(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+           std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going, uint32_t access)
+      : node_(node),
+        session_(session),
+        target_(target),
+        options_(options),
+        memory_(target.data, target.length, access),
+        acknowledged_(acknowledged),
+        keep_going_(keep_going) {}
+  virtual ~Transfer() = default;
+
+  BulkResult run() {
+    while (acknowledged_.load(std::memory_order_relaxed) < target_.length && result_.outcome == Outcome::ok) {
+      const bool moved = advance();
+      if (result_.outcome != Outcome::ok) break;
+      if (!moved) {
+        if (!may_go_on()) break;
+        node_.linger();
+      }
+    }
+    settle();
+    return result_;
+  }
+
+ protected:
+  struct Fragment {
+    uint64_t offset = 0;
+    uint32_t length = 0, crc = 0, attempts = 0;
+    Call* check = nullptr;  // the peer's word on the contents
+    Call* read = nullptr;
+  };
+
+  // With the lock. Begins a fragment; false: not now.
+  virtual bool begin(Fragment& fragment) = 0;
+  // Both its calls have finished: are the contents right?
+  virtual bool is_right(const Fragment& fragment, uint32_t answer) = 0;
+  // Before begin(), without the lock.
+  virtual void prepare(Fragment&) {}
+
+  std::byte* at(const Fragment& fragment) const { return target_.data + fragment.offset; }
+  RangeRequest range(const Fragment& fragment) const {
+    return {target_.region, target_.offset + fragment.offset, fragment.length, fragment.crc, 0};
+  }
+  void fail(Outcome outcome, Status status, std::string detail) {
+    if (result_.outcome != Outcome::ok) return;
+    result_.outcome = outcome;
+    result_.status = status;
+    result_.detail = std::move(detail);
+  }
+
+  Node& node_;
+  Session& session_;
+  const BulkTarget target_;
+  const BulkOptions options_;
+  Registration memory_;
+  uint64_t streamed_on_ = 0;  // the link that has WRITEs of ours, if any
+
+ private:
+  bool advance() {
+    bool moved = reap();
+    if (window_.size() < options_.depth && next_ < target_.length) {
+      Fragment fragment;
+      fragment.offset = next_;
+      fragment.length =
+          static_cast<uint32_t>(std::min<uint64_t>(options_.fragment_bytes, target_.length - next_));
+      prepare(fragment);
+      next_ += fragment.length;
+      window_.push_back(fragment);
+      moved = true;
+    }
+    const auto held = node_.lock();
+    if (session_.is_over()) fail(Outcome::session_failed, Status::success, "the session ended");
+    for (Fragment& fragment : window_) {
+      if (fragment.check) continue;
+      if (result_.outcome != Outcome::ok || !begin(fragment)) break;
+      moved = true;
+    }
+    return moved;
+  }
+
+  // Fragments that are done, from the oldest on.
+  bool reap() {
+    bool moved = false;
+    while (!window_.empty() && is_finished(window_.front())) {
+      Fragment& fragment = window_.front();
+      moved = true;
+      const auto failed = [](const Call* call) { return call && call->outcome != Outcome::ok; };
+      if (const Call* bad = failed(fragment.read) ? fragment.read : failed(fragment.check) ? fragment.check : nullptr) {
+        const auto text = bad->answer();
+        fail(bad->outcome, bad->status, {reinterpret_cast<const char*>(text.data()), text.size()});
+        return true;
+      }
+      uint32_t answer = 0;
+      std::memcpy(&answer, fragment.check->result.data(),
+                  std::min(sizeof answer, fragment.check->result.size()));
+      const bool right = is_right(fragment, answer);
+      {
+        const auto held = node_.lock();
+        end_calls(fragment);
+      }
+      if (right) {
+        acknowledged_.fetch_add(fragment.length, std::memory_order_relaxed);
+        window_.pop_front();
+      } else if (++fragment.attempts >= kMostAttempts) {
+        fail(Outcome::damaged, Status::success, "a fragment's contents never matched their checksum");
+      } else {
+        return true;  // advance() begins it again
+      }
+    }
+    return moved;
+  }
+
+  static bool is_finished(const Fragment& fragment) {
+    const auto done = [](const Call* call) { return !call || call->finished.load(std::memory_order_acquire); };
+    return fragment.check && done(fragment.check) && done(fragment.read);
+  }
+
+  bool may_go_on() {
+    const uint64_t now = now_ns();
+    if (now - asked_ns_ < kAskEveryNs) return true;
+    asked_ns_ = now;
+    result_.interrupted = !keep_going_();
+    return !result_.interrupted;
+  }
+
+  void end_calls(Fragment& fragment) {
+    for (Call** call : {&fragment.check, &fragment.read}) {
+      if (*call) node_.calls().end(**call);
+      *call = nullptr;
+    }
+  }
+
+  // Nobody may touch the memory after we return: takes everything back, and waits for what is on the wire.
+  void settle() {
+    {
+      const auto held = node_.lock();
+      for (Fragment& fragment : window_) {
+        for (Call** call : {&fragment.check, &fragment.read}) {
+          if (!*call) continue;
+          if ((*call)->finished.load(std::memory_order_relaxed)) {
+            node_.calls().end(**call);
+          } else {
+            session_.cancel(**call);
+          }
+          *call = nullptr;
+        }
+      }
+    }
+    const bool finished = acknowledged_.load(std::memory_order_relaxed) == target_.length;
+    const uint64_t give_up = now_ns() + kSettleNs;
+    bool is_free = false;
+    while (!is_free && now_ns() < give_up) {
+      {
+        const auto held = node_.lock();
+        is_free = session_.let_go(memory_);
+        // WRITEs are not reported, but what comes after them on the same link is.
+        if (is_free && !finished && streamed_on_ == session_.links() && session_.link()) {
+          is_free = session_.link()->drained();
+        }
+        if (session_.is_over()) is_free = true;
+      }
+      if (!is_free) node_.linger();
+    }
+    const auto held = node_.lock();
+    memory_.close();
+  }
+
+  std::atomic<uint64_t>& acknowledged_;
+  const std::function<bool()>& keep_going_;
+  std::deque<Fragment> window_;
+  uint64_t next_ = 0, asked_ns_ = 0;
+  BulkResult result_;
+};
+
+// A fragment is a WRITE and then a message that has the peer check what has landed. A link that breaks between
+// the two makes the check fail on the next link, and the fragment is written again.
+class Put final : public Transfer {
+  using Transfer::Transfer;
+
+  void prepare(Fragment& fragment) override { fragment.crc = crc32c(0, at(fragment), fragment.length); }
+
+  bool begin(Fragment& fragment) override {
+    if (!session_.may_stream()) return false;
+    const RemoteRegion* region = session_.region(target_.region);
+    if (!region) return false;
+    if (region->refused != Outcome::ok) {
+      fail(region->refused, Status::success, "the region was revoked, or is not for this session");
+      return false;
+    }
+    if (!region->known) return false;
+    if (!(region->access & access::remote_write)) {
+      fail(Outcome::denied, Status::success, "the region is read-only");
+      return false;
+    }
+    if (target_.offset > region->length || target_.length > region->length - target_.offset) {
+      fail(Outcome::out_of_range, Status::success, "the range leaves the region");
+      return false;
+    }
+    uint32_t lkey;
+    try {
+      lkey = memory_.on(session_.link()->port()).lkey();
+    } catch (const std::exception& error) {
+      fail(Outcome::remote_failure, Status::success, error.what());
+      return false;
+    }
+    streamed_on_ = session_.links();
+    const uint64_t addr = region->addr + target_.offset + fragment.offset;
+    if (!session_.stream(at(fragment), fragment.length, lkey, addr, region->rkey)) return false;
+    const RangeRequest request = range(fragment);
+    fragment.check = session_.call(method::verify, std::as_bytes(std::span(&request, 1)));
+    return fragment.check != nullptr;
+  }
+
+  bool is_right(const Fragment&, uint32_t answer) override { return answer == 1; }
+};
+
+// A fragment is a READ and, beside it, a question for the checksum.
+class Get final : public Transfer {
+  using Transfer::Transfer;
+
+  bool begin(Fragment& fragment) override {
+    if (!session_.may_stream()) return false;
+    fragment.read = session_.operate(Opcode::read, target_.region, target_.offset + fragment.offset,
+                                     at(fragment), fragment.length, &memory_);
+    if (!fragment.read) return false;
+    const RangeRequest request = range(fragment);
+    fragment.check = session_.call(method::checksum, std::as_bytes(std::span(&request, 1)));
+    return fragment.check != nullptr;
+  }
+
+  bool is_right(const Fragment& fragment, uint32_t answer) override {
+    return crc32c(0, at(fragment), fragment.length) == answer;
+  }
+};
+
+}  // namespace
+
+BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+               std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going) {
+  return Put(node, session, target, options, acknowledged, keep_going, 0).run();
+}
+
+BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+               std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going) {
+  return Get(node, session, target, options, acknowledged, keep_going, access::local_write).run();
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,54 @@
+#include "transport/link.h"
+
+#include <algorithm>
+
+#include "transport/ids.h"
+
+namespace verbena::transport {
+
+Link::Link(std::shared_ptr<Port> port, std::shared_ptr<QueuePair> qp)
+    : port_(std::move(port)),
+      qp_(std::move(qp)),
+      number_(qp_->number()),
+      max_send_(qp_->limits().max_send),
+      max_inline_(qp_->limits().max_inline),
+      signal_every_(std::clamp(max_send_ / 4, 1u, 16u)) {
+  port_->add(*this);
+}
+
+Link::~Link() {
+  port_->remove(*this);
+  for (Slot* slot : retired) port_->sends().give(slot);
+  for (const auto& [slot, position] : control) port_->sends().give(slot);
+  for (const auto& [slot, bytes] : early) port_->repost(slot);
+}
+
+bool Link::drained() {
+  if (completed_ == posted_) return true;
+  if (unsignaled_ > 0 && room() > 0) {
+    ++posted_;
+    unsignaled_ = 0;
+    const SendRequest nothing{.id = request_id(RequestTag::message, posted_),
+                              .opcode = Opcode::write,
+                              .flags = send_flag::signaled};
+    qp_->post_send({&nothing, 1});
+  }
+  return false;
+}
+
+PostError Link::post(SendRequest request) {
+  ++posted_;
+  spoke = true;
+  if (request.flags & send_flag::signaled) {
+    unsignaled_ = 0;
+  } else {
+    request.id = request_id(RequestTag::message, posted_);
+    if (++unsignaled_ >= signal_every_) {
+      unsignaled_ = 0;
+      request.flags |= send_flag::signaled;
+    }
+  }
+  return qp_->post_send({&request, 1}).error;
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,55 @@
+// Methods that native code answers, without the program's help. A handler runs under the node's lock on
+// whatever thread drives the node, so it must be short and never block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace verbena::transport {
+
+class Node;
+class Session;
+
+struct Request {
+  Session& session;
+  uint64_t call;
+  uint32_t method;
+  std::span<const std::byte> payload;
+};
+
+class Handler {
+ public:
+  virtual ~Handler() = default;
+  // Answers by session.reply() or session.fail(), now or later.
+  virtual void handle(const Request& request) = 0;
+};
+
+// Numbers below 256 are Verbena's own; a name's number is never one of them.
+namespace method {
+constexpr uint32_t echo = 1, resolve = 2, verify = 3, checksum = 4, atomic = 5;
+uint32_t of_name(std::string_view name);
+}  // namespace method
+
+// The payloads of Verbena's own.
+struct ResolveRequest {
+  uint64_t key;
+};
+struct ResolveReply {
+  uint64_t addr, length;
+  uint32_t rkey, access;
+};
+struct RangeRequest {  // verify: is this the checksum? checksum: which is it?
+  uint64_t key, offset, length;
+  uint32_t crc, unused;
+};
+struct AtomicRequest {
+  uint64_t key, offset, compare_add, swap;
+  uint32_t opcode, unused;
+};
+static_assert(sizeof(ResolveReply) == 24 && sizeof(RangeRequest) == 32 && sizeof(AtomicRequest) == 40);
+
+void add_own_methods(Node& node);
+
+}  // namespace verbena::transport

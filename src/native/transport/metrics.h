@@ -1,0 +1,81 @@
+// Counters and latency histograms: written by whoever holds the node's lock, read by anyone at any time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+
+namespace verbena::transport {
+
+// One row per counter, in this order: its name is what Python and the metrics page call it.
+enum class Count : uint8_t {
+  send_ops,
+  recv_ops,
+  read_ops,
+  write_ops,
+  send_bytes,
+  recv_bytes,
+  read_bytes,
+  write_bytes,
+  completion_errors,
+  retry_exceeded,
+  replayed_messages,
+  repeated_messages,
+  damaged_messages,
+  failed_calls,
+  links,
+  count_,
+};
+
+constexpr std::string_view kCountNames[] = {
+    "send_ops",        "recv_ops",          "read_ops",         "write_ops",         "send_bytes",
+    "recv_bytes",      "read_bytes",        "write_bytes",      "completion_errors", "retry_exceeded",
+    "replayed_messages", "repeated_messages", "damaged_messages", "failed_calls",      "links",
+};
+static_assert(std::size(kCountNames) == static_cast<size_t>(Count::count_));
+
+// Logarithmic: four buckets per doubling, so that a reading is within 19 % of the truth.
+class Histogram {
+ public:
+  static constexpr size_t kBuckets = 160;
+
+  void record(uint64_t value_ns) { add(buckets_[index(value_ns)], 1), add(sum_ns_, value_ns); }
+  uint64_t bucket(size_t i) const { return buckets_[i].load(std::memory_order_relaxed); }
+  uint64_t sum_ns() const { return sum_ns_.load(std::memory_order_relaxed); }
+
+  static size_t index(uint64_t value_ns) {
+    if (value_ns < 4) return static_cast<size_t>(value_ns);
+    const auto log = static_cast<size_t>(std::bit_width(value_ns)) - 1;
+    return std::min(kBuckets - 1, (log - 1) * 4 + ((value_ns >> (log - 2)) & 3));
+  }
+  // The least value that the bucket after this one takes.
+  static uint64_t upper_ns(size_t i) {
+    const size_t next = i + 1;
+    return next < 4 ? next : (uint64_t{4} + next % 4) << (next / 4 - 1);
+  }
+
+ private:
+  static void add(std::atomic<uint64_t>& counter, uint64_t n) {
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  std::array<std::atomic<uint64_t>, kBuckets> buckets_{};
+  std::atomic<uint64_t> sum_ns_{0};
+};
+
+// What one session did on one wire.
+struct Metrics {
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(Count::count_)> counts{};
+  Histogram call, read, write;
+
+  void add(Count which, uint64_t n = 1) {
+    auto& counter = counts[static_cast<size_t>(which)];
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace verbena::transport

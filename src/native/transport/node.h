@@ -1,0 +1,96 @@
+// One program's end of all its sessions: the ports, the lock over everything, and who drives it. Callers that
+// wait drive it themselves; otherwise its own thread does, or the program's event loop with the thread as a
+// stand-in while the loop is busy.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/call.h"
+#include "transport/methods.h"
+#include "transport/port.h"
+#include "transport/regions.h"
+#include "transport/session.h"
+#include "util/fd.h"
+
+namespace verbena::transport {
+
+struct NodeOptions {
+  uint32_t busy_poll_us = 100;  // how long to spin after the last work before sleeping
+  bool by_loop = false;         // an event loop drives: see fileno()
+  uint64_t heartbeat_ns = 1'000'000'000;
+  uint64_t silence_ns = 10'000'000'000;  // nothing heard for so long: the link is lost
+};
+
+class Node {
+ public:
+  explicit Node(const NodeOptions& options);
+  ~Node() { close(); }
+
+  // Set-up.
+  std::shared_ptr<Port> add_port(std::shared_ptr<Port> port);
+  std::shared_ptr<Session> add_session(SessionOptions options, std::shared_ptr<EventQueue> control,
+                                       std::shared_ptr<EventQueue> requests);
+  void remove_session(Session& session);  // after its end()
+  void handle(uint32_t method, std::shared_ptr<Handler> handler);
+  void close();  // stops the thread; sessions end
+
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  std::unique_lock<std::mutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+
+  // With the lock:
+  Handler* handler(uint32_t method) const {
+    const auto found = handlers_.find(method);
+    return found == handlers_.end() ? nullptr : found->second.get();
+  }
+  CallTable& calls() { return calls_; }
+  RegionTable& regions() { return regions_; }
+  const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
+
+  // Without it:
+  // True when the call has finished; drives meanwhile: spins, then sleeps until the deadline (kNever).
+  bool wait(Call& call, uint64_t deadline_ns);
+  void end(Call& call);
+  // Drives, or sleeps a little if others do or there is nothing: for loops that look for themselves.
+  void linger();
+  // For the loop: takes what there is; true: there was something. rest() arms instead of spinning on.
+  bool drive();
+  bool rest();
+  int fileno() const { return epoll_.get(); }  // readable when drive() would find something
+  const NodeOptions& options() const { return options_; }
+
+ private:
+  bool drive_locked();
+  void handle_completion(Port& port, const Completion& completion);
+  void arm();
+  void tick_if_due(uint64_t now);
+  void run();
+  void stand_in();
+  void sleep(int timeout_ms);
+
+  static constexpr size_t kPollBatch = 32;
+  static constexpr uint64_t kTickNs = 20'000'000;
+
+  const NodeOptions options_;
+  const UniqueFd epoll_;
+  const EventFd stop_event_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Port>> ports_;
+  std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;
+  std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
+  CallTable calls_;
+  RegionTable regions_;
+  Completion polled_[kPollBatch];
+  uint64_t ticked_ns_ = 0;
+  std::atomic<uint32_t> callers_{0};        // threads that spin for a call of theirs
+  std::atomic<uint64_t> caller_rounds_{0};  // grows while such threads drive
+  std::atomic<uint64_t> loop_rounds_{0};    // grows while the loop drives
+  std::atomic<bool> stopping_{false};
+  std::jthread thread_;
+};
+
+}  // namespace verbena::transport

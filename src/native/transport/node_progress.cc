@@ -1,0 +1,179 @@
+// Who drives a node, and how they sleep. Nobody misses anything, because whoever is about to sleep arms the
+// queues and then looks once more, and the node's thread sleeps on the queues' events or ticks.
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "transport/node.h"
+#include "util/clock.h"
+#include "util/spinlock.h"
+#include "verbs/router.h"
+
+namespace verbena::transport {
+namespace {
+
+constexpr uint64_t kSliceNs = 20'000'000;
+constexpr int kTickMs = 20;
+constexpr int kBackOffMs = 1;  // while callers drive, the thread only looks whether they still do
+constexpr int kRoundsPerClock = 16;
+
+const EventFd& thread_event() {
+  thread_local const EventFd event;
+  return event;
+}
+
+void sleep_on(const EventFd& event, uint64_t timeout_ns) {
+  pollfd fd{.fd = event.get(), .events = POLLIN, .revents = 0};
+  const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000),
+                         .tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000)};
+  if (::ppoll(&fd, 1, &timeout, nullptr) > 0) event.clear();
+}
+
+}  // namespace
+
+bool Node::drive() {
+  const auto held = lock();
+  loop_rounds_.fetch_add(1, std::memory_order_relaxed);
+  return drive_locked();
+}
+
+bool Node::rest() {
+  const auto held = lock();
+  loop_rounds_.fetch_add(1, std::memory_order_relaxed);
+  arm();
+  tick_if_due(now_ns());
+  return drive_locked();
+}
+
+void Node::arm() {
+  for (const auto& port : ports_) {
+    port->cq().acknowledge();
+    port->cq().arm(false);
+  }
+}
+
+bool Node::wait(Call& call, uint64_t deadline_ns) {
+  const auto done = [&call] { return call.finished.load(std::memory_order_acquire); };
+  if (done()) return true;
+  callers_.fetch_add(1, std::memory_order_relaxed);
+  uint64_t now = now_ns();
+  const uint64_t spin_until = std::min(deadline_ns, now + uint64_t{options_.busy_poll_us} * 1000);
+  bool is_done = false;
+  while (!is_done && now < spin_until) {
+    for (int i = 0; i < kRoundsPerClock && !is_done; ++i) {
+      if (mutex_.try_lock()) {
+        drive_locked();
+        mutex_.unlock();
+      } else {
+        cpu_relax();
+      }
+      is_done = done();
+    }
+    caller_rounds_.fetch_add(1, std::memory_order_relaxed);
+    if (!is_done) now = now_ns();
+  }
+  callers_.fetch_sub(1, std::memory_order_relaxed);
+  if (is_done || now >= deadline_ns) return is_done;
+
+  const EventFd& own = thread_event();
+  {
+    const auto held = lock();
+    if (done()) return true;
+    call.sleeper = &own;
+    arm();
+    drive_locked();
+  }
+  while (!(is_done = done()) && (now = now_ns()) < deadline_ns) {
+    sleep_on(own, std::min(kSliceNs, deadline_ns - now));
+    if (stopping_.load(std::memory_order_relaxed)) break;
+  }
+  const auto held = lock();
+  call.sleeper = nullptr;
+  own.clear();
+  return done();
+}
+
+void Node::linger() {
+  callers_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t until = now_ns() + uint64_t{options_.busy_poll_us} * 1000;
+  bool found = false;
+  while (!found && now_ns() < until) {
+    if (mutex_.try_lock()) {
+      found = drive_locked();
+      mutex_.unlock();
+    } else {
+      cpu_relax();
+    }
+  }
+  caller_rounds_.fetch_add(1, std::memory_order_relaxed);
+  callers_.fetch_sub(1, std::memory_order_relaxed);
+  if (!found) std::this_thread::sleep_for(std::chrono::microseconds(options_.busy_poll_us));
+}
+
+void Node::sleep(int timeout_ms) {
+  pollfd fds[] = {{.fd = epoll_.get(), .events = POLLIN, .revents = 0},
+                  {.fd = stop_event_.get(), .events = POLLIN, .revents = 0}};
+  ::poll(fds, 2, timeout_ms);
+}
+
+void Node::run() {
+  uint64_t busy_until = 0, seen_callers = 0;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    if (options_.by_loop) {
+      stand_in();
+      continue;
+    }
+    bool found = false;
+    if (mutex_.try_lock()) {
+      found = drive_locked();
+      tick_if_due(now_ns());
+      mutex_.unlock();
+    }
+    const uint64_t now = now_ns();
+    if (found) busy_until = now + uint64_t{options_.busy_poll_us} * 1000;
+    const uint64_t rounds = caller_rounds_.load(std::memory_order_relaxed);
+    const bool callers = callers_.load(std::memory_order_relaxed) > 0 || rounds != seen_callers;
+    seen_callers = rounds;
+    if (callers) {
+      // They drive better than this thread would: without an event, on the core that wants the answer.
+      pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
+      ::poll(&stop, 1, kBackOffMs);
+      continue;
+    }
+    if (now < busy_until) {
+      cpu_relax();
+      continue;
+    }
+    {
+      const auto held = lock();
+      arm();
+      found = drive_locked();
+    }
+    if (found) {
+      busy_until = now_ns() + uint64_t{options_.busy_poll_us} * 1000;
+    } else {
+      sleep(kTickMs);
+    }
+  }
+}
+
+// The loop drives. If it has not for a tick, this thread does, until the loop is back.
+void Node::stand_in() {
+  const uint64_t rounds = loop_rounds_.load(std::memory_order_relaxed);
+  pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
+  ::poll(&stop, 1, kTickMs);
+  while (loop_rounds_.load(std::memory_order_relaxed) == rounds &&
+         !stopping_.load(std::memory_order_relaxed)) {
+    {
+      const auto held = lock();
+      arm();
+      drive_locked();
+      tick_if_due(now_ns());
+    }
+    sleep(kTickMs);
+  }
+}
+
+}  // namespace verbena::transport
