@@ -21,6 +21,7 @@ ibverbs-providers  ls /usr/lib/*/libibverbs/*.so
 librdmacm1         ldconfig -p | grep librdmacm.so.1
 ucx-utils          command -v ucx_info
 util-linux         command -v setarch
+openssl            command -v openssl
 valgrind           command -v valgrind
 "
 

@@ -373,6 +373,87 @@ SETUP = (
         remedy="keep the data in an arena, which needs no such permission;"
         " or set `sysctl kernel.yama.ptrace_scope=0`, or add CAP_SYS_PTRACE",
     ),
+    # Sessions between nodes
+    _row(
+        "downgrade",
+        "the server asks for less authentication than this client demands",
+        "the server was started without the secret or certificates that the client was given",
+        "someone between the two ends pretends to be the server",
+        remedy="give the server the same authentication as the client; never take it from the client instead",
+    ),
+    _row(
+        "no_common_wire",
+        "the two nodes have no wire in common",
+        "each end offers only wires that the other lacks, such as shm on different hosts",
+        "the wire demanded is not offered by the server",
+        remedy="`verbena devices` at both ends lists what each has; enable one that both have, such as iwarp",
+    ),
+    _row(
+        "session_unknown",
+        "the peer does not know this session",
+        "the peer was restarted and lost its sessions",
+        "the session was without a link for longer than the peer's resume_timeout_s",
+        "the peer closed the session",
+        remedy="open a new session and repeat what was not acknowledged; raise resume_timeout_s at the peer"
+        " if outages last longer",
+    ),
+    _row(
+        "peer_restarted",
+        "the peer's process was restarted, so the session is lost",
+        "its boot epoch is not the one with which the session was opened",
+        "another process has taken over the peer's address",
+        remedy="open a new session and repeat what was not acknowledged; see the peer's log for the reason",
+    ),
+    _row(
+        "resume_timeout",
+        "no link could be made for as long as the session may be without one",
+        "the peer or the network was away for longer than resume_timeout_s",
+        "every wire that both ends have is down: the detail says what was tried",
+        remedy="cure what the detail names, then open a new session; raise resume_timeout_s to sit out"
+        " longer outages",
+    ),
+    _row(
+        "stale_attempt",
+        "the link request was used before",
+        "an old request arrived after a newer one of the same session",
+        "someone repeats a recorded request",
+        remedy="dial again, which takes a fresh number; if nobody dialled, look for who repeats requests",
+    ),
+    # Certificates
+    _row(
+        "tls_file",
+        "a TLS file cannot be used",
+        "its path is wrong, or this process may not read it",
+        "it is not PEM, or holds something other than what was asked for",
+        "the private key is encrypted, and nobody is there to type a passphrase",
+        remedy="check the path and its permissions; `openssl x509 -in FILE -noout -text` shows a certificate,"
+        " `openssl pkey -in FILE -noout` checks a key",
+    ),
+    _row(
+        "tls_key_mismatch",
+        "the private key does not belong to the certificate",
+        "one of the two files was renewed without the other",
+        "the first certificate in the file is an authority's, not this node's own",
+        remedy="put this node's certificate first; its public key (`openssl x509 -in FILE -noout -pubkey`)"
+        " and the key's (`openssl pkey -in FILE -pubout`) must be the same",
+    ),
+    _row(
+        "tls_expired",
+        "a certificate is not valid at this time",
+        "it has expired and was not renewed",
+        "it is not valid yet, or this machine's clock is wrong",
+        remedy="compare `openssl x509 -in FILE -noout -dates` with `date`, and renew the certificate",
+    ),
+    _row(
+        "tls_handshake",
+        "the two ends could not agree on TLS",
+        "the certificate was issued by an authority that the other end does not trust",
+        "the certificate is for another host name than the one dialled",
+        "the server demands a client certificate, and none was given",
+        "one end does not speak TLS, or only a version before 1.3",
+        remedy="give both ends certificates of one authority and its `ca` file, and dial a name that the"
+        " server's certificate holds",
+    ),
     # How the program uses its objects
     _row(
         "closed",

@@ -1,0 +1,205 @@
+"""The frames of the hello: magic, type, length and one JSON object with known fields only.
+
+A frame has one spelling: sorted keys, no spaces, ASCII. What would not be written back byte for byte is
+refused, so that a changed byte is never a matter of taste, and nothing hides in what a parser skips."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from verbena.errors import VerbenaError, setup_error
+
+MAGIC = b"VRBN"
+MAX_BODY_BYTES = 16 * 1024
+MAX_WIRES = 16
+NONCE_BYTES = KEY_BYTES = PROOF_BYTES = 32
+MAX_REASON = 200
+
+_HEADER = struct.Struct("!4sBI")
+assert _HEADER.size == 9
+
+Fields = dict[str, Any]
+
+
+class FrameType(enum.IntEnum):
+    HELLO = 1  # client: the same fields in every version, since it is what versions are agreed with
+    CHALLENGE = 2
+    PROOF = 3
+    WELCOME = 4
+    ALIVE = 5  # in place of WELCOME for a probe
+    REFUSAL = 6
+
+
+AUTH_METHODS = ("none", "secret", "tls")
+PURPOSES = ("open", "probe")
+
+
+def is_name(value: object) -> bool:
+    """Whether a node or a wire may be called so: 1 to 64 letters, digits and ._:/@+-"""
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._:/@+-]{1,64}", value) is not None
+
+
+def _number(low: int, high: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and low <= value <= high  # bool is an int, and not wanted
+
+
+def _hex(*lengths_bytes: int) -> Callable[[object], bool]:
+    allowed = {2 * length for length in lengths_bytes}
+    return lambda value: (
+        isinstance(value, str) and len(value) in allowed and not value.strip("0123456789abcdef")
+    )
+
+
+def _one_of(*words: str) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value in words
+
+
+def _text(most: int, *, least: int = 0) -> Callable[[object], bool]:
+    # Printable: it ends up in terminals and logs.
+    return lambda value: isinstance(value, str) and least <= len(value) <= most and value.isprintable()
+
+
+def _list(check: Callable[[object], bool], *, least: int, most: int) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
+
+
+def _are_wires(value: object) -> bool:
+    return _list(is_name, least=0, most=MAX_WIRES)(value) and _distinct(value)
+
+
+def _are_wire_offers(value: object) -> bool:
+    def is_offer(item: object) -> bool:
+        known = isinstance(item, dict) and item.keys() == {"name", "address"}
+        return known and is_name(item["name"]) and _text(256, least=1)(item["address"])  # type: ignore[index]
+
+    return _list(is_offer, least=1, most=MAX_WIRES)(value) and _distinct(o["name"] for o in value)  # type: ignore[attr-defined]
+
+
+def _distinct(values: Any) -> bool:
+    seen = list(values)
+    return len(set(seen)) == len(seen)
+
+
+_U64 = _number(0, 2**64 - 1)
+_NONCE = _hex(NONCE_BYTES)
+_PROOF = _hex(PROOF_BYTES)
+
+FIELDS: Mapping[FrameType, Mapping[str, Callable[[object], bool]]] = {
+    FrameType.HELLO: {
+        "versions": _list(_number(1, 255), least=1, most=16),
+        "purpose": _one_of(*PURPOSES),
+        "node": is_name,
+        "boot_epoch": _U64,
+        "host": _hex(32),
+        "nonce": _NONCE,
+        "wires": _are_wires,
+    },
+    FrameType.CHALLENGE: {
+        "version": _number(1, 255),
+        "node": is_name,
+        "boot_epoch": _U64,
+        "nonce": _NONCE,
+        "auth": _one_of(*AUTH_METHODS),
+    },
+    FrameType.PROOF: {"proof": _PROOF},
+    FrameType.WELCOME: {
+        "proof": _PROOF,
+        "session_id": _number(1, 2**64 - 1),
+        "same_host": lambda value: isinstance(value, bool),
+        "wires": _are_wire_offers,
+        "window": _number(1, 2**16 - 1),
+        "max_message_bytes": _number(1, 2**63 - 1),
+        "resume_timeout_ms": _number(0, 2**32 - 1),
+        "key": _hex(0, KEY_BYTES),  # empty outside TLS
+    },
+    FrameType.ALIVE: {"proof": _PROOF},
+    FrameType.REFUSAL: {"code": _text(32), "reason": _text(MAX_REASON)},
+}
+
+
+def encode(kind: FrameType, fields: Fields) -> bytes:
+    """The frame with these fields; invalid_argument if this side would not accept it itself."""
+    wrong = _wrong_field(kind, fields)
+    if wrong is None:
+        body = _canonical(fields)
+        if len(body) <= MAX_BODY_BYTES:
+            return _HEADER.pack(MAGIC, kind, len(body)) + body
+        wrong = f"{len(body)} bytes are more than {MAX_BODY_BYTES}"
+    raise setup_error("invalid_argument", operation=f"write {kind.name}", detail=wrong)
+
+
+class FrameReader:
+    """Cuts a stream into frames. Holds at most one frame, and refuses a wrong one at its first wrong byte."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[FrameType, Fields, bytes]]:
+        """Type, fields and raw bytes of each frame that is complete; bad_message for anything else."""
+        self._buffer += data
+        while frame := self._next():
+            yield frame
+
+    @property
+    def empty(self) -> bool:
+        """Whether no byte of a further frame has come."""
+        return not self._buffer
+
+    def _next(self) -> tuple[FrameType, Fields, bytes] | None:
+        buffer = self._buffer
+        if buffer[:4] != MAGIC[: len(buffer)]:
+            raise bad_message(_guess(bytes(buffer[:8])))
+        if len(buffer) > 4 and buffer[4] not in FrameType._value2member_map_:
+            raise bad_message(f"frame type {buffer[4]} does not exist")
+        if len(buffer) < _HEADER.size:
+            return None
+        _, number, length = _HEADER.unpack_from(buffer)
+        if length > MAX_BODY_BYTES:
+            raise bad_message(f"a frame of {length} bytes, where {MAX_BODY_BYTES} are the most")
+        end = _HEADER.size + length
+        if len(buffer) < end:
+            return None
+        raw = bytes(buffer[:end])
+        del buffer[:end]
+        kind = FrameType(number)
+        return kind, _decode(kind, raw[_HEADER.size :]), raw
+
+
+def bad_message(detail: str) -> VerbenaError:
+    """The error for what the peer should not have sent."""
+    return setup_error("bad_message", operation="hello", detail=detail)
+
+
+def _decode(kind: FrameType, body: bytes) -> Fields:
+    try:
+        fields = json.loads(body.decode("ascii"))
+        spelt_well = _canonical(fields) == body
+    except (ValueError, RecursionError) as error:
+        raise bad_message(f"{kind.name} is not JSON") from error
+    wrong = _wrong_field(kind, fields) if spelt_well else "not in its one spelling"
+    if wrong is not None:
+        raise bad_message(f"{kind.name}: {wrong}")
+    checked: Fields = fields
+    return checked
+
+
+def _canonical(fields: object) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _wrong_field(kind: FrameType, fields: object) -> str | None:
+    known = FIELDS[kind]
+    if not isinstance(fields, dict) or fields.keys() != known.keys():
+        return f"its fields must be exactly {', '.join(known)}"
+    return next((f"{name!r} is not valid" for name, check in known.items() if not check(fields[name])), None)
+
+
+def _guess(start: bytes) -> str:
+    if start[:1] in (b"\x15", b"\x16") and start[1:2] in (b"\x03", b""):
+        return "the other end speaks TLS, and this end does not"
+    return f"it starts with {start!r}, not {MAGIC!r}"

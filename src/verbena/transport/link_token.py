@@ -1,0 +1,186 @@
+"""What two ends tell each other in the private data when a link is made: which session, and how far it got.
+
+Private data has 56 bytes on InfiniBand, whose connection manager pads it with zeros: so no token ends in one.
+Each is signed with the session key over the wire's name too, so it opens no link on another wire."""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import struct
+from dataclasses import dataclass
+
+from verbena.errors import VerbenaError, setup_error
+
+VERSION = 1
+MAX_BYTES = 56
+MAC_BYTES = 24
+_END = b"\x01"
+
+_REQUEST = struct.Struct("!BQIQH")  # version, session id, attempt, received, window
+_ANSWER = struct.Struct("!BQH")  # version, received, window
+_ATTEMPT = struct.Struct("!I")
+assert _REQUEST.size == 23
+assert _ANSWER.size == 11
+assert max(_REQUEST.size, _ANSWER.size) + MAC_BYTES + len(_END) <= MAX_BYTES
+
+
+@dataclass(frozen=True)
+class LinkRequest:
+    """In the connect: the client resumes, or begins, a session. `received` is the highest sequence number
+    processed in order; `attempt` is higher than in any request before."""
+
+    session_id: int
+    attempt: int
+    received: int
+    window: int
+
+    def encode(self, *, key: bytes, wire: str) -> bytes:
+        """The signed token for a link on `wire`; invalid_argument if a number does not fit."""
+        fields = _pack(_REQUEST, "LinkRequest", self.session_id, self.attempt, self.received, self.window)
+        return fields + _mac(key, b"client", wire, fields) + _END
+
+    @staticmethod
+    def session_of(data: bytes) -> int:
+        """Which session a token claims to be of, so that its key can be looked up. Nothing is proven yet."""
+        session_id: int = _split(_REQUEST, data)[0][1]
+        return session_id
+
+    @classmethod
+    def decode(cls, data: bytes, *, key: bytes, wire: str) -> LinkRequest:
+        """The request, verified: bad_message, version_mismatch or credentials if it is not one."""
+        values, fields, mac = _split(_REQUEST, data)
+        _verify(mac, _mac(key, b"client", wire, fields))
+        return cls(*values[1:])
+
+
+@dataclass(frozen=True)
+class LinkAnswer:
+    """In the accept: what the server has received, and how much it can take."""
+
+    received: int
+    window: int
+
+    def encode(self, *, key: bytes, wire: str, attempt: int) -> bytes:
+        """The signed token that answers the request with that `attempt`."""
+        fields = _pack(_ANSWER, "LinkAnswer", self.received, self.window)
+        return fields + _mac(key, b"server", wire, fields, attempt) + _END
+
+    @classmethod
+    def decode(cls, data: bytes, *, key: bytes, wire: str, attempt: int) -> LinkAnswer:
+        """The answer to that attempt, verified; errors as for LinkRequest.decode()."""
+        values, fields, mac = _split(_ANSWER, data)
+        _verify(mac, _mac(key, b"server", wire, fields, attempt))
+        return cls(*values[1:])
+
+
+class LinkRefusalReason(enum.IntEnum):
+    """Why the server rejects a link. Zero is no reason, so that a refusal never ends in it."""
+
+    VERSION = 1
+    SESSION_UNKNOWN = 2
+    CREDENTIALS = 3
+    STALE_ATTEMPT = 4
+    BUSY = 5
+    CLOSED = 6
+    OTHER = 255
+
+
+_CODES = {
+    LinkRefusalReason.VERSION: "version_mismatch",
+    LinkRefusalReason.SESSION_UNKNOWN: "session_unknown",
+    LinkRefusalReason.CREDENTIALS: "credentials",
+    LinkRefusalReason.STALE_ATTEMPT: "stale_attempt",
+    LinkRefusalReason.CLOSED: "session_unknown",
+}
+_REASONS = {
+    "version_mismatch": LinkRefusalReason.VERSION,
+    "session_unknown": LinkRefusalReason.SESSION_UNKNOWN,
+    "credentials": LinkRefusalReason.CREDENTIALS,
+    "stale_attempt": LinkRefusalReason.STALE_ATTEMPT,
+    "queue_full": LinkRefusalReason.BUSY,
+    "limit_exceeded": LinkRefusalReason.BUSY,
+    "closed": LinkRefusalReason.CLOSED,
+}
+
+
+@dataclass(frozen=True)
+class LinkRefusal:
+    """In the reject: why. It is not signed, since the server may not know the session: act on it only after
+    asking by a hello."""
+
+    reason: LinkRefusalReason
+    text: str = ""
+
+    @classmethod
+    def of(cls, error: VerbenaError) -> LinkRefusal:
+        """The refusal that tells the peer about `error`."""
+        return cls(_REASONS.get(error.code, LinkRefusalReason.OTHER), error.detail)
+
+    def encode(self) -> bytes:
+        """The token; a text that is too long is cut."""
+        text = "".join(c if c.isprintable() else "?" for c in self.text).encode("utf-8", "replace")
+        return bytes([self.reason]) + text[: MAX_BYTES - 1].decode("utf-8", "ignore").encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> LinkRefusal:
+        """The refusal. Never fails: whatever a stranger's reject holds, it is a reject, for OTHER reasons."""
+        data = data.rstrip(b"\0")
+        text = data[1:MAX_BYTES].decode("utf-8", "replace")
+        if not data or data[0] not in LinkRefusalReason._value2member_map_ or not text.isprintable():
+            return cls(LinkRefusalReason.OTHER)
+        return cls(LinkRefusalReason(data[0]), text)
+
+    def error(self, *, operation: str, peer: str = "") -> VerbenaError:
+        """The error for a dial that was refused so."""
+        code = _CODES.get(self.reason, "rejected")
+        detail = self.text or self.reason.name.lower().replace("_", " ")
+        return setup_error(code, operation=operation, peer=peer, detail=detail)
+
+
+class AttemptGuard:
+    """Lets each attempt of a session through once, and none after a later one."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def accept(self, attempt: int) -> None:
+        """Takes note of a verified request's attempt; stale_attempt if it is not a new one."""
+        if attempt <= self.last:
+            detail = f"attempt {attempt} after {self.last}"
+            raise setup_error("stale_attempt", operation="accept link", detail=detail)
+        self.last = attempt
+
+
+def _pack(layout: struct.Struct, name: str, *values: int) -> bytes:
+    try:
+        return layout.pack(VERSION, *values)
+    except struct.error as error:
+        detail = f"{name} with {values}: {error}"
+        raise setup_error("invalid_argument", operation="link token", detail=detail) from error
+
+
+def _split(layout: struct.Struct, data: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
+    """Values, their bytes and the mac of a token that has the right shape."""
+    data = bytes(data).rstrip(b"\0")
+    if data and data[0] != VERSION:
+        detail = f"this end speaks version {VERSION}, the other {data[0]}"
+        raise setup_error("version_mismatch", operation="link token", detail=detail)
+    if len(data) != layout.size + MAC_BYTES + 1 or not data.endswith(_END):
+        detail = f"{len(data)} bytes are not a token of {layout.size + MAC_BYTES + 1}"
+        raise setup_error("bad_message", operation="link token", detail=detail)
+    fields = data[: layout.size]
+    return layout.unpack(fields), fields, data[layout.size : -1]
+
+
+def _mac(key: bytes, end: bytes, wire: str, fields: bytes, attempt: int | None = None) -> bytes:
+    name = wire.encode()
+    # Every part but the name has a fixed length for each end, so one length makes the whole unambiguous.
+    parts = (end, bytes([len(name)]), name, fields, b"" if attempt is None else _ATTEMPT.pack(attempt))
+    return hmac.digest(key, b"".join(parts), "sha256")[:MAC_BYTES]
+
+
+def _verify(mac: bytes, expected: bytes) -> None:
+    if not hmac.compare_digest(mac, expected):
+        detail = "the signature is wrong: another session key, wire or attempt"
+        raise setup_error("credentials", operation="link token", detail=detail)
