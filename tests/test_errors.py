@@ -37,7 +37,8 @@ SETUP_CODES = re.findall(
     connect_timeout rejected credentials version_mismatch bad_transition missing_attribute queue_full
     cq_overrun closed foreign_pd buffer_readonly buffer_not_contiguous out_of_range limit_exceeded
     fd_limit not_permitted unsupported_opcode unsupported_provider peer_died bad_message invalid_argument
-    downgrade no_common_wire session_unknown peer_restarted resume_timeout stale_attempt
+    downgrade no_common_wire session_unknown peer_restarted resume_timeout stale_attempt drill session_failed
+    call_timeout remote_failure no_such_method peer_busy region_denied message_too_long damaged
     tls_file tls_key_mismatch tls_expired tls_handshake
     """,
 )

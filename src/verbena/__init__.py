@@ -1,9 +1,36 @@
-"""RDMA for Python: one verbs model on every wire."""
+"""RDMA for Python: one verbs model on every wire, and sessions on top."""
 
 from importlib.metadata import version
 
-from verbena import errors, verbs
+from verbena import errors, transport, verbs
+from verbena.transport import (
+    Listener,
+    Node,
+    Region,
+    RemoteRegion,
+    Request,
+    Session,
+    SessionState,
+    connect,
+    connect_blocking,
+    listen,
+)
 
-__all__ = ["__version__", "errors", "verbs"]
+__all__ = [
+    "Listener",
+    "Node",
+    "Region",
+    "RemoteRegion",
+    "Request",
+    "Session",
+    "SessionState",
+    "__version__",
+    "connect",
+    "connect_blocking",
+    "errors",
+    "listen",
+    "transport",
+    "verbs",
+]
 
 __version__ = version("verbena")

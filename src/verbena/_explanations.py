@@ -413,6 +413,70 @@ SETUP = (
         " longer outages",
     ),
     _row(
+        "drill",
+        "the wire was broken on purpose",
+        "somebody exercises failover: break_link()",
+        remedy="nothing to do: the session takes the next wire, and this one again later",
+    ),
+    _row(
+        "session_failed",
+        "the session has ended, and with it everything that waited for it",
+        "the program closed the session, or its node",
+        "the peer closed the session",
+        "no wire could be had for as long as the session may be without one",
+        remedy="open a new session and repeat what was not acknowledged;"
+        " the session's `reason` says why it ended",
+    ),
+    _row(
+        "call_timeout",
+        "the peer did not answer within the time given",
+        "its handler takes longer, or waits for something itself",
+        "the peer's event loop is busy, or the wire is being replaced",
+        remedy="give it more time, or find out what the handler does;"
+        " the peer has been told that nobody waits",
+    ),
+    _row(
+        "remote_failure",
+        "the peer's handler failed",
+        "it raised an exception: the detail is what it said",
+        remedy="read the detail, and the peer's log",
+    ),
+    _row(
+        "no_such_method",
+        "the peer has no handler of that name",
+        "the name is misspelt, or the handler was not given to listen()",
+        "the peer runs another version of the program",
+        remedy="compare the name with those in the detail",
+    ),
+    _row(
+        "peer_busy",
+        "too much is under way on this session",
+        "the peer serves as many requests of ours as it takes at once",
+        "more messages wait here than the window lets out",
+        remedy="await some answers before asking for more",
+    ),
+    _row(
+        "region_denied",
+        "the region is not there for this session",
+        "it was revoked, or its program has ended",
+        "it was exposed to another session only, or not for this kind of use",
+        remedy="ask the peer for a region of this session, with the access that you need",
+    ),
+    _row(
+        "message_too_long",
+        "the message is longer than the other end takes",
+        "the payload exceeds max_message_bytes at one of the ends",
+        remedy="use put() and get() on a region for large data, or raise max_message_bytes at both ends",
+    ),
+    _row(
+        "damaged",
+        "the contents did not match their checksum, however often they were sent",
+        "the memory was changed while it was being transferred",
+        "memory or a device corrupts data",
+        remedy="do not write to the buffer, nor to the peer's region, before the transfer is over;"
+        " if nobody does, test the memory",
+    ),
+    _row(
         "stale_attempt",
         "the link request was used before",
         "an old request arrived after a newer one of the same session",

@@ -10,6 +10,7 @@ VerbenaError
 ├── ProtocolError        the peer sent nonsense: check what and which version it is
 ├── RegistrationError    memory could not be registered: raise a limit or change the buffer
 ├── RejectedError        the peer turned the connection down: read its `private_data`
+├── RemoteError          the peer's handler failed: read what it says
 ├── StateError           wrong state or invalid request: correct the program
 ├── TimedOutError        too slow, also a TimeoutError: retry or wait longer
 ├── UnavailableError     provider or device is not here: use another
@@ -41,6 +42,7 @@ __all__ = [
     "QueueFullError",
     "RegistrationError",
     "RejectedError",
+    "RemoteError",
     "StateError",
     "TimedOutError",
     "UnavailableError",
@@ -175,6 +177,10 @@ class RejectedError(VerbenaError):
     private_data: bytes = b""
 
 
+class RemoteError(VerbenaError):
+    """The peer's handler failed: `detail` is what it said."""
+
+
 class StateError(VerbenaError):
     """The object is in the wrong state for the request, or the request is invalid: correct the program."""
 
@@ -234,6 +240,15 @@ _CLASSES: Mapping[str, type[VerbenaError]] = {
     "downgrade": DeniedError,
     "no_common_wire": UnavailableError,
     "session_unknown": BrokenLinkError,
+    "drill": BrokenLinkError,
+    "session_failed": BrokenLinkError,
+    "call_timeout": TimedOutError,
+    "remote_failure": RemoteError,
+    "no_such_method": UnsupportedError,
+    "peer_busy": BusyError,
+    "region_denied": DeniedError,
+    "message_too_long": StateError,
+    "damaged": ProtocolError,
     "peer_restarted": BrokenLinkError,
     "resume_timeout": BrokenLinkError,
     "stale_attempt": DeniedError,

@@ -1,4 +1,5 @@
-// Sessions between two nodes of one process: calls, long payloads, one-sided work, bulk, and links that break.
+// Sessions between two nodes of one process: calls, long payloads, one-sided work, bulk, and links that
+// break.
 #include <atomic>
 #include <cstring>
 #include <thread>

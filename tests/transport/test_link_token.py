@@ -20,14 +20,14 @@ from verbena.transport.link_token import (
 )
 
 KEY = bytes(range(32))
-REQUEST = LinkRequest(session_id=0x0102030405060708, attempt=9, received=10, window=11)
-ANSWER = LinkAnswer(received=12, window=13)
+REQUEST = LinkRequest(session_id=0x0102030405060708, attempt=9, received=10, window=11, slot_bytes=4096)
+ANSWER = LinkAnswer(received=12, window=13, slot_bytes=512)
 TOKEN = REQUEST.encode(key=KEY, wire="shm")
 REPLY = ANSWER.encode(key=KEY, wire="shm", attempt=9)
 
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
-requests = st.builds(LinkRequest, session_id=U64, attempt=U32, received=U64, window=U16)
-answers = st.builds(LinkAnswer, received=U64, window=U16)
+requests = st.builds(LinkRequest, session_id=U64, attempt=U32, received=U64, window=U16, slot_bytes=U32)
+answers = st.builds(LinkAnswer, received=U64, window=U16, slot_bytes=U32)
 
 
 def code_of(error: pytest.ExceptionInfo[VerbenaError]) -> str:
@@ -35,17 +35,17 @@ def code_of(error: pytest.ExceptionInfo[VerbenaError]) -> str:
 
 
 def test_the_layout_of_a_request_is_fixed() -> None:
-    """version, session, attempt, received, window, mac, 0x01: a change here is a new version."""
-    assert TOKEN[:23].hex() == "01010203040506070800000009000000000000000a000b"
-    assert TOKEN[23:47] == hmac.new(KEY, b"client\x03shm" + TOKEN[:23], hashlib.sha256).digest()[:24]
-    assert (TOKEN[47:], len(TOKEN)) == (b"\x01", 48)
+    """version, session, attempt, received, window, slot bytes, mac, 0x01: a change here is a new version."""
+    assert TOKEN[:27].hex() == "01010203040506070800000009000000000000000a000b00001000"
+    assert TOKEN[27:51] == hmac.new(KEY, b"client\x03shm" + TOKEN[:27], hashlib.sha256).digest()[:24]
+    assert (TOKEN[51:], len(TOKEN)) == (b"\x01", 52)
 
 
 def test_the_layout_of_an_answer_is_fixed() -> None:
-    assert REPLY[:11].hex() == "01000000000000000c000d"
-    signed = b"server\x03shm" + REPLY[:11] + b"\0\0\0\x09"
-    assert REPLY[11:35] == hmac.new(KEY, signed, hashlib.sha256).digest()[:24]
-    assert (REPLY[35:], len(REPLY)) == (b"\x01", 36)
+    assert REPLY[:15].hex() == "01000000000000000c000d00000200"
+    signed = b"server\x03shm" + REPLY[:15] + b"\0\0\0\x09"
+    assert REPLY[15:39] == hmac.new(KEY, signed, hashlib.sha256).digest()[:24]
+    assert (REPLY[39:], len(REPLY)) == (b"\x01", 40)
 
 
 @given(requests, answers, U32)
@@ -128,10 +128,11 @@ def test_nothing_but_a_verbena_error_comes_of_garbage(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [{"session_id": 2**64}, {"attempt": -1}, {"received": 2**64}, {"window": 2**16}]
+    "field",
+    [{"session_id": 2**64}, {"attempt": -1}, {"received": 2**64}, {"window": 2**16}, {"slot_bytes": 2**32}],
 )
 def test_a_number_that_does_not_fit_is_refused_when_written(field: dict[str, int]) -> None:
-    numbers = {"session_id": 1, "attempt": 1, "received": 1, "window": 1, **field}
+    numbers = {"session_id": 1, "attempt": 1, "received": 1, "window": 1, "slot_bytes": 1, **field}
     with pytest.raises(VerbenaError) as error:
         LinkRequest(**numbers).encode(key=KEY, wire="shm")
     assert code_of(error) == "invalid_argument"

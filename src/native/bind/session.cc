@@ -17,20 +17,16 @@ using transport::Node;
 using transport::Outcome;
 using transport::Session;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::span<const std::byte> bytes_of(const BufferView& view) { return {view.data(), view.size()}; }
 
 [[noreturn]] void raise_outcome(const SessionHandle& self, const char* operation, Outcome outcome,
                                 Status status, std::string_view detail) {
   using namespace nb::literals;
-  const nb::object error = nb::module_::import_("verbena.transport.outcomes")
-                               .attr("outcome_error")(static_cast<int>(outcome), static_cast<int>(status),
-                                                      nb::str(detail.data(), detail.size()),
-                                                      "operation"_a = operation,
-                                                      "peer"_a = nb::str(self.session->peer().c_str()));
+  const nb::object error =
+      nb::module_::import_("verbena.transport.outcomes")
+          .attr("outcome_error")(static_cast<int>(outcome), static_cast<int>(status),
+                                 nb::str(detail.data(), detail.size()), "operation"_a = operation,
+                                 "peer"_a = nb::str(self.session->peer().c_str()));
   PyErr_SetObject(error.type().ptr(), error.ptr());
   throw nb::python_error();
 }
@@ -234,6 +230,13 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("slot_bytes", locked([](Session& s) { return s.slot_bytes(); }))
       .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("window"),
            nb::arg("peer_slot_bytes"))
+      .def(
+          "lose_link",
+          [](SessionHandle& self, uint64_t links, const std::string& why) {
+            const auto held = lock_from_python(*self.node);
+            if (self.session->links() == links) self.session->lose_link(Status::retry_exc_err, why);
+          },
+          nb::arg("links"), nb::arg("why"), "The link with this number is gone; a later one is not meant.")
       .def("detach", locked([](Session& s) { s.lose_link(Status::success, "detached", false); }),
            "The link is about to be replaced or closed on purpose.")
       .def("release_link", locked([](Session& s) { s.release_link(); }),

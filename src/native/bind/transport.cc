@@ -25,8 +25,8 @@ nb::list take(QueueHandle& self) {
 
 void make_node(NodeHandle* self, uint32_t busy_poll_us, bool by_loop, double heartbeat_s, double silence_s) {
   const auto ns = [](double seconds) { return static_cast<uint64_t>(seconds * 1e9); };
-  new (self) NodeHandle(std::make_shared<Node>(
-      transport::NodeOptions{busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s)}));
+  new (self) NodeHandle(
+      std::make_shared<Node>(transport::NodeOptions{busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s)}));
 }
 
 PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& cq,
@@ -52,9 +52,8 @@ SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& pee
                            QueueHandle* requests, uint64_t max_message_bytes, uint32_t max_serving,
                            uint32_t max_waiting, uint32_t fragment_bytes) {
   const auto& node = self.node.share("add a session");
-  auto session =
-      node->add_session({id, peer, max_message_bytes, max_serving, max_waiting, fragment_bytes},
-                        control.queue, requests ? requests->queue : nullptr);
+  auto session = node->add_session({id, peer, max_message_bytes, max_serving, max_waiting, fragment_bytes},
+                                   control.queue, requests ? requests->queue : nullptr);
   return new SessionHandle{Owned(node), Owned(session)};
 }
 
@@ -63,8 +62,8 @@ ExposedHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t acces
   const bool writes = access & (access::remote_write | access::remote_atomic);
   BufferView view(buffer, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
   const auto held = lock_from_python(*node);
-  auto region = node->regions().expose(view.data(), view.size(),
-                                       access | (writes ? access::local_write : 0), only_session);
+  auto region = node->regions().expose(view.data(), view.size(), access | (writes ? access::local_write : 0),
+                                       only_session);
   return new ExposedHandle{Owned(node), std::move(view), std::move(region)};
 }
 
@@ -76,8 +75,7 @@ void bind_transport(nb::module_& parent) {
   nb::class_<QueueHandle>(m, "EventQueue", "What native code has to tell an event loop.")
       .def(nb::init<>())
       .def("fileno", [](const QueueHandle& self) { return self.queue->fileno(); })
-      .def("take", take,
-           nb::sig("def take(self) -> list[tuple[int, int, int, int, int, int, int, bytes]]"),
+      .def("take", take, nb::sig("def take(self) -> list[tuple[int, int, int, int, int, int, int, bytes]]"),
            "(kind, session, call, token, outcome, status, method, payload) of each event.");
 
   nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
@@ -89,7 +87,8 @@ void bind_transport(nb::module_& parent) {
 
   nb::class_<ExposedHandle>(m, "Exposed", "Memory that peers may use.")
       .def_prop_ro("key", [](const ExposedHandle& self) { return self.region ? self.region->key : 0; })
-      .def_prop_ro("addr", [](const ExposedHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
+      .def_prop_ro("addr",
+                   [](const ExposedHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
       .def_prop_ro("length", [](const ExposedHandle& self) { return self.view.size(); })
       .def("revoke", &ExposedHandle::revoke, "Afterwards its key is refused and nobody touches the memory.");
 
@@ -102,12 +101,13 @@ void bind_transport(nb::module_& parent) {
       .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("control"),
            nb::arg("requests").none(), nb::arg("max_message_bytes"), nb::arg("max_serving"),
            nb::arg("max_waiting"), nb::arg("fragment_bytes"))
-      .def("remove_session",
-           [](NodeHandle& self, SessionHandle& session) {
-             const Unlocked unlocked;
-             self.node.core()->remove_session(*session.session);
-           },
-           nb::arg("session"))
+      .def(
+          "remove_session",
+          [](NodeHandle& self, SessionHandle& session) {
+            const Unlocked unlocked;
+            self.node.core()->remove_session(*session.session);
+          },
+          nb::arg("session"))
       .def("expose", expose, nb::arg("buffer"), nb::kw_only(), nb::arg("access"), nb::arg("only_session"))
       .def_prop_ro("regions",
                    [](NodeHandle& self) {

@@ -10,9 +10,9 @@
 namespace verbena::transport {
 namespace {
 
-constexpr uint32_t kMostAttempts = 8;              // per fragment whose contents did not match
-constexpr uint64_t kAskEveryNs = 50'000'000;       // whether to keep going
-constexpr uint64_t kSettleNs = 10'000'000'000;     // for a wire to let go of the memory
+constexpr uint32_t kMostAttempts = 8;           // per fragment whose contents did not match
+constexpr uint64_t kAskEveryNs = 50'000'000;    // whether to keep going
+constexpr uint64_t kSettleNs = 10'000'000'000;  // for a wire to let go of the memory
 
 // What put and get share: fragments in order, a window over them, and the way out.
 class Transfer {
@@ -104,7 +104,9 @@ class Transfer {
       Fragment& fragment = window_.front();
       moved = true;
       const auto failed = [](const Call* call) { return call && call->outcome != Outcome::ok; };
-      if (const Call* bad = failed(fragment.read) ? fragment.read : failed(fragment.check) ? fragment.check : nullptr) {
+      if (const Call* bad = failed(fragment.read)    ? fragment.read
+                            : failed(fragment.check) ? fragment.check
+                                                     : nullptr) {
         const auto text = bad->answer();
         fail(bad->outcome, bad->status, {reinterpret_cast<const char*>(text.data()), text.size()});
         return true;
@@ -130,7 +132,9 @@ class Transfer {
   }
 
   static bool is_finished(const Fragment& fragment) {
-    const auto done = [](const Call* call) { return !call || call->finished.load(std::memory_order_acquire); };
+    const auto done = [](const Call* call) {
+      return !call || call->finished.load(std::memory_order_acquire);
+    };
     return fragment.check && done(fragment.check) && done(fragment.read);
   }
 
@@ -191,8 +195,8 @@ class Transfer {
   BulkResult result_;
 };
 
-// A fragment is a WRITE and then a message that has the peer check what has landed. A link that breaks between
-// the two makes the check fail on the next link, and the fragment is written again.
+// A fragment is a WRITE and then a message that has the peer check what has landed. A link that breaks
+// between the two makes the check fail on the next link, and the fragment is written again.
 class Put final : public Transfer {
   using Transfer::Transfer;
 

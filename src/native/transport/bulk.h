@@ -1,5 +1,5 @@
-// Large transfers between a program's memory and a peer's region: in fragments, pipelined, each checked by its
-// CRC32C at the other end, and resumed at the acknowledged offset when the link changes. They run on the
+// Large transfers between a program's memory and a peer's region: in fragments, pipelined, each checked by
+// its CRC32C at the other end, and resumed at the acknowledged offset when the link changes. They run on the
 // caller's thread.
 #pragma once
 

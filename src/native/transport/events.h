@@ -23,14 +23,14 @@ enum class EventKind : uint8_t {
 // How a call or an operation ended.
 enum class Outcome : uint8_t {
   ok,
-  remote_failure,    // the method failed: the payload says why
+  remote_failure,  // the method failed: the payload says why
   no_such_method,
-  busy,              // the peer has too much to do
-  denied,            // the region is not there, not any more, or not for us
+  busy,    // the peer has too much to do
+  denied,  // the region is not there, not any more, or not for us
   out_of_range,
   too_long,
-  damaged,           // the contents did not match their checksum, again and again
-  failed_status,     // the request's own completion status says why
+  damaged,        // the contents did not match their checksum, again and again
+  failed_status,  // the request's own completion status says why
   session_failed,
 };
 

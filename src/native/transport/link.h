@@ -26,8 +26,8 @@ class Link {
   uint32_t max_inline() const { return max_inline_; }
   bool failed() const { return failed_; }
 
-  // Posts one request, for which there must be room. Unsignalled ones get an id and, now and then, a signal of
-  // ours. Anything but `none`: the link is unfit, and the session must give it up.
+  // Posts one request, for which there must be room. Unsignalled ones get an id and, now and then, a signal
+  // of ours. Anything but `none`: the link is unfit, and the session must give it up.
   PostError post(SendRequest request);
   // A request up to this one has completed.
   void complete(uint64_t position) { completed_ = std::max(completed_, position); }

@@ -7,9 +7,7 @@
 namespace verbena::transport {
 namespace {
 
-bool is_sequenced(MessageKind kind) {
-  return kind != MessageKind::acknowledge && kind != MessageKind::ping;
-}
+bool is_sequenced(MessageKind kind) { return kind != MessageKind::acknowledge && kind != MessageKind::ping; }
 
 bool is_sound(const MessageHeader& header) {
   if (header.version != kMessageVersion) return false;

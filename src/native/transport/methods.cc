@@ -87,8 +87,7 @@ void verify(Node& node, const Request& request, const RangeRequest& fields) {
 }
 
 void checksum(Node& node, const Request& request, const RangeRequest& fields) {
-  const auto range =
-      find_range(node, request, fields.key, fields.offset, fields.length, access::remote_read);
+  const auto range = find_range(node, request, fields.key, fields.offset, fields.length, access::remote_read);
   if (!range) return;
   const uint32_t crc = crc32c(0, range->data(), range->size());
   request.session.reply(request.call, bytes_of(crc));

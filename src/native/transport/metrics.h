@@ -33,8 +33,8 @@ enum class Count : uint8_t {
 };
 
 constexpr std::string_view kCountNames[] = {
-    "send_ops",        "recv_ops",          "read_ops",         "write_ops",         "send_bytes",
-    "recv_bytes",      "read_bytes",        "write_bytes",      "completion_errors", "retry_exceeded",
+    "send_ops",          "recv_ops",          "read_ops",         "write_ops",         "send_bytes",
+    "recv_bytes",        "read_bytes",        "write_bytes",      "completion_errors", "retry_exceeded",
     "replayed_messages", "repeated_messages", "damaged_messages", "failed_calls",      "links",
 };
 static_assert(std::size(kCountNames) == static_cast<size_t>(Count::count_));

@@ -63,8 +63,8 @@ void Port::flush_receives() {
 }
 
 void Port::post_more_receives() {
-  const uint64_t wanted = std::min<uint64_t>(
-      options_.pool_slots, (uint64_t{options_.window} + kSpareReceives) * links_.size());
+  const uint64_t wanted =
+      std::min<uint64_t>(options_.pool_slots, (uint64_t{options_.window} + kSpareReceives) * links_.size());
   for (; posted_ < wanted; ++posted_) {
     Slot* slot = receives_.take();
     if (!slot) break;

@@ -172,7 +172,7 @@ class Session {
   std::deque<Outgoing> unacknowledged_;  // in order; the first `transmitted_` are on the link
   size_t transmitted_ = 0;
   std::map<uint64_t, std::shared_ptr<Pull>> pulls_;  // by sequence
-  uint64_t pulled_bytes_ = 0;                         // memory of those admitted
+  uint64_t pulled_bytes_ = 0;                        // memory of those admitted
   size_t serving_ = 0;
 
   std::unordered_map<uint64_t, RemoteRegion> regions_;  // of this link

@@ -169,8 +169,7 @@ void Session::send_unsequenced(MessageKind kind) {
 }
 
 void Session::forget_acknowledged() {
-  while (!unacknowledged_.empty() &&
-         unacknowledged_.front().header.sequence <= sequence_.acknowledged()) {
+  while (!unacknowledged_.empty() && unacknowledged_.front().header.sequence <= sequence_.acknowledged()) {
     if (Slot* slot = unacknowledged_.front().slot) {
       link_->port().sends().give(slot);
       --transmitted_;

@@ -36,8 +36,7 @@ bool SlotPool::add_slab() try {
   const uint32_t slots = std::min(kSlabSlots, most_ - count_);
   Slab slab;
   slab.memory = context_->allocate(size_t{slots} * slot_bytes_, huge_pages_);
-  slab.region =
-      pd_->register_memory(slab.memory->data(), slab.memory->size(), access::local_write, pin_);
+  slab.region = pd_->register_memory(slab.memory->data(), slab.memory->size(), access::local_write, pin_);
   slab.slots = std::make_unique<Slot[]>(slots);
   for (uint32_t i = slots; i-- > 0;) {
     slab.slots[i] = {slab.memory->data() + size_t{i} * slot_bytes_, slab.region->lkey(), count_ + i};

@@ -2,7 +2,7 @@
 
 import enum
 
-from verbena._native import bench as bench
+from verbena._native import bench as bench, transport as transport
 import verbena.errors
 
 class QpState(enum.IntEnum):

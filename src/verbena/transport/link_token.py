@@ -17,27 +17,37 @@ MAX_BYTES = 56
 MAC_BYTES = 24
 _END = b"\x01"
 
-_REQUEST = struct.Struct("!BQIQH")  # version, session id, attempt, received, window
-_ANSWER = struct.Struct("!BQH")  # version, received, window
+_REQUEST = struct.Struct("!BQIQHI")  # version, session id, attempt, received, window, slot bytes
+_ANSWER = struct.Struct("!BQHI")  # version, received, window, slot bytes
 _ATTEMPT = struct.Struct("!I")
-assert _REQUEST.size == 23
-assert _ANSWER.size == 11
+assert _REQUEST.size == 27
+assert _ANSWER.size == 15
 assert max(_REQUEST.size, _ANSWER.size) + MAC_BYTES + len(_END) <= MAX_BYTES
 
 
 @dataclass(frozen=True)
 class LinkRequest:
     """In the connect: the client resumes, or begins, a session. `received` is the highest sequence number
-    processed in order; `attempt` is higher than in any request before."""
+    processed in order; `attempt` is higher than in any request before. `window` messages of up to
+    `slot_bytes` each may be under way to the client."""
 
     session_id: int
     attempt: int
     received: int
     window: int
+    slot_bytes: int
 
     def encode(self, *, key: bytes, wire: str) -> bytes:
         """The signed token for a link on `wire`; invalid_argument if a number does not fit."""
-        fields = _pack(_REQUEST, "LinkRequest", self.session_id, self.attempt, self.received, self.window)
+        fields = _pack(
+            _REQUEST,
+            "LinkRequest",
+            self.session_id,
+            self.attempt,
+            self.received,
+            self.window,
+            self.slot_bytes,
+        )
         return fields + _mac(key, b"client", wire, fields) + _END
 
     @staticmethod
@@ -60,10 +70,11 @@ class LinkAnswer:
 
     received: int
     window: int
+    slot_bytes: int
 
     def encode(self, *, key: bytes, wire: str, attempt: int) -> bytes:
         """The signed token that answers the request with that `attempt`."""
-        fields = _pack(_ANSWER, "LinkAnswer", self.received, self.window)
+        fields = _pack(_ANSWER, "LinkAnswer", self.received, self.window, self.slot_bytes)
         return fields + _mac(key, b"server", wire, fields, attempt) + _END
 
     @classmethod

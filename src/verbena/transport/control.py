@@ -1,0 +1,70 @@
+"""The control thread: one event loop per process for everything that sets sessions up and keeps them up.
+A program whose own loop is busy, or that has none, still accepts, dials and fails over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Control:
+    """This process's control thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.tasks: set[asyncio.Task[object]] = set()
+
+
+_control = _Control()
+
+
+def control_loop() -> asyncio.AbstractEventLoop:
+    """The control thread's loop, started at first use. It lives as long as the process does."""
+    with _control.lock:
+        if _control.loop is None:
+            _control.loop = asyncio.new_event_loop()
+            threading.Thread(target=_control.loop.run_forever, name="verbena-control", daemon=True).start()
+        return _control.loop
+
+
+def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Runs a coroutine on the control thread."""
+    return asyncio.run_coroutine_threadsafe(coroutine, control_loop())
+
+
+async def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on the control thread and awaits it here; cancelling here cancels it there."""
+    if asyncio.get_running_loop() is _control.loop:
+        return await coroutine
+    return await asyncio.wrap_future(submit(coroutine))
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on the control thread and waits for it, without an event loop."""
+    future = submit(coroutine)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def spawn(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Starts a coroutine from the control thread itself; nobody waits for it, and its errors are reported."""
+    task = asyncio.ensure_future(coroutine)
+    _control.tasks.add(task)  # the loop holds tasks weakly
+    task.add_done_callback(_control.tasks.discard)
+
+
+def _forget_after_fork() -> None:
+    _control.__init__()  # type: ignore[misc] # the thread stayed with the parent
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,259 @@
+"""The listening end of sessions: hellos on a TCP port, links on every wire, and waiting for lost ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any
+
+from verbena import verbs
+from verbena.errors import VerbenaError, setup_error
+from verbena.transport import control, hello_io
+from verbena.transport.address import HostPort, parse_host_port
+from verbena.transport.agreement import Agreement, Caller, Offer, WireOffer
+from verbena.transport.failover import LinkState
+from verbena.transport.hello import ServerHello
+from verbena.transport.link_token import AttemptGuard, LinkRequest
+from verbena.transport.links import accept_link, refuse
+from verbena.transport.loop_events import LoopEvents
+from verbena.transport.node import Node
+from verbena.transport.session import Handler, Session
+from verbena.transport.tls import peer_identity
+from verbena.transport.wires import Wire
+
+_MOST_HELLOS = 256  # at once; more wait in the kernel's queue
+
+OnSession = Callable[[Session], object]
+
+
+class Waiter:
+    """Keeps an accepted session: the client dials, this end only gives up when that takes too long."""
+
+    def __init__(self, session: Session, resume_timeout_s: float) -> None:
+        self.attempts = AttemptGuard()
+        self.busy = asyncio.Lock()  # one link request at a time
+        self._session = session
+        self._resume_timeout_s = resume_timeout_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._start()
+
+    def link_lost(self, wire: str, reason: str) -> None:
+        self._start()
+
+    def linked(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        self.linked()
+
+    def _start(self) -> None:
+        self.linked()
+        self._timer = asyncio.get_running_loop().call_later(self._resume_timeout_s, self._give_up)
+
+    def _give_up(self) -> None:
+        detail = f"the peer did not come back within {self._resume_timeout_s:g} s"
+        error = setup_error(
+            "resume_timeout", operation="keep the session", peer=self._session.peer, detail=detail
+        )
+        control.spawn(self._session._fail(error))
+
+
+class Listener:
+    """Accepts sessions until it is closed. A context manager, plain or async."""
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        handlers: Mapping[str, Handler],
+        events: LoopEvents | None,
+        tls: ssl.SSLContext | None,
+        on_session: OnSession | None,
+        owns_node: bool,
+    ) -> None:
+        self.node = node
+        self.address = ""
+        self.refused: dict[str, int] = {}  # hellos and links turned down, by reason
+        self._handlers = handlers
+        self._events = events
+        self._tls = tls
+        self._on_session = on_session
+        self._owns_node = owns_node
+        self._server: asyncio.Server | None = None
+        self._offers: list[WireOffer] = []
+        self._listeners: list[verbs.Listener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hellos = asyncio.Semaphore(_MOST_HELLOS)
+        self._closed = False
+
+    @property
+    def wires(self) -> tuple[str, ...]:
+        """Those on which it listens, best first."""
+        return tuple(offer.name for offer in self._offers)
+
+    @property
+    def sessions(self) -> list[Session]:
+        return self.node.sessions
+
+    async def close(self) -> None:
+        """Accepts no more, and closes the sessions. Closing again does nothing."""
+        await control.run(self._close())
+
+    def close_blocking(self) -> None:
+        """close() without asyncio."""
+        control.run_blocking(self._close())
+
+    async def __aenter__(self) -> Listener:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Listener at {self.address}: {', '.join(self.wires)}, {len(self.sessions)} sessions>"
+
+    # On the control thread
+
+    async def _open(self, address: str) -> None:
+        where = parse_host_port(address)
+        try:
+            self._server = await asyncio.start_server(
+                self._on_hello, where.host or None, where.port, ssl=self._tls, backlog=_MOST_HELLOS
+            )
+        except OSError as error:
+            raise setup_error(
+                "address_in_use", operation="listen", detail=f"{where}: {error.strerror}", errno=error.errno
+            ) from error
+        bound = self._server.sockets[0].getsockname()
+        self.address = str(HostPort(where.host or bound[0], bound[1]))
+        for wire in self.node.wires:
+            self._listen_on(wire, where)
+        if not self._offers:
+            await self._close()
+            raise setup_error("no_common_wire", operation="listen", detail="no wire can listen")
+
+    def _listen_on(self, wire: Wire, where: HostPort) -> None:
+        by_host = wire.name != "shm"
+        host = HostPort(where.host or "0.0.0.0", 0)
+        try:
+            listener = wire.context.listen(str(host) if by_host else "")
+        except VerbenaError as error:
+            self.node.wires.reasons[wire.name] = error.detail or error.what
+            return
+        self._listeners.append(listener)
+        # The client knows by which name it reaches this host; only the port is news to it.
+        address = f":{listener.address.rpartition(':')[2]}" if by_host else listener.address
+        self._offers.append(WireOffer(wire.name, address))
+        self._start(self._accept_links(wire, listener))
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _on_hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        name = str(HostPort(peer[0], peer[1])) if peer else "?"
+        hello = ServerHello(
+            self.node.info,
+            auth=self.node.authentication,
+            secure=self._tls is not None,
+            peer=name,
+            peer_identity=peer_identity(writer.get_extra_info("ssl_object")),
+        )
+        async with self._hellos:
+            try:
+                end = await hello_io.serve(
+                    reader, writer, hello, self._decide, timeout_s=self.node.settings.timeout_s
+                )
+            except VerbenaError as error:
+                self._count(error)
+                return
+        if isinstance(end, Agreement):
+            self._admit(end, name)
+
+    def _decide(self, caller: Caller) -> Offer:
+        settings = self.node.settings
+        if self._closed or len(self.node._sessions) >= settings.max_sessions:
+            detail = f"{settings.max_sessions} sessions are open (max_connections)"
+            raise setup_error("limit_exceeded", operation="accept", detail=detail)
+        wires = tuple(offer for offer in self._offers if caller.same_host or offer.name != "shm")
+        return Offer(
+            session_id=secrets.randbits(63) | 1,
+            wires=wires,
+            window=settings.window,
+            max_message_bytes=settings.max_message_bytes,
+            resume_timeout_s=settings.resume_timeout_s,
+        )
+
+    def _admit(self, agreement: Agreement, peer: str) -> None:
+        session = Session(self.node, agreement, peer=peer, handlers=self._handlers, events=self._events)
+        session._keeper = Waiter(session, agreement.resume_timeout_s)
+
+    async def _accept_links(self, wire: Wire, listener: verbs.Listener) -> None:
+        while not self._closed:
+            try:
+                request = await listener.accept()
+            except VerbenaError:
+                return
+            self._start(self._accept_link(wire, request))
+
+    async def _accept_link(self, wire: Wire, request: verbs.ConnectRequest) -> None:
+        try:
+            session, waiter, asked = self._verify(wire, request)
+            async with waiter.busy:
+                waiter.attempts.accept(asked.attempt)
+                is_first = session._native.links == 0
+                await session._drop_link()
+                link = await accept_link(session, wire, request, asked)
+                waiter.linked()
+                session._take_link(link, "the client chose it")
+        except VerbenaError as error:
+            self._count(error)
+            with contextlib.suppress(VerbenaError):
+                refuse(request, error)
+            return
+        if is_first and self._on_session is not None:
+            self._tell(self._on_session, session)
+
+    def _verify(self, wire: Wire, request: verbs.ConnectRequest) -> tuple[Session, Waiter, LinkRequest]:
+        if self.node._is_resting(wire.name):
+            raise setup_error("drill", operation="accept")
+        session = self.node._sessions.get(LinkRequest.session_of(request.private_data))
+        if session is None or not isinstance(session._keeper, Waiter) or session.closed:
+            raise setup_error("session_unknown", operation="accept", peer=request.peer)
+        asked = LinkRequest.decode(request.private_data, key=session._key, wire=wire.name)
+        return session, session._keeper, asked
+
+    def _tell(self, callback: OnSession, session: Session) -> None:
+        if self._events is not None and not self._events.loop.is_closed():
+            self._events.loop.call_soon_threadsafe(callback, session)
+        else:
+            callback(session)
+
+    def _count(self, error: VerbenaError) -> None:
+        self.refused[error.code] = self.refused.get(error.code, 0) + 1
+
+    async def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+        for listener in self._listeners:
+            listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        for session in list(self.node._sessions.values()):
+            if session.state is not LinkState.FAILED:
+                await session._close()
+        if self._owns_node:
+            await asyncio.to_thread(self.node.close)

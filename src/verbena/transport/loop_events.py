@@ -1,0 +1,99 @@
+"""One event loop's side of a node: futures of what it awaits, requests that it serves, and driving.
+A loop that drives spins for `busy_poll_us` after the last work by calling itself soon, so that other tasks
+run in between; then it arms and sleeps on the node's descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from verbena import _native
+from verbena.transport.outcomes import EventKind
+
+if TYPE_CHECKING:
+    from verbena.transport.node import Node
+
+Finished = tuple[int, int, bytes]  # outcome, status, payload
+NativeEvent = tuple[int, int, int, int, int, int, int, bytes]
+
+_FINISHED = int(EventKind.FINISHED)
+
+
+class LoopEvents:
+    """Made and used on its loop only, but for close()."""
+
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop, *, drives: bool) -> None:
+        self.queue = _native.transport.EventQueue()
+        self.loop = loop
+        self._node = node
+        self._native = node._native
+        self._tokens = itertools.count(1)
+        self._futures: dict[int, asyncio.Future[Finished]] = {}
+        self._on_request: Callable[[NativeEvent], None] = node._on_request
+        self._spin_s = node.settings.busy_poll_us / 1e6 if node.settings.adaptive_polling else 0.0
+        self._drives = drives
+        self._spinning = False
+        self._spin_until = 0.0
+        self._closed = False
+        self._fds = [self.queue.fileno()]
+        loop.add_reader(self.queue.fileno(), self._deliver)
+        if drives:
+            self._fds.append(self._native.fileno())
+            loop.add_reader(self._native.fileno(), self.kick)
+            self.kick()
+
+    def expect(self) -> tuple[int, asyncio.Future[Finished]]:
+        """A token for something to be started, and the future of its end."""
+        token = next(self._tokens)
+        future: asyncio.Future[Finished] = self.loop.create_future()
+        self._futures[token] = future
+        return token, future
+
+    def forget(self, token: int) -> None:
+        self._futures.pop(token, None)
+
+    def kick(self) -> None:
+        """Something is expected: looks for it at once, and for a while."""
+        if self._drives and not self._closed:
+            self._spin_until = time.monotonic() + self._spin_s
+            if not self._spinning:
+                self._spinning = True
+                self.loop.call_soon(self._spin)
+
+    def _spin(self) -> None:
+        if self._closed:
+            return
+        if self._native.drive():
+            self._deliver()
+            self._spin_until = time.monotonic() + self._spin_s
+        elif time.monotonic() >= self._spin_until:
+            found = self._native.rest()
+            self._deliver()
+            if not found:
+                self._spinning = False
+                return
+        self.loop.call_soon(self._spin)
+
+    def _deliver(self) -> None:
+        for event in self.queue.take():
+            if event[0] == _FINISHED:
+                future = self._futures.pop(event[3], None)
+                if future is not None and not future.done():
+                    future.set_result((event[4], event[5], event[7]))
+            else:
+                self._on_request(event)
+
+    def close(self) -> None:
+        """From any thread, once nothing arrives any more."""
+        if not self._closed:
+            self._closed = True
+            if not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(self._detach)
+
+    def _detach(self) -> None:
+        self._deliver()
+        for descriptor in self._fds:
+            self.loop.remove_reader(descriptor)

@@ -1,0 +1,184 @@
+"""A node: one program's end of its sessions, with the wires and the memory that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from verbena import _native
+from verbena.errors import setup_error
+from verbena.transport import control
+from verbena.transport.agreement import Authentication, NodeInfo
+from verbena.transport.hello_frames import is_name
+from verbena.transport.loop_events import LoopEvents, NativeEvent
+from verbena.transport.outcomes import EventKind
+from verbena.transport.region import Region
+from verbena.transport.session import Session
+from verbena.transport.settings import Settings
+from verbena.transport.wires import Wires
+from verbena.verbs import Access
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+@functools.cache
+def boot_epoch() -> int:
+    """A random number for this run of this program; a forked child has its own."""
+    return secrets.randbits(63) | 1
+
+
+os.register_at_fork(after_in_child=boot_epoch.cache_clear)
+
+
+def host_id() -> str:
+    """The same for two programs that can share memory: one kernel, one network namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:
+        return ""
+
+
+class Node:
+    """`by_loop`: the event loop that made it drives it, which suits handlers in Python; otherwise a native
+    thread does, which suits native handlers and programs without a loop. Closing it closes its sessions."""
+
+    def __init__(self, settings: Settings | None = None, *, by_loop: bool = False) -> None:
+        self.settings = settings or Settings()
+        self.boot_epoch = boot_epoch()
+        self.name = self.settings.node_name or _default_name()
+        self._private = False  # of one session, and closed with it
+        self._sessions: dict[int, Session] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, LoopEvents] = {}
+        self._loops_lock = threading.Lock()
+        self._by_loop = by_loop
+        self._resting: dict[str, float] = {}
+        self._closed = False
+        self._native = _native.transport.Node(
+            busy_poll_us=self.settings.busy_poll_us if self.settings.adaptive_polling else 0,
+            by_loop=by_loop,
+            heartbeat_s=self.settings.heartbeat_s,
+            silence_s=self.settings.silence_s,
+        )
+        self._control_queue = _native.transport.EventQueue()
+        self.wires = Wires(self._native, self.settings)
+        self._control = control.control_loop()
+        self._control.call_soon_threadsafe(
+            self._control.add_reader, self._control_queue.fileno(), self._on_control
+        )
+        if not self.wires.names:
+            self.close()
+            reasons = "; ".join(f"{wire}: {reason}" for wire, reason in self.wires.reasons.items())
+            raise setup_error("no_common_wire", operation="open wires", detail=reasons)
+
+    @property
+    def info(self) -> NodeInfo:
+        return NodeInfo(self.name, self.boot_epoch, host_id())
+
+    @property
+    def authentication(self) -> Authentication:
+        secret = self.settings.secret
+        return Authentication("secret", secret) if secret else Authentication()
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that are open."""
+        return list(self._sessions.values())
+
+    def expose(
+        self,
+        buffer: Buffer,
+        *,
+        access: Access = Access.REMOTE_READ,
+        session: Session | None = None,
+    ) -> Region:
+        """Lets peers use a buffer, which is held until the region is revoked: all of them, or one session's.
+        BufferError if it is read-only and `access` writes. Memory of allocate() is faster on one host."""
+        native = self._native.expose(
+            buffer, access=int(access), only_session=session.id if session is not None else 0
+        )
+        return Region(self, buffer, native)
+
+    def allocate(self, nbytes: int, *, access: Access = Access.ALL, session: Session | None = None) -> Region:
+        """Exposes zeroed memory that the best wire shares best."""
+        wire = next(iter(self.wires))
+        memory = wire.pd.allocate(nbytes, access=Access.LOCAL_WRITE, huge_pages=self.settings.huge_pages)
+        return self.expose(memoryview(memory), access=access, session=session)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Ends its sessions and closes its wires. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        control.run_blocking(self._close())
+
+    async def _close(self) -> None:
+        for session in list(self._sessions.values()):
+            await session._close()
+        self._control.remove_reader(self._control_queue.fileno())
+        await asyncio.to_thread(self._native.close)
+        with self._loops_lock:
+            for events in self._loops.values():
+                events.close()
+            self._loops.clear()
+        await asyncio.to_thread(self.wires.close)
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"wires {', '.join(self.wires.names)}"
+        return f"<Node {self.name}: {state}, {len(self._sessions)} sessions>"
+
+    # Inside
+
+    def _events(self) -> LoopEvents:
+        """The running loop's side of this node."""
+        loop = asyncio.get_running_loop()
+        events = self._loops.get(loop)
+        if events is None:
+            with self._loops_lock:
+                drives = self._by_loop and not self._loops
+                events = self._loops[loop] = LoopEvents(self, loop, drives=drives)
+        return events
+
+    def _on_request(self, event: NativeEvent) -> None:
+        session = self._sessions.get(event[1])
+        if session is not None:
+            session._on_request(event)
+
+    def _on_control(self) -> None:
+        for kind, session_id, call, _, _, status, _, payload in self._control_queue.take():
+            session = self._sessions.get(session_id)
+            if session is None:
+                continue
+            if kind == EventKind.LINK_LOST:
+                why = payload.decode("utf-8", "replace")
+                control.spawn(session._on_link_lost(call, status, why))
+            elif kind == EventKind.GOODBYE:
+                control.spawn(session._close(tell=False))
+
+    def _rest_wire(self, name: str, rest_s: float) -> None:
+        self._resting[name] = time.monotonic() + rest_s
+
+    def _is_resting(self, name: str) -> bool:
+        return self._resting.get(name, 0.0) > time.monotonic()
+
+
+def _default_name() -> str:
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    return name if is_name(name) else f"node:{os.getpid()}"

@@ -1,0 +1,522 @@
+"""A session: one authenticated conversation with a peer, whatever wire carries it now.
+Awaited operations are its own methods, blocking ones those of `sync`. Links come and go underneath; what was
+not acknowledged is repeated on the next, and the peer does nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import struct
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from verbena import _native
+from verbena.errors import VerbenaError, setup_error
+from verbena.transport import control
+from verbena.transport.agreement import Agreement
+from verbena.transport.failover import LinkState as SessionState
+from verbena.transport.links import LiveLink
+from verbena.transport.loop_events import Finished, LoopEvents, NativeEvent
+from verbena.transport.outcomes import EventKind, Outcome, outcome_error
+from verbena.transport.region import RemoteRegion
+from verbena.verbs import WcStatus
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from verbena.transport.node import Node
+
+_ATOMIC = struct.Struct("<QQQQII")
+_COMPARE_SWAP, _FETCH_ADD = 5, 6  # the verbs' opcodes
+_WORD = 2**64 - 1
+_GOODBYE_S = 1.0
+_ROOM_RETRY_S = 0.001
+
+Progress = Callable[[int], object]
+Handler = Callable[["Request"], "Buffer | Awaitable[Buffer | None] | None"]
+
+method_number = functools.lru_cache(maxsize=4096)(_native.transport.method_number)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A peer's call, as a handler gets it."""
+
+    session: Session = field(repr=False)
+    method: str
+    payload: bytes
+
+
+class Keeper(Protocol):
+    """What keeps a session linked: dialling at one end, waiting at the other. On the control thread."""
+
+    def link_lost(self, wire: str, reason: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Session:
+    """Made by Node.connect() and by listeners. A context manager, plain or async."""
+
+    def __init__(
+        self,
+        node: Node,
+        agreement: Agreement,
+        *,
+        peer: str,
+        handlers: Mapping[str, Handler],
+        events: LoopEvents | None,
+    ) -> None:
+        self.node = node
+        self.id = agreement.session_id
+        self.peer = peer
+        self.peer_name = agreement.peer_name
+        self.peer_epoch = agreement.peer_boot_epoch
+        self.peer_identity = agreement.peer_identity
+        self.state = SessionState.DISCONNECTED
+        self.wire: str | None = None
+        self.reason = ""  # why this wire and no better one, or why there is none
+        self.sync = SyncOperations(self)
+        self._key = agreement.key
+        self._keeper: Keeper | None = None
+        self._link: LiveLink | None = None
+        self._handlers = {method_number(name): (name, handler) for name, handler in handlers.items()}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._watchers: set[Callable[[SessionState], None]] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._drilled = 0  # the number of the link that was broken on purpose
+        self._failure: VerbenaError | None = None
+        settings = node.settings
+        self._native = node._native.add_session(
+            self.id,
+            peer,
+            control=node._control_queue,
+            requests=events.queue if events else None,
+            max_message_bytes=min(settings.max_message_bytes, agreement.max_message_bytes),
+            max_serving=4 * settings.max_calls,
+            max_waiting=4 * settings.max_calls,
+            fragment_bytes=min(settings.max_send_size, 1 << 20),
+        )
+        node._sessions[self.id] = self
+
+    # Calls
+
+    async def call(self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None) -> bytes:
+        """Asks the peer's handler of that name and returns its answer.
+        RemoteError if it failed there, TimedOutError when the time is up (the peer is told), BrokenLinkError
+        once the session has failed. Survives a change of wire: the handler runs once."""
+        native, number = self._native, method_number(method)
+        return await self._await(
+            "call", lambda queue, token: native.start_call(number, payload, queue, token), timeout_s
+        )
+
+    # One-sided
+
+    async def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
+        """The peer's bytes, without the peer's program. DeniedError if the region was revoked or is not ours.
+        Longer ones than a buffer come by get()."""
+        self._check(remote, "read")
+        if remote.length > self._native.slot_bytes:
+            data = bytearray(remote.length)
+            await self.get(remote, data)
+            return bytes(data)
+        native = self._native
+        return await self._await(
+            "read",
+            lambda queue, token: native.start_read(remote.key, remote.offset, remote.length, queue, token),
+            timeout_s,
+        )
+
+    async def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
+        """Writes `data` at the start of the peer's region; returns when it has landed."""
+        view = memoryview(data).cast("B")
+        self._check(remote, "write", view.nbytes)
+        if view.nbytes > self._native.slot_bytes:
+            await self.put(view, remote)
+            return
+        native = self._native
+        await self._await(
+            "write",
+            lambda queue, token: native.start_write(remote.key, remote.offset, view, queue, token),
+            timeout_s,
+        )
+
+    async def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
+        """Stores `desired` in the peer's 8 bytes if they hold `expected`; returns what they held.
+        Exactly once, also when the wire changes meanwhile: the peer's node does it, not its network card."""
+        return await self._atomic(remote, _COMPARE_SWAP, expected, desired)
+
+    async def fetch_add(self, remote: RemoteRegion, delta: int) -> int:
+        """Adds to the peer's 8 bytes, modulo 2**64; returns what they held. Exactly once, too."""
+        return await self._atomic(remote, _FETCH_ADD, delta, 0)
+
+    async def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
+        """Writes a buffer of any size: in fragments, pipelined, each checked by its CRC32C at the other end,
+        resumed at the acknowledged offset when the wire changes. `progress` is told how many bytes the peer
+        has acknowledged."""
+        await asyncio.to_thread(self.sync.put, data, remote, progress=progress)
+
+    async def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
+        """Reads as many bytes as `into` has; as put()."""
+        await asyncio.to_thread(self.sync.get, remote, into, progress=progress)
+
+    # State
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """Counters and latency histograms, by wire."""
+        return self._native.metrics()
+
+    async def states(self) -> AsyncIterator[SessionState]:
+        """The present state, then every change, until it has failed or is closed."""
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[SessionState] = asyncio.Queue()
+
+        def watch(state: SessionState) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, state)
+
+        self._watchers.add(watch)
+        try:
+            state = self.state
+            yield state
+            while state is not SessionState.FAILED and not self._closed:
+                state = await queue.get()
+                yield state
+        finally:
+            self._watchers.discard(watch)
+
+    def wait_for(self, state: SessionState, timeout_s: float | None = None) -> bool:
+        """Blocks until the session is in that state; False when the time is up."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.state is state, timeout_s)
+
+    def break_link(self, *, rest_s: float = 0.0) -> None:
+        """Breaks the present wire on purpose, to exercise failover; for `rest_s` it is not used again."""
+        link = self._link
+        if link is None:
+            return
+        if rest_s:
+            self.node._rest_wire(link.wire.name, rest_s)
+        self._drilled = link.number
+        control.control_loop().call_soon_threadsafe(link.connection.disconnect)
+
+    # End
+
+    async def close(self) -> None:
+        """Tells the peer, waits shortly until it knows, and ends everything. Closing again does nothing."""
+        await control.run(self._close())
+
+    def close_blocking(self) -> None:
+        """close() without asyncio."""
+        control.run_blocking(self._close())
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_blocking()
+
+    def __repr__(self) -> str:
+        what = "closed" if self._closed else self.state.value
+        wire = f" by {self.wire}" if self.wire else ""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"<Session with {self.peer_name} at {self.peer}: {what}{wire}{why}>"
+
+    # Inside
+
+    async def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
+        native, payload = self._native, self._atomic_payload(remote, opcode, compare_add, swap)
+        number = _native.transport.METHOD_ATOMIC
+        answer = await self._await(
+            "atomic", lambda queue, token: native.start_call(number, payload, queue, token), None
+        )
+        return int.from_bytes(answer, "little")
+
+    def _atomic_payload(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> bytes:
+        self._check(remote, "atomic", 8)
+        return _ATOMIC.pack(remote.key, remote.offset, compare_add & _WORD, swap & _WORD, opcode, 0)
+
+    async def _await(
+        self,
+        operation: str,
+        start: Callable[[_native.transport.EventQueue, int], int],
+        timeout_s: float | None,
+    ) -> bytes:
+        """Starts something and waits for its end; if there is no room, starts it when there is."""
+        events = self.node._events()
+        token, future = events.expect()
+        try:
+            name = start(events.queue, token)
+            while not name:
+                self._raise_if_over(operation)
+                await asyncio.sleep(_ROOM_RETRY_S)
+                name = start(events.queue, token)
+        except BaseException:
+            events.forget(token)
+            raise
+        events.kick()
+        timer = None
+        if timeout_s is not None:
+            timer = events.loop.call_later(timeout_s, _expire, future)
+        try:
+            outcome, status, answer = await future
+        except asyncio.CancelledError:
+            events.forget(token)
+            self._native.cancel(name)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if outcome == Outcome.OK:
+            return answer
+        if outcome < 0:
+            events.forget(token)
+            self._native.cancel(name)
+            raise setup_error(
+                "call_timeout", operation=operation, peer=self.peer, detail=f"no answer within {timeout_s} s"
+            )
+        raise self._error(operation, outcome, status, answer)
+
+    def _error(self, operation: str, outcome: int, status: int, detail: bytes) -> VerbenaError:
+        if outcome == Outcome.SESSION_FAILED:
+            return self._session_error(operation)
+        text = detail.decode("utf-8", "replace")
+        return outcome_error(outcome, status, text, operation=operation, peer=self.peer)
+
+    def _session_error(self, operation: str) -> VerbenaError:
+        if self._failure is None:
+            return setup_error("closed", operation=operation, peer=self.peer, detail="the session is closed")
+        cause = self._failure
+        return setup_error(cause.code, operation=operation, peer=self.peer, detail=cause.detail or None)
+
+    def _raise_if_over(self, operation: str) -> None:
+        if self._native.is_over:
+            raise self._session_error(operation)
+
+    def _check(self, remote: RemoteRegion, operation: str, length: int | None = None) -> None:
+        if remote.epoch != self.peer_epoch:
+            detail = "the region belongs to an earlier run of the peer, or to another node"
+            raise setup_error("region_denied", operation=operation, peer=self.peer, detail=detail)
+        if length is not None and length > remote.length:
+            detail = f"{length} bytes in a region of {remote.length}"
+            raise setup_error("out_of_range", operation=operation, peer=self.peer, detail=detail)
+
+    def _set_state(self, state: SessionState, wire: str | None, reason: str = "") -> None:
+        with self._changed:
+            self.state, self.wire, self.reason = state, wire, reason
+            self._changed.notify_all()
+        for watch in list(self._watchers):
+            watch(state)
+
+    # Requests of the peer, on the handlers' loop
+
+    def _on_request(self, event: NativeEvent) -> None:
+        kind, _, call, _, _, _, method, payload = event
+        if kind == EventKind.CANCELLED:
+            task = self._tasks.get(call)
+            if task is not None:
+                task.cancel()
+            return
+        name, handler = self._handlers.get(method, ("", None))
+        if handler is None:
+            known = ", ".join(name for name, _ in self._handlers.values()) or "none"
+            self._native.fail(call, Outcome.NO_SUCH_METHOD, f"the peer has: {known}")
+            return
+        try:
+            result = handler(Request(self, name, payload))
+            if not inspect.isawaitable(result):
+                self._native.reply(call, b"" if result is None else result)
+                return
+        except Exception as error:
+            self._native.fail(call, Outcome.REMOTE_FAILURE, _describe(error))
+            return
+        task = asyncio.ensure_future(self._serve(call, result))
+        self._tasks[call] = task
+        task.add_done_callback(lambda _: self._tasks.pop(call, None))
+
+    async def _serve(self, call: int, result: Awaitable[Buffer | None]) -> None:
+        try:
+            answer = await result
+            self._native.reply(call, b"" if answer is None else answer)
+        except asyncio.CancelledError:
+            self._native.fail(call, Outcome.REMOTE_FAILURE, "the handler was cancelled")
+            raise
+        except Exception as error:
+            self._native.fail(call, Outcome.REMOTE_FAILURE, _describe(error))
+
+    # Links, on the control thread
+
+    async def _drop_link(self) -> None:
+        """Takes the present link down; what it carried waits for the next."""
+        self._native.detach()
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+        self._native.release_link()
+
+    def _take_link(self, link: LiveLink, reason: str) -> None:
+        self._link = link
+        link.watcher = asyncio.ensure_future(self._watch(link))
+        self._set_state(SessionState.CONNECTED, link.wire.name, reason)
+
+    async def _watch(self, link: LiveLink) -> None:
+        await link.connection.wait_disconnected()
+        self._native.lose_link(link.number, "the connection ended")
+
+    async def _on_link_lost(self, number: int, status: int, why: str) -> None:
+        link = self._link
+        if self._closed or link is None or number != self._native.links:
+            return
+        wire = link.wire.name
+        reason = "drill" if self._drilled == number else WcStatus(status).name if status else why
+        self._set_state(SessionState.DISCONNECTED, None, f"{wire}: {why}")
+        await self._drop_link()
+        if self._keeper is not None:
+            self._keeper.link_lost(wire, reason)
+
+    async def _fail(self, error: VerbenaError) -> None:
+        """Ends the session for good: everybody who waits gets the error."""
+        if self._closed or self._failure is not None:
+            return
+        self._failure = error
+        await self._drop_link()
+        self._native.end(error.detail or error.what)
+        self._set_state(SessionState.FAILED, None, error.what)
+        self._forget()
+
+    async def _close(self, *, tell: bool = True) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.close()
+        if tell and self._link is not None:
+            self._native.say_goodbye()
+            last = self._native.sent
+            deadline = asyncio.get_running_loop().time() + _GOODBYE_S
+            while self._native.acknowledged < last and self._native.has_link:
+                if asyncio.get_running_loop().time() > deadline:
+                    break
+                await asyncio.sleep(0.002)
+        await self._drop_link()
+        self._native.end("the session was closed" if tell else "the peer closed the session")
+        self._set_state(self.state if self._failure else SessionState.DISCONNECTED, None, "closed")
+        self._forget()
+        if self.node._private:
+            await asyncio.to_thread(self.node.close)
+
+    def _forget(self) -> None:
+        for task in list(self._tasks.values()):
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        if self.node._sessions.pop(self.id, None) is not None:
+            self.node._native.remove_session(self._native)
+
+
+class SyncOperations:
+    """A session's operations for threads without an event loop: they spin without the GIL, then sleep."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def call(self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None) -> bytes:
+        """As Session.call()."""
+        session = self._session
+        try:
+            return session._native.call(method_number(method), payload, _seconds(timeout_s))
+        except VerbenaError as error:
+            raise self._told(error) from None
+
+    def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
+        """As Session.read()."""
+        session = self._session
+        session._check(remote, "read")
+        if remote.length > session._native.slot_bytes:
+            data = bytearray(remote.length)
+            self.get(remote, data)
+            return bytes(data)
+        return session._native.read(remote.key, remote.offset, remote.length, _seconds(timeout_s))
+
+    def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
+        """As Session.write()."""
+        session = self._session
+        view = memoryview(data).cast("B")
+        session._check(remote, "write", view.nbytes)
+        if view.nbytes > session._native.slot_bytes:
+            self.put(view, remote)
+            return
+        session._native.write(remote.key, remote.offset, view, _seconds(timeout_s))
+
+    def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
+        """As Session.compare_swap()."""
+        return self._atomic(remote, _COMPARE_SWAP, expected, desired)
+
+    def fetch_add(self, remote: RemoteRegion, delta: int) -> int:
+        """As Session.fetch_add()."""
+        return self._atomic(remote, _FETCH_ADD, delta, 0)
+
+    def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
+        """As Session.put()."""
+        self._transfer(True, data, remote, progress)
+
+    def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
+        """As Session.get()."""
+        self._transfer(False, into, remote, progress)
+
+    def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
+        session = self._session
+        payload = session._atomic_payload(remote, opcode, compare_add, swap)
+        return int.from_bytes(session._native.call(_native.transport.METHOD_ATOMIC, payload, -1.0), "little")
+
+    def _transfer(self, is_put: bool, data: Buffer, remote: RemoteRegion, progress: Progress | None) -> None:
+        session, settings = self._session, self._session.node.settings
+        view = memoryview(data).cast("B")
+        session._check(remote, "put" if is_put else "get", view.nbytes)
+        try:
+            session._native.transfer(
+                is_put,
+                view,
+                remote.key,
+                remote.offset,
+                fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
+                depth=settings.num_memory_regions,
+                progress=progress,
+            )
+        except VerbenaError as error:
+            raise self._told(error) from None
+        if progress is not None:
+            progress(view.nbytes)
+
+    def _told(self, error: VerbenaError) -> VerbenaError:
+        """A session that has failed knows better why than its native part does."""
+        return self._session._session_error(error.operation) if error.code == "session_failed" else error
+
+
+def _seconds(timeout_s: float | None) -> float:
+    return -1.0 if timeout_s is None else timeout_s
+
+
+def _expire(future: asyncio.Future[Finished]) -> None:
+    if not future.done():
+        future.set_result((-1, 0, b""))
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

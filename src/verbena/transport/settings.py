@@ -1,0 +1,50 @@
+"""What a node needs to know, as plain values. verbena.config fills them from verbena.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The names and defaults are those of the configuration."""
+
+    wires: tuple[str, ...] = ("shm", "ibv", "iwarp")  # best first; those that cannot be opened are left out
+    devices: Mapping[str, str] = field(default_factory=dict)  # wire → device, if not its first
+    node_name: str = ""
+
+    send_queue_depth: int = 128
+    recv_queue_depth: int = 128
+    cq_size: int = 4096
+    inline_threshold: int = 256
+    recv_buffer_pool_size: int = 10_000
+    recv_buffer_size: int = 4096
+    huge_pages: bool = False
+    pin_memory: bool = False
+    busy_poll_us: int = 100
+    adaptive_polling: bool = True
+
+    max_send_size: int = 4 << 20
+    fragment_bytes: int = 256 << 10
+    num_memory_regions: int = 16
+    max_message_bytes: int = 64 << 20
+    max_sessions: int = 1000
+    max_calls: int = 1024
+
+    connection_timeout_ms: int = 5000
+    connection_retries: int = 3
+    retry_delay_ms: int = 100
+    resume_timeout_s: float = 30.0
+    heartbeat_s: float = 1.0
+    silence_s: float = 10.0
+    secret: bytes = field(default=b"", repr=False)
+
+    @property
+    def window(self) -> int:
+        """Messages that a peer may have under way to us."""
+        return self.recv_queue_depth
+
+    @property
+    def timeout_s(self) -> float:
+        return self.connection_timeout_ms / 1000

@@ -1,0 +1,312 @@
+"""Sessions between two nodes: calls, one-sided work, bulk, on every wire that is here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+import verbena
+from verbena import errors
+from verbena.transport import Listener, Request, Session, SessionState, Settings
+from verbena.verbs import Access
+
+SECRET = "correct horse battery staple"
+WIRES = ["shm", "iwarp"]
+
+
+def echo(request: Request) -> bytes:
+    return request.payload
+
+
+async def slow(request: Request) -> bytes:
+    await asyncio.sleep(float(request.payload or b"60"))
+    return b"at last"
+
+
+def fail(request: Request) -> bytes:
+    raise ValueError("no such thing")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns when it holds; a test fails if that takes ten seconds."""
+    deadline = asyncio.get_running_loop().time() + 10
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    handlers: dict[str, Any] = {"echo": echo, "slow": slow, "fail": fail}
+    async with await verbena.listen("127.0.0.1:0", handlers=handlers, secret=SECRET) as listening:
+        yield listening
+
+
+@pytest.fixture(params=WIRES)
+async def session(request: pytest.FixtureRequest, listener: Listener) -> AsyncIterator[Session]:
+    async with await verbena.connect(listener.address, secret=SECRET, wire=request.param) as connected:
+        assert connected.wire == request.param
+        yield connected
+
+
+async def test_a_call_is_answered(session: Session) -> None:
+    """Whatever the size: empty, small, or too long for a buffer."""
+    for size in (0, 1, 64, 4000, 4096, 5_000_000):
+        payload = os.urandom(size)
+        assert await session.call("echo", payload) == payload
+
+
+async def test_calls_run_side_by_side(session: Session) -> None:
+    """A slow handler holds nobody up."""
+    waiting = asyncio.ensure_future(session.call("slow", b"0.5"))
+    answers = await asyncio.gather(*(session.call("echo", str(i).encode()) for i in range(500)))
+    assert answers == [str(i).encode() for i in range(500)]
+    assert not waiting.done()
+    assert await waiting == b"at last"
+
+
+async def test_a_failing_handler_raises_at_the_caller(session: Session) -> None:
+    """With its words; and the session goes on."""
+    with pytest.raises(errors.RemoteError, match="ValueError: no such thing"):
+        await session.call("fail")
+    with pytest.raises(errors.UnsupportedError, match="echo, slow, fail"):
+        await session.call("misspelt")
+    assert await session.call("echo", b"on") == b"on"
+
+
+async def test_a_call_that_takes_too_long_is_given_up(session: Session, listener: Listener) -> None:
+    """The caller gets a TimedOutError, and the handler at the other end is cancelled."""
+    with pytest.raises(errors.TimedOutError, match=r"no answer within 0\.05 s"):
+        await session.call("slow", timeout_s=0.05)
+    (served,) = listener.sessions
+    await until(lambda: served._native.serving == 0)
+    assert await session.call("echo", b"on") == b"on"
+
+
+async def test_a_cancelled_call_cancels_the_handler(session: Session, listener: Listener) -> None:
+    """As the time-out does."""
+    call = asyncio.ensure_future(session.call("slow"))
+    (served,) = listener.sessions
+    await until(lambda: served._native.serving == 1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await until(lambda: served._native.serving == 0)
+
+
+async def test_the_listener_can_call_too(listener: Listener) -> None:
+    """A session has two equal ends."""
+    answers: list[bytes] = []
+
+    async with await verbena.connect(
+        listener.address, secret=SECRET, handlers={"name": lambda request: b"client"}
+    ):
+        (served,) = listener.sessions
+        answers.append(await served.call("name"))
+    assert answers == [b"client"]
+
+
+def test_a_thread_without_a_loop_can_call() -> None:
+    """connect_blocking() and `sync` need no asyncio on the caller's side."""
+    ready: list[Listener] = []
+    started, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, secret=SECRET) as listening:
+            ready.append(listening)
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    server = threading.Thread(target=lambda: asyncio.run(serve()))
+    server.start()
+    try:
+        assert started.wait(10)
+        with verbena.connect_blocking(ready[0].address, secret=SECRET) as session:
+            for size in (0, 64, 100_000):
+                payload = os.urandom(size)
+                assert session.sync.call("echo", payload, timeout_s=10) == payload
+            with pytest.raises(errors.UnsupportedError):
+                session.sync.call("misspelt")
+    finally:
+        stop.set()
+        server.join()
+
+
+async def test_one_sided_work_needs_no_handler(session: Session, listener: Listener) -> None:
+    """Reads, writes and atomics on exposed memory, of the peer's own choosing."""
+    region = listener.node.allocate(1 << 16)
+    remote = region.remote
+    memory = memoryview(region.memory).cast("B")  # type: ignore[arg-type]
+    await session.write(remote[100:], b"written")
+    assert bytes(memory[100:107]) == b"written"
+    memory[200:203] = b"abc"
+    assert await session.read(remote[200:203]) == b"abc"
+    assert await session.fetch_add(remote[8:16], 5) == 0
+    assert await session.fetch_add(remote[8:16], -1) == 5
+    assert await session.compare_swap(remote[8:16], 4, 77) == 4
+    assert await session.compare_swap(remote[8:16], 4, 99) == 77
+    assert int.from_bytes(memory[8:16], "little") == 77
+    assert remote.from_bytes(remote[8:16].to_bytes()) == remote[8:16]
+
+
+async def test_a_region_is_for_whom_and_what_it_was_exposed(session: Session, listener: Listener) -> None:
+    """Read-only, another session's, revoked, out of bounds: each refused; the session lives on."""
+    memory = bytearray(4096)
+    read_only = listener.node.expose(memory)
+    assert await session.read(read_only.remote[:4]) == bytes(4)
+    with pytest.raises(errors.DeniedError):
+        await session.write(read_only.remote, b"x")
+    with pytest.raises(errors.StateError):
+        read_only.remote[:5000]
+    async with await verbena.connect(listener.address, secret=SECRET) as other:
+        owner = next(s for s in listener.sessions if s.id == other.id)
+        private = listener.node.expose(bytearray(64), access=Access.ALL, session=owner)
+        assert await other.read(private.remote[:8]) == bytes(8)
+        with pytest.raises(errors.DeniedError):
+            await session.read(private.remote[:8])
+    read_only.revoke()
+    with pytest.raises(errors.ClosedError):
+        _ = read_only.remote
+    assert await session.call("echo", b"on") == b"on"
+
+
+async def test_a_revoked_region_is_refused_and_the_session_recovers(
+    session: Session, listener: Listener
+) -> None:
+    """The wire breaks on the stale key, as verbs do; the session is linked again by itself."""
+    region = listener.node.allocate(4096)
+    remote = region.remote
+    assert await session.read(remote[:4]) == bytes(4)
+    region.revoke()
+    with pytest.raises(errors.DeniedError):
+        await session.read(remote[:4])
+    assert await session.call("echo", b"on", timeout_s=10) == b"on"
+    with pytest.raises(errors.DeniedError):
+        await session.read(remote[:4])
+
+
+async def test_bulk_in_both_directions(session: Session, listener: Listener) -> None:
+    """put() and get() of a buffer of any size, with progress up to the last byte."""
+    region = listener.node.allocate(20_000_000)
+    source, back = os.urandom(19_999_999), bytearray(19_999_999)
+    told: list[int] = []
+    await session.put(source, region.remote, progress=told.append)
+    assert told[-1] == len(source)
+    assert bytes(memoryview(region.memory).cast("B")[: len(source)]) == source  # type: ignore[arg-type]
+    await session.get(region.remote[: len(back)], back)
+    assert bytes(back) == source
+    with pytest.raises(errors.StateError):
+        await session.put(source, region.remote[:100])
+
+
+async def test_a_broken_wire_is_replaced_and_nothing_is_lost(session: Session, listener: Listener) -> None:
+    """Calls under way when the link breaks are answered on the next, once."""
+    executed: list[bytes] = []
+    listener_session = listener.sessions[0]
+    listener_session._handlers.update(
+        {
+            number: (name, lambda r: executed.append(r.payload) or r.payload)  # type: ignore[func-returns-value]
+            for number, (name, _) in listener_session._handlers.items()
+            if name == "echo"
+        }
+    )
+    breaking = True
+
+    async def breaker() -> None:
+        while breaking:
+            await asyncio.sleep(0.02)
+            session.break_link()
+
+    task = asyncio.ensure_future(breaker())
+    payloads = [str(i).encode() for i in range(2000)]
+    answers = []
+    for start in range(0, len(payloads), 50):
+        batch = payloads[start : start + 50]
+        answers += await asyncio.gather(*(session.call("echo", p, timeout_s=30) for p in batch))
+    breaking = False
+    await task
+    assert answers == payloads
+    assert sorted(executed) == sorted(payloads)
+    assert session._native.links > 1
+
+
+async def test_a_session_steps_down_and_up_again(listener: Listener) -> None:
+    """A wire kept down for a while: the session goes on by the next, and returns to the better one."""
+    async with await verbena.connect(listener.address, secret=SECRET) as session:
+        assert session.wire == "shm"
+        states = [SessionState.CONNECTED]
+
+        async def watch() -> None:
+            async for state in session.states():
+                states.append(state)
+
+        watching = asyncio.ensure_future(watch())
+        session.break_link(rest_s=2.0)
+        assert await session.call("echo", b"by another wire", timeout_s=20) == b"by another wire"
+        assert session.wire == "iwarp"
+        assert "shm" in repr(session)
+        while session.wire != "shm":
+            assert await session.call("echo", b"on", timeout_s=20) == b"on"
+            await asyncio.sleep(0.05)
+        watching.cancel()
+        assert SessionState.DISCONNECTED in states
+
+
+async def test_a_demanded_wire_is_never_replaced(listener: Listener) -> None:
+    """It is used or refused."""
+    with pytest.raises(errors.UnavailableError, match="ibv was demanded"):
+        await verbena.connect(listener.address, secret=SECRET, wire="ibv")
+
+
+async def test_a_wrong_secret_gets_nothing(listener: Listener) -> None:
+    """Refused at the hello, counted, and nobody else notices."""
+    async with await verbena.connect(listener.address, secret=SECRET) as session:
+        for wrong in ("another secret of some length", ""):
+            with pytest.raises(errors.DeniedError):
+                await verbena.connect(listener.address, secret=wrong)
+        assert sum(listener.refused.values()) == 2
+        assert await session.call("echo", b"on") == b"on"
+
+
+async def test_too_long_a_message_is_refused(listener: Listener) -> None:
+    """With an error at the caller; the session goes on."""
+    small = Settings(max_message_bytes=1 << 20)
+    async with await verbena.connect(listener.address, secret=SECRET, settings=small) as session:
+        with pytest.raises(errors.StateError, match="longer"):
+            await session.call("echo", bytes(2 << 20))
+        assert await session.call("echo", b"on") == b"on"
+
+
+async def test_closing_tells_the_peer(listener: Listener) -> None:
+    """Both ends end; calls that wait get an error."""
+    session = await verbena.connect(listener.address, secret=SECRET)
+    (served,) = listener.sessions
+    waiting = asyncio.ensure_future(session.call("slow"))
+    await session.call("echo")
+    await session.close()
+    with pytest.raises(errors.ClosedError):
+        await waiting
+    with pytest.raises(errors.ClosedError):
+        await session.call("echo")
+    await until(lambda: served.closed and listener.sessions == [])
+
+
+async def test_metrics_count_what_happened(session: Session, listener: Listener) -> None:
+    """Operations and bytes by wire, and the latency of each call."""
+    region = listener.node.allocate(4096)
+    for _ in range(10):
+        await session.call("echo", b"x" * 100)
+    await session.read(region.remote[:64])
+    await session.write(region.remote, bytes(32))
+    (values,) = session.metrics().values()
+    assert values["send_ops"] >= 10
+    assert values["recv_ops"] >= 10
+    assert (values["read_ops"], values["read_bytes"]) == (1, 64)
+    assert (values["write_ops"], values["write_bytes"]) == (1, 32)
+    assert sum(values["call_ns"][1]) >= 10
+    assert values["completion_errors"] == 0
