@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import hashlib
+import hmac
 import itertools
 import json
 import struct
@@ -176,6 +178,34 @@ def test_the_key_depends_on_the_nonces_and_on_the_key_inside_tls() -> None:
     keys = {key(secure=False), key(secure=True), key(secure=False, skip=1)}
     assert len(keys) == 3
     assert key(secure=True) == key(secure=True)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_proofs_and_key_are_computed_as_the_design_says(secure: bool) -> None:
+    """Spelt out once more: what another implementation must do."""
+    seen: list[bytes] = []
+
+    def record(data: bytes) -> bytes:
+        seen.append(data)
+        return data
+
+    end, _ = converse(client(secure=secure), server(secure=secure), between=record)
+    assert isinstance(end, Agreement)
+    hello, challenge, proof, welcome = seen
+
+    def proven(label: bytes, before: bytes, frame: bytes) -> str:
+        value: str = json.loads(frame[9:])["proof"]
+        signed = label + before + frame.replace(value.encode(), b"0" * 64)
+        assert value == hmac.new(SECRET.secret, signed, hashlib.sha256).hexdigest()
+        return value
+
+    assert proven(b"verbena client", hello + challenge, proof)
+    assert proven(b"verbena server", hello + challenge + proof, welcome)
+    random_key = bytes.fromhex(json.loads(welcome[9:])["key"])
+    assert len(random_key) == (32 if secure else 0)
+    salt = hashlib.sha256(b"".join(seen)).digest()
+    extracted = hmac.new(salt, random_key.ljust(32, b"\0") + SECRET.secret, hashlib.sha256).digest()
+    assert end.key == hmac.new(extracted, b"verbena session key\x01", hashlib.sha256).digest()
 
 
 def test_hkdf_is_that_of_the_rfc() -> None:
