@@ -137,6 +137,16 @@ def test_slow_dials_keep_no_wire_from_its_turn() -> None:
     assert dialled == [wire for wire in (*WIRES, "ibv") for _ in range(3)]
 
 
+def test_no_wire_uses_up_the_time_of_the_others() -> None:
+    """However many retries it has: after its share of the time the next wire is dialled."""
+    failover = connect(policy(connection_retries=1000, retry_delay_ms=1000))
+    failover.link_lost("ibv", "RETRY_EXC_ERR", 100)
+    action, now = use_up(failover, "ibv", 100)
+    assert (action, now) == (Dial("iwarp", until=130), 109)
+    action, now = use_up(failover, "iwarp", now)
+    assert (action, now) == (Dial("quic", until=130), 118)
+
+
 def test_rests_grow_but_leave_every_wire_its_chance() -> None:
     """1, 2, 4 s … and never more than a quarter of the time there is."""
     failover = policy("ibv", connection_retries=0)
@@ -586,7 +596,7 @@ TestAnyEvents = AnyEvents.TestCase
 @given(
     count=st.integers(1, 3),
     retries=st.integers(0, 5),
-    delay_ms=st.sampled_from([0, 1, 100]),
+    delay_ms=st.sampled_from([0, 1, 100, 10_000]),
     resume_s=st.sampled_from([0.0, 0.2, 5, 30, 600]),
     data=st.data(),
 )
@@ -595,12 +605,9 @@ def test_when_nothing_works_it_ends_in_time_after_trying_every_wire(
 ) -> None:
     """Whatever fails and however long it takes: at most resume_timeout_s, with a bounded number of dials."""
     wires = WIRES[:count]
-    failover = connect(
-        policy(*wires, connection_retries=retries, retry_delay_ms=delay_ms, resume_timeout_s=resume_s)
-    ) if resume_s else policy(*wires, resume_timeout_s=0)  # fmt: skip
-    if not resume_s:
-        failover.start(0, timeout_s=1)
-        failover.connected(wires[0], 0)
+    failover = policy(*wires, connection_retries=retries, retry_delay_ms=delay_ms, resume_timeout_s=resume_s)
+    failover.start(0, timeout_s=1)
+    failover.connected(wires[0], 0)
     reasons = st.sampled_from(["unreachable", "connect_timeout", "no_device"])
     now = start = 1000.0
     action, dialled, slow = failover.link_lost(wires[0], "RETRY_EXC_ERR", now), [], False

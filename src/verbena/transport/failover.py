@@ -24,6 +24,7 @@ HISTORY = 64
 # Statuses that a request brings upon itself: the wire did its work.
 OWN_ERRORS = frozenset(
     {
+        "drill",  # broken on purpose
         "LOC_ACCESS_ERR",
         "LOC_LEN_ERR",
         "LOC_PROT_ERR",
@@ -143,7 +144,7 @@ class Failover:
         # Of this outage:
         self._since, self._limit_s, self._deadline = -math.inf, resume_timeout_s, math.inf
         self._turn: _Wire | None = None  # the wire that is dialled until its retries are used up
-        self._failures, self._not_before = 0, -math.inf  # of its dials; of its next
+        self._turn_since, self._failures, self._not_before = 0.0, 0, -math.inf
         self._probed = False  # since the last dial
 
     def start(self, now: float, *, timeout_s: float | None = None) -> Action:
@@ -172,7 +173,7 @@ class Failover:
         dialled = self._end_dial(wire)
         self._note(now, wire, "dial failed", reason)
         dialled.unknown = reason == "session_unknown"
-        if dialled is self._turn and self._failures < self._retries and reason not in HOPELESS:
+        if dialled is self._turn and reason not in HOPELESS and self._may_retry(now):
             self._failures += 1
             self._not_before = now + self._retry_delay_s
         else:
@@ -243,8 +244,8 @@ class Failover:
             return self._give_up("resume_timeout", now)
         if self._dialling or self._probing:
             return Wait(self._deadline)
-        if self._turn is None and (turn := self._ready(self._wires, now)):
-            self._turn, self._failures, self._not_before = turn, 0, -math.inf
+        if self._turn is None:
+            self._begin_turn(self._ready(self._wires, now), now)
         if self._turn is not None:
             if now < self._not_before:
                 return Wait(min(self._not_before, self._deadline))
@@ -282,21 +283,31 @@ class Failover:
     def _begin_outage(self, first: _Wire, now: float, limit_s: float) -> Action:
         self.state = LinkState.DISCONNECTED
         self._since, self._limit_s, self._deadline = now, limit_s, now + limit_s
-        self._failures, self._not_before, self._probed = 0, -math.inf, False
+        self._probed = False
         for wire in self._wires:
             wire.turns, wire.unknown = 0, False
             # A long rest was meant for when there is another link: now each must have its chance in time.
             wire.ready_at = min(wire.ready_at, now + limit_s / 4)
-        self._turn = self._ready([first], now)
+        self._begin_turn(self._ready([first], now), now)
         return self._next(now)
+
+    def _begin_turn(self, wire: _Wire | None, now: float) -> None:
+        self._turn, self._turn_since = wire, now
+        self._failures, self._not_before = 0, -math.inf
+
+    def _may_retry(self, now: float) -> bool:
+        # Nor may a wire use up the others' share of the time, by long pauses or by slow dials.
+        share_s = self._limit_s / len(self._wires)
+        return self._failures < self._retries and now + self._retry_delay_s < self._turn_since + share_s
 
     def _judge(self, lost: _Wire, now: float) -> None:
         if now - self._connected_at >= self._flap_s:
             lost.rest_s, lost.quick_breaks = self._first_rest_s, 0
             return
         lost.quick_breaks += 1
-        if lost.quick_breaks > 1:
-            self._rest(lost, now)
+        others = [wire for wire in self._wires if wire is not lost]
+        if lost.quick_breaks > 1 and self._ready(others, now):
+            self._rest(lost, now)  # alone it is better than nothing
 
     def _rest(self, wire: _Wire, now: float) -> None:
         rest_s = self._spread(wire.rest_s)
