@@ -5,12 +5,14 @@ run in between; then it arms and sleeps on the node's descriptor."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verbena import _native
+from verbena.errors import ClosedError
 from verbena.transport.outcomes import EventKind
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ class LoopEvents:
                 self.loop.call_soon(self._spin)
 
     def _spin(self) -> None:
+        with contextlib.suppress(ClosedError):  # another thread closes the node meanwhile
+            self._look()
+
+    def _look(self) -> None:
         if self._closed:
             return
         if self._native.drive():

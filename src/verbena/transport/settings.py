@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from verbena.verbs import Context, open_device
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Settings:
     heartbeat_s: float = 1.0
     silence_s: float = 10.0
     secret: bytes = field(default=b"", repr=False)
+    open_device: Callable[[str], Context] = open_device  # tests put a wire in between
 
     @property
     def window(self) -> int:

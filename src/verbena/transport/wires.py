@@ -67,7 +67,7 @@ class Wires:
         settings = self._settings
         device = settings.devices.get(name, "")
         try:
-            context = verbs.open_device(f"{name}:{device}" if device else name)
+            context = settings.open_device(f"{name}:{device}" if device else name)
         except VerbenaError as error:
             self.reasons[name] = error.detail or error.what
             return
