@@ -256,6 +256,7 @@ def test_every_leaf_is_where_it_is_said_to_be(written):
     assert parsed == table
     spans = locate(text)
     for path, value in leaves(parsed):
+        assert all(path[:length] in spans for length in range(1, len(path)))
         span = spans[path]
         assert tomllib.loads(f"x = {text[slice(*span.value)]}") == {"x": value}
         if isinstance(path[-1], str):

@@ -90,9 +90,28 @@ def test_a_broken_header_ends_the_report():
     assert problem.line == 1
 
 
-def test_a_statement_over_several_lines_ends_the_report():
-    (problem,) = mistakes('[tls]\nca = """\nnever closed\n[nonsense]\n')
-    assert problem.line is not None
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[tls]\nca = """ \\q\n[nonsense]\n"""\nkey = 1\n', 2),
+        ('[tls]\nca = """\nnever closed\n[nonsense]\n', 4),
+        ("[tls]\nca = [ x,\n nonsense\n]\n", 2),
+        ("[tls]\nca = { x,\n nonsense }\n", 2),
+    ],
+)
+def test_a_statement_that_may_go_on_ends_the_report(text, line):
+    """Without its first line the others would be taken for something else."""
+    (problem,) = mistakes(text)
+    assert problem.line == line
+
+
+@pytest.mark.parametrize(
+    "text", ["\nnetwrok.rdma.cq_size = 1", "\nx = { y.z.cq_size = 1 }", "\n[x.y.z]\n[x]\n"]
+)
+def test_an_unknown_section_is_found_however_it_is_named(text):
+    (problem,) = mistakes(text)
+    assert problem.line == 2
+    assert "there is no section" in problem.message
 
 
 def test_an_unknown_section_is_one_mistake():
