@@ -63,9 +63,23 @@ def errors_page() -> str:
     return "\n".join(lines)
 
 
+def configuration_page() -> str:
+    from verbena.config import reference
+
+    return reference.page()
+
+
+def configuration_sample() -> str:
+    from verbena.config import reference
+
+    return reference.sample()
+
+
 # A page is a row: where it lies under the root, and what writes it.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
+    "docs/reference/configuration.md": configuration_page,
+    "docs/reference/verbena.toml": configuration_sample,
 }
 
 

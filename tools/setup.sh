@@ -66,7 +66,8 @@ except ImportError:  # Python 3.10
     from pip._vendor import tomli as tomllib
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)
-print(*project["build-system"]["requires"], *project["project"]["optional-dependencies"]["dev"], sep="\n")
+needed = project["project"]
+print(*project["build-system"]["requires"], *needed["dependencies"], *needed["optional-dependencies"]["dev"], sep="\n")
 EOF
 # Whoever may not install system packages can still have these two from wheels.
 for tool in cmake ninja; do command -v $tool >/dev/null || echo $tool >>build/requirements.txt; done

@@ -296,6 +296,24 @@ SETUP = (
         remedy="`verbena doctor` names the missing part;"
         " install it (rdma-core for ibv) or choose another provider",
     ),
+    # The configuration
+    _row(
+        "bad_configuration",
+        "the configuration is not valid",
+        "a key or section is misspelt, or lies in another section",
+        "a value is of the wrong kind, outside its range, or contradicts another",
+        "the file is not TOML: a size such as 1GB must be in quotes, a switch is true or false",
+        remedy="correct what is listed; `verbena config check` shows it all,"
+        " `verbena config reference` explains every key",
+    ),
+    _row(
+        "configuration_file",
+        "the configuration file cannot be read",
+        "the path is wrong: --config and VERBENA_CONFIG name a file that must be there",
+        "this user may not read it",
+        remedy="check the path and its permissions;"
+        " `verbena config reference --sample > verbena.toml` writes a file to start from",
+    ),
     # Reaching the peer
     _row(
         "address_in_use",

@@ -6,6 +6,7 @@ VerbenaError
 ├── BusyError            too much at once: release something and retry
 │   └── QueueFullError   back-pressure: poll completions and post again
 ├── ClosedError          the object was closed: open another
+├── ConfigurationError   a file, variable or flag is wrong: correct what `problems` lists
 ├── DeniedError          access, key, protection domain or credentials: ask for the right
 ├── ProtocolError        the peer sent nonsense: check what and which version it is
 ├── RegistrationError    memory could not be registered: raise a limit or change the buffer
@@ -25,7 +26,9 @@ from __future__ import annotations
 import enum
 import errno as errno_names
 import os
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from verbena._explanations import EXPLANATIONS, Explanation, unknown, values_here
@@ -36,6 +39,8 @@ __all__ = [
     "BrokenLinkError",
     "BusyError",
     "ClosedError",
+    "ConfigurationError",
+    "ConfigurationProblem",
     "DeniedError",
     "Explanation",
     "ProtocolError",
@@ -50,6 +55,7 @@ __all__ = [
     "VerbenaError",
     "WcStatus",
     "completion_error",
+    "configuration_error",
     "error_class",
     "explain",
     "from_native",
@@ -159,6 +165,53 @@ class ClosedError(VerbenaError):
     """The object, or its parent, was closed: open another."""
 
 
+@dataclass(frozen=True)
+class ConfigurationProblem:
+    """One mistake: where it is, which key it concerns, what is wrong. `str()` shows the line with a caret."""
+
+    message: str
+    key: str = ""
+    source: str = ""  # a file's path, a variable or a flag
+    line: int | None = None
+    column: int | None = None
+    excerpt: str = ""  # the line as it stands, without secrets
+    width: int = 1  # how many characters of it are meant
+
+    @property
+    def summary(self) -> str:
+        """In one line: `verbena.toml:7: network.rdma.cq_size must be …`."""
+        place = f"{self.source}:{self.line}" if self.line else self.source
+        return ": ".join(filter(None, (place, self.message)))
+
+    def __str__(self) -> str:
+        if not self.excerpt or self.line is None or self.column is None:
+            return self.summary
+        margin = f"{self.line:>5}"
+        start, end = self.column - 1, self.column - 1 + self.width
+        indent = "".join(" " * _places(letter) or letter for letter in self.excerpt[:start])
+        carets = "^" * max(self.width, sum(map(_places, self.excerpt[start:end])))
+        caret = f"{' ' * len(margin)} | {indent}{carets}"
+        return f"{self.summary}\n{margin} | {self.excerpt}\n{caret}"
+
+
+def _places(letter: str) -> int:
+    """How many places of a terminal's line a letter takes; 0 for a tab, which is best left as it is."""
+    return 0 if letter == "\t" else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+class ConfigurationError(VerbenaError):
+    """The configuration is wrong: `problems` lists all that is, for a person to correct."""
+
+    problems: tuple[ConfigurationProblem, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return super().__str__()
+        # The problems stand where other errors have causes that are merely likely.
+        first, *_ = super().__str__().partition("\n")
+        return "\n".join((first, *map(str, self.problems), f"remedy: {self.remedy}"))
+
+
 class DeniedError(VerbenaError):
     """Access flags, key, protection domain or credentials forbid it: ask for the right."""
 
@@ -228,6 +281,8 @@ _CLASSES: Mapping[str, type[VerbenaError]] = {
     "port_down": UnavailableError,
     "no_gid": UnavailableError,
     "provider_missing": UnavailableError,
+    "bad_configuration": ConfigurationError,
+    "configuration_file": ConfigurationError,
     "address_in_use": AddressError,
     "unreachable": AddressError,
     "connect_timeout": TimedOutError,
@@ -325,6 +380,16 @@ def setup_error(
     )
     if isinstance(error, RejectedError):
         error.private_data = private_data
+    return error
+
+
+def configuration_error(problems: Iterable[ConfigurationProblem]) -> ConfigurationError:
+    """The error that reports all `problems` at once, for the caller to raise."""
+    found = tuple(problems)
+    detail = f"{len(found)} mistake{'' if len(found) == 1 else 's'}"
+    error = setup_error("bad_configuration", operation="", detail=detail)
+    assert isinstance(error, ConfigurationError)
+    error.problems = found
     return error
 
 

@@ -2,7 +2,9 @@
 // A reading costs a few nanoseconds, and its own cost is known, so that it can be taken off a sample.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "util/clock.h"
 
@@ -12,6 +14,42 @@
 #endif
 
 namespace verbena::bench {
+
+// The thread may lose its core while it calibrates, for longer than all readings take together. Both
+// functions therefore measure several times, and keep the time that was disturbed least.
+
+// What one reading costs, in its own unit.
+template <typename Ticks>
+double reading_cost(Ticks&& ticks) {
+  constexpr int kBatches = 64, kReadings = 64;
+  double least = std::numeric_limits<double>::max();
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const uint64_t first = ticks();
+    uint64_t last = first;
+    for (int i = 0; i < kReadings; ++i) last = ticks();
+    least = std::min(least, static_cast<double>(last - first) / kReadings);
+  }
+  return least;
+}
+
+struct Instant {
+  uint64_t wall_ns, ticks;
+};
+
+// The same moment by two clocks.
+template <typename Wall, typename Ticks>
+Instant same_instant(Wall&& wall, Ticks&& ticks) {
+  constexpr int kTries = 16;
+  Instant best{};
+  uint64_t least_gap = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t before = wall(), count = ticks(), after = wall();
+    if (after - before >= least_gap) continue;
+    least_gap = after - before;
+    best = {before + (after - before) / 2, count};
+  }
+  return best;
+}
 
 class Timer {
  public:
@@ -39,18 +77,16 @@ class Timer {
 
  private:
   Timer() : counter_(constant_counter()) {
+    const auto read = [this] { return ticks(); };
     if (counter_) {
-      const uint64_t wall = now_ns(), first = ticks();
-      while (now_ns() - wall < kCalibrationNs) {
+      const Instant first = same_instant(now_ns, read);
+      while (now_ns() - first.wall_ns < kCalibrationNs) {
       }
-      const uint64_t last = ticks();
-      ns_per_tick_ = static_cast<double>(now_ns() - wall) / static_cast<double>(last - first);
+      const Instant last = same_instant(now_ns, read);
+      ns_per_tick_ =
+          static_cast<double>(last.wall_ns - first.wall_ns) / static_cast<double>(last.ticks - first.ticks);
     }
-    constexpr int kReadings = 4096;
-    const uint64_t first = ticks();
-    uint64_t last = first;
-    for (int i = 0; i < kReadings; ++i) last = ticks();
-    reading_ticks_ = static_cast<double>(last - first) / kReadings;
+    reading_ticks_ = reading_cost(read);
   }
 
   static bool constant_counter() {

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from types import FrameType
 
 from verbena import __version__
-from verbena.cli import bench, demo, devices, doctor
+from verbena.cli import bench, config, demo, devices, doctor
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (devices, doctor, bench, demo)
+COMMANDS = (devices, doctor, config, bench, demo)
 
 EPILOG = """\
 examples:
   verbena devices                                   what this machine can do, and why not more
   verbena doctor                                    checks it, with a real transfer on each device
+  verbena config check                              whether verbena.toml is right, and what is not
   verbena demo                                      two processes share an array
   verbena bench latency --provider shm --size 64    round trips beside a bare ring
 

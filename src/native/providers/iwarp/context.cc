@@ -1,5 +1,6 @@
 #include "providers/iwarp/context.h"
 
+#include <strings.h>
 #include <sys/epoll.h>
 
 #include <cstdlib>
@@ -14,10 +15,15 @@ namespace {
 constexpr uint64_t kFarewellPatienceNs = 1'000'000'000;
 constexpr int kNodeBacklog = 1024;
 
-// Set to 0 where TCP's own checksum is thought enough; a peer that asks for CRC gets it all the same.
+// Switched off where TCP's own checksum is thought enough; a peer that asks for CRC gets it all the same.
 bool crc_from_environment() {
   const char* value = std::getenv("VERBENA_IWARP_CRC");
-  return !value || std::strcmp(value, "0") != 0;
+  if (!value) return true;
+  // The words that the configuration takes for false.
+  for (const char* off : {"0", "false", "no", "off"}) {
+    if (strcasecmp(value, off) == 0) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -1,0 +1,105 @@
+"""A configuration file as a value: its tables, where each key stands, and what is not TOML in it."""
+
+from __future__ import annotations
+
+import bisect
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from verbena.config.excerpt import Excerpts
+from verbena.config.lines import Path, Span, locate
+from verbena.config.syntax import syntax_problem
+from verbena.errors import ConfigurationProblem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_SYNTAX_ERRORS = 20
+LONGEST_LINE = 10_000  # tomllib's time grows with the square of some
+# A statement that cannot go on in the next line, so that the text can be understood without it.
+_ONE_LINE = re.compile(r"\s*[A-Za-z0-9_.-]+\s*=(?!.*(?:\"\"\"|'''))[^\[\]{}]*")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text, the tables that could be read from it, and the mistakes that kept the rest from being read."""
+
+    name: str
+    text: str
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    spans: Mapping[Path, Span] = field(default_factory=dict)
+    problems: tuple[ConfigurationProblem, ...] = ()
+
+    def line_of(self, path: Path) -> int | None:
+        """The line of a key, or of what it is in."""
+        span = self._span(path)
+        return self._place(span.key[0])[0] if span else None
+
+    def problem(self, path: Path, message: str, *, at_key: bool = False) -> ConfigurationProblem:
+        """A mistake in what could be read; the caret stands under the value, or under the key."""
+        key = ".".join(map(str, path))
+        span = self._span(path)
+        if span is None:
+            return ConfigurationProblem(message, key, self.name)
+        start, end = span.key if at_key or span.value[0] == span.value[1] else span.value
+        line, column = self._place(start)
+        shown = self._excerpts.line(line)
+        if column > len(shown):
+            return ConfigurationProblem(message, key, self.name, line)
+        return ConfigurationProblem(
+            message, key, self.name, line, column, shown, max(1, min(end - start, len(shown) + 1 - column))
+        )
+
+    @cached_property
+    def _excerpts(self) -> Excerpts:
+        return Excerpts(self.text.split("\n"))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def _span(self, path: Path) -> Span | None:
+        return next((self.spans[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.spans), None)
+
+    def _place(self, offset: int) -> tuple[int, int]:
+        line = bisect.bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+
+def read(data: bytes, name: str) -> Document:
+    """The document in a file's bytes; never raises. A byte order mark and CRLF are fine."""
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        message = f"the file is not UTF-8 text: it has the byte {data[error.start]:#04x}"
+        line = data.count(b"\n", 0, error.start) + 1
+        return Document(name, "", problems=(ConfigurationProblem(message, source=name, line=line),))
+    lines = text.split("\n")
+    for number, line_text in enumerate(lines, start=1):
+        if len(line_text) > LONGEST_LINE:
+            message = f"the line is longer than {LONGEST_LINE:,} characters"
+            return Document(name, text, problems=(ConfigurationProblem(message, source=name, line=number),))
+    problems: list[ConfigurationProblem] = []
+    while len(problems) < MOST_SYNTAX_ERRORS:
+        rest = "\n".join(lines)
+        try:
+            tables = tomllib.loads(rest)
+        except RecursionError:
+            problems.append(ConfigurationProblem("the file is nested too deeply", source=name))
+            break
+        except ValueError as error:
+            problem = syntax_problem(str(error), lines, name)
+            problems.append(problem)
+        else:
+            return Document(name, rest, tables, locate(rest), tuple(problems))
+        # One wrong line need not hide what is wrong below it.
+        if not problem.line or not _ONE_LINE.fullmatch(lines[problem.line - 1]):
+            break
+        lines[problem.line - 1] = ""
+    return Document(name, text, problems=tuple(problems))

@@ -1,0 +1,118 @@
+"""Finds and reads the configuration: flags over environment over file over defaults."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from verbena.config import document
+from verbena.config.kinds import Boolean, Secret
+from verbena.config.model import KEYS, Config, Source, require_key
+from verbena.config.service import SHORTEST_SECRET
+from verbena.config.values import Gathered
+from verbena.errors import ConfigurationProblem, configuration_error, setup_error
+
+VARIABLE = "VERBENA_CONFIG"
+LONGEST_FILE = 1 << 18
+
+
+def places(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Where a file is looked for if none is named; the first that exists is read."""
+    environment = os.environ if environment is None else environment
+    home = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME') or '~'}/.config"
+    folders = (".", f"{os.path.expanduser(home)}/verbena", "/etc/verbena")
+    return [Path(folder, "verbena.toml") for folder in folders]
+
+
+def load(
+    file: str | os.PathLike[str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> Config:
+    """The configuration from `file` (else VERBENA_CONFIG, else the first of `places()`, else none), with the
+    environment's variables over it and `flags` (text by full key) over both.
+    Raises ConfigurationError, which lists everything that is wrong."""
+    environment = os.environ if environment is None else environment
+    path = find(file, environment)
+    gathered = Gathered()
+    if path is not None:
+        gathered.add_document(document.read(_contents(path), str(path)), folder=path.parent)
+    gathered.add_environment(environment)
+    for key, text in (flags or {}).items():
+        flag = require_key(key).flag or key
+        off = text == "false" and isinstance(KEYS[key].kind, Boolean)
+        gathered.add_text(key, text, Source("flag", flag.replace("--", "--no-", 1) if off else flag))
+    return _finished(gathered, path)
+
+
+def loads(text: str | bytes, *, name: str = "<text>") -> Config:
+    """The configuration in a text alone: no file, no environment. Raises ConfigurationError."""
+    gathered = Gathered()
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    gathered.add_document(document.read(data, name))
+    return _finished(gathered, None)
+
+
+def override(config: Config, values: Mapping[str, Any]) -> Config:
+    """The same configuration with `values` by full key, checked like any other. Raises ConfigurationError."""
+    now = {path: config[path] for path in KEYS}
+    gathered = Gathered(
+        {path: value for path, value in now.items() if path in config.sources or value != KEYS[path].default},
+        dict(config.sources),
+    )
+    for path, value in values.items():
+        require_key(path)
+        gathered.add_value(path, value)
+    return _finished(gathered, config.file)
+
+
+def find(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
+    """The file to read, if any."""
+    if named := file or environment.get(VARIABLE):
+        return Path(named)
+    return next((path for path in places(environment) if path.is_file()), None)
+
+
+def read_secret(config: Config) -> Secret:
+    """The sessions' secret, from the configuration or its file; empty if there is none.
+    Raises ConfigurationError if the file cannot be used."""
+    if not config.session.secret_file:
+        return config.session.secret
+    path = Path(config.session.secret_file)
+    contents = _contents(path)
+    reason = ""
+    if path.stat().st_mode & stat.S_IROTH:
+        reason = f"every user may read it: chmod 600 {path}"
+    elif len(contents.strip()) < SHORTEST_SECRET:
+        reason = f"the secret in it must have at least {SHORTEST_SECRET} characters"
+    if reason:
+        message = f"session.secret_file: {path}: {reason}"
+        source = str(config.source_of("session.secret_file"))
+        raise configuration_error([ConfigurationProblem(message, "session.secret_file", source)])
+    return Secret(contents.decode("utf-8", "surrogateescape").rstrip())
+
+
+def _finished(gathered: Gathered, file: Path | None) -> Config:
+    config = gathered.check_rules()
+    if gathered.problems:
+        order = sorted(gathered.problems, key=lambda problem: problem.line or LONGEST_FILE)
+        raise configuration_error(order)
+    return replace(config, file=file, warnings=tuple(gathered.warnings))
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            contents = file.read(LONGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        raise setup_error("configuration_file", operation="", detail=str(path), errno=number) from error
+    if len(contents) > LONGEST_FILE:
+        detail = f"{path} is longer than {LONGEST_FILE} bytes"
+        raise setup_error("configuration_file", operation="", detail=detail)
+    return contents

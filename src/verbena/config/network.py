@@ -1,0 +1,248 @@
+"""The table of keys, first part: `[network]`, `[replication]`, `[cluster]` and `[shards]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verbena.config.keys import Section, boolean, choice, integer, section, size, text
+from verbena.config.kinds import Text
+
+KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
+HOUR_MS = 3_600_000
+
+DEVICE = Text('a device name such as "mlx5_0", or "auto"', r"[A-Za-z0-9_.:-]{1,64}")
+TRANSPORTS = ("rdma", "tcp", "quic")
+TRANSPORT_NOTE = (
+    "`rdma` takes the wire that a session takes: RDMA if `network.rdma_enabled` is on and both ends can,"
+    " else what `network.rdma_fallback` names."
+)
+
+
+@dataclass(frozen=True)
+class NetworkRdma(Section):
+    """Connections, memory, queues and polling of the wires that sessions use."""
+
+    READ_BY = "sessions"
+
+    max_connections: int = integer(
+        1000,
+        1,
+        1_000_000,
+        "How many connections may be open at once.",
+        "Further ones are turned down with the reason. Every connection holds a queue pair and its buffers.",
+    )
+    connection_timeout_ms: int = integer(
+        5000,
+        1,
+        HOUR_MS,
+        "How long one attempt to connect may take.",
+    )
+    connection_retries: int = integer(
+        3,
+        0,
+        1000,
+        "How often a failed attempt on a wire is repeated before the next wire is taken.",
+        "0 goes to the fallback after the first failure.",
+    )
+    retry_delay_ms: int = integer(
+        1000,
+        0,
+        HOUR_MS,
+        "The pause before each repetition.",
+    )
+    max_mr_size: int = size(
+        10**9,
+        4 * KIB,
+        TIB,
+        "The longest memory region that is registered in one piece.",
+        "It bounds the cache of registrations too. More data is moved through several regions.",
+    )
+    inline_threshold: int = size(
+        256,
+        0,
+        64 * KIB,
+        "Messages up to this long travel inside the work request.",
+        "The wire then fetches nothing from memory, and the buffer is free at once. A device that takes less"
+        " inline data lowers it; 0 turns it off.",
+    )
+    send_queue_depth: int = integer(
+        128,
+        1,
+        32768,
+        "How many sends of a connection may be under way.",
+    )
+    recv_queue_depth: int = integer(
+        128,
+        1,
+        32768,
+        "How many receives a connection keeps posted.",
+        "It is the number of messages a peer may send before one of them has been taken.",
+    )
+    max_send_sge: int = integer(4, 1, 128, "How many pieces of memory one send may gather.")
+    max_recv_sge: int = integer(4, 1, 128, "How many pieces of memory one receive may scatter to.")
+    cq_size: int = integer(
+        4096,
+        2,
+        4_194_303,
+        "How many completions a completion queue holds.",
+        "Connections share a queue; another is made when the next one's sends and receives would not fit.",
+    )
+    poll_batch: int = integer(
+        32,
+        1,
+        4096,
+        "How many completions are taken from a queue at a time.",
+        "More is better for throughput, fewer for the latency of the first.",
+    )
+    adaptive_polling: bool = boolean(
+        True,
+        "Whether waiting spins for `busy_poll_us` and then sleeps until the wire rings.",
+        "Off, waiting spins without end: the lowest latency, at the price of a core.",
+    )
+    busy_poll_us: int = integer(
+        100,
+        0,
+        1_000_000,
+        "How long waiting spins before it sleeps, if `adaptive_polling` is on.",
+        "Waking a sleeper costs tens of microseconds: spin about as long as an answer usually takes.",
+    )
+    pin_memory: bool = boolean(
+        True,
+        "Whether the buffers of software wires are locked in memory too.",
+        "Hardware locks what it registers in any case. Both count against `ulimit -l`.",
+    )
+    huge_pages: bool = boolean(
+        False,
+        "Whether buffers lie in huge pages.",
+        "They must have been reserved: `sysctl -w vm.nr_hugepages=N`.",
+    )
+    recv_buffer_pool_size: int = integer(
+        10_000,
+        1,
+        10_000_000,
+        "How many receive buffers are allocated and registered ahead.",
+        "All connections share them; together they take this many times `recv_buffer_size`.",
+    )
+    recv_buffer_size: int = size(
+        4096,
+        64,
+        16 * MIB,
+        "The length of a receive buffer.",
+        "Longer messages arrive in several buffers, or by one-sided transfer.",
+    )
+
+
+@dataclass(frozen=True)
+class Network(Section):
+    """Whether RDMA devices are used, which, and what takes their place."""
+
+    READ_BY = "sessions"
+
+    rdma_enabled: bool = boolean(
+        False,
+        "Whether RDMA devices are used.",
+        "Off, peers on one host still share memory, and others use the fallback.",
+    )
+    rdma_device: str = text(
+        "mlx5_0",
+        DEVICE,
+        "The RDMA device.",
+        "`verbena devices` lists them; `auto` takes the first whose port is ACTIVE.",
+    )
+    rdma_port: int = integer(1, 1, 255, "The device's port.")
+    rdma_gid_index: int = integer(
+        3,
+        -1,
+        255,
+        "Which entry of the port's GID table is our address.",
+        "It decides between RoCE v1 and v2, IPv4 and IPv6: `verbena devices -v` lists the entries."
+        " -1 takes the first RoCE v2 entry that has an IP address. InfiniBand mostly wants 0.",
+    )
+    rdma_fallback: str = choice(
+        "tcp",
+        ("tcp", "quic", "none"),
+        "The wire between machines when RDMA is off, absent or broken.",
+        "`none` reports the failure instead. Whatever the wire, results are the same.",
+    )
+    rdma: NetworkRdma = section(NetworkRdma)
+
+
+@dataclass(frozen=True)
+class ReplicationRdma(Section):
+    """How the log travels to replicas over RDMA."""
+
+    READ_BY = "replication"
+
+    use_rdma_write: bool = boolean(
+        True,
+        "Whether the log is written straight into the replica's memory by RDMA WRITE.",
+        "Off, it travels in messages.",
+    )
+    max_inline_size: int = size(
+        512, 0, 64 * KIB, "Log records up to this long travel inside the work request."
+    )
+
+
+@dataclass(frozen=True)
+class Replication(Section):
+    """How replicas are fed."""
+
+    READ_BY = "replication"
+
+    transport: str = choice("rdma", TRANSPORTS, "The wire to replicas.", TRANSPORT_NOTE)
+    rdma_device: str = text("mlx5_0", DEVICE, "The RDMA device for replication.")
+    rdma: ReplicationRdma = section(ReplicationRdma)
+
+
+@dataclass(frozen=True)
+class ClusterRdma(Section):
+    """What nodes of a cluster do over RDMA."""
+
+    READ_BY = "the cluster"
+
+    gossip_rdma: bool = boolean(True, "Whether gossip travels over the RDMA wire.")
+    migration_rdma: bool = boolean(
+        True,
+        "Whether the base copy of a slot that moves is made by RDMA.",
+        "The log that follows it, and the cut-over, use TCP or QUIC in any case.",
+    )
+
+
+@dataclass(frozen=True)
+class Cluster(Section):
+    """Whether this node is one of a cluster, and how its nodes talk."""
+
+    READ_BY = "the cluster"
+
+    enabled: bool = boolean(False, "Whether this node is part of a cluster.")
+    transport: str = choice("rdma", TRANSPORTS, "The wire between nodes.", TRANSPORT_NOTE)
+    rdma: ClusterRdma = section(ClusterRdma)
+
+
+@dataclass(frozen=True)
+class ShardsRdma(Section):
+    """The device and the buffers for the base copy of a shard that moves."""
+
+    READ_BY = "shard moves"
+
+    device: str = text("mlx5_0", DEVICE, "The RDMA device for shard moves.")
+    port: int = integer(1, 1, 255, "The device's port.")
+    gid_index: int = integer(0, -1, 255, "The entry of its GID table, as for `network.rdma_gid_index`.")
+    max_send_size: int = size(
+        4 * MIB,
+        4 * KIB,
+        1024 * MIB,
+        "The longest piece sent at once.",
+        "A longer segment goes in several, each acknowledged by the peer.",
+    )
+    num_memory_regions: int = integer(16, 1, 4096, "How many registered regions are filled and sent in turn.")
+    qp_depth: int = integer(64, 1, 32768, "How many operations may be under way.")
+
+
+@dataclass(frozen=True)
+class Shards(Section):
+    """Moving shards between nodes."""
+
+    READ_BY = "shard moves"
+
+    rdma: ShardsRdma = section(ShardsRdma)

@@ -1,0 +1,156 @@
+"""Checks what a file, the environment and flags say against the table, and gathers all that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path as Folder
+from typing import Any, Literal
+
+from verbena.config.document import Document
+from verbena.config.keys import Key
+from verbena.config.kinds import FilePath, Refused, printable, shown
+from verbena.config.model import KEYS, SECTIONS, Config, Source, build
+from verbena.config.near import nearest
+from verbena.config.rules import DOUBTS, RULES, Rule
+from verbena.errors import ConfigurationProblem
+
+_MOST_GUESSES = 100  # of what was meant: past that it is no configuration, and guessing takes long
+_INHERITED = ("SERVICE_HOST", "SERVICE_PORT", "PORT")  # what Kubernetes sets for a service called verbena-…
+
+
+@dataclass
+class Gathered:
+    """Values so far, the later source over the earlier; where each is from; what is wrong."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    problems: list[ConfigurationProblem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    document: Document | None = None
+    _doubtful: set[str] = field(default_factory=set)
+
+    def add_document(self, document: Document, *, folder: Folder | None = None) -> None:
+        """Takes a file's values; paths among them are relative to `folder`."""
+        self.document = document
+        self.problems += document.problems
+        for path, value in self._leaves(document, document.tables, ()):
+            key = KEYS[".".join(path)]
+            source = Source("file", document.name, document.line_of(path))
+            self._take(key, key.kind.from_toml, value, source, partial(document.problem, path))
+            if folder and isinstance(key.kind, FilePath) and self.values.get(key.path):
+                self.values[key.path] = str(folder / self.values[key.path])
+
+    def add_environment(self, environment: Mapping[str, str]) -> None:
+        """Takes VERBENA_… variables; one that is empty counts as not set."""
+        by_variable = {key.variable: key.path for key in KEYS.values()}
+        for variable, path in by_variable.items():
+            if text := environment.get(variable, ""):
+                self.add_text(path, text, Source("environment", variable))
+        prefixes = tuple({f"VERBENA_{name}_".upper().replace(".", "_") for name in SECTIONS})
+        for variable in sorted(environment):
+            if variable.startswith(prefixes) and variable not in by_variable and environment[variable]:
+                near = nearest(variable, by_variable)
+                if near and not variable.endswith(_INHERITED):
+                    self.warnings.append(f"{variable} is no variable of Verbena's; did you mean {near}?")
+
+    def add_text(self, path: str, text: str, source: Source) -> None:
+        """Takes one value that came as text."""
+        key = KEYS[path]
+        problem = partial(ConfigurationProblem, key=path, source=source.name)
+        self._take(key, key.kind.from_text, text, source, problem)
+
+    def add_value(self, path: str, value: object) -> None:
+        """Takes one value from the program itself."""
+        key = KEYS[path]
+        self._take(key, key.kind.from_toml, value, Source("program"), partial(ConfigurationProblem, key=path))
+
+    def check_rules(self) -> Config:
+        """The configuration, after the rules between keys that are right by themselves."""
+        config = build(self.values, sources=self.sources)
+        if self.document and self.document.problems:
+            return config  # what could not be read might have kept the rules
+        for rule in RULES:
+            if self._doubtful.isdisjoint(rule.keys) and not rule.holds(config):
+                self.problems.append(self._broken(rule, config))
+        for doubt in DOUBTS:
+            if self._doubtful.isdisjoint(doubt.keys) and not doubt.holds(config):
+                self.warnings.append(self._broken(doubt, config).summary)
+        return config
+
+    def _take(
+        self,
+        key: Key,
+        read: Callable[[Any], Any],
+        value: object,
+        source: Source,
+        problem: Callable[[str], ConfigurationProblem],
+    ) -> None:
+        try:
+            self.values[key.path] = read(value)
+            self.sources[key.path] = source
+        except Refused as refusal:
+            self._doubtful.add(key.path)
+            self.problems.append(problem(f"{key.path} must be {key.kind.allowed}, {refusal}"))
+
+    def _broken(self, rule: Rule, config: Config) -> ConfigurationProblem:
+        states = [f"{path} is {KEYS[path].kind.to_toml(config[path])}" for path in rule.keys]
+        message = f"{_joined(states)}: {rule.words}"
+        set_keys = [path for path in rule.keys if path in self.sources]
+        path = set_keys[0] if set_keys else rule.keys[0]
+        source = config.source_of(path)
+        if self.document and source.kind == "file":
+            return self.document.problem(tuple(path.split(".")), message)
+        return ConfigurationProblem(message, path, source.name)
+
+    def _leaves(
+        self, document: Document, table: Mapping[str, Any], above: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """Every known key that is set; what is unknown becomes a problem."""
+        for name, value in table.items():
+            path = (*above, name)
+            full = ".".join(path)
+            if "." in name or full not in KEYS.keys() | SECTIONS.keys():
+                self._unknown(document, path, value)
+            elif full in KEYS:
+                yield path, value
+            elif isinstance(value, dict):
+                yield from self._leaves(document, value, path)
+            else:
+                found = "an array of tables" if isinstance(value, list) else shown(value)
+                message = f"{full} is a section, written once as [{full}], not {found}"
+                self.problems.append(document.problem(path, message, at_key=True))
+
+    def _unknown(self, document: Document, path: tuple[str, ...], value: object) -> None:
+        kind: Literal["section", "key"] = "section" if isinstance(value, dict) else "key"
+        full = printable(".".join(path))
+        message = f"there is no {kind} {full}"
+        if len(self.problems) < _MOST_GUESSES and (hint := _meant(path, kind)):
+            message += f"; {hint}"
+        self.problems.append(document.problem(path, message, at_key=True))
+
+
+def _meant(path: tuple[str, ...], kind: Literal["section", "key"]) -> str:
+    """What was probably meant: a like name in the same section, or the same name in another."""
+    *above, name = path
+    prefix = "".join(f"{part}." for part in above)
+    known = SECTIONS.keys() if kind == "section" else KEYS.keys()
+    beside = [full.removeprefix(prefix) for full in known if full.startswith(prefix)]
+    beside = [candidate for candidate in beside if "." not in candidate]
+    plain = name.casefold().replace("-", "_")
+    longer = [candidate for candidate in beside if plain in candidate.split("_")]
+    if near := nearest(name, beside) or (longer[0] if len(longer) == 1 else None):
+        return f"did you mean {f'[{prefix}{near}]' if kind == 'section' else near}?"
+    same = [full for full in known if full.rpartition(".")[2] == plain]
+    if same and kind == "key":
+        return f"it belongs in {_joined([f'[{KEYS[full].section}]' for full in same], 'or')}"
+    if near := same[0] if len(same) == 1 else nearest(".".join(path), known):
+        return f"did you mean {f'[{near}]' if kind == 'section' else near}?"
+    if kind == "section" or not above:
+        return f"the sections are {_joined([f'[{section}]' for section in SECTIONS])}"
+    return ""
+
+
+def _joined(words: list[str], conjunction: str = "and") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
