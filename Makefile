@@ -16,7 +16,7 @@ FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
-.PHONY: help install run test test-kernel native-test asan-test tsan-test bench docs format clean \
+.PHONY: help install run test test-kernel native-test asan-test tsan-test soak bench docs format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -94,6 +94,9 @@ test-kernel: install ## test on a real kernel's RDMA stack in a virtual machine 
 	@tests/kernel/build-siw.sh || test $$? = 77
 	@status=0; python tests/kernel/boot.py --python --timeout 1200 tests/kernel/guest/suite $(ARGS) || status=$$?; \
 	test $$status = 77 || exit $$status
+
+soak: install ## sessions under every kind of fault for TIME seconds (600), checked
+	@python tests/transport/soak.py --seconds $(or $(TIME),600) $(ARGS)
 
 bench: install ## run the benchmarks (ARGS=…)
 ifneq ($(wildcard bench/native/*.cc),)

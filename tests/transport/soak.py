@@ -2,8 +2,8 @@
 
     python tests/transport/soak.py [--seconds 600] [--wire iwarp] [--seed 1]
 
-Two processes: the server executes and counts, the client asks and keeps its own account. Afterwards every call
-must have been executed exactly once and answered right, every sum must add up, every transfer be whole.
+Two processes: the server executes and counts, the client asks and keeps its own account. Afterwards every
+call must have been executed exactly once and answered right, every sum must add up, every transfer be whole.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ async def bulk_loop(session: Session, account: Account, stop: asyncio.Event, are
 async def chaos(
     session: Session, account: Account, stop: asyncio.Event, plan: FaultPlan, dice: random.Random, breaks: int
 ) -> None:
-    """Faults of every kind until told to stop, or so many breaks; takes the time until the session is back."""
+    """Faults of every kind until told to stop, or so many breaks; takes the time until the link is back."""
     while not stop.is_set() and (not breaks or account.breaks < breaks):
         await asyncio.sleep(dice.uniform(0, 0.02))
         links, before = session._native.links, time.monotonic()
@@ -117,7 +117,7 @@ async def chaos(
             plan.add(kind, opcode=opcode, nth=dice.randint(1, 5), status=status, delay_us=delay_us)  # type: ignore[arg-type]
         deadline = before + 0.1
         while session._native.links == links and time.monotonic() < deadline and not stop.is_set():
-            await asyncio.sleep(0.0005)
+            await asyncio.sleep(0.0005)  # it is the time that is wanted
         if session._native.links != links:
             account.breaks += 1
             account.resumed_ms.append((time.monotonic() - before) * 1000)
@@ -159,13 +159,13 @@ async def soak(seconds: float, wire: str | None, seed: int, breaks: int = 0) -> 
         address, described = (await asyncio.to_thread(server.stdout.readline)).split()
         remote = RemoteRegion.from_bytes(bytes.fromhex(described))
         settings = Settings(open_device=lambda name: faulty(name, plan), retry_delay_ms=20)
-        async with await verbena.connect(address, secret=SECRET, wire=wire, settings=settings) as session:
+        async with await verbena.connect(address, secret=SECRET, wire=wire, config=settings) as session:
             work = [call_loop(session, account, stop, worker) for worker in range(WORKERS)]
             work.append(sum_loop(session, account, stop, remote[:8]))
             work.append(bulk_loop(session, account, stop, remote[4096 : 4096 + BULK_BYTES]))
             tasks = [asyncio.ensure_future(one) for one in work]
             trouble = asyncio.ensure_future(chaos(session, account, stop, plan, dice, breaks))
-            done, _ = await asyncio.wait([trouble, *tasks], timeout=seconds, return_when="FIRST_COMPLETED")
+            await asyncio.wait([trouble, *tasks], timeout=seconds, return_when="FIRST_COMPLETED")
             stop.set()
             plan.clear()
             for outcome in await asyncio.gather(trouble, *tasks, return_exceptions=True):
@@ -179,6 +179,7 @@ async def soak(seconds: float, wire: str | None, seed: int, breaks: int = 0) -> 
     finally:
         server.stdin.close()
         server.wait(timeout=30)
+        server.stdout.close()
     return account
 
 

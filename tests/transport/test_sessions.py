@@ -12,6 +12,7 @@ import pytest
 
 import verbena
 from verbena import errors
+from verbena.config import loads
 from verbena.transport import Listener, Request, Session, SessionState, Settings
 from verbena.verbs import Access
 
@@ -237,7 +238,8 @@ async def test_a_broken_wire_is_replaced_and_nothing_is_lost(session: Session, l
 
 async def test_a_session_steps_down_and_up_again(listener: Listener) -> None:
     """A wire kept down for a while: the session goes on by the next, and returns to the better one."""
-    async with await verbena.connect(listener.address, secret=SECRET) as session:
+    hasty = Settings(retry_delay_ms=20, upgrade_delay_ms=500)
+    async with await verbena.connect(listener.address, secret=SECRET, config=hasty) as session:
         assert session.wire == "shm"
         states = [SessionState.CONNECTED]
 
@@ -273,10 +275,29 @@ async def test_a_wrong_secret_gets_nothing(listener: Listener) -> None:
         assert await session.call("echo", b"on") == b"on"
 
 
+async def test_strangers_are_not_let_in_by_oversight() -> None:
+    """Without a secret or certificates a listener takes loopback addresses only."""
+    for address in ("0.0.0.0:0", ":0", "[::]:0"):
+        with pytest.raises(errors.DeniedError, match="other machines"):
+            await verbena.listen(address)
+    async with await verbena.listen("0.0.0.0:0", secret=SECRET) as listening:
+        port = listening.address.rpartition(":")[2]
+        async with await verbena.connect(f"127.0.0.1:{port}", secret=SECRET, wire="tcp") as session:
+            assert session.wire == "iwarp"
+
+
+async def test_the_configuration_is_obeyed(listener: Listener) -> None:
+    """Wires, limits and the secret come from verbena.toml if no argument says otherwise."""
+    config = loads(f'[session]\nsecret = "{SECRET}"\n[network]\nrdma_fallback = "none"\n')
+    async with await verbena.connect(listener.address, config=config) as session:
+        assert session.node.settings.wires == ("shm",)
+        assert await session.call("echo", b"on") == b"on"
+
+
 async def test_too_long_a_message_is_refused(listener: Listener) -> None:
     """With an error at the caller; the session goes on."""
-    small = Settings(max_message_bytes=1 << 20)
-    async with await verbena.connect(listener.address, secret=SECRET, settings=small) as session:
+    small = Settings(max_message_size=1 << 20)
+    async with await verbena.connect(listener.address, secret=SECRET, config=small) as session:
         with pytest.raises(errors.StateError, match="longer"):
             await session.call("echo", bytes(2 << 20))
         assert await session.call("echo", b"on") == b"on"

@@ -63,6 +63,13 @@ class Session(Section):
         "After how long a silence the peer counts as lost.",
         "It must span two heartbeats at least.",
     )
+    resume_timeout_s: int = integer(
+        30,
+        1,
+        86_400,
+        "How long a session may be without a link before it counts as lost.",
+        "Until then what was not acknowledged is kept, and sent again on the next link.",
+    )
     idle_timeout_s: int = integer(
         300, 0, 31_536_000, "After how long without work a pooled connection is closed; 0 never."
     )

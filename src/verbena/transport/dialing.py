@@ -57,6 +57,8 @@ class Dialer:
             resume_timeout_s=agreement.resume_timeout_s,
             jitter=random.random,
             demanded=self._demanded,
+            first_rest_s=settings.upgrade_delay_ms / 1000,
+            longest_rest_s=settings.upgrade_delay_max_ms / 1000,
         )
         session = Session(self.node, agreement, peer=str(self.address), handlers=handlers, events=events)
         session._keeper = self

@@ -27,6 +27,8 @@ from verbena.transport.wires import Wire
 
 _MOST_HELLOS = 256  # at once; more wait in the kernel's queue
 
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
 OnSession = Callable[[Session], object]
 
 
@@ -124,6 +126,7 @@ class Listener:
 
     async def _open(self, address: str) -> None:
         where = parse_host_port(address)
+        self._check_exposure(where)
         try:
             self._server = await asyncio.start_server(
                 self._on_hello, where.host or None, where.port, ssl=self._tls, backlog=_MOST_HELLOS
@@ -139,6 +142,13 @@ class Listener:
         if not self._offers:
             await self._close()
             raise setup_error("no_common_wire", operation="listen", detail="no wire can listen")
+
+    def _check_exposure(self, where: HostPort) -> None:
+        """Strangers must not be let in by oversight."""
+        proven = self.node.settings.secret or (self._tls and self._tls.verify_mode is ssl.CERT_REQUIRED)
+        if not proven and where.host not in _LOOPBACK:
+            detail = f"{where} can be reached from other machines: give a secret, or require certificates"
+            raise setup_error("credentials", operation="listen", detail=detail)
 
     def _listen_on(self, wire: Wire, where: HostPort) -> None:
         by_host = wire.name != "shm"
@@ -182,15 +192,15 @@ class Listener:
 
     def _decide(self, caller: Caller) -> Offer:
         settings = self.node.settings
-        if self._closed or len(self.node._sessions) >= settings.max_sessions:
-            detail = f"{settings.max_sessions} sessions are open (max_connections)"
+        if self._closed or len(self.node._sessions) >= settings.max_connections:
+            detail = f"{settings.max_connections} sessions are open (max_connections)"
             raise setup_error("limit_exceeded", operation="accept", detail=detail)
         wires = tuple(offer for offer in self._offers if caller.same_host or offer.name != "shm")
         return Offer(
             session_id=secrets.randbits(63) | 1,
             wires=wires,
             window=settings.window,
-            max_message_bytes=settings.max_message_bytes,
+            max_message_bytes=settings.max_message_size,
             resume_timeout_s=settings.resume_timeout_s,
         )
 

@@ -66,8 +66,8 @@ class Node:
         self._native = _native.transport.Node(
             busy_poll_us=self.settings.busy_poll_us if self.settings.adaptive_polling else 0,
             by_loop=by_loop,
-            heartbeat_s=self.settings.heartbeat_s,
-            silence_s=self.settings.silence_s,
+            heartbeat_s=self.settings.heartbeat_interval_ms / 1000,
+            silence_s=self.settings.peer_timeout_ms / 1000,
         )
         self._control_queue = _native.transport.EventQueue()
         self.wires = Wires(self._native, self.settings)

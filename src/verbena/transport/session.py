@@ -97,7 +97,7 @@ class Session:
             peer,
             control=node._control_queue,
             requests=events.queue if events else None,
-            max_message_bytes=min(settings.max_message_bytes, agreement.max_message_bytes),
+            max_message_bytes=min(settings.max_message_size, agreement.max_message_bytes),
             max_serving=4 * settings.max_calls,
             max_waiting=4 * settings.max_calls,
             fragment_bytes=min(settings.max_send_size, 1 << 20),

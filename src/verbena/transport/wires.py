@@ -9,10 +9,6 @@ from verbena import _native, verbs
 from verbena.errors import VerbenaError
 from verbena.transport.settings import Settings
 
-# Best first: what a session takes if both ends have it. "tcp" is the name that configurations use for iwarp.
-PREFERENCE = ("shm", "ibv", "iwarp")
-NAMES = {"tcp": "iwarp", "rdma": "ibv"}
-
 
 @dataclass(frozen=True)
 class Wire:
