@@ -54,7 +54,7 @@ def test_check_of_a_right_file_counts_what_is_set(run):
     assert out.startswith(
         "verbena.toml is right: 1 set by the file, 1 set by the environment, 1 set by flags"
     )
-    assert "not in this release yet" in out
+    assert "nothing in this release reads log.level, log.format yet" in out
 
 
 def test_check_shows_every_mistake_with_a_caret(run):

@@ -115,9 +115,10 @@ async def chaos(
             status = dice.choice((WcStatus.RETRY_EXC_ERR, WcStatus.RNR_RETRY_EXC_ERR, WcStatus.GENERAL_ERR))
             delay_us = dice.uniform(0, 5000) if kind == "delay" else 0
             plan.add(kind, opcode=opcode, nth=dice.randint(1, 5), status=status, delay_us=delay_us)  # type: ignore[arg-type]
-        deadline = before + 0.1
-        while session._native.links == links and time.monotonic() < deadline and not stop.is_set():
-            await asyncio.sleep(0.0005)  # it is the time that is wanted
+        for _ in range(200):
+            if session._native.links != links or stop.is_set():
+                break
+            await asyncio.sleep(0.0005)
         if session._native.links != links:
             account.breaks += 1
             account.resumed_ms.append((time.monotonic() - before) * 1000)

@@ -12,7 +12,7 @@ from typing import Any
 from verbena.config import KEYS, SECTIONS, Config, places, reference
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.config.keys import Key
-from verbena.config.model import COMING
+from verbena.config.model import IN_FORCE
 from verbena.config.near import nearest
 from verbena.errors import ConfigurationError
 
@@ -191,12 +191,8 @@ def _warnings(config: Config) -> Sequence[str]:
 
 def _not_yet(config: Config) -> Sequence[str]:
     """Says so of keys that nothing reads, lest someone waits for their effect."""
-    waiting = Counter(KEYS[path].read_by for path in config.sources)
-    return [
-        f"note: {count} of these {'is' if count == 1 else 'are'} read by {service}, not in this release yet"
-        for service, count in waiting.items()
-        if service in COMING
-    ]
+    waiting = [path for path in KEYS if path in config.sources and path not in IN_FORCE]
+    return [f"note: nothing in this release reads {', '.join(waiting)} yet"] if waiting else []
 
 
 def _plain(problem: Any) -> dict[str, Any]:

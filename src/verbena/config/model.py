@@ -30,8 +30,31 @@ class Source:
 
 DEFAULT = Source("default")
 
-# Services whose keys are checked already, though the service itself is still to come.
-COMING = frozenset({"sessions", "replication", "the cluster", "shard moves"})
+# The keys that something reads. The others are checked already, and take effect when their service comes.
+IN_FORCE = frozenset(
+    {
+        *(f"network.{name}" for name in ("rdma_enabled", "rdma_device", "rdma_fallback")),
+        *(
+            f"network.rdma.{name}"
+            for name in (
+                *("max_connections", "connection_timeout_ms", "connection_retries", "retry_delay_ms"),
+                *("inline_threshold", "send_queue_depth", "recv_queue_depth", "cq_size"),
+                *("adaptive_polling", "busy_poll_us", "pin_memory", "huge_pages"),
+                *("recv_buffer_pool_size", "recv_buffer_size"),
+            )
+        ),
+        *(
+            f"session.{name}"
+            for name in (
+                *("node_name", "listen_address", "listen_port", "secret", "secret_file"),
+                *("heartbeat_interval_ms", "peer_timeout_ms", "max_message_size", "resume_timeout_s"),
+                *("upgrade_delay_ms", "upgrade_delay_max_ms"),
+            )
+        ),
+        *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
+        *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,9 @@ class NetworkRdma(Section):
         "Waking a sleeper costs tens of microseconds: spin about as long as an answer usually takes.",
     )
     pin_memory: bool = boolean(
-        True,
+        False,
         "Whether the buffers of software wires are locked in memory too.",
-        "Hardware locks what it registers in any case. Both count against `ulimit -l`.",
+        "Hardware locks what it registers in any case. `ulimit -l` must allow for both.",
     )
     huge_pages: bool = boolean(
         False,

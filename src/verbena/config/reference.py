@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from verbena.config.keys import Key, Section
 from verbena.config.load import VARIABLE
-from verbena.config.model import COMING, KEYS, SECTIONS
+from verbena.config.model import IN_FORCE, KEYS, SECTIONS
 from verbena.config.rules import RULES
 
 SAMPLE_WIDTH = 100
@@ -46,12 +46,11 @@ def page() -> str:
     """docs/reference/configuration.md."""
     lines = [PAGE_HEAD]
     for name, section in _filled_sections():
-        lines += [f"## [{name}]", "", f"{first_line(section)} Read by {_reader(section.READ_BY)}.", ""]
+        lines += [f"## [{name}]", "", f"{first_line(section)} Read by {section.READ_BY}.", ""]
         lines += ["| key | default | allowed | |", "|---|---|---|---|"]
-        lines += [
-            f"| `{key.name}` | `{key.default_toml}` | {_allowed(key)} | {_cell(key.meaning, key.more)} |"
-            for key in _rows_of(name)
-        ]
+        for key in _rows_of(name):
+            meaning = _cell(key.meaning, key.more, _state(key))
+            lines.append(f"| `{key.name}` | `{key.default_toml}` | {_allowed(key)} | {meaning} |")
         lines.append("")
     lines += ["## What must hold between keys", "", "| keys | |", "|---|---|"]
     lines += [f"| {', '.join(f'`{path}`' for path in rule.keys)} | {rule.words} |" for rule in RULES]
@@ -79,7 +78,7 @@ def describe(key: Key) -> str:
         ("allowed", _value_note(key)),
         ("variable", key.variable),
         ("flag", key.flag or "none: a command line can be seen by all"),
-        ("read by", _reader(key.read_by)),
+        ("read by", " ".join(filter(None, (key.read_by, _state(key).strip("*"))))),
     ]
     words = textwrap.wrap(f"{key.meaning} {key.more}".strip().replace("`", ""), SAMPLE_WIDTH - 2)
     return "\n".join(
@@ -99,8 +98,8 @@ def _rows_of(section: str) -> Iterator[Key]:
     return (key for key in KEYS.values() if key.section == section)
 
 
-def _reader(service: str) -> str:
-    return f"{service}, not in this release yet" if service in COMING else service
+def _state(key: Key) -> str:
+    return "" if key.path in IN_FORCE else "*(not in force yet)*"
 
 
 def _value_note(key: Key) -> str:

@@ -83,9 +83,9 @@ RULES = (
         lambda c: not (c.session.secret and c.session.secret_file),
     ),
     Rule(
-        ("tls.certificate", "tls.key"),
-        "a certificate and its key go together",
-        lambda c: bool(c.tls.certificate) == bool(c.tls.key),
+        ("tls.key", "tls.certificate"),
+        "a key is of no use without its certificate",
+        lambda c: not c.tls.key or bool(c.tls.certificate),
     ),
     Rule(
         ("tls.require_client_certificate", "tls.certificate", "tls.ca"),

@@ -35,7 +35,7 @@ class Session(Section):
         " certificates.",
     )
     listen_port: int = integer(
-        9999,
+        7471,
         0,
         65535,
         "The TCP port where sessions are taken.",
@@ -57,7 +57,7 @@ class Session(Section):
         1000, 10, HOUR_MS, "How often an idle session asks whether its peer is there."
     )
     peer_timeout_ms: int = integer(
-        5000,
+        10_000,
         20,
         HOUR_MS,
         "After how long a silence the peer counts as lost.",
@@ -74,7 +74,7 @@ class Session(Section):
         300, 0, 31_536_000, "After how long without work a pooled connection is closed; 0 never."
     )
     max_message_size: int = size(
-        16 * MIB,
+        64 * MIB,
         4 * KIB,
         1024 * MIB,
         "The longest request or answer that is taken from a peer.",
@@ -97,9 +97,14 @@ class Tls(Section):
     READ_BY = "sessions"
 
     certificate: str = text("", FILE, "This node's certificate and its chain, in PEM.")
-    key: str = text("", FILE, "The certificate's private key, in PEM.")
+    key: str = text(
+        "", FILE, "The certificate's private key, in PEM.", "Without it, it is in the certificate's file."
+    )
     ca: str = text(
-        "", FILE, "The authorities whose certificates are believed, in PEM.", "Without it, the system's own."
+        "",
+        FILE,
+        "The authorities whose certificates are believed, in PEM.",
+        "Without it sessions are dialled without TLS.",
     )
     verify: bool = boolean(
         True,

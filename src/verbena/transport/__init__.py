@@ -12,14 +12,17 @@ from dataclasses import replace
 from verbena.config import Config, load
 from verbena.transport import control
 from verbena.transport.address import DEFAULT_PORT
+from verbena.transport.configured import client_tls, listen_address, server_tls, settings_from
 from verbena.transport.dialing import Dialer
 from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.listener import Listener, OnSession
 from verbena.transport.node import Node
 from verbena.transport.region import Region, RemoteRegion
 from verbena.transport.session import Handler, Request, Session
-from verbena.transport.settings import WIRES, Settings
-from verbena.transport.tls import client_context, server_context
+from verbena.transport.settings import Settings
+
+# The configuration's words for wires.
+WIRES = {"tcp": "iwarp", "rdma": "ibv"}
 
 __all__ = [
     "DEFAULT_PORT",
@@ -54,12 +57,12 @@ async def connect(
     verbena.toml and the environment say).
     AddressError, DeniedError (secret), TimedOutError, UnavailableError (no wire) if it fails."""
     own = node is None
-    settings, client_tls, _ = _prepare(config, secret)
+    config = config or load()
     if node is None:
-        node = await asyncio.to_thread(Node, settings, by_loop=True)
+        node = await asyncio.to_thread(Node, _settings(config, secret), by_loop=True)
         node._private = True
     events = node._events()
-    dialer = _dialer(node, address, wire, tls or client_tls)
+    dialer = _dialer(node, address, wire, tls or _client_tls(config))
     try:
         return await control.run(dialer.open(handlers or {}, events))
     except BaseException:
@@ -79,11 +82,11 @@ def connect_blocking(
 ) -> Session:
     """connect() without asyncio: use the session's `sync`."""
     own = node is None
-    settings, client_tls, _ = _prepare(config, secret)
+    config = config or load()
     if node is None:
-        node = Node(settings)
+        node = Node(_settings(config, secret))
         node._private = True
-    dialer = _dialer(node, address, wire, tls or client_tls)
+    dialer = _dialer(node, address, wire, tls or _client_tls(config))
     try:
         return control.run_blocking(dialer.open({}, None))
     except BaseException:
@@ -107,19 +110,20 @@ async def listen(
     serves their calls by `handlers` on this loop: plain or async functions of a Request that return bytes.
     `native`: a thread of its own drives the node, which is better when all handlers are native."""
     owns = node is None
-    settings, _, server_tls = _prepare(config, secret)
+    config = config or load()
+    configured = None if isinstance(config, Settings) else config
     if node is None:
-        node = await asyncio.to_thread(Node, settings, by_loop=not native)
+        node = await asyncio.to_thread(Node, _settings(config, secret), by_loop=not native)
     listener = Listener(
         node,
         handlers=handlers or {},
         events=node._events(),
-        tls=tls or server_tls,
+        tls=tls or (server_tls(configured) if configured else None),
         on_session=on_session,
         owns_node=owns,
     )
     try:
-        await control.run(listener._open(address or _configured_address(config)))
+        await control.run(listener._open(address or _address(configured)))
     except BaseException:
         if owns:
             await asyncio.to_thread(node.close)
@@ -131,34 +135,16 @@ def _dialer(node: Node, address: str, wire: str | None, tls: ssl.SSLContext | No
     return Dialer(node, address, tls=tls, wire=WIRES.get(wire, wire) if wire else None)
 
 
-def _prepare(
-    config: Config | Settings | None, secret: bytes | str
-) -> tuple[Settings, ssl.SSLContext | None, ssl.SSLContext | None]:
-    """The node's settings, and the TLS contexts of both roles if certificates are configured."""
-    client: ssl.SSLContext | None = None
-    server: ssl.SSLContext | None = None
-    if isinstance(config, Settings):
-        settings = config
-    else:
-        chosen = config or load()
-        settings, tls = Settings.from_config(chosen), chosen.tls
-        if tls.ca:
-            client = client_context(ca=tls.ca, certificate=tls.certificate or None, key=tls.key or None)
-        if tls.certificate:
-            server = server_context(
-                certificate=tls.certificate,
-                key=tls.key or None,
-                ca=tls.ca or None,
-                require_client_certificate=tls.require_client_certificate,
-            )
+def _client_tls(config: Config | Settings) -> ssl.SSLContext | None:
+    return None if isinstance(config, Settings) else client_tls(config)
+
+
+def _address(config: Config | None) -> str:
+    return listen_address(config) if config else f"127.0.0.1:{DEFAULT_PORT}"
+
+
+def _settings(config: Config | Settings, secret: bytes | str) -> Settings:
+    settings = config if isinstance(config, Settings) else settings_from(config)
     if secret:
         settings = replace(settings, secret=secret.encode() if isinstance(secret, str) else secret)
-    return settings, client, server
-
-
-def _configured_address(config: Config | Settings | None) -> str:
-    if isinstance(config, Settings):
-        return f"127.0.0.1:{DEFAULT_PORT}"
-    session = (config or load()).session
-    host = session.listen_address
-    return f"[{host}]:{session.listen_port}" if ":" in host else f"{host}:{session.listen_port}"
+    return settings

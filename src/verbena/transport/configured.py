@@ -1,0 +1,76 @@
+"""Sessions from the configuration: what verbena.toml says, as the values that nodes and listeners take."""
+
+from __future__ import annotations
+
+import ssl
+
+from verbena.config import Config, read_secret
+from verbena.transport.address import HostPort
+from verbena.transport.settings import Settings
+from verbena.transport.tls import client_context, server_context
+
+_FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}
+
+
+def settings_from(config: Config) -> Settings:
+    """A node's settings. ConfigurationError if the file of the secret cannot be used."""
+    network, rdma, session = config.network, config.network.rdma, config.session
+    hardware = ("ibv",) if network.rdma_enabled else ()
+    return Settings(
+        wires=("shm", *hardware, *_FALLBACKS[network.rdma_fallback]),
+        devices={} if network.rdma_device == "auto" else {"ibv": network.rdma_device},
+        node_name=session.node_name,
+        send_queue_depth=rdma.send_queue_depth,
+        recv_queue_depth=rdma.recv_queue_depth,
+        cq_size=rdma.cq_size,
+        inline_threshold=rdma.inline_threshold,
+        recv_buffer_pool_size=rdma.recv_buffer_pool_size,
+        recv_buffer_size=rdma.recv_buffer_size,
+        huge_pages=rdma.huge_pages,
+        pin_memory=rdma.pin_memory,
+        busy_poll_us=rdma.busy_poll_us,
+        adaptive_polling=rdma.adaptive_polling,
+        max_send_size=config.shards.rdma.max_send_size,
+        num_memory_regions=config.shards.rdma.num_memory_regions,
+        max_message_size=session.max_message_size,
+        max_connections=rdma.max_connections,
+        connection_timeout_ms=rdma.connection_timeout_ms,
+        connection_retries=rdma.connection_retries,
+        retry_delay_ms=rdma.retry_delay_ms,
+        resume_timeout_s=session.resume_timeout_s,
+        heartbeat_interval_ms=session.heartbeat_interval_ms,
+        peer_timeout_ms=session.peer_timeout_ms,
+        upgrade_delay_ms=session.upgrade_delay_ms,
+        upgrade_delay_max_ms=session.upgrade_delay_max_ms,
+        secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
+    )
+
+
+def listen_address(config: Config) -> str:
+    """Where to listen, as listen() takes it."""
+    return str(HostPort(config.session.listen_address, config.session.listen_port))
+
+
+def server_tls(config: Config) -> ssl.SSLContext | None:
+    """For listen(): TLS if there is a certificate. Errors as for server_context()."""
+    tls = config.tls
+    if not tls.certificate:
+        return None
+    return server_context(
+        certificate=tls.certificate,
+        key=tls.key or None,
+        ca=tls.ca or None,
+        require_client_certificate=tls.require_client_certificate,
+    )
+
+
+def client_tls(config: Config) -> ssl.SSLContext | None:
+    """For connect(): TLS if there is an authority to check the peer by. Errors as for client_context()."""
+    tls = config.tls
+    if not tls.ca:
+        return None
+    context = client_context(ca=tls.ca, certificate=tls.certificate or None, key=tls.key or None)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
