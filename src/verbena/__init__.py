@@ -13,6 +13,7 @@ from verbena.transport import (
     SessionState,
     connect,
     connect_blocking,
+    dial,
     listen,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "__version__",
     "connect",
     "connect_blocking",
+    "dial",
     "errors",
     "listen",
     "transport",

@@ -249,6 +249,7 @@ async def test_a_session_steps_down_and_up_again(listener: Listener) -> None:
 
         watching = asyncio.ensure_future(watch())
         session.break_link(rest_s=2.0)
+        await until(lambda: session.wire == "iwarp")
         assert await session.call("echo", b"by another wire", timeout_s=20) == b"by another wire"
         assert session.wire == "iwarp"
         assert "shm" in repr(session)

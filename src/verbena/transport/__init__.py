@@ -14,6 +14,7 @@ from verbena.transport import control
 from verbena.transport.address import DEFAULT_PORT
 from verbena.transport.configured import client_tls, listen_address, server_tls, settings_from
 from verbena.transport.dialing import Dialer
+from verbena.transport.direct import DirectLink, DirectListener, dial
 from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.listener import Listener, OnSession
 from verbena.transport.node import Node
@@ -26,6 +27,8 @@ WIRES = {"tcp": "iwarp", "rdma": "ibv"}
 
 __all__ = [
     "DEFAULT_PORT",
+    "DirectLink",
+    "DirectListener",
     "Handler",
     "Listener",
     "Node",
@@ -37,6 +40,7 @@ __all__ = [
     "Settings",
     "connect",
     "connect_blocking",
+    "dial",
     "listen",
 ]
 

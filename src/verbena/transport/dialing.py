@@ -8,6 +8,7 @@ import math
 import random
 import ssl
 from collections.abc import Mapping
+from typing import Literal
 
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport import hello_io
@@ -92,34 +93,30 @@ class Dialer:
         return setup_error("no_common_wire", operation="connect", peer=str(self.address), detail=detail)
 
     async def _hello(self) -> Agreement:
-        hello = self._make_hello("open")
         reader, writer = await self._dial_control()
-        self._identify(hello, writer)
+        hello = self._make_hello("open", writer)
         return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
 
     async def _probe(self) -> int | None:
         """The peer's boot epoch; None if it does not answer."""
-        hello = self._make_hello("probe")
         try:
             reader, writer = await self._dial_control()
-            self._identify(hello, writer)
+            hello = self._make_hello("probe", writer)
             alive = await hello_io.probe(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
         except VerbenaError:
             return None
         return alive.boot_epoch
 
-    def _make_hello(self, purpose: str) -> ClientHello:
+    def _make_hello(self, purpose: Literal["open", "probe"], writer: asyncio.StreamWriter) -> ClientHello:
         return ClientHello(
             self.node.info,
             auth=self.node.authentication,
             wires=self.node.wires.names,
-            purpose="probe" if purpose == "probe" else "open",
+            purpose=purpose,
             secure=self._tls is not None,
             peer=str(self.address),
+            peer_identity=peer_identity(writer.get_extra_info("ssl_object")),
         )
-
-    def _identify(self, hello: ClientHello, writer: asyncio.StreamWriter) -> None:
-        hello._identity = peer_identity(writer.get_extra_info("ssl_object"))
 
     async def _dial_control(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = self.address.host, self.address.port
