@@ -1,4 +1,4 @@
-"""The other end of the session benchmarks: echoes, natively and in Python, and lends memory till stdin ends."""
+"""The other end of the session benchmarks: echoes, natively and in Python, and lends memory."""
 
 from __future__ import annotations
 

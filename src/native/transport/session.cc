@@ -102,7 +102,9 @@ void Session::lose_link(Status status, std::string_view why, bool tell) {
   }
 }
 
-void Session::release_link() { link_.reset(); }
+void Session::release_link() {
+  if (!link()) link_.reset();
+}
 
 void Session::end(std::string_view why) {
   if (over_) return;

@@ -193,14 +193,15 @@ class Dialer:
                     "unreachable", operation="dial", detail="the better wire does not answer yet"
                 )
             self._attempt += 1
-            await session._drop_link()
-            link = await dial_link(session, self.node.wires[name], self._address_of(name), self._attempt)
+            async with session._changing:
+                await session._drop_now()
+                link = await dial_link(session, self.node.wires[name], self._address_of(name), self._attempt)
+                session._take_link(link, self._why(name, policy))
         except VerbenaError as error:
             if action.background and session._link is None:
                 # The present link was given up for the better one, which did not come up after all.
                 policy.link_lost(policy.wire or name, error.code, loop.time())
             return policy.dial_failed(name, error.code, loop.time())
-        session._take_link(link, self._why(name, policy))
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
         return policy.connected(name, loop.time())

@@ -37,7 +37,6 @@ class Waiter:
 
     def __init__(self, session: Session, resume_timeout_s: float) -> None:
         self.attempts = AttemptGuard()
-        self.busy = asyncio.Lock()  # one link request at a time
         self._session = session
         self._resume_timeout_s = resume_timeout_s
         self._timer: asyncio.TimerHandle | None = None
@@ -219,10 +218,10 @@ class Listener:
     async def _accept_link(self, wire: Wire, request: verbs.ConnectRequest) -> None:
         try:
             session, waiter, asked = self._verify(wire, request)
-            async with waiter.busy:
+            async with session._changing:
                 waiter.attempts.accept(asked.attempt)
                 is_first = session._native.links == 0
-                await session._drop_link()
+                await session._drop_now()
                 link = await accept_link(session, wire, request, asked)
                 waiter.linked()
                 session._take_link(link, "the client chose it")

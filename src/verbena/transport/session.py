@@ -88,6 +88,7 @@ class Session:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._watchers: set[Callable[[SessionState], None]] = set()
         self._changed = threading.Condition()
+        self._changing = asyncio.Lock()
         self._closed = False
         self._drilled = 0  # the number of the link that was broken on purpose
         self._failure: VerbenaError | None = None
@@ -364,8 +365,14 @@ class Session:
 
     # Links, on the control thread
 
-    async def _drop_link(self) -> None:
-        """Takes the present link down; what it carried waits for the next."""
+    async def _drop_link(self, *, only: int = 0) -> None:
+        """Takes the present link down, or that one if it still is; what it carried waits for the next."""
+        async with self._changing:
+            if only in (0, self._native.links):
+                await self._drop_now()
+
+    async def _drop_now(self) -> None:
+        """The same for who holds `_changing`: nobody may attach a link before the former one is closed."""
         self._native.detach()
         link, self._link = self._link, None
         if link is not None:
@@ -388,8 +395,8 @@ class Session:
         wire = link.wire.name
         reason = "drill" if self._drilled == number else WcStatus(status).name if status else why
         self._set_state(SessionState.DISCONNECTED, None, f"{wire}: {why}")
-        await self._drop_link()
-        if self._keeper is not None:
+        await self._drop_link(only=number)
+        if self._keeper is not None and self._link is None:  # else there is a new one already
             self._keeper.link_lost(wire, reason)
 
     async def _fail(self, error: VerbenaError) -> None:
