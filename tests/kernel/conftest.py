@@ -59,6 +59,15 @@ def serve() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def siw() -> None:
+    """Soft-iWARP's device siw0, on 10.8.0.1 and fd08::1."""
+    made = subprocess.run([GUEST / "siw-device"], capture_output=True, text=True, check=False)
+    if made.returncode == 77:
+        pytest.skip(made.stdout.strip())
+    assert made.returncode == 0, made.stderr
+
+
 class Cable:
     """The cable between rxe1 and rxe2."""
 

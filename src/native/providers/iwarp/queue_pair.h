@@ -53,6 +53,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   bool is_fresh() const;  // accepted, and nothing heard since
   bool is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
   bool is_crowded() const { return send_cq_.is_crowded() || recv_cq_.is_crowded(); }
+  void allow_extensions(bool allowed);
   void watch();
   void take_over();
   void forget_wire();
@@ -68,6 +69,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   void compose_write(OutSegment& out, soft::SendEntry& entry);
   void compose_order(OutSegment& out, soft::SendEntry& entry);
   void fill_payload(OutSegment& out, uint64_t offset, size_t length);
+  bool is_quiet();  // a foreign peer is given time before our first word
   bool may_start(const soft::SendEntry& entry);
   Status verdict_on(uint64_t index) const;
   void finish(uint64_t index, Status status);
