@@ -1,5 +1,5 @@
 """Tests that need a kernel with RDMA devices of our own: they run in the testbed's guest, and skip elsewhere.
-Gives `serve`, `cable`, `with_memlock`; every test here is chosen by `-k ibv`, whose provider it is about.
+Gives `serve`, `siw`, `cable`, `with_memlock`; every test here is chosen by `-k ibv`.
 Depends on the guest's devices (guest/devices) and programs only."""
 
 from __future__ import annotations

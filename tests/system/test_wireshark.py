@@ -78,10 +78,10 @@ def everything(pair):
     assert all(completion.ok for completion in drain(b.recv_cq, 5))
 
 
-def assert_understood(seen, checksum):
-    """Nothing is malformed, no byte is left over, no finding but what revision 2 brings with it."""
+def assert_understood(seen, checksum, findings=ENHANCED_SET_UP):
+    """Nothing is malformed, no byte is left over, no finding but these."""
     assert seen.malformed == []
-    assert set(seen.findings) == ENHANCED_SET_UP
+    assert set(seen.findings) == findings
     for from_server in (False, True):
         assert seen.understood_bytes(from_server=from_server) == seen.stream_bytes[from_server]
     assert {fpdu.checksum for fpdu in seen.fpdus} == {checksum}
@@ -107,6 +107,29 @@ def test_without_crc_the_field_is_there_and_zero(observed, monkeypatch):
     """With VERBENA_IWARP_CRC=0 at both ends the frames are the same, with a CRC field of zero."""
     monkeypatch.setenv("VERBENA_IWARP_CRC", "0")
     assert_understood(observed("127.0.0.1", everything), "CRC: 0x00000000")
+
+
+def test_plain_iwarp_has_nothing_that_wireshark_does_not_know(observed, monkeypatch):
+    """Without acknowledgements, and with revision 1 of MPA, there is no finding and no opcode of our own."""
+    monkeypatch.setenv("VERBENA_IWARP_ACKNOWLEDGED", "0")
+    monkeypatch.setenv("VERBENA_IWARP_MPA_REVISION", "1")
+
+    def plain(pair):
+        a, b = pair.a, pair.b
+        target = b.region(LONG)
+        b.expect(b.region(LONG))
+        done = a.do(
+            send(a.region(pattern(LONG))),
+            write(a.region(pattern(LONG)), target.remote),
+            read(a.region(LONG), target.remote),
+        )
+        assert statuses(done) == [WcStatus.SUCCESS] * 3
+
+    seen = observed("127.0.0.1", plain)
+    assert_understood(seen, "Good CRC32", findings=set())
+    assert seen.set_up_bytes == {False: 20, True: 20}
+    assert seen.opcodes(from_server=False) == [SEND, WRITE, READ_REQUEST, READ_REQUEST]
+    assert seen.opcodes(from_server=True) == [READ_RESPONSE, READ_RESPONSE]
 
 
 def test_a_refusal_decodes_as_terminate(observed):
