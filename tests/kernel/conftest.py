@@ -68,6 +68,13 @@ def siw() -> None:
     assert made.returncode == 0, made.stderr
 
 
+@pytest.fixture(params=["crc", "no crc"])
+def checksum(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """siw itself does not ask for a CRC: what we ask for is what is used."""
+    monkeypatch.setenv("VERBENA_IWARP_CRC", "1" if request.param == "crc" else "0")
+    return "crc32c" if request.param == "crc" else "none"
+
+
 class Cable:
     """The cable between rxe1 and rxe2."""
 

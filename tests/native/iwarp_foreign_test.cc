@@ -286,6 +286,7 @@ TEST("a forbidden write and a message without a receive are answered with the RF
     CHECK(peer.hears_the_end());
     wait_until([&] { return ours.qp->state() == QpState::err; });
     wait_until([&] { return ours.connection->state() == ConnectionState::disconnected; });
+    CHECK(ours.connection->error_code() == "peer_refused");
     CHECK(ours.memory[0] == std::byte{0});
   }
 }
@@ -307,6 +308,27 @@ TEST("a terminate of the peer fails the READ it names") {
   peer.say(out);
   CHECK(Ours::next(*ours.sends).status == Status::rem_access_err);
   CHECK(Ours::next(*ours.sends).status == Status::wr_flush_err);
+}
+
+TEST("a terminate for a WRITE that has completed is told by the connection") {
+  for (const bool siw_order : {false, true}) {
+    Ours ours;
+    Foreigner peer = connected(ours);
+    OutSegment out;
+    out.begin_tagged(RdmapOpcode::write, true, 0, 0);
+    peer.say(out);
+    ours.post(Opcode::write, 0, 8, 0xdead, 0x1000);
+    CHECK(Ours::next(*ours.sends).status == Status::success);
+    Bytes payload;
+    peer.hear_segment(payload);
+    out.begin_untagged(RdmapOpcode::terminate, true, Queue::terminate, 1, 0);
+    const uint8_t rfc[] = {0x11, 0x00, 0x00, 0x00}, siw[] = {0x11, 0x00, 0x03, 0x00};
+    out.append(siw_order ? siw : rfc, sizeof rfc);
+    if (siw_order) out.append("\0\x16", 2);
+    peer.say(out);
+    wait_until([&] { return ours.connection->state() == ConnectionState::disconnected; });
+    CHECK(ours.connection->error_code() == "REM_ACCESS_ERR" && ours.qp->state() == QpState::err);
+  }
 }
 
 TEST("a corrupt segment ends the connection and delivers nothing") {

@@ -61,11 +61,14 @@ async def test_an_awaited_extension_raises_too(pair):
         await pair.a.qp.fetch_add(pair.b.region(8).remote, 1)
 
 
-def test_a_message_without_a_receive_ends_the_connection(make_pair):
-    """There is no RNR: the SEND had completed, both ends break, what follows is flushed."""
-    pair = make_pair(attributes={"rnr_retry": 7})
+def test_a_message_without_a_receive_ends_the_connection(managed_pair):
+    """There is no RNR: the SEND had completed, both ends break and say why, what follows is flushed."""
+    pair = managed_pair
     assert statuses(pair.a.do(send(pair.a.region(8)))) == [WcStatus.SUCCESS]
     both_broken(pair)
+    for end, code in ((pair.a, "RNR_RETRY_EXC_ERR"), (pair.b, "peer_refused")):
+        wait_until(lambda end=end: end.connection.failure, "the reason")
+        assert end.connection.failure.code == code
     assert statuses(pair.a.do(send(pair.a.region(8)))) == [WcStatus.WR_FLUSH_ERR]
 
 

@@ -179,7 +179,7 @@ void IwarpConnection::break_qp() {
 }
 
 void IwarpConnection::on_lost() {
-  if (change(ConnectionState::disconnected, "peer_died")) break_qp();
+  if (change(ConnectionState::disconnected, qp_->end_code())) break_qp();
 }
 
 void IwarpConnection::disconnect() {

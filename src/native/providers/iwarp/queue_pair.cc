@@ -139,6 +139,7 @@ void IwarpQueuePair::forget_wire() {
   termination_ = Status::success;
   receive_fate_ = Status::wr_flush_err;
   fault_since_ns_ = quiet_until_ns_ = 0;
+  end_code_.store("", std::memory_order_relaxed);
   allow_extensions(iwarp_.acknowledges());
 }
 

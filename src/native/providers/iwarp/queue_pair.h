@@ -31,6 +31,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   // else. False: it has one already, or is not in a state for it.
   bool adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
              const std::vector<uint8_t>& first_words);
+  const char* end_code() const { return end_code_.load(std::memory_order_relaxed); }   // why, if it is known
   uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }  // counts its peers
   void give_up_seeking();  // nobody is there: requests fail
   void update_watch();     // after a change of who reads the socket
@@ -110,8 +111,9 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   bool unreachable_ = false;
   bool in_stream_ = false;  // a callback of the stream is running: the channel must outlive it
   bool must_retire_ = false;
-  uint32_t watched_ = 0;               // epoll events asked for
-  std::atomic<bool> lost_{false};      // to be told to the context
+  uint32_t watched_ = 0;           // epoll events asked for
+  std::atomic<bool> lost_{false};  // to be told to the context
+  std::atomic<const char*> end_code_{""};
   std::atomic<bool> readable_{false};  // says the progress thread
 
   // Sending. Entries head..emit_ are on the wire, in part or whole.

@@ -266,6 +266,7 @@ void IwarpQueuePair::terminated(const Termination& termination) {
   const bool was_read = termination.segment && !termination.segment->tagged &&
                         termination.segment->queue == static_cast<uint32_t>(Queue::read_request);
   termination_ = status_of(termination.code);
+  end_code_.store(error_code_of(termination_), std::memory_order_relaxed);
   termination_is_known_ = was_read || termination_ == Status::retry_exc_err;
 }
 

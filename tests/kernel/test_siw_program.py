@@ -1,4 +1,4 @@
-"""Linux Soft-iWARP at one end, Verbena's iwarp in user space at the other."""
+"""A verbs program on Linux Soft-iWARP at one end, Verbena's iwarp in user space at the other."""
 
 import contextlib
 import json
@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import rping
 from support.link import (
     DEADLINE_S,
     End,
@@ -29,55 +28,16 @@ from verbena.verbs import ConnectionState, QpState, RemoteMemory
 pytestmark = pytest.mark.usefixtures("siw")
 
 PROGRAM = Path(__file__).with_name("verbs_program.py")
-SIW, SIW_V6 = "10.8.0.1", "fd08::1"
+SIW, PORT = "10.8.0.1", 7175
 QP_REQ_ERR = 2  # the asynchronous event of that name
 LONG = 200_003  # of several segments, and no multiple of four
-
-
-def host_port(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-@pytest.fixture(params=["crc", "no crc"])
-def checksum(request, monkeypatch):
-    """siw itself does not ask for a CRC: what we ask for is what is used."""
-    monkeypatch.setenv("VERBENA_IWARP_CRC", "1" if request.param == "crc" else "0")
-    return "crc32c" if request.param == "crc" else "none"
-
-
-@pytest.mark.parametrize("address", [SIW, SIW_V6])
-@pytest.mark.parametrize("size", [64, rping.MOST])
-def test_rping_serves_our_client(serve, checksum, address, size):
-    """rping on siw0 READs our memory and WRITEs it back; every ping returns as it was."""
-    server = serve(rping.PORT, "rping", "-s", "-a", address, "-S", str(size))
-    with verbs.open_device("iwarp:lo") as context:
-        echoes = rping.ping(context, host_port(address, rping.PORT), count=5, size=size)
-    assert echoes == [rping.text(number, size) for number in range(5)]
-    printed = server.communicate(timeout=DEADLINE_S)[0]
-    assert server.returncode == 0, printed
-
-
-@pytest.mark.parametrize("address", [SIW, SIW_V6])
-@pytest.mark.parametrize("size", [64, rping.MOST])
-def test_rping_calls_our_server(checksum, address, size):
-    """We READ the memory of rping on siw0 and WRITE it back; it finds nothing changed (-V)."""
-    with (
-        verbs.open_device("iwarp:lo") as context,
-        context.listen(host_port(address, rping.PORT)) as listener,
-        ThreadPoolExecutor(1) as server,
-    ):
-        answering = server.submit(rping.answer, listener, size=size)
-        call = ["rping", "-c", "-a", address, "-C", "5", "-S", str(size), "-V"]
-        called = subprocess.run(call, capture_output=True, text=True, timeout=DEADLINE_S * 3, check=False)
-        assert called.returncode == 0, called.stderr
-        assert answering.result(DEADLINE_S) == [rping.text(number, size) for number in range(5)]
 
 
 class Program:
     """A verbs program on siw0: any attribute is a command of verbs_program.Program."""
 
     def __init__(self, role: str) -> None:
-        command = ["/usr/bin/python3", str(PROGRAM), role, SIW, str(rping.PORT)]
+        command = ["/usr/bin/python3", str(PROGRAM), role, SIW, str(PORT)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -114,7 +74,7 @@ def meeting(request):
 
         def meet() -> tuple[End, Program]:
             context = stack.enter_context(verbs.open_device("iwarp:lo"))
-            address = host_port(SIW, rping.PORT)
+            address = f"{SIW}:{PORT}"
             end = make_end(context)
             if request.param == "we call":
                 program = stack.enter_context(contextlib.closing(Program("listen")))
@@ -182,9 +142,11 @@ def test_what_siw_lacks_is_refused_when_it_is_posted(meeting):
     assert end.do(read(end.region(8), place))[0].ok
 
 
-def assert_over(end):
+def assert_over(end, code=None):
+    """The connection has ended and says why, the queue pair is in ERR and flushes."""
     wait_until(lambda: end.connection.state is ConnectionState.DISCONNECTED, "the connection to end")
     wait_until(lambda: end.qp.state is QpState.ERR, "ERR")
+    assert getattr(end.connection.failure, "code", None) == code
     assert statuses(end.do(send(end.region(8)))) == [WcStatus.WR_FLUSH_ERR]
 
 
@@ -197,7 +159,7 @@ def test_siw_refuses_what_we_may_not(meeting, operation):
     wrong = RemoteMemory(place.addr, place.rkey ^ 0x5500, 8)
     expected = WcStatus.REM_ACCESS_ERR if operation is read else WcStatus.SUCCESS
     assert statuses(end.do(operation(end.region(8), wrong))) == [expected]
-    assert_over(end)
+    assert_over(end, "REM_ACCESS_ERR")
     assert bytes.fromhex(program.content("shared", 8)) == pattern(8)
     if operation is read:
         assert program.event() == QP_REQ_ERR
@@ -213,7 +175,7 @@ def test_we_refuse_what_siw_may_not(meeting, operation):
     program.fill("own", bytes(8).hex())
     expected = WcStatus.WR_FLUSH_ERR if operation == "read" else WcStatus.SUCCESS
     assert getattr(program, operation)(mine.addr, mine.rkey ^ 0x5500, 8) == expected
-    assert_over(end)
+    assert_over(end, "peer_refused")
     assert program.received() == [WcStatus.WR_FLUSH_ERR, 0]
     assert bytes.fromhex(program.content("own", 8)) == bytes(8)
     assert bytes(memoryview(mine)) == pattern(8)
@@ -225,6 +187,6 @@ def test_revision_1_of_mpa_does_too(monkeypatch):
     with verbs.open_device("iwarp:lo") as context, contextlib.closing(Program("listen")) as program:
         end = make_end(context)
         assert program.hear() == {"listening": True}
-        end.connection = context.connect_blocking(end.qp, host_port(SIW, rping.PORT), timeout_s=DEADLINE_S)
+        end.connection = context.connect_blocking(end.qp, f"{SIW}:{PORT}", timeout_s=DEADLINE_S)
         assert program.hear() == {"connected": True}
         exchange_everything(end, program)
