@@ -1,7 +1,7 @@
 """A3: shared receive queues: several queue pairs fed from one pool of receives."""
 
 import pytest
-from support.devices import Case, expected, refusal
+from support.devices import Case, expected, needs, refusal
 from support.link import (
     End,
     connect_endpoints,
@@ -61,6 +61,7 @@ def test_receives_may_scatter(star):
 def test_an_empty_shared_queue_makes_the_sender_wait(star):
     """Without a receive the sender is told to retry; one posted later takes the message."""
     srq, cq, pd, _, spokes = star
+    needs(spokes[1].context, "acknowledged")
     spokes[1].qp.post_send(send(spokes[1].region(b"wait for me")))
     assert spokes[1].cq.poll() == []
     srq.post_recv(RecvWorkRequest(local=pd.allocate(16)))
