@@ -20,7 +20,7 @@ sys.path.insert(
 
 from support import devices, link, matrix
 
-from verbena import verbs
+from verbena import errors, verbs
 
 settings.register_profile(
     "bounded", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -40,6 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         matrix.tag(item)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A column that lacks operations, and says so, skips the tests that come upon one."""
+    try:
+        return (yield)
+    except errors.UnsupportedError:
+        if dict(item.user_properties).get("cell", ("", ""))[1] != "iwarp-plain":
+            raise
+        pytest.skip(devices.LACKING["atomics"])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     table = matrix.outcomes(terminalreporter.stats)
     if table:
@@ -49,9 +60,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(params=matrix.PROVIDERS)
-def provider(request: pytest.FixtureRequest) -> str:
+def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A provider's name, once for each that can be used here; the others skip with their own reason."""
     name: str = request.param
+    for variable, value in matrix.SETTINGS.get(name, {}).items():
+        monkeypatch.setenv(variable, value)
+        name = name.partition("-")[0]
     info = next((info for info in verbs.providers() if info.name == name), None)
     if info is None:
         pytest.skip("not in this build")

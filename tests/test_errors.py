@@ -40,7 +40,7 @@ SETUP_CODES = re.findall(
     downgrade no_common_wire session_unknown peer_restarted resume_timeout stale_attempt drill session_failed
     call_timeout remote_failure no_such_method peer_busy region_denied message_too_long damaged
     tls_file tls_key_mismatch tls_expired tls_handshake
-    bad_configuration configuration_file
+    bad_configuration configuration_file peer_refused
     """,
 )
 

@@ -374,6 +374,13 @@ SETUP = (
         remedy="look at the peer's log and at `dmesg` on its host, start it again, and reconnect",
     ),
     _row(
+        "peer_refused",
+        "this end refused a request of the peer, and that ended the connection",
+        "the peer used a key, a range or a right that it does not have",
+        "the peer sent a message that found no receive, or one too short for it",
+        remedy="look at what the peer posts and at the statuses it got, then reconnect",
+    ),
+    _row(
         "bad_message",
         "the peer sent something that is not valid in this protocol",
         "something that does not speak the protocol is at the other end",

@@ -290,6 +290,7 @@ _CLASSES: Mapping[str, type[VerbenaError]] = {
     "credentials": DeniedError,
     "version_mismatch": ProtocolError,
     "peer_died": BrokenLinkError,
+    "peer_refused": BrokenLinkError,
     "bad_message": ProtocolError,
     "not_permitted": DeniedError,
     "downgrade": DeniedError,

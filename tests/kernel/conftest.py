@@ -1,5 +1,5 @@
 """Tests that need a kernel with RDMA devices of our own: they run in the testbed's guest, and skip elsewhere.
-Gives `serve`, `cable`, `with_memlock`; every test here is chosen by `-k ibv`, whose provider it is about.
+Gives `serve`, `siw`, `cable`, `with_memlock`; every test here is chosen by `-k ibv`.
 Depends on the guest's devices (guest/devices) and programs only."""
 
 from __future__ import annotations
@@ -57,6 +57,22 @@ def serve() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             return process
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def siw() -> None:
+    """Soft-iWARP's device siw0, on 10.8.0.1 and fd08::1."""
+    made = subprocess.run([GUEST / "siw-device"], capture_output=True, text=True, check=False)
+    if made.returncode == 77:
+        pytest.skip(made.stdout.strip())
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.fixture(params=["crc", "no crc"])
+def checksum(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """siw itself does not ask for a CRC: what we ask for is what is used."""
+    monkeypatch.setenv("VERBENA_IWARP_CRC", "1" if request.param == "crc" else "0")
+    return "crc32c" if request.param == "crc" else "none"
 
 
 class Cable:

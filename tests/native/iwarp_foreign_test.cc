@@ -14,6 +14,7 @@
 #include "check.h"
 #include "providers/iwarp/address.h"
 #include "providers/iwarp/provider.h"
+#include "providers/iwarp/queue_pair.h"
 #include "providers/iwarp/stream.h"
 #include "util/clock.h"
 
@@ -57,6 +58,21 @@ struct Ours {
     const SendRequest request{
         .id = 9, .opcode = opcode, .rkey = rkey, .remote_addr = remote, .local = {&sge, 1}};
     CHECK(qp->post_send({&request, 1}).accepted == 1);
+  }
+  void go_to(const Ours& peer) const {  // by endpoints
+    const PortAttributes port = peer.context->query().ports[0];
+    qp->modify({.state = QpState::init,
+                .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
+                .access_flags = access::all});
+    qp->modify({.state = QpState::rtr,
+                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
+                           qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
+                .dest_gid = port.gids[0],
+                .dest_lid = port.lid,
+                .dest_qp_num = peer.qp->number()});
+    qp->modify({.state = QpState::rts,
+                .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
+                           qp_attr::max_rd_atomic});
   }
   static Completion next(CompletionQueue& cq) {
     Completion completion;
@@ -216,14 +232,38 @@ TEST("a foreign caller of either revision sends, writes and reads") {
   }
 }
 
-TEST("what only Verbena ends have is refused locally") {
+TEST("what only Verbena ends have is refused when it is posted, and what stood before it is taken") {
   Ours ours;
   Foreigner peer = connected(ours);
+  const Sge sge = ours.piece(0, 8);
+  for (const Opcode opcode :
+       {Opcode::fetch_add, Opcode::compare_swap, Opcode::send_with_imm, Opcode::write_with_imm}) {
+    const SendRequest batch[] = {
+        {.opcode = Opcode::send, .local = {&sge, 1}},
+        {.opcode = opcode, .rkey = 0xbeef, .remote_addr = 0x1000, .local = {&sge, 1}}};
+    const PostResult posted = ours.qp->post_send(batch);
+    CHECK(posted.accepted == 1 && posted.error == PostError::unsupported_opcode);
+    const PostResult alone = ours.qp->post_send({batch + 1, 1});
+    CHECK(alone.accepted == 0 && alone.error == PostError::unsupported_opcode);
+  }
+  CHECK(ours.qp->state() == QpState::rts);
+}
+
+TEST("who was called waits for the caller's first word, however long that takes") {
+  Ours ours;
+  Foreigner peer = connected(ours);
+  ours.post(Opcode::send, 0, 8);
+  constexpr uint64_t kHourNs = 3'600'000'000'000;
+  auto& qp = static_cast<IwarpQueuePair&>(*ours.qp);
+  for (uint64_t hour = 0; hour < 3; ++hour) qp.check_timers(now_ns() + hour * kHourNs);
+  Completion none;
+  CHECK(ours.sends->poll({&none, 1}) == 0);
   OutSegment out;
   out.begin_tagged(RdmapOpcode::write, true, 0, 0);
   peer.say(out);
-  ours.post(Opcode::fetch_add, 0, 8, 0xbeef, 0x1000);
-  CHECK(Ours::next(*ours.sends).status == Status::loc_qp_op_err);
+  Bytes payload;
+  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 8);
+  CHECK(Ours::next(*ours.sends).status == Status::success);
 }
 
 TEST("a forbidden write and a message without a receive are answered with the RFC's terminate") {
@@ -246,6 +286,7 @@ TEST("a forbidden write and a message without a receive are answered with the RF
     CHECK(peer.hears_the_end());
     wait_until([&] { return ours.qp->state() == QpState::err; });
     wait_until([&] { return ours.connection->state() == ConnectionState::disconnected; });
+    CHECK(ours.connection->error_code() == "peer_refused");
     CHECK(ours.memory[0] == std::byte{0});
   }
 }
@@ -267,6 +308,27 @@ TEST("a terminate of the peer fails the READ it names") {
   peer.say(out);
   CHECK(Ours::next(*ours.sends).status == Status::rem_access_err);
   CHECK(Ours::next(*ours.sends).status == Status::wr_flush_err);
+}
+
+TEST("a terminate for a WRITE that has completed is told by the connection") {
+  for (const bool siw_order : {false, true}) {
+    Ours ours;
+    Foreigner peer = connected(ours);
+    OutSegment out;
+    out.begin_tagged(RdmapOpcode::write, true, 0, 0);
+    peer.say(out);
+    ours.post(Opcode::write, 0, 8, 0xdead, 0x1000);
+    CHECK(Ours::next(*ours.sends).status == Status::success);
+    Bytes payload;
+    peer.hear_segment(payload);
+    out.begin_untagged(RdmapOpcode::terminate, true, Queue::terminate, 1, 0);
+    const uint8_t rfc[] = {0x11, 0x00, 0x00, 0x00}, siw[] = {0x11, 0x00, 0x03, 0x00};
+    out.append(siw_order ? siw : rfc, sizeof rfc);
+    if (siw_order) out.append("\0\x16", 2);
+    peer.say(out);
+    wait_until([&] { return ours.connection->state() == ConnectionState::disconnected; });
+    CHECK(ours.connection->error_code() == "REM_ACCESS_ERR" && ours.qp->state() == QpState::err);
+  }
 }
 
 TEST("a corrupt segment ends the connection and delivers nothing") {
@@ -302,11 +364,13 @@ TEST("we call a foreign server: no acknowledgements, our data in front, and its 
   reply.offers_read = true;
   reply.private_data = {7};
   const auto words = encode(reply);
+  const uint64_t answered_ns = now_ns();
   peer.say(words.data(), words.size());
   wait_until([&] { return connection->state() == ConnectionState::established; });
   CHECK(connection->private_data() == std::vector<uint8_t>{7});
   Bytes payload;
   const SegmentHeader greeting = peer.hear_segment(payload);
+  CHECK(now_ns() - answered_ns >= 100'000'000);  // Linux siw would miss it earlier
   CHECK(greeting.opcode == RdmapOpcode::read_request && payload.size() == sizeof(ReadRequestBody));
   OutSegment out;
   out.begin_tagged(RdmapOpcode::read_response, true, 0, 0);
@@ -314,6 +378,47 @@ TEST("we call a foreign server: no acknowledgements, our data in front, and its 
   ours.post(Opcode::send, 0, 16);
   CHECK(Ours::next(*ours.sends).status == Status::success);
   CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
+}
+
+TEST("by wish we call with revision 1 and without a trailer, as plain as can be") {
+  setenv("VERBENA_IWARP_MPA_REVISION", "1", 1);
+  setenv("VERBENA_IWARP_ACKNOWLEDGED", "0", 1);
+  Ours ours;
+  unsetenv("VERBENA_IWARP_MPA_REVISION");
+  unsetenv("VERBENA_IWARP_ACKNOWLEDGED");
+  CHECK(capability(*ours.qp, "acknowledged") == "no");
+  UniqueFd server = listen_at(resolve("127.0.0.1:0", "test"), "test", 1);
+  auto connection =
+      ours.context->connect(ours.qp, to_text(local_address(server.get())), {.private_data = {1, 2, 3}});
+  pollfd waiting{server.get(), POLLIN, 0};
+  CHECK(poll(&waiting, 1, 10'000) == 1);
+  Foreigner peer{UniqueFd(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+  const SetUpFrame request = peer.hear_frame(false);
+  CHECK(request.revision == 1 && !request.ird && !request.trailer && !request.peer_to_peer);
+  CHECK(request.private_data == (std::vector<uint8_t>{1, 2, 3}));
+  const auto words = encode(reply_to(request, true, 4, 4));
+  peer.say(words.data(), words.size());
+  wait_until([&] { return connection->state() == ConnectionState::established; });
+  ours.post(Opcode::send, 0, 16);
+  Bytes payload;
+  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
+}
+
+TEST("what was posted before the peer was there completes by itself, though nobody polls") {
+  setenv("VERBENA_IWARP_ACKNOWLEDGED", "0", 1);
+  Ours ends[2];
+  unsetenv("VERBENA_IWARP_ACKNOWLEDGED");
+  for (Ours& end : ends) {
+    const Ours& peer = ends[&end == ends];
+    end.go_to(peer);
+    end.sends->arm(false);
+    end.post(Opcode::write, 0, 8, peer.region->rkey(), peer.at(0));
+  }
+  for (const Ours& end : ends) {
+    pollfd bell{end.sends->fileno(), POLLIN, 0};
+    CHECK(poll(&bell, 1, 10'000) == 1);
+    CHECK(Ours::next(*end.sends).status == Status::success);
+  }
 }
 
 TEST("a caller that rambles, wants markers or says nothing does no harm to the next") {

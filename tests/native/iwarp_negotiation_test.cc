@@ -132,6 +132,27 @@ TEST("a foreign end gets plain iWARP, whichever revision it speaks") {
   CHECK(with_old && with_old->rtr == Rtr::none && with_old->peer_ird == 1 && with_old->crc);
 }
 
+TEST("either Verbena end can insist on plain iWARP, and they still know each other") {
+  for (const bool by_caller : {true, false}) {
+    SetUpFrame asked = request();
+    asked.trailer = trailer(1);
+    SetUpFrame answer = reply_to(asked, true, 4, 4);
+    answer.trailer = trailer(2);
+    (by_caller ? asked : answer).trailer->flags |= trailer_flag::plain;
+    const auto ours = agree(asked, through_the_wire(answer), true);
+    const auto theirs = agree(through_the_wire(asked), answer, false);
+    CHECK(ours && !ours->acknowledged && ours->peer_qp == 2);
+    CHECK(theirs && !theirs->acknowledged && theirs->peer_qp == 1);
+  }
+}
+
+TEST("who is called asks for no more READs at once than the caller takes") {
+  SetUpFrame asked = request();
+  asked.ird = 3;
+  const SetUpFrame answer = reply_to(asked, true, 8, 16);
+  CHECK(answer.ord == 3 && answer.ird == 8);
+}
+
 TEST("a peer that wants markers is refused, since none are sent") {
   SetUpFrame asked = request();
   asked.markers = true;

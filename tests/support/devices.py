@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import pytest
+
 from verbena import errors
 from verbena.errors import WcStatus
-from verbena.verbs import Context
+from verbena.verbs import Context, Opcode, SendWorkRequest
 
 
 class Case(Enum):
@@ -23,6 +25,7 @@ class Case(Enum):
     RECEIVE_OF_A_REFUSED_WRITE = "the receive of a WRITE with immediate that was refused"
     MISALIGNED_ATOMIC = "a misaligned atomic"
     FAILURE_WAKES_SOLICITED = "whether a failed request wakes a queue armed for solicited events"
+    REFUSED_BY_THE_PEER = "a SEND or WRITE that the peer refuses, at the requester"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Quirk:
     reason: str
 
 
+_HANDED_OVER = "it completes what TCP has taken; a refusal ends the connection and flushes what follows"
 _COPYING = "its kernel takes any failure to copy from or to local memory for a malformed request"
 # As in Linux 6.1. A row that another kernel makes wrong shows up as a failure.
 QUIRKS: dict[str, dict[Case, Quirk]] = {
@@ -47,6 +51,12 @@ QUIRKS: dict[str, dict[Case, Quirk]] = {
         Case.MISALIGNED_ATOMIC: Quirk(errors.StateError, "its library refuses it when it is posted"),
         Case.FAILURE_WAKES_SOLICITED: Quirk(False, "its kernel takes no completion of a send for solicited"),
     },
+    "Plain iWARP": {Case.REFUSED_BY_THE_PEER: Quirk(WcStatus.SUCCESS, _HANDED_OVER)},
+}
+# What a wire may lack, by capability, and why a test that is about it is skipped there.
+LACKING = {
+    "acknowledged": "completes what TCP has taken, and a message that finds no receive ends the connection",
+    "atomics": "RFC 7306 has no way to ask a peer for atomics and immediates: none are sent",
 }
 _used: set[tuple[str, Case]] = set()
 
@@ -59,6 +69,18 @@ def expected(context: Context, case: Case, rule: Any) -> Any:
         return rule
     _used.add((model, case))
     return quirk.instead
+
+
+def refusal(context: Context, request: SendWorkRequest, rule: WcStatus) -> Any:
+    """What is to be seen of a request that the peer refuses with the status of the rule."""
+    handed_over = request.opcode in (Opcode.SEND, Opcode.WRITE) and rule.name.startswith("REM_")
+    return expected(context, Case.REFUSED_BY_THE_PEER, rule) if handed_over else rule
+
+
+def needs(context: Context, capability: str) -> None:
+    """Skips the test where the wire says that it lacks this."""
+    if context.attributes.capabilities.get(capability) == "no":
+        pytest.skip(LACKING[capability])
 
 
 def lines() -> list[str]:
@@ -75,4 +97,6 @@ def arriving(context: Context, private_data: bytes) -> bytes:
 def _model(context: Context) -> str:
     """The device's name in the table."""
     about = context.attributes
-    return "Soft-RoCE" if about.provider == "ibv" and about.software and about.transport == "RoCE" else ""
+    if about.provider == "ibv" and about.software and about.transport == "RoCE":
+        return "Soft-RoCE"
+    return "Plain iWARP" if about.capabilities.get("acknowledged") == "no" else ""

@@ -23,6 +23,7 @@ from verbena.verbs import (
     MemoryRegion,
     Opcode,
     ProtectionDomain,
+    QpState,
     QueuePair,
     RecvWorkRequest,
     SendWorkRequest,
@@ -59,9 +60,18 @@ class End:
         return mr
 
     def do(self, *requests: SendWorkRequest) -> list[WorkCompletion]:
-        """Posts signalled requests and waits for their completions."""
+        """Posts signalled requests and waits for their completions, and until what they did is done."""
         self.qp.post_send(*requests)
-        return drain(self.cq, len(requests))
+        done = drain(self.cq, len(requests))
+        self.settle()
+        return done
+
+    def settle(self) -> None:
+        """Returns when what has completed is done at the peer: at once or, on a wire that completes what it
+        has handed over, when a READ of nothing behind it has its answer."""
+        if self.qp.state is QpState.RTS and self.qp.capabilities.get("acknowledged") == "no":
+            self.qp.post_send(read((), verbs.RemoteMemory(0, 0, 0)))
+            drain(self.cq, 1)
 
     def expect(self, *regions: Any) -> None:
         """Posts one receive for each region (or scatter list), numbered from 0."""

@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 
 import pytest
 
-PROVIDERS = ("shm", "fake", "ibv", "iwarp", "quic")
+PROVIDERS = ("shm", "fake", "ibv", "iwarp", "iwarp-plain", "quic")
+# Columns that are a provider with a setting: what both ends' environment says.
+SETTINGS = {"iwarp-plain": {"VERBENA_IWARP_ACKNOWLEDGED": "0"}}
 RULES = {
     "A1": "objects and attributes",
     "A2": "queue pair states",

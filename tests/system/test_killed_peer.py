@@ -14,7 +14,10 @@ from verbena import errors, verbs
 from verbena.errors import WcStatus
 from verbena.verbs import QpState, RecvWorkRequest
 
-pytestmark = [pytest.mark.rule("processes"), pytest.mark.parametrize("provider", ["shm"], indirect=True)]
+pytestmark = [
+    pytest.mark.rule("processes"),
+    pytest.mark.parametrize("provider", ["shm", "iwarp"], indirect=True),
+]
 
 ROUNDS = 15
 BROKEN = {WcStatus.RETRY_EXC_ERR, WcStatus.WR_FLUSH_ERR}
@@ -24,7 +27,7 @@ SHORT = {"timeout": 12, "retry_count": 2}
 @pytest.fixture
 def nothing_left_behind(provider):
     with verbs.open_device(provider) as context:  # what a process opens once stays open
-        make_end(context)
+        make_end(context).cq.wait_blocking(timeout_s=0.001)
     files, descriptors = leaks.leftovers(), leaks.descriptors()
     yield
     wait_until(lambda: leaks.descriptors() <= descriptors, "descriptors to be closed")

@@ -24,7 +24,10 @@ from support.peer import RemotePeer, linked
 from verbena.errors import QueueFullError, WcStatus
 from verbena.verbs import Access, QpState, RemoteMemory
 
-pytestmark = [pytest.mark.rule("processes"), pytest.mark.parametrize("provider", ["shm"], indirect=True)]
+pytestmark = [
+    pytest.mark.rule("processes"),
+    pytest.mark.parametrize("provider", ["shm", "iwarp"], indirect=True),
+]
 
 KINDS = ["arena", "bytearray", "numpy", "mmap", "array"]
 LENGTHS = (1, 64, 4097, 65_537, 2_000_003)

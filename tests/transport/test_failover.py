@@ -235,6 +235,21 @@ def test_a_wire_that_breaks_soon_again_rests_longer_and_longer() -> None:
         failover.connected("ibv", now)
 
 
+@pytest.mark.parametrize("resume_s", [30, 0.2])
+def test_a_wire_that_is_alone_does_not_rest_but_pauses(resume_s: float) -> None:
+    """However often it breaks it is dialled soon, and never in a tight loop."""
+    failover, now = connect(policy("ibv", resume_timeout_s=resume_s)), 0.0
+    pause_s = min(0.1, resume_s / 4)
+    assert failover.link_lost("ibv", "RETRY_EXC_ERR", now) == Dial("ibv", until=now + resume_s)
+    for _ in range(20):
+        failover.connected("ibv", now)
+        assert failover.link_lost("ibv", "RETRY_EXC_ERR", now) == Wait(now + pause_s)
+        assert failover.tick(now + pause_s) == Dial("ibv", until=now + resume_s)
+        now += 1
+    failover.connected("ibv", now)
+    assert failover.link_lost("ibv", "REM_ACCESS_ERR", now) == Dial("ibv", until=now + resume_s)
+
+
 def test_a_link_that_held_makes_up_for_the_past() -> None:
     failover = connect(policy())
     for now in (1, 2, 3):

@@ -142,7 +142,7 @@ def test_a_body_must_be_json_in_its_one_spelling(text: bytes) -> None:
 
 
 WRONG: dict[str, list[Any]] = {
-    "versions": [[], [0], [256], [1.0], [True], "1", [1] * 17, [[1]], None],
+    "versions": [[], [0], [256], [1.0], [True], "1", [1, 1], list(range(1, 18)), [[1]], None],
     "version": [0, 256, True, "1", None],
     "purpose": ["", "close", None, 1, ["open"]],
     "node": ["", "a b", "a\n", "ä", "x" * 65, None, 3],
@@ -160,7 +160,7 @@ WRONG: dict[str, list[Any]] = {
     "code": ["x" * 33, "a\n", None, 1],
     "reason": ["x" * 201, "\x1b[31m", "\ud800", None, 1],
 }
-WRONG_WIRES = [None, "shm", {}, [""], ["shm", "shm"], ["shm"] * 17, [1], [None]]
+WRONG_WIRES = [None, "shm", {}, [""], ["shm", "shm"], [f"w{n}" for n in range(17)], [1], [None]]
 WRONG_OFFERS = [
     [],
     ["shm"],

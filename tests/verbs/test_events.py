@@ -4,7 +4,7 @@ import select
 
 import pytest
 from support.devices import Case, expected
-from support.link import DEADLINE_S, drain, send, write
+from support.link import DEADLINE_S, drain, read, send, write
 
 from verbena.errors import WcStatus
 from verbena.verbs import QpState, RemoteMemory
@@ -98,7 +98,7 @@ def test_a_failure_wakes_even_a_queue_armed_for_solicited_events(pair):
     wakes = expected(pair.a.context, Case.FAILURE_WAKES_SOLICITED, True)
     target = pair.b.region(8)
     pair.a.cq.arm(solicited_only=True)
-    pair.a.qp.post_send(write(pair.a.region(8), RemoteMemory(target.addr, target.rkey ^ 0x7777, 8)))
+    pair.a.qp.post_send(read(pair.a.region(8), RemoteMemory(target.addr, target.rkey ^ 0x7777, 8)))
     assert not wakes or rings(pair.a.cq, DEADLINE_S)
     assert drain(pair.a.cq, 1)[0].status is WcStatus.REM_ACCESS_ERR
     assert rings(pair.a.cq) is wakes

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from support.devices import needs
 from support.link import (
     DEADLINE_S,
     IMPATIENT,
@@ -70,8 +71,8 @@ def test_fail_gives_the_nth_request_its_status(faulted, nth):
 
 
 def test_a_fault_for_one_opcode_spares_the_others(faulted):
-    """A plan for READ leaves WRITE and SEND alone."""
-    a, b, plan = faulted("fail", opcode=Opcode.READ, status=WcStatus.REM_OP_ERR)
+    """A plan for FETCH_ADD leaves WRITE and SEND alone."""
+    a, b, plan = faulted("fail", opcode=Opcode.FETCH_ADD, status=WcStatus.REM_OP_ERR)
     b.expect(b.region(8))
     assert all(c.ok for c in a.do(write(a.region(8), b.region(8).remote), send(a.region(8))))
     assert plan.hits == 0
@@ -120,6 +121,7 @@ def test_a_duplicated_request_is_done_twice_and_completes_once(faulted):
 def test_a_duplicated_addition_adds_twice(faulted):
     """Atomics are not idempotent, and a duplicate shows it."""
     a, b, plan = faulted("duplicate", opcode=Opcode.FETCH_ADD, nth=1)
+    needs(a.context, "atomics")
     counter = b.region(8)
     assert a.do(fetch_add(a.region(8), counter.remote, 5))[0].ok
     assert word(counter) == 10
@@ -151,6 +153,7 @@ def test_a_corrupted_request_differs_in_one_bit_and_nobody_is_told(faulted, opco
 def test_a_broken_link_breaks_both_ends(faulted):
     """The request at hand and all behind it are flushed; the peer's receives are flushed too."""
     a, b, plan = faulted("break_link", opcode=Opcode.SEND, nth=2)
+    needs(a.context, "acknowledged")
     b.expect(*[b.region(8)] * 3)
     done = a.do(*(send(a.region(8), wr_id=i) for i in range(4)))
     assert statuses(done) == [WcStatus.SUCCESS] + [WcStatus.WR_FLUSH_ERR] * 3

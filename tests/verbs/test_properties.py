@@ -6,6 +6,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.devices import needs
 from support.link import drain, pattern, read, send, write
 
 from verbena import errors
@@ -71,6 +72,7 @@ def test_any_split_of_a_one_sided_operation_equals_its_concatenation(pair, lengt
 def test_any_interleaving_keeps_order_and_loses_nothing(make_pair, steps):
     """Posts and polls in any order: each message arrives once, in order, and each request completes once."""
     pair = make_pair(max_send=8, max_recv=8)
+    needs(pair.a.context, "acknowledged")
     outbox, inbox = pair.a.region(8 * 256), pair.b.region(8 * 256)
     for i in range(256):
         memoryview(outbox)[8 * i : 8 * i + 8] = i.to_bytes(8, "little")
@@ -142,6 +144,7 @@ def test_batches_equal_a_model(pair, writes, reads):
         for here, there, length in writes:
             model_target[there : there + length] = model_local[here : here + length]
         assert pair.a.qp.sync.write_many(local, target.remote, triples(writes)) == len(writes)
+        pair.a.settle()
         assert bytes(memoryview(target)) == model_target
         # READs in flight together may land in any order, so the model holds for disjoint places only.
         spread = [

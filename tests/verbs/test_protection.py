@@ -1,7 +1,7 @@
 """A6: protection domains: a queue pair and the memory it touches must belong together."""
 
 import pytest
-from support.devices import Case, expected
+from support.devices import Case, expected, refusal
 from support.link import (
     IMPATIENT,
     compare_swap,
@@ -50,7 +50,8 @@ def test_local_memory_of_another_domain_is_refused(pair, operation):
 def test_remote_memory_of_another_domain_is_refused(pair, request_for):
     """A true rkey of the same process but another PD than the peer's queue pair is REM_ACCESS_ERR."""
     foreign = pair.b.context.alloc_pd().allocate(8)
-    assert statuses(pair.a.do(request_for(pair.a.region(8), foreign.remote))) == [WcStatus.REM_ACCESS_ERR]
+    request = request_for(pair.a.region(8), foreign.remote)
+    assert statuses(pair.a.do(request)) == [refusal(pair.a.context, request, WcStatus.REM_ACCESS_ERR)]
     assert bytes(memoryview(foreign)) == bytes(8)
 
 
@@ -58,7 +59,8 @@ def test_a_receive_into_another_domain_is_refused(pair):
     """The receiver completes LOC_PROT_ERR, the sender REM_OP_ERR, and the foreign memory is untouched."""
     foreign = pair.b.context.alloc_pd().allocate(8)
     pair.b.expect(foreign)
-    assert statuses(pair.a.do(send(pair.a.region(pattern(8))))) == [WcStatus.REM_OP_ERR]
+    request = send(pair.a.region(pattern(8)))
+    assert statuses(pair.a.do(request)) == [refusal(pair.a.context, request, WcStatus.REM_OP_ERR)]
     status = expected(pair.b.context, Case.RECEIVE_INTO_FORBIDDEN_MEMORY, WcStatus.LOC_PROT_ERR)
     assert statuses(drain(pair.b.recv_cq, 1)) == [status]
     assert bytes(memoryview(foreign)) == bytes(8)

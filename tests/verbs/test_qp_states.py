@@ -151,7 +151,7 @@ def test_a_broken_pair_works_again_after_reset(pair):
     """ERR is left by RESET only, and then the same queue pairs connect and carry data again."""
     forged = pair.b.region(8).remote
     pair.b.region(8)
-    assert not pair.a.do(write(pair.a.region(8), type(forged)(forged.addr, forged.rkey ^ 0x5A5A, 8)))[0].ok
+    assert not pair.a.do(read(pair.a.region(8), type(forged)(forged.addr, forged.rkey ^ 0x5A5A, 8)))[0].ok
     wait_until(lambda: pair.a.qp.state is QpState.ERR, "ERR at the requester")
     reconnect(pair)
     for _ in range(3):

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from support.devices import needs
 from support.link import (
     End,
     Pair,
@@ -10,6 +11,7 @@ from support.link import (
     drain,
     make_end,
     pattern,
+    read,
     send,
     statuses,
     wait_until,
@@ -170,11 +172,14 @@ def test_a_completion_queue_that_is_too_small_breaks_its_queue_pairs(make_pair):
     wait_until(lambda: pair.a.qp.state is QpState.ERR, "ERR")
 
 
-def test_requests_after_a_failed_one_are_flushed(pair):
+@pytest.mark.parametrize("request_for", [write, read])
+def test_requests_after_a_failed_one_are_flushed(pair, request_for):
     """Before the failure all succeed, the failed one has its status, all after it are flushed, in order."""
+    if request_for is write:
+        needs(pair.a.context, "acknowledged")
     target, local = pair.b.region(8), pair.a.region(pattern(8))
     stranger = type(target.remote)(target.addr, target.rkey ^ 0x1111, 8)
-    batch = [write(local, stranger if i == 3 else target.remote, wr_id=i) for i in range(8)]
+    batch = [request_for(local, stranger if i == 3 else target.remote, wr_id=i) for i in range(8)]
     done = pair.a.do(*batch)
     assert [c.wr_id for c in done] == list(range(8))
     expected = [WcStatus.SUCCESS] * 3 + [WcStatus.REM_ACCESS_ERR] + [WcStatus.WR_FLUSH_ERR] * 4

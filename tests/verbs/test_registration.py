@@ -13,6 +13,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.devices import refusal
 from support.link import pattern, read, statuses, write
 
 from verbena import errors
@@ -69,7 +70,9 @@ def test_a_read_only_buffer_can_be_read_remotely(pair):
     local = pair.a.region(64)
     assert pair.a.do(read(local, mr.remote))[0].ok
     assert bytes(memoryview(local)) == pattern(64)
-    assert statuses(pair.a.do(write(local, mr.remote))) == [WcStatus.REM_ACCESS_ERR]
+    request = write(local, mr.remote)
+    assert statuses(pair.a.do(request)) == [refusal(pair.a.context, request, WcStatus.REM_ACCESS_ERR)]
+    assert bytes(memoryview(mr)) == pattern(64)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,8 @@ def test_keys_die_with_the_region(pair):
     remote = mr.remote
     assert pair.a.do(write(pair.a.region(8), remote[:8]))[0].ok
     mr.close()
-    assert statuses(pair.a.do(write(pair.a.region(64), remote))) == [WcStatus.REM_ACCESS_ERR]
+    request = write(pair.a.region(64), remote)
+    assert statuses(pair.a.do(request)) == [refusal(pair.a.context, request, WcStatus.REM_ACCESS_ERR)]
     assert bytes(buffer) == bytes(8) + pattern(64)[8:]
 
 

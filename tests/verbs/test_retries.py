@@ -1,6 +1,7 @@
 """A9: retries: a peer that is gone, and a peer that is not ready to receive."""
 
 import pytest
+from support.devices import needs
 from support.link import IMPATIENT, connect_endpoints, drain, fetch_add, pattern, read, send, statuses, write
 
 from verbena.errors import WcStatus
@@ -21,6 +22,8 @@ ANY = [
 def test_a_peer_that_is_gone(make_pair, request_for):
     """When the peer's queue pair is closed, the first request ends in RETRY_EXC_ERR, the rest is flushed."""
     pair = make_pair(attributes=IMPATIENT)
+    if request_for is not read:
+        needs(pair.a.context, "acknowledged")
     remote, mr = pair.b.region(8).remote, pair.a.region(8)
     pair.b.qp.close()
     done = pair.a.do(*[request_for(mr, remote)] * 3)
@@ -31,6 +34,7 @@ def test_a_peer_that_is_gone(make_pair, request_for):
 def test_a_peer_that_goes_while_requests_wait(make_pair):
     """Requests that were already on their way when the peer closed complete in error too; none is lost."""
     pair = make_pair(attributes=IMPATIENT)
+    needs(pair.a.context, "acknowledged")
     pair.a.qp.post_send(*(send(pair.a.region(8), wr_id=i) for i in range(5)))
     pair.b.qp.close()
     done = drain(pair.a.cq, 5)
@@ -47,6 +51,7 @@ def test_a_peer_that_never_was(ends):
 def test_a_peer_without_a_receive_and_finite_retries(make_pair):
     """With finite rnr_retry a SEND without a receive ends in RNR_RETRY_EXC_ERR; the peer stays whole."""
     pair = make_pair(attributes=NOT_READY)
+    needs(pair.a.context, "acknowledged")
     assert statuses(pair.a.do(send(pair.a.region(8)))) == [WcStatus.RNR_RETRY_EXC_ERR]
     assert pair.a.qp.state is QpState.ERR
     assert (pair.b.qp.state, pair.b.recv_cq.poll()) == (QpState.RTS, [])
@@ -64,11 +69,13 @@ def test_a_write_with_immediate_needs_a_receive_too(make_pair):
 def test_zero_rnr_retries_fail_at_the_first_refusal(make_pair):
     """rnr_retry=0 does not retry."""
     pair = make_pair(attributes={"rnr_retry": 0, "min_rnr_timer": 1})
+    needs(pair.a.context, "acknowledged")
     assert statuses(pair.a.do(send(pair.a.region(8)))) == [WcStatus.RNR_RETRY_EXC_ERR]
 
 
 def test_a_receive_posted_in_time_takes_the_message(ends):
     """While retries last, a receive posted later takes the message and both ends succeed."""
+    needs(ends.a.context, "acknowledged")
     connect_endpoints(ends.a, ends.b, rnr_retry=6, min_rnr_timer=31)
     ends.a.qp.post_send(*(send(ends.a.region(pattern(8)), wr_id=i) for i in range(3)))
     inbox = ends.b.region(8)
@@ -81,6 +88,7 @@ def test_a_receive_posted_in_time_takes_the_message(ends):
 def test_seven_retries_are_endless(make_pair):
     """rnr_retry=7 waits for the receive however often it is refused; what is behind it waits too."""
     pair = make_pair(attributes={"rnr_retry": 7, "min_rnr_timer": 1})
+    needs(pair.a.context, "acknowledged")
     target = pair.b.region(8)
     pair.a.qp.post_send(
         send(pair.a.region(8), wr_id=0), write(pair.a.region(pattern(8)), target.remote, wr_id=1)

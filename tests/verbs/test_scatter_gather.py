@@ -101,6 +101,7 @@ def test_unsignalled_requests_leave_no_completion(pair):
     pair.a.qp.post_send(*batch)
     assert [c.wr_id for c in drain(pair.a.cq, 2)] == [4, 9]
     assert pair.a.cq.poll() == []
+    pair.a.settle()
     assert bytes(memoryview(target)) == pattern(80)
 
 
@@ -120,7 +121,7 @@ def test_an_unsignalled_failure_always_completes(pair):
     wrong = RemoteMemory(target.addr, target.rkey ^ 0x2222, 8)
     pair.a.qp.post_send(
         write(local, target.remote, wr_id=0, signaled=False),
-        write(local, wrong, wr_id=1, signaled=False),
+        read(local, wrong, wr_id=1, signaled=False),
         write(local, target.remote, wr_id=2, signaled=False),
     )
     done = drain(pair.a.cq, 2)

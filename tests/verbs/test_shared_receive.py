@@ -1,7 +1,7 @@
 """A3: shared receive queues: several queue pairs fed from one pool of receives."""
 
 import pytest
-from support.devices import Case, expected
+from support.devices import Case, expected, needs, refusal
 from support.link import (
     End,
     connect_endpoints,
@@ -61,6 +61,7 @@ def test_receives_may_scatter(star):
 def test_an_empty_shared_queue_makes_the_sender_wait(star):
     """Without a receive the sender is told to retry; one posted later takes the message."""
     srq, cq, pd, _, spokes = star
+    needs(spokes[1].context, "acknowledged")
     spokes[1].qp.post_send(send(spokes[1].region(b"wait for me")))
     assert spokes[1].cq.poll() == []
     srq.post_recv(RecvWorkRequest(local=pd.allocate(16)))
@@ -102,7 +103,8 @@ def test_a_shared_receive_that_is_too_small_fails_its_message_only(star):
         RecvWorkRequest(local=pd.allocate(4), wr_id=1), RecvWorkRequest(local=pd.allocate(64), wr_id=2)
     )
     status = expected(spokes[0].context, Case.SENDER_OF_TOO_LONG, WcStatus.REM_INV_REQ_ERR)
-    assert statuses(spokes[0].do(send(spokes[0].region(32)))) == [status]
+    request = send(spokes[0].region(32))
+    assert statuses(spokes[0].do(request)) == [refusal(spokes[0].context, request, status)]
     (failed,) = drain(cq, 1)
     status = expected(hubs[0].context, Case.RECEIVER_OF_TOO_LONG, WcStatus.LOC_LEN_ERR)
     assert (failed.wr_id, failed.status, failed.qp_num) == (1, status, hubs[0].qp.number)

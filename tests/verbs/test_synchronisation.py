@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from support.devices import needs
 from support.link import (
     DEADLINE_S,
     drain,
@@ -92,6 +93,7 @@ def test_a_versioned_read_is_never_torn(pair):
 
 def test_a_lock_by_compare_and_swap_excludes(pair):
     """Two users of one word lock each other out: who holds it reads and writes alone, and no step is lost."""
+    needs(pair.a.context, "atomics")
     lock, counter = pair.b.region(8), pair.b.region(8)
     turns = 200
 

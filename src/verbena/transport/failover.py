@@ -4,9 +4,9 @@ A pure state machine, events and `now` in, one action out: it never dials, waits
 A lost wire is dialled again at once, then `connection_retries` times, `retry_delay_ms` apart; then it rests,
 and the best wire that does not rest is next. Rests last 1 s, then twice as long each time, 60 s at most, and
 begin anew once a link has held. While all wires rest the peer is probed; then they are dialled again, in
-turn, until `resume_timeout_s` is over. A wire that breaks soon after connecting, twice in a row, rests too.
-On a lesser wire the better ones are dialled in the background when they have rested. The program's own errors
-cost a wire nothing."""
+turn, until `resume_timeout_s` is over. A wire that breaks soon after connecting, twice in a row, rests too,
+or waits for `retry_delay_ms` if there is no other. On a lesser wire the better ones are dialled in the
+background when they have rested. The program's own errors cost a wire nothing."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ class _Wire:
     rest_s: float
     ready_at: float = -math.inf
     quick_breaks: int = 0  # in a row
+    pause_s: float = 0.0  # before it is dialled again at once
     # In this outage:
     turns: int = 0
     unknown: bool = False  # the peer said there that it does not know the session
@@ -289,6 +290,9 @@ class Failover:
             # A long rest was meant for when there is another link: now each must have its chance in time.
             wire.ready_at = min(wire.ready_at, now + limit_s / 4)
         self._begin_turn(self._ready([first], now), now)
+        if self._turn:
+            self._not_before = now + min(first.pause_s, limit_s / 4)
+        first.pause_s = 0.0
         return self._next(now)
 
     def _begin_turn(self, wire: _Wire | None, now: float) -> None:
@@ -305,9 +309,12 @@ class Failover:
             lost.rest_s, lost.quick_breaks = self._first_rest_s, 0
             return
         lost.quick_breaks += 1
-        others = [wire for wire in self._wires if wire is not lost]
-        if lost.quick_breaks > 1 and self._ready(others, now):
-            self._rest(lost, now)  # alone it is better than nothing
+        if lost.quick_breaks > 1:
+            others = [wire for wire in self._wires if wire is not lost]
+            if self._ready(others, now):
+                self._rest(lost, now)
+            else:  # alone it is better than nothing, but not in a tight loop
+                lost.pause_s = self._retry_delay_s
 
     def _rest(self, wire: _Wire, now: float) -> None:
         rest_s = self._spread(wire.rest_s)

@@ -24,6 +24,7 @@ _HEADER = struct.Struct("!4sBI")
 assert _HEADER.size == 9
 
 Fields = dict[str, Any]
+Check = Callable[[Any], bool]
 
 
 class FrameType(enum.IntEnum):
@@ -39,57 +40,49 @@ AUTH_METHODS = ("none", "secret", "tls")
 PURPOSES = ("open", "probe")
 
 
-def is_name(value: object) -> bool:
+def is_name(value: Any) -> bool:
     """Whether a node or a wire may be called so: 1 to 64 letters, digits and ._:/@+-"""
     return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._:/@+-]{1,64}", value) is not None
 
 
-def _number(low: int, high: int) -> Callable[[object], bool]:
+def _number(low: int, high: int) -> Check:
     return lambda value: type(value) is int and low <= value <= high  # bool is an int, and not wanted
 
 
-def _hex(*lengths_bytes: int) -> Callable[[object], bool]:
+def _hex(*lengths_bytes: int) -> Check:
     allowed = {2 * length for length in lengths_bytes}
     return lambda value: (
         isinstance(value, str) and len(value) in allowed and not value.strip("0123456789abcdef")
     )
 
 
-def _one_of(*words: str) -> Callable[[object], bool]:
+def _one_of(*words: str) -> Check:
     return lambda value: isinstance(value, str) and value in words
 
 
-def _text(most: int, *, least: int = 0) -> Callable[[object], bool]:
+def _text(most: int, *, least: int = 0) -> Check:
     # Printable: it ends up in terminals and logs.
     return lambda value: isinstance(value, str) and least <= len(value) <= most and value.isprintable()
 
 
-def _list(check: Callable[[object], bool], *, least: int, most: int) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
+def _list(check: Check, *, least: int, most: int, key: Callable[[Any], object] = lambda item: item) -> Check:
+    def valid(value: Any) -> bool:
+        well = isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
+        return well and len({key(item) for item in value}) == len(value)  # no two of a name
+
+    return valid
 
 
-def _are_wires(value: object) -> bool:
-    return _list(is_name, least=0, most=MAX_WIRES)(value) and _distinct(value)
-
-
-def _are_wire_offers(value: object) -> bool:
-    def is_offer(item: object) -> bool:
-        known = isinstance(item, dict) and item.keys() == {"name", "address"}
-        return known and is_name(item["name"]) and _text(256, least=1)(item["address"])  # type: ignore[index]
-
-    return _list(is_offer, least=1, most=MAX_WIRES)(value) and _distinct(o["name"] for o in value)  # type: ignore[attr-defined]
-
-
-def _distinct(values: Any) -> bool:
-    seen = list(values)
-    return len(set(seen)) == len(seen)
+def _is_wire_offer(value: Any) -> bool:
+    known = isinstance(value, dict) and value.keys() == {"name", "address"}
+    return known and is_name(value["name"]) and _text(256, least=1)(value["address"])
 
 
 _U64 = _number(0, 2**64 - 1)
 _NONCE = _hex(NONCE_BYTES)
 _PROOF = _hex(PROOF_BYTES)
 
-FIELDS: Mapping[FrameType, Mapping[str, Callable[[object], bool]]] = {
+FIELDS: Mapping[FrameType, Mapping[str, Check]] = {
     FrameType.HELLO: {
         "versions": _list(_number(1, 255), least=1, most=16),
         "purpose": _one_of(*PURPOSES),
@@ -97,7 +90,7 @@ FIELDS: Mapping[FrameType, Mapping[str, Callable[[object], bool]]] = {
         "boot_epoch": _U64,
         "host": _hex(32),
         "nonce": _NONCE,
-        "wires": _are_wires,
+        "wires": _list(is_name, least=0, most=MAX_WIRES),
     },
     FrameType.CHALLENGE: {
         "version": _number(1, 255),
@@ -111,7 +104,7 @@ FIELDS: Mapping[FrameType, Mapping[str, Callable[[object], bool]]] = {
         "proof": _PROOF,
         "session_id": _number(1, 2**64 - 1),
         "same_host": lambda value: isinstance(value, bool),
-        "wires": _are_wire_offers,
+        "wires": _list(_is_wire_offer, least=1, most=MAX_WIRES, key=lambda wire: wire["name"]),
         "window": _number(1, 2**16 - 1),
         "max_message_bytes": _number(1, 2**63 - 1),
         "resume_timeout_ms": _number(0, 2**32 - 1),

@@ -55,6 +55,16 @@ class Connection:
         """What the peer said when it accepted or rejected."""
         return self._native.private_data
 
+    @property
+    def failure(self) -> errors.VerbenaError | None:
+        """Why the connection failed or ended, as an error to look at or raise; None while it lasts, and when
+        either side just ended it. What no request can tell, such as a WRITE refused after it completed, is
+        found here."""
+        code = self._native.error_code
+        if self.state not in OVER or not code:
+            return None
+        return errors.setup_error(code, operation=self._operation, peer=self._address)
+
     def disconnect(self) -> None:
         """Ends the connection: both queue pairs go to ERR, and what they hold is flushed."""
         self._native.disconnect()

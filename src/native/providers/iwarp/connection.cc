@@ -32,7 +32,9 @@ class IwarpConnectRequest final : public ConnectRequest {
     const SetUpFrame& request = handshake_->request();
     SetUpFrame reply =
         reply_to(request, context_->wants_crc(), params.responder_resources, params.initiator_depth);
-    if (request.trailer) reply.trailer = context_->trailer(managed->number(), request.trailer->from_qp, 0);
+    if (request.trailer && context_->acknowledges()) {
+      reply.trailer = context_->trailer(managed->number(), request.trailer->from_qp, 0);
+    }
     reply.private_data = params.private_data;
     const auto agreement = agree(request, reply, false);
     if (!agreement) throw Error("unsupported_opcode", "accept connection", "the peer insists on markers");
@@ -177,7 +179,7 @@ void IwarpConnection::break_qp() {
 }
 
 void IwarpConnection::on_lost() {
-  if (change(ConnectionState::disconnected, "peer_died")) break_qp();
+  if (change(ConnectionState::disconnected, qp_->end_code())) break_qp();
 }
 
 void IwarpConnection::disconnect() {

@@ -14,16 +14,21 @@ namespace {
 
 constexpr uint64_t kFarewellPatienceNs = 1'000'000'000;
 constexpr int kNodeBacklog = 1024;
+constexpr char kWithVerbena[] = "with Verbena peers";
 
-// Switched off where TCP's own checksum is thought enough; a peer that asks for CRC gets it all the same.
-bool crc_from_environment() {
-  const char* value = std::getenv("VERBENA_IWARP_CRC");
-  if (!value) return true;
-  // The words that the configuration takes for false.
+// Whether a variable has one of the words that the configuration takes for false.
+bool is_off(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (!value) return false;
   for (const char* off : {"0", "false", "no", "off"}) {
-    if (strcasecmp(value, off) == 0) return false;
+    if (strcasecmp(value, off) == 0) return true;
   }
-  return true;
+  return false;
+}
+
+uint8_t first_revision() {
+  const char* value = std::getenv("VERBENA_IWARP_MPA_REVISION");
+  return value && std::strcmp(value, "1") == 0 ? 1 : 2;
 }
 
 }  // namespace
@@ -31,7 +36,9 @@ bool crc_from_environment() {
 IwarpContext::IwarpContext(const Interface& interface, std::shared_ptr<soft::RegionEntry> regions)
     : SoftContext(regions.get()),
       interface_(interface),
-      wants_crc_(crc_from_environment()),
+      wants_crc_(!is_off("VERBENA_IWARP_CRC")),
+      acknowledges_(!is_off("VERBENA_IWARP_ACKNOWLEDGED")),
+      revision_(first_revision()),
       region_entries_(std::move(regions)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       node_socket_(listen_nearby(kNodeBacklog)),
@@ -67,6 +74,9 @@ void IwarpContext::close() {
 
 DeviceAttributes IwarpContext::query() const {
   DeviceAttributes device = iwarp_device_attributes(interface_);
+  for (auto& [name, value] : device.capabilities) {
+    if (!acknowledges_ && value == kWithVerbena) value = "no";
+  }
   device.ports[0].gids = {to_gid(node_address_)};
   device.ports[0].gid_types = {"iWARP"};
   device.ports[0].lid = node_address_.port();  // an IPv6 GID has no room for it
@@ -83,9 +93,9 @@ DeviceAttributes iwarp_device_attributes(const Interface& interface) {
   port.active_mtu = 4096;
   port.link_layer = "Ethernet";
   device.ports.push_back(port);
-  device.capabilities = {{"atomics", "with Verbena peers"},
-                         {"immediate", "with Verbena peers"},
-                         {"acknowledged", "with Verbena peers"},
+  device.capabilities = {{"atomics", kWithVerbena},
+                         {"immediate", kWithVerbena},
+                         {"acknowledged", kWithVerbena},
                          {"checksum", "crc32c"},
                          {"managed_connections", "by host:port"}};
   return device;
@@ -125,7 +135,7 @@ PrivateTrailer IwarpContext::trailer(uint32_t from_qp, uint32_t to_qp, uint8_t f
   trailer.port = node_address_.port();
   std::memcpy(trailer.magic, kTrailerMagic, sizeof trailer.magic);
   trailer.version = kTrailerVersion;
-  trailer.flags = flags;
+  trailer.flags = static_cast<uint8_t>(flags | (acknowledges_ ? 0 : trailer_flag::plain));
   return trailer;
 }
 

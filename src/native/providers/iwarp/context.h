@@ -43,6 +43,7 @@ class IwarpContext final : public soft::SoftContext {
                                                const QpOptions& options, uint32_t number) override;
 
   bool wants_crc() const { return wants_crc_; }
+  bool acknowledges() const { return acknowledges_; }
   PrivateTrailer trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const;
   UniqueFd listen_nearby(int backlog) const;  // on our own address, at a port that is free
   void wake() const { doorbell_.signal(); }
@@ -89,7 +90,8 @@ class IwarpContext final : public soft::SoftContext {
   bool is_wanted(const Handshake& handshake);
 
   const Interface interface_;
-  const bool wants_crc_;
+  const bool wants_crc_, acknowledges_;
+  const uint8_t revision_;  // of MPA, when we call
   const std::shared_ptr<soft::RegionEntry> region_entries_;
   EventFd doorbell_;
   UniqueFd epoll_, node_socket_;

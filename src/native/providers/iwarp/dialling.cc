@@ -22,9 +22,11 @@ Gid gid_of(const PrivateTrailer& trailer) {
   return gid;
 }
 
-SetUpFrame first_request(bool crc, uint16_t ird, uint16_t ord) {
+SetUpFrame first_request(uint8_t revision, bool crc, uint16_t ird, uint16_t ord) {
   SetUpFrame request;
+  request.revision = revision;
   request.crc = crc;
+  if (revision < 2) return request;
   request.ird = ird;
   request.ord = ord;
   request.peer_to_peer = request.offers_write = request.offers_read = true;
@@ -40,8 +42,9 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
   auto managed = managed_qp(qp, params);
   auto connection = std::make_shared<IwarpConnection>(
       std::static_pointer_cast<IwarpContext>(shared_from_this()), managed, address, params);
-  SetUpFrame request = first_request(wants_crc_, params.responder_resources, params.initiator_depth);
-  request.trailer = trailer(managed->number(), 0, 0);
+  SetUpFrame request =
+      first_request(revision_, wants_crc_, params.responder_resources, params.initiator_depth);
+  if (acknowledges_) request.trailer = trailer(managed->number(), 0, 0);
   request.private_data = params.private_data;
   auto handshake =
       std::make_unique<Handshake>(std::move(addresses), nullptr, request, connection->deadline_ns());
@@ -228,7 +231,8 @@ void IwarpContext::find_peer_of(uint32_t number) {
   const auto address = to_address(attributes.dest_gid, attributes.dest_lid);
   std::unique_ptr<Handshake> handshake;
   if (address && own != peer) {
-    SetUpFrame request = first_request(wants_crc_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
+    SetUpFrame request =
+        first_request(2, wants_crc_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
     request.trailer = trailer(number, attributes.dest_qp_num, trailer_flag::by_endpoint);
     handshake = std::make_unique<Handshake>(std::vector{*address}, &interface_.address, request, kNoDeadline);
     handshake->qp = number;

@@ -105,7 +105,7 @@ SetUpFrame reply_to(const SetUpFrame& request, bool wants_crc, uint16_t ird, uin
   reply.crc = wants_crc || request.crc;
   if (!request.ird) return reply;
   reply.ird = ird;
-  reply.ord = ord;
+  reply.ord = std::min(ord, *request.ird);
   reply.peer_to_peer = request.peer_to_peer;
   // The best of what was offered: a WRITE of nothing needs no answer and no key.
   reply.offers_write = request.peer_to_peer && request.offers_write;
@@ -121,7 +121,8 @@ std::optional<Agreement> agree(const SetUpFrame& request, const SetUpFrame& repl
   Agreement agreement;
   agreement.initiator = initiator;
   agreement.crc = request.crc || reply.crc;
-  agreement.acknowledged = request.trailer && reply.trailer;
+  agreement.acknowledged = request.trailer && reply.trailer &&
+                           !((request.trailer->flags | reply.trailer->flags) & trailer_flag::plain);
   agreement.peer_ird = std::max<uint32_t>(peer.ird.value_or(kUnsaidDepth), 1);
   if (peer.trailer) agreement.peer_qp = peer.trailer->from_qp;
   if (request.peer_to_peer && reply.peer_to_peer) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -16,6 +17,10 @@ namespace {
 
 // Linux siw may miss a first message that comes right behind its reply.
 constexpr uint64_t kForeignPauseNs = 100'000'000;
+
+// What RFC 7306 adds. It has no way to ask whether a peer knows it, so only Verbena ends are sent it.
+constexpr std::array kExtensions = {Opcode::write_with_imm, Opcode::send_with_imm, Opcode::compare_swap,
+                                    Opcode::fetch_add};
 
 IwarpCompletionQueue& iwarp_cq(const std::shared_ptr<CompletionQueue>& cq) {
   auto* queue = dynamic_cast<IwarpCompletionQueue*>(cq.get());
@@ -41,12 +46,17 @@ IwarpQueuePair::IwarpQueuePair(std::shared_ptr<soft::SoftDomain> domain, const Q
       numbers_(std::bit_ceil(std::max(options.limits.max_send, 1u))) {
   send_cq_.count_member(1);
   if (&recv_cq_ != &send_cq_) recv_cq_.count_member(1);
+  allow_extensions(context.acknowledges());
+}
+
+void IwarpQueuePair::allow_extensions(bool allowed) {
+  for (const Opcode opcode : kExtensions) send_queue_.allow(opcode, allowed);
 }
 
 Capabilities IwarpQueuePair::capabilities() const {
   const std::lock_guard lock(lock_);
   // By endpoints only Verbena ends find each other, so that is what an unconnected QP expects.
-  const bool acknowledged = !channel_ || channel_->stream().agreement().acknowledged;
+  const bool acknowledged = channel_ ? channel_->stream().agreement().acknowledged : iwarp_.acknowledges();
   const char* ours = acknowledged ? "yes" : "no";
   const char* crc = !channel_ ? "not connected" : channel_->stream().agreement().crc ? "crc32c" : "none";
   return {{"acknowledged", ours}, {"atomics", ours}, {"immediate", ours}, {"checksum", crc}};
@@ -78,8 +88,10 @@ bool IwarpQueuePair::adopt(UniqueFd socket, const Agreement& agreement, uint32_t
                                          static_cast<StreamHost&>(*this));
     unreachable_ = false;
     timer_since_ns_ = 0;
-    quiet_until_ns_ = agreement.initiator && !agreement.acknowledged ? now_ns() + kForeignPauseNs : 0;
-    pump();
+    const bool foreign = agreement.peer_qp == 0;
+    quiet_until_ns_ = agreement.initiator && foreign ? now_ns() + kForeignPauseNs : 0;
+    allow_extensions(agreement.acknowledged);
+    transmit();
     watch();
   }
   after_unlock();
@@ -127,6 +139,8 @@ void IwarpQueuePair::forget_wire() {
   termination_ = Status::success;
   receive_fate_ = Status::wr_flush_err;
   fault_since_ns_ = quiet_until_ns_ = 0;
+  end_code_.store("", std::memory_order_relaxed);
+  allow_extensions(iwarp_.acknowledges());
 }
 
 void IwarpQueuePair::retire() {
@@ -186,7 +200,7 @@ void IwarpQueuePair::update_watch() {
 
 // Somebody else may have read the socket until now, and left before an acknowledgement that was deferred.
 void IwarpQueuePair::take_over() {
-  if (channel_ && !is_polled() && channel_->stream().is_ack_due()) pump();
+  if (channel_ && !is_polled() && channel_->stream().is_ack_due()) transmit();
   watch();
 }
 

@@ -31,6 +31,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   // else. False: it has one already, or is not in a state for it.
   bool adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
              const std::vector<uint8_t>& first_words);
+  const char* end_code() const { return end_code_.load(std::memory_order_relaxed); }   // why, if it is known
   uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }  // counts its peers
   void give_up_seeking();  // nobody is there: requests fail
   void update_watch();     // after a change of who reads the socket
@@ -53,6 +54,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   bool is_fresh() const;  // accepted, and nothing heard since
   bool is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
   bool is_crowded() const { return send_cq_.is_crowded() || recv_cq_.is_crowded(); }
+  void allow_extensions(bool allowed);
   void watch();
   void take_over();
   void forget_wire();
@@ -68,6 +70,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   void compose_write(OutSegment& out, soft::SendEntry& entry);
   void compose_order(OutSegment& out, soft::SendEntry& entry);
   void fill_payload(OutSegment& out, uint64_t offset, size_t length);
+  bool is_quiet();  // a foreign peer is given time before our first word
   bool may_start(const soft::SendEntry& entry);
   Status verdict_on(uint64_t index) const;
   void finish(uint64_t index, Status status);
@@ -108,8 +111,9 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   bool unreachable_ = false;
   bool in_stream_ = false;  // a callback of the stream is running: the channel must outlive it
   bool must_retire_ = false;
-  uint32_t watched_ = 0;               // epoll events asked for
-  std::atomic<bool> lost_{false};      // to be told to the context
+  uint32_t watched_ = 0;           // epoll events asked for
+  std::atomic<bool> lost_{false};  // to be told to the context
+  std::atomic<const char*> end_code_{""};
   std::atomic<bool> readable_{false};  // says the progress thread
 
   // Sending. Entries head..emit_ are on the wire, in part or whole.

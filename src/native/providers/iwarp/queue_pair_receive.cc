@@ -110,7 +110,7 @@ Refusal IwarpQueuePair::land_message(uint64_t offset, uint32_t length, Landing& 
 
 Refusal IwarpQueuePair::check(uint32_t stag, uint64_t offset, uint64_t length, uint32_t needed,
                               bool tagged) const {
-  if ((attributes_.access_flags & needed) == 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_access};
+  if ((attributes_.access_flags & needed) == 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_opcode};
   if (length == 0) return {};
   const auto* table = context().regions().entries();
   const soft::RegionEntry* region = nullptr;
@@ -199,7 +199,7 @@ Refusal IwarpQueuePair::execute_atomic(const AtomicOrder& order, uint64_t& origi
       order.operation == AtomicOperation::fetch_add || order.operation == AtomicOperation::compare_swap;
   if (!known) return {Status::rem_inv_req_err, TerminateCode::rdmap_opcode};
   if ((attributes_.access_flags & access::remote_atomic) == 0) {
-    return {Status::rem_inv_req_err, TerminateCode::rdmap_access};
+    return {Status::rem_inv_req_err, TerminateCode::rdmap_opcode};
   }
   if (order.offset % sizeof(uint64_t) != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
   const Refusal refusal = check(order.stag, order.offset, sizeof(uint64_t), access::remote_atomic, false);
@@ -266,6 +266,7 @@ void IwarpQueuePair::terminated(const Termination& termination) {
   const bool was_read = termination.segment && !termination.segment->tagged &&
                         termination.segment->queue == static_cast<uint32_t>(Queue::read_request);
   termination_ = status_of(termination.code);
+  end_code_.store(error_code_of(termination_), std::memory_order_relaxed);
   termination_is_known_ = was_read || termination_ == Status::retry_exc_err;
 }
 

@@ -76,7 +76,7 @@ void IwarpQueuePair::pump() {
 // Fills the batch with what is to be said, most urgent first. False: nothing.
 bool IwarpQueuePair::fill() {
   Stream& stream = channel_->stream();
-  if (!stream.may_send() || !soft::can_respond(state())) return false;
+  if (!stream.may_send() || !soft::can_respond(state()) || (is_quiet() && !stream.fault())) return false;
   size_t bytes = 0;
   const auto add = [&](auto compose) {
     OutSegment* segment = channel_->claim();
@@ -103,6 +103,7 @@ bool IwarpQueuePair::fill() {
 
 void IwarpQueuePair::end_fault() {
   const Status own = channel_->stream().fault()->own;
+  end_code_.store(own == Status::success ? "peer_refused" : "bad_message", std::memory_order_relaxed);
   lost_.store(true, std::memory_order_relaxed);
   if (own == Status::success) return enter_error();
   fail(own);
@@ -147,12 +148,15 @@ Status IwarpQueuePair::verdict_on(uint64_t index) const {
   return Status::success;
 }
 
+bool IwarpQueuePair::is_quiet() {
+  if (quiet_until_ns_ == 0) return false;
+  if (now_ns() < quiet_until_ns_) return true;
+  quiet_until_ns_ = 0;
+  return false;
+}
+
 bool IwarpQueuePair::may_start(const SendEntry& entry) {
   if (!may_transmit() || peer_not_ready_) return false;
-  if (quiet_until_ns_ != 0) {
-    if (now_ns() < quiet_until_ns_) return false;
-    quiet_until_ns_ = 0;
-  }
   if ((entry.flags & send_flag::fence) && !pending_.empty()) return false;
   const uint32_t depth = std::min<uint32_t>(std::max<uint32_t>(attributes_.max_rd_atomic, 1),
                                             channel_->stream().agreement().peer_ird);

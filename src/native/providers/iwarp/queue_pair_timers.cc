@@ -38,7 +38,10 @@ int IwarpQueuePair::check_timers(uint64_t now) {
 
     const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
     const uint64_t mark = send_queue_.head() + (channel_ ? channel_->bytes_moved() : 0);
-    const bool waiting = send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0;
+    // Who was called waits for the caller's first word for as long as that takes.
+    const bool may_speak = !channel_ || channel_->stream().may_send();
+    const bool waiting =
+        send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0 && may_speak;
     if (!waiting || peer_not_ready_ || mark != timer_mark_ || timer_since_ns_ == 0) {
       timer_mark_ = mark;
       timer_since_ns_ = now;

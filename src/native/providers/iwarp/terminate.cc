@@ -77,4 +77,19 @@ Status status_of(uint16_t code) {
   }
 }
 
+const char* error_code_of(Status status) {
+  switch (status) {
+    case Status::rem_access_err:
+      return "REM_ACCESS_ERR";
+    case Status::rem_inv_req_err:
+      return "REM_INV_REQ_ERR";
+    case Status::rnr_retry_exc_err:
+      return "RNR_RETRY_EXC_ERR";
+    case Status::retry_exc_err:
+      return "RETRY_EXC_ERR";
+    default:
+      return "REM_OP_ERR";
+  }
+}
+
 }  // namespace verbena::iwarp

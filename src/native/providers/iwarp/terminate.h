@@ -49,5 +49,6 @@ std::optional<Termination> parse_terminate(std::span<const std::byte> body);
 
 // What a request got that was answered with this code.
 Status status_of(uint16_t code);
+const char* error_code_of(Status status);  // the same, for a connection that ended with it
 
 }  // namespace verbena::iwarp

@@ -51,7 +51,8 @@ PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
     const std::lock_guard lock(lock_);
     if (!accepts_sends(state())) return {0, PostError::bad_state};
     const uint32_t unpolled = unpolled_sends_->load(std::memory_order_relaxed);
-    if (batch.size() == 1 && send_at_once(batch[0], options_.signal_all, unpolled)) {
+    if (batch.size() == 1 && send_queue_.allows(batch[0].opcode) &&
+        send_at_once(batch[0], options_.signal_all, unpolled)) {
       result.accepted = 1;
     } else {
       result = post_in_order(batch, unpolled);

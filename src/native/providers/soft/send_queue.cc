@@ -59,7 +59,7 @@ SendEntry& SendQueue::append_sent(const SendRequest& request, bool signal_all, u
 PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all, uint32_t reserved) {
   for (size_t i = 0; i < batch.size(); ++i) {
     const SendRequest& request = batch[i];
-    if (request.opcode > Opcode::fetch_add) return {i, PostError::unsupported_opcode};
+    if (!allows(request.opcode)) return {i, PostError::unsupported_opcode};
     if (request.local.size() > max_sge_) return {i, PostError::too_many_sges};
     const uint64_t length = total_length(request.local);
     if (length > kMaxMessage) return {i, PostError::message_too_long};

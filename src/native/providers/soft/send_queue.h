@@ -40,6 +40,15 @@ class SendQueue {
   // Takes a place for a request that the wire has sent already; the caller saw that there is room.
   SendEntry& append_sent(const SendRequest& request, bool signal_all, uint64_t length);
 
+  // What the wire can't do with this peer is refused when it is posted.
+  void allow(Opcode opcode, bool allowed) {
+    const uint32_t bit = 1u << static_cast<uint32_t>(opcode);
+    allowed_ = allowed ? allowed_ | bit : allowed_ & ~bit;
+  }
+  bool allows(Opcode opcode) const {
+    return opcode <= Opcode::fetch_add && (allowed_ >> static_cast<uint32_t>(opcode) & 1);
+  }
+
   uint32_t max_inline() const { return max_inline_; }
   uint64_t head() const { return head_; }
   uint64_t next() const { return next_; }
@@ -65,6 +74,7 @@ class SendQueue {
   std::vector<Sge> pieces_;
   std::vector<std::byte> inline_bytes_;
   uint64_t head_ = 0, next_ = 0, tail_ = 0;
+  uint32_t allowed_ = UINT32_MAX;  // a bit for each opcode
 };
 
 }  // namespace verbena::soft
