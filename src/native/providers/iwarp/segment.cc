@@ -78,6 +78,12 @@ void OutSegment::add_piece(const std::byte* bytes, size_t size) {
   payload_size += static_cast<uint32_t>(size);
 }
 
+void OutSegment::add_snapshot(const std::byte* bytes, size_t size) {
+  snapshot = std::make_unique_for_overwrite<std::byte[]>(size);
+  snapshot_of = bytes;
+  add_piece(snapshot.get(), size);
+}
+
 void OutSegment::seal(bool crc) {
   const size_t ulpdu = head_size - kMpaLengthBytes + payload_size;
   const Be16 length = static_cast<uint16_t>(ulpdu);
@@ -86,7 +92,13 @@ void OutSegment::seal(bool crc) {
   std::memset(trailer.data(), 0, trailer.size());
   if (crc) {
     uint32_t sum = crc32c(0, head.data(), head_size);
-    for (size_t i = 0; i < piece_count; ++i) sum = crc32c(sum, pieces[i].iov_base, pieces[i].iov_len);
+    if (snapshot) {
+      sum = copy_crc32c(sum, snapshot.get(), snapshot_of, payload_size);
+    } else {
+      for (size_t i = 0; i < piece_count; ++i) {
+        sum = crc32c(sum, pieces[i].iov_base, pieces[i].iov_len);
+      }
+    }
     sum = crc32c(sum, trailer.data(), pad);
     for (size_t i = 0; i < kMpaCrcBytes; ++i) trailer[pad + i] = static_cast<std::byte>(sum >> (8 * i));
   }
