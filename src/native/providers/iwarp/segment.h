@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 
@@ -44,7 +45,10 @@ struct OutSegment {
   std::array<std::byte, kTrailerBytes> trailer;
   std::array<iovec, kMaxPieces> pieces;
   uint32_t head_size = 0, piece_count = 0, trailer_size = 0, payload_size = 0;
-  std::unique_ptr<std::byte[]> snapshot;  // holds the payload of a READ response under a CRC
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte, Free> snapshot;  // holds the payload of a READ response under a CRC
   const std::byte* snapshot_of = nullptr;
 
   // Where the pieces are, to be checked again if they could not be sent at once.
