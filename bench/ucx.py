@@ -1,4 +1,4 @@
-"""UCX's own ping-pong over shared memory (ucx_perftest), for a peer from the field beside our figures."""
+"""UCX's own tests over shared memory and TCP (ucx_perftest): a peer from the field beside our figures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-# Name of the test → arguments. The first is UCX's bare transport layer, the others its messaging layer.
+# Name of the test → arguments. UCT is UCX's bare transport layer, UCP its messaging layer.
 TESTS = {
     "UCT am": ("-t", "am_lat", "-d", "memory", "-x", "posix"),
     "UCP am": ("-t", "ucp_am_lat"),
     "UCP tag": ("-t", "tag_lat"),
 }
+TCP_TESTS = {
+    "UCT am": ("-t", "am_lat", "-d", "lo", "-x", "tcp"),
+    "UCP am": ("-t", "ucp_am_lat"),
+    "UCP tag": ("-t", "tag_lat"),
+}
+TCP_STREAMS = {"put": ("-t", "ucp_put_bw"), "get": ("-t", "ucp_get")}
+STREAM_BYTES = 2 << 30
 START_S = 10.0
 RUN_S = 60.0
 
@@ -24,9 +31,36 @@ def available() -> bool:
 
 
 def round_trip_ns(test: str, *, size: int, iterations: int, cores: Sequence[int] | None = None) -> float:
-    """The median round trip of one run: twice the half that UCX prints. Set-up goes over loopback."""
-    common = [*TESTS[test], "-s", str(size), "-n", str(iterations), "-p", str(_free_port()), "-f", "-v"]
-    environment = {**os.environ, "UCX_TLS": "posix,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    """The median round trip of one run over shared memory: twice the half that UCX prints."""
+    return _median_ns(_run(TESTS[test], "posix,self", size, iterations, cores))
+
+
+def tcp_round_trip_ns(test: str, *, size: int, iterations: int) -> float:
+    """The same over TCP on loopback."""
+    return _median_ns(_run(TCP_TESTS[test], "tcp,self", size, iterations))
+
+
+def tcp_bandwidth(test: str, *, size: int) -> float:
+    """Bytes per second of one-sided transfers over TCP on loopback."""
+    row = _run(TCP_STREAMS[test], "tcp,self", size, STREAM_BYTES // size)
+    return float(row["overall_bw"]) * (1 << 20)
+
+
+def _median_ns(row: dict[str, str]) -> float:
+    return float(row["50.0_percentile_lat"]) * 2 * 1e3
+
+
+def _run(
+    test: Sequence[str], transports: str, size: int, iterations: int, cores: Sequence[int] | None = None
+) -> dict[str, str]:
+    """The last line of one run's CSV, by the names in its head. Set-up goes over loopback."""
+    common = [*test, "-s", str(size), "-n", str(iterations), "-p", str(_free_port()), "-f", "-v"]
+    environment = {
+        **os.environ,
+        "UCX_TLS": transports,
+        "UCX_NET_DEVICES": "lo",
+        "UCX_WARN_UNUSED_ENV_VARS": "n",
+    }
     server_cores = ["-c", str(cores[1])] if cores else []
     client_cores = ["-c", str(cores[0])] if cores else []
     server = subprocess.Popen(
@@ -47,19 +81,14 @@ def round_trip_ns(test: str, *, size: int, iterations: int, cores: Sequence[int]
                 check=False,
             )
             if client.returncode == 0:
-                return _median_us(client.stdout) * 2 * 1e3
+                names, values = (line.split(",") for line in client.stdout.strip().splitlines()[-2:])
+                return dict(zip(names, values, strict=False))
             if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"ucx_perftest {test} failed: {client.stderr.strip()}")
+                raise RuntimeError(f"ucx_perftest {' '.join(test)} failed: {client.stderr.strip()}")
             time.sleep(0.1)  # the server is not listening yet
     finally:
         server.terminate()
         server.wait()
-
-
-def _median_us(output: str) -> float:
-    """From the CSV: a line of names, then one of values."""
-    names, values = (line.split(",") for line in output.strip().splitlines()[-2:])
-    return float(values[names.index("50.0_percentile_lat")])
 
 
 def _free_port() -> int:

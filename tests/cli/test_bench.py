@@ -38,6 +38,18 @@ def test_bandwidth_stands_beside_memcpy(verbena, operation):
     assert document["unit"] == "bytes/s"
 
 
+@pytest.mark.parametrize(
+    ("what", "operation"),
+    [("latency", "send"), ("rate", "send"), ("bandwidth", "write"), ("bandwidth", "read")],
+)
+def test_the_tcp_wire_stands_beside_a_bare_socket(verbena, what, operation):
+    """Whatever is asked about iwarp, its bound is what TCP itself can do."""
+    arguments = ("--provider", "iwarp:lo", "--op", operation, "--iterations", "20", "--json")
+    (result,) = json.loads(verbena("bench", what, *arguments).stdout)["results"]
+    assert result["baseline"]["name"] == "bare TCP"
+    assert result["ratio"] > 0
+
+
 def test_json_says_where_it_was_measured(verbena):
     """Versions, machine and commit make runs comparable."""
     document = json.loads(verbena("bench", "latency", "--iterations", "20", "--json").stdout)

@@ -1,11 +1,13 @@
 // CRC32C against published check values, and the hardware form against the portable one.
 #include "util/crc32c.h"
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
 #include "check.h"
 
+using verbena::copy_crc32c;
 using verbena::crc32c;
 using verbena::crc32c_portable;
 
@@ -25,6 +27,22 @@ TEST("every length and alignment agrees with the portable form") {
     for (size_t start = 0; start < 8; ++start) {
       CHECK(crc32c(static_cast<uint32_t>(size), data.data() + start, size) ==
             crc32c_portable(static_cast<uint32_t>(size), data.data() + start, size));
+    }
+  }
+}
+
+TEST("a copy is summed as it is made, and nothing beyond it is touched") {
+  std::mt19937 random(13);
+  std::vector<uint8_t> data(70000);
+  for (auto& byte : data) byte = static_cast<uint8_t>(random());
+  for (size_t size = 0; size < data.size() - 8; size += size < 600 ? 7 : 4999) {
+    for (size_t start = 0; start < 8; ++start) {
+      std::vector<uint8_t> copy(size + 1, 0xee);
+      const uint32_t seed = static_cast<uint32_t>(size * 77);
+      CHECK(copy_crc32c(seed, copy.data(), data.data() + start, size) ==
+            crc32c_portable(seed, data.data() + start, size));
+      CHECK(std::equal(copy.begin(), copy.end() - 1, data.begin() + static_cast<ptrdiff_t>(start)));
+      CHECK(copy.back() == 0xee);
     }
   }
 }

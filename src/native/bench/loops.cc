@@ -1,5 +1,7 @@
 #include "bench/loops.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -28,7 +30,12 @@ class Driver {
   // Polls once and hands each success to `take`. False: something failed, or patience ended.
   template <typename Take>
   bool poll(Take&& take) {
-    const size_t count = end_.cq.poll(batch_);
+    size_t count = end_.cq.poll(batch_);
+    if (count == 0 && end_.sleeps) {
+      end_.cq.arm(false);
+      count = end_.cq.poll(batch_);  // what came before the arming rings no bell
+      if (count == 0) return sleep();
+    }
     if (count == 0) return idle();
     spins_ = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -85,6 +92,14 @@ class Driver {
     const uint64_t now = now_ns();
     if (spins_ == kSpinsPerClock) deadline_ns_ = now + end_.patience_ns;
     result_.timed_out = now > deadline_ns_;
+    return !result_.timed_out;
+  }
+
+  bool sleep() {
+    pollfd bell{end_.cq.fileno(), POLLIN, 0};
+    const int ready = ::poll(&bell, 1, static_cast<int>(end_.patience_ns / 1'000'000));
+    if (ready > 0) end_.cq.acknowledge();
+    result_.timed_out = ready == 0;
     return !result_.timed_out;
   }
 

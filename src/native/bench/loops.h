@@ -1,6 +1,6 @@
 // Measuring loops over the provider contract: what an application in C++ would do, with nothing around it.
-// They spin, post and poll on the caller's thread, and give up when a wait lasts longer than `patience_ns`.
-// May depend on verbs/ and util/ only.
+// They post, poll and spin (or sleep) on the caller's thread, and give up when a wait lasts longer than
+// `patience_ns`. May depend on verbs/ and util/ only.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ struct Endpoint {
   QueuePair& qp;
   CompletionQueue& cq;
   uint64_t patience_ns = kPatienceNs;
+  bool sleeps = false;  // waits on the queue's descriptor instead of spinning
 };
 
 // How a loop ended. Anything but `finished()` leaves the connection unfit for another loop.

@@ -4,6 +4,7 @@
 
 #include "bench/baselines.h"
 #include "bench/loops.h"
+#include "bench/tcp.h"
 #include "bench/timer.h"
 #include "bind/bind.h"
 #include "bind/buffer.h"
@@ -75,6 +76,26 @@ void bind_ring(nb::module_& m) {
         bench::copy_loop(bytes(to), bytes(from), doubles(samples));
       },
       nb::arg("target"), nb::arg("source"), nb::arg("samples_ns"), "memcpy once per sample.");
+}
+
+void bind_tcp(nb::module_& m) {
+  nb::class_<bench::TcpPair>(m, "TcpPair", "One end of a bare TCP connection, by its descriptor.")
+      .def(nb::init<int, size_t>(), nb::arg("fd"), nb::kw_only(), nb::arg("message_bytes"))
+      .def(
+          "ping",
+          [](bench::TcpPair& self, const nb::handle& samples_ns, uint32_t rounds, uint64_t patience_ns) {
+            const BufferView samples(samples_ns, PyBUF_WRITABLE);
+            const nb::gil_scoped_release unlocked;
+            return self.ping(doubles(samples), rounds, patience_ns);
+          },
+          nb::arg("samples_ns"), nb::kw_only(), nb::arg("rounds") = 1,
+          nb::arg("patience_ns") = bench::kPatienceNs)
+      .def("pong", &bench::TcpPair::pong, nb::arg("rounds"), nb::kw_only(),
+           nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+      .def("produce", &bench::TcpPair::produce, nb::arg("messages"), nb::kw_only(),
+           nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+      .def("consume", &bench::TcpPair::consume, nb::arg("messages"), nb::kw_only(),
+           nb::arg("patience_ns") = bench::kPatienceNs, Unlocked());
 }
 
 void bind_loop_values(nb::module_& m) {
@@ -157,10 +178,12 @@ void bind_loops(nb::module_& m) {
       nb::arg("rounds") = 1);
   m.def(
       "one_sided_rate",
-      [](QueuePair& qp, CompletionQueue& cq, const bench::OneSided& work, uint64_t operations,
-         uint32_t depth) { return bench::one_sided_rate({qp, cq}, work, operations, depth); },
+      [](QueuePair& qp, CompletionQueue& cq, const bench::OneSided& work, uint64_t operations, uint32_t depth,
+         bool sleeps) {
+        return bench::one_sided_rate({.qp = qp, .cq = cq, .sleeps = sleeps}, work, operations, depth);
+      },
       nb::arg("qp"), nb::arg("cq"), nb::arg("work"), nb::arg("operations"), nb::kw_only(), nb::arg("depth"),
-      Unlocked());
+      nb::arg("sleeps") = false, Unlocked());
 }
 
 }  // namespace
@@ -170,6 +193,7 @@ void bind_bench(nb::module_& parent) {
       parent.def_submodule("bench", "Measuring loops and raw baselines; all run without the GIL.");
   bind_loop_values(m);
   bind_ring(m);
+  bind_tcp(m);
   bind_loops(m);
   m.def(
       "timer_reading_ns", [] { return bench::Timer::instance().reading_ns(); },

@@ -1,7 +1,10 @@
 #include "util/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "util/crc32c_fold.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -116,12 +119,53 @@ uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size) {
   return ~crc;
 }
 
-uint32_t crc32c(uint32_t seed, const void* data, size_t size) {
+namespace {
+
+using Sum = uint32_t (*)(uint32_t, const void*, size_t);
+
+Sum choose() {
 #if defined(__x86_64__) || defined(__aarch64__)
-  static const bool use_instruction = has_instruction();
-  if (use_instruction) return crc32c_instruction(seed, data, size);
+  if (has_instruction()) return crc32c_instruction;
 #endif
-  return crc32c_portable(seed, data, size);
+  return crc32c_portable;
+}
+
+uint32_t by_words(uint32_t seed, const void* data, size_t size) {
+  static const Sum sum = choose();
+  return sum(seed, data, size);
+}
+
+// The part of `size` that is folded; the rest goes by words.
+size_t folded_bytes(size_t size) {
+  if (size < crc32c_fold::kLeast) return 0;
+  static const bool folds = crc32c_fold::is_here();
+  return folds ? size / 64 * 64 : 0;
+}
+
+}  // namespace
+
+uint32_t crc32c(uint32_t seed, const void* data, size_t size) {
+  const size_t folded = folded_bytes(size);
+  if (folded > 0) seed = ~crc32c_fold::sum(~seed, nullptr, data, folded);
+  return by_words(seed, static_cast<const uint8_t*>(data) + folded, size - folded);
+}
+
+uint32_t copy_crc32c(uint32_t seed, void* to, const void* from, size_t size) {
+  const size_t folded = folded_bytes(size);
+  if (folded > 0) seed = ~crc32c_fold::sum(~seed, to, from, folded);
+  auto* target = static_cast<uint8_t*>(to) + folded;
+  const auto* source = static_cast<const uint8_t*>(from) + folded;
+  // The copy is what is summed: the source may change meanwhile.
+  constexpr size_t kInCache = 16 * 1024;
+  for (size_t left = size - folded; left > 0;) {
+    const size_t n = std::min(left, kInCache);
+    std::memcpy(target, source, n);
+    seed = by_words(seed, target, n);
+    target += n;
+    source += n;
+    left -= n;
+  }
+  return seed;
 }
 
 }  // namespace verbena

@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli), with the CPU's instruction where there is one, chosen at run time.
+// CRC32C (Castagnoli), by the fastest means of the CPU, chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,9 @@ namespace verbena {
 
 // Continues `seed` (0 to begin) over `size` bytes: crc32c(crc32c(0, a), b) is the checksum of a then b.
 uint32_t crc32c(uint32_t seed, const void* data, size_t size);
+
+// The same, and a copy: `to` gets exactly the bytes that were summed, whatever happens to `from` meanwhile.
+uint32_t copy_crc32c(uint32_t seed, void* to, const void* from, size_t size);
 
 // The portable table-driven form; the one above must agree with it.
 uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size);

@@ -1,7 +1,10 @@
 // A lock for sections of a few dozen nanoseconds: spins, then yields, since two vCPUs may be all there is.
+// Some wires make system calls inside, which take far longer: then it sleeps, as waiting awake would cost
+// more than what it waits for.
 #pragma once
 
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 
@@ -25,8 +28,11 @@ class Spinlock {
     for (int spins = 0; !try_lock(); ++spins) {
       if (spins < kSpins) {
         cpu_relax();
-      } else {
+      } else if (spins < kSpins + kYields) {
         sched_yield();  // the holder may be waiting for this very core
+      } else {
+        constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 20'000};
+        nanosleep(&kNap, nullptr);
       }
     }
   }
@@ -34,7 +40,7 @@ class Spinlock {
   void unlock() { held_.store(false, std::memory_order_release); }
 
  private:
-  static constexpr int kSpins = 128;
+  static constexpr int kSpins = 128, kYields = 8;
   std::atomic<bool> held_{false};
 };
 

@@ -52,6 +52,15 @@ class RingPair:
 def copy_loop(target: object, source: object, samples_ns: object) -> None:
     """memcpy once per sample."""
 
+class TcpPair:
+    """One end of a bare TCP connection, by its descriptor."""
+
+    def __init__(self, fd: int, *, message_bytes: int) -> None: ...
+    def ping(self, samples_ns: object, *, rounds: int = 1, patience_ns: int = 10000000000) -> int: ...
+    def pong(self, rounds: int, *, patience_ns: int = 10000000000) -> int: ...
+    def produce(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
+    def consume(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
+
 def post_receives(
     qp: verbena._native.QueuePairCore, cq: verbena._native.CompletionQueueCore, mailbox: Mailbox
 ) -> LoopResult: ...
@@ -95,6 +104,7 @@ def one_sided_rate(
     operations: int,
     *,
     depth: int,
+    sleeps: bool = False,
 ) -> LoopResult: ...
 def timer_reading_ns() -> float:
     """What one clock reading costs; already taken off every sample."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from verbena import verbs
 from verbena.cli import text
-from verbena.cli.measure import baselines, environment, plot, probes
+from verbena.cli.measure import baselines, environment, plot, probes, tcp
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.probes import Probe
 from verbena.cli.measure.rounds import Budget, Series, interleave
@@ -27,10 +27,11 @@ examples:
   verbena bench rate --op write --size 64                 operations per second, queue kept full
   verbena bench bandwidth --op read --size sweep --plot bandwidth.png
   verbena bench latency --pin 0,1 --json                  each process on a core of its own
+  verbena bench bandwidth --provider iwarp:lo --op write  over TCP, beside a bare TCP stream
 
 The raw bound runs between the same two processes, in turns of a tenth of a second: a bare shared-memory ring
-for latency and rate, memcpy between two shared mappings for bandwidth. The latency of SEND is a round trip,
-of all others one operation.
+for latency and rate, memcpy between two shared mappings for bandwidth; for the iwarp wire, a bare TCP socket
+for all of them. The latency of SEND is a round trip, of all others one operation.
 """
 
 SWEEP = tuple(4**power for power in range(3, 13))  # 64 B to 16 MiB
@@ -142,16 +143,23 @@ def _measure(
 ) -> Outcome:
     with contextlib.ExitStack() as stack:
         subject = stack.enter_context(_subject(peer, options, size))
-        baseline: baselines.RingLatency | baselines.RingRate | baselines.Copy
-        if options.what == "latency":
-            baseline = baselines.RingLatency(peer, size, batch=options.batch)
-        elif options.what == "rate":
-            baseline = baselines.RingRate(peer, size)
-        else:
-            baseline = baselines.Copy(peer, size, towards_peer=options.op != "read")
+        baseline = _baseline(peer, options, size)
         stack.enter_context(baseline)
         bound, measured = interleave([baseline, subject], budget, progress=progress)
         return Outcome(size, measured, bound, baseline.name)
+
+
+Baseline = baselines.RingLatency | baselines.RingRate | baselines.Copy | tcp.TcpLatency | tcp.TcpStream
+
+
+def _baseline(peer: Peer, options: argparse.Namespace, size: int) -> Baseline:
+    over_tcp = options.provider.partition(":")[0] == "iwarp"
+    if options.what == "latency":
+        return (tcp.TcpLatency if over_tcp else baselines.RingLatency)(peer, size, batch=options.batch)
+    if options.what == "rate":
+        return tcp.TcpStream(peer, size, scale=1) if over_tcp else baselines.RingRate(peer, size)
+    outwards = options.op != "read"
+    return (tcp.TcpStream if over_tcp else baselines.Copy)(peer, size, towards_peer=outwards)
 
 
 def _subject(peer: Peer, options: argparse.Namespace, size: int) -> Probe:

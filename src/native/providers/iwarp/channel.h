@@ -48,7 +48,8 @@ class Channel {
 
  private:
   static constexpr size_t kMaxIovecs = 64;
-  static constexpr size_t kFairShare = 1 << 20;
+  // Short: who wants to post meanwhile waits for the queue pair's lock.
+  static constexpr size_t kFairShare = 1 << 17;
 
   ssize_t write_batch();
   // The kernel's word for a good deal of room. Who spins would otherwise fill every gap with crumbs.

@@ -87,6 +87,7 @@ bool IwarpQueuePair::adopt(UniqueFd socket, const Agreement& agreement, uint32_t
     channel_ = std::make_unique<Channel>(std::move(socket), agreement, own_ird, attributes_.min_rnr_timer,
                                          static_cast<StreamHost&>(*this));
     unreachable_ = false;
+    wake_bytes_ = 1;
     timer_since_ns_ = 0;
     const bool foreign = agreement.peer_qp == 0;
     quiet_until_ns_ = agreement.initiator && foreign ? now_ns() + kForeignPauseNs : 0;

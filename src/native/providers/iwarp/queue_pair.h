@@ -53,8 +53,12 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
 
   bool is_fresh() const;  // accepted, and nothing heard since
   bool is_polled() const { return send_cq_.is_polled() || recv_cq_.is_polled(); }
-  bool is_crowded() const { return send_cq_.is_crowded() || recv_cq_.is_crowded(); }
   void allow_extensions(bool allowed);
+  // Whether somebody who polls should read the socket. Who has armed a queue is about to sleep and looks once
+  // more for what is there already: bytes of the middle of a stream are the progress thread's business then.
+  bool may_poller_read() const {
+    return is_polled() || !(send_cq_.is_crowded() || recv_cq_.is_crowded() || send_cq_.is_armed());
+  }
   void watch();
   void take_over();
   void forget_wire();
@@ -84,6 +88,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
 
   // queue_pair_receive.cc
   bool receive();
+  void tune_wakeups();
   void look_for_receive();
   Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override;
   Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override;
@@ -127,6 +132,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   uint64_t quiet_until_ns_ = 0;
 
   // Receiving.
+  int wake_bytes_ = 1;  // SO_RCVLOWAT
   soft::PostedReceive receive_;
   bool has_receive_ = false;
   Status receive_fate_ = Status::wr_flush_err;  // of receive_ when the QP breaks: not seen before that

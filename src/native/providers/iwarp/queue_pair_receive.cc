@@ -1,5 +1,8 @@
 // What the stream asks of its queue pair: where bytes of a peer go, what it may read or change, and what its
 // answers finish. The rules and statuses are those of every software wire.
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -75,7 +78,26 @@ bool IwarpQueuePair::receive() {
   } else if (channel_->stream().fault()) {
     fault_since_ns_ = now_ns();
   }
+  if (bytes > 0) tune_wakeups();
   return bytes > 0;
+}
+
+// In the middle of a long READ we know how much is still to come, and a wake-up for every TCP segment of it
+// costs both ends more than the bytes do: the kernel may let them gather. A peer of our own finishes what it
+// has begun, or closes the connection, which wakes us too.
+void IwarpQueuePair::tune_wakeups() {
+  constexpr uint64_t kGathered = 256 * 1024;
+  constexpr uint64_t kMargin = 128 * 1024;  // may have been read already, as part of a segment
+  if (!channel_ || !channel_->stream().agreement().acknowledged) return;
+  uint64_t due = 0;
+  if (!pending_.empty() && send_queue_.at(pending_.front()).opcode == Opcode::read) {
+    const SendEntry& entry = send_queue_.at(pending_.front());
+    due = entry.length - entry.cursor;
+  }
+  const int wanted = due > kMargin ? static_cast<int>(std::min(due - kMargin, kGathered)) : 1;
+  if (wanted == wake_bytes_) return;
+  wake_bytes_ = wanted;
+  setsockopt(channel_->socket(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
 }
 
 void IwarpQueuePair::look_for_receive() {

@@ -30,7 +30,7 @@ void IwarpQueuePair::transmit() {
 
 void IwarpQueuePair::advance() {
   bool arrived = false;
-  if (channel_ && (is_polled() || !is_crowded() || readable_.load(std::memory_order_relaxed))) {
+  if (channel_ && (readable_.load(std::memory_order_relaxed) || may_poller_read())) {
     readable_.store(false, std::memory_order_relaxed);
     arrived = receive();
   }

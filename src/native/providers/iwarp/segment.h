@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 
@@ -44,7 +45,11 @@ struct OutSegment {
   std::array<std::byte, kTrailerBytes> trailer;
   std::array<iovec, kMaxPieces> pieces;
   uint32_t head_size = 0, piece_count = 0, trailer_size = 0, payload_size = 0;
-  std::unique_ptr<std::byte[]> snapshot;  // holds the payload of a READ response under a CRC
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte, Free> snapshot;  // holds the payload of a READ response under a CRC
+  const std::byte* snapshot_of = nullptr;
 
   // Where the pieces are, to be checked again if they could not be sent at once.
   Source source = Source::copied;
@@ -57,6 +62,8 @@ struct OutSegment {
                       uint32_t invalidate = 0);
   void append(const void* bytes, size_t size);  // to the head
   void add_piece(const std::byte* bytes, size_t size);
+  // The payload as it will be when it is sealed: for memory whose owner may change it at any time.
+  void add_snapshot(const std::byte* bytes, size_t size);
   // Writes the length and the trailer (at the end of the head, if all payload is there); then it is final.
   void seal(bool crc);
 

@@ -79,11 +79,8 @@ bool Stream::compose_response(OutSegment& out) {
   if (length <= OutSegment::kCopiedPayload) {
     out.append(from, length);
   } else if (agreement_.crc) {
-    // The owner of the memory may change it at any time, for it does not know of the READ: sum and send a
-    // copy.
-    out.snapshot = std::make_unique_for_overwrite<std::byte[]>(length);
-    std::memcpy(out.snapshot.get(), from, length);
-    out.add_piece(out.snapshot.get(), length);
+    // The owner of the memory may change it at any time, for it does not know of the READ.
+    out.add_snapshot(from, length);
   } else {
     out.add_piece(from, length);
     out.source = OutSegment::Source::region;

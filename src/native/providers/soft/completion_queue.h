@@ -51,6 +51,8 @@ class SoftCompletionQueue : public CompletionQueue {
   bool overrun() const override { return overrun_.load(std::memory_order_relaxed); }
   void close() override {}
 
+  bool is_armed() const { return armed_.load(std::memory_order_relaxed) != Armed::no; }
+
   const SoftContext* owner() const { return owner_; }
   void set_owner(const SoftContext& context) { owner_ = &context; }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from verbena import errors, verbs
@@ -23,6 +25,9 @@ class Shape:
     window_bytes: int = 64
     receives: int = 64
     max_send: int = 128
+    settings: dict[str, str] = field(
+        default_factory=dict
+    )  # environment variables, while the device is opened
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -34,7 +39,8 @@ class Link:
     def __init__(self, shape: Shape, *, context: verbs.Context | None = None) -> None:
         self.shape = shape
         with contextlib.ExitStack() as stack:
-            self.context = context or stack.enter_context(verbs.open_device(shape.provider))
+            with _environment(shape.settings):
+                self.context = context or stack.enter_context(verbs.open_device(shape.provider))
             self.pd = stack.enter_context(self.context.alloc_pd())
             depth = shape.max_send + shape.receives
             self.cq = stack.enter_context(self.context.create_cq(depth=depth))
@@ -84,6 +90,20 @@ class Link:
 
     def close(self) -> None:
         self._stack.close()
+
+
+@contextlib.contextmanager
+def _environment(settings: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def view(region: Any) -> memoryview:

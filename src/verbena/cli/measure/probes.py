@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
@@ -181,8 +182,11 @@ class AsyncLatency(LinkProbe):
 class Rate(LinkProbe):
     """Operations per second with the queue kept full, by whatever the mode offers for that."""
 
-    def __init__(self, peer: Peer, shape: Shape, operation: Operation, *, depth: int = 64) -> None:
+    def __init__(
+        self, peer: Peer, shape: Shape, operation: Operation, *, depth: int = 64, sleeps: bool = False
+    ) -> None:
         super().__init__(peer, shape, operation)
+        self._sleeps = sleeps
         self._depth = min(depth, shape.max_send)
         self.least = enough(max(shape.message_bytes, shape.window_bytes))
         self._loop = asyncio.new_event_loop() if shape.mode == "async" else None
@@ -205,7 +209,9 @@ class Rate(LinkProbe):
         if self._operation == "send":
             result = bench.send_rate(*self._link.native, self._link.mailbox, count, depth=self._depth)
         else:
-            result = bench.one_sided_rate(*self._link.native, self._work, count, depth=self._depth)
+            result = bench.one_sided_rate(
+                *self._link.native, self._work, count, depth=self._depth, sleeps=self._sleeps
+            )
         elapsed_ns: int = check(result, f"{self._operation} at full rate").elapsed_ns
         return elapsed_ns
 
@@ -277,10 +283,22 @@ def rate(peer: Peer, provider: str, operation: Operation, mode: str, size: int, 
     return Rate(peer, shape, operation, depth=depth)
 
 
-def bandwidth(peer: Peer, provider: str, operation: Operation, mode: str, size: int) -> Probe:
-    """A bandwidth probe: bytes per second. A few operations in flight are enough to keep a copy going."""
-    shape = _shape(provider, mode, operation, size, receives=8)
-    return Scaled(Rate(peer, shape, operation, depth=4), size)
+def bandwidth(
+    peer: Peer,
+    provider: str,
+    operation: Operation,
+    mode: str,
+    size: int,
+    *,
+    settings: dict[str, str] | None = None,
+    sleeps: bool = False,
+) -> Probe:
+    """A bandwidth probe: bytes per second. A few operations in flight are enough to keep a copy going.
+
+    A native one-sided loop that `sleeps` waits on the queue's descriptor instead of spinning.
+    """
+    shape = replace(_shape(provider, mode, operation, size, receives=8), settings=settings or {})
+    return Scaled(Rate(peer, shape, operation, depth=4, sleeps=sleeps), size)
 
 
 def _shape(provider: str, mode: str, operation: Operation, size: int, *, receives: int = 64) -> Shape:

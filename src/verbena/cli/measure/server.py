@@ -11,7 +11,9 @@ import contextlib
 import json
 import mmap
 import os
+import resource
 import signal
+import socket
 import sys
 import zlib
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ class Server:
         self._link: Link | None = None
         self._ring: bench.RingPair | None = None
         self._mapping: mmap.mmap | None = None
+        self._tcp: BareSocket | None = None
 
     def serve(self, requests: TextIO, answers: TextIO) -> None:
         try:
@@ -45,6 +48,8 @@ class Server:
                     _write(answers, {"error": str(error), "code": error.code})
         finally:
             self._close()
+            if self._tcp is not None:
+                self._tcp.close()
 
     def do_open(self, **shape: Any) -> Iterator[Answer]:
         """Listens, says where, and accepts one connection."""
@@ -107,6 +112,37 @@ class Server:
         yield {"ready": True}
         yield {"done": self._ring.consume(messages)}
 
+    def do_tcp_open(self, message_bytes: int) -> Iterator[Answer]:
+        """Listens for a bare TCP connection; the previous one is closed."""
+        if self._tcp is not None:
+            self._tcp.close()
+        self._tcp = BareSocket(message_bytes)
+        yield {"address": self._tcp.address}
+
+    def do_tcp_accept(self) -> Iterator[Answer]:
+        assert self._tcp is not None
+        self._tcp.accept()
+        yield {"accepted": True}
+
+    def do_tcp_pong(self, rounds: int) -> Iterator[Answer]:
+        yield from self._bare("pong", rounds)
+
+    def do_tcp_produce(self, messages: int) -> Iterator[Answer]:
+        yield from self._bare("produce", messages)
+
+    def do_tcp_consume(self, messages: int) -> Iterator[Answer]:
+        yield from self._bare("consume", messages)
+
+    def _bare(self, loop: str, count: int) -> Iterator[Answer]:
+        assert self._tcp is not None
+        yield {"ready": True}
+        yield {"done": getattr(self._tcp.pair, loop)(count)}
+
+    def do_usage(self) -> Iterator[Answer]:
+        """CPU seconds of this process so far."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield {"cpu_s": usage.ru_utime + usage.ru_stime}
+
     def do_touch(self, fd: int) -> Iterator[Answer]:
         """Writes every page of a shared file, so that it belongs to this process as a peer's memory would."""
         size = os.fstat(fd).st_size
@@ -142,6 +178,26 @@ class Server:
         if self._link is not None:
             self._link.close()
         self._link = None
+
+
+class BareSocket:
+    """The accepting end of a bare TCP connection over loopback."""
+
+    def __init__(self, message_bytes: int) -> None:
+        self._message_bytes = message_bytes
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._socket: socket.socket | None = None
+        self.address = self._listener.getsockname()
+
+    def accept(self) -> None:
+        self._socket, _ = self._listener.accept()
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.pair = bench.TcpPair(self._socket.fileno(), message_bytes=self._message_bytes)
+
+    def close(self) -> None:
+        self._listener.close()
+        if self._socket is not None:
+            self._socket.close()
 
 
 def _pong(link: Link, rounds: int) -> None:

@@ -1,0 +1,36 @@
+// The raw bound of a TCP wire: a bare socket in TCP_NODELAY, as the shortest C program would use it.
+// No verbs here. May depend on util/ only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace verbena::bench {
+
+// One end of a connected socket, which stays the caller's. The other end runs the counterpart of each loop,
+// for as many rounds or messages. All return what was done: less if the peer went silent or away.
+class TcpPair {
+ public:
+  TcpPair(int socket, size_t message_bytes);
+
+  // Both sides spin on recv(2). Each sample is the mean round trip of `rounds` rounds.
+  uint64_t ping(std::span<double> samples_ns, uint32_t rounds, uint64_t patience_ns);
+  uint64_t pong(uint64_t rounds, uint64_t patience_ns);
+
+  // One way, as fast as blocking system calls go; the consumer says one byte when it has everything, and the
+  // producer waits for it.
+  uint64_t produce(uint64_t messages, uint64_t patience_ns);
+  uint64_t consume(uint64_t messages, uint64_t patience_ns);
+
+ private:
+  enum class Wait : uint8_t { spin, block };
+  bool send_all(const std::byte* bytes, size_t size, Wait wait, uint64_t patience_ns) const;
+  bool receive_all(std::byte* bytes, size_t size, Wait wait, uint64_t patience_ns) const;
+
+  const int socket_;
+  std::vector<std::byte> out_, in_;
+};
+
+}  // namespace verbena::bench

@@ -1,0 +1,38 @@
+// A completion queue that knows whether somebody is spinning on it. While one is, a wire can spare itself
+// doorbells or watched sockets: the spinner sees what arrives. When the spinning stops, the wire's progress
+// thread takes over again.
+#pragma once
+
+#include <atomic>
+
+#include "providers/soft/completion_queue.h"
+
+namespace verbena::soft {
+
+class SpunCompletionQueue : public SoftCompletionQueue {
+ public:
+  // `spinner_polls`: so many without a pause of milliseconds make a spinner.
+  SpunCompletionQueue(uint32_t depth, uint32_t spinner_polls)
+      : SoftCompletionQueue(depth), spinner_polls_(spinner_polls) {}
+
+  size_t poll(std::span<Completion> out) override;
+  void arm(bool solicited_only) override;
+
+  bool is_polled() const { return polled_.load(std::memory_order_relaxed); }
+  // For the progress thread, every few milliseconds: ends the polled mode when nobody polled meanwhile.
+  void check_pollers();
+
+ protected:
+  // A spinner came (and check_pollers() is to be called from now on), or was seen to leave. One that just
+  // stops is not: the progress thread finds out.
+  virtual void spinning_changed(bool is_polled) = 0;
+  virtual bool may_be_spun() const { return true; }
+
+ private:
+  const uint32_t spinner_polls_;
+  std::atomic<uint32_t> polls_{0};
+  uint32_t polls_seen_ = 0;
+  std::atomic<bool> polled_{false};
+};
+
+}  // namespace verbena::soft

@@ -1,0 +1,18 @@
+// CRC32C by folding: 256 bytes a step with 512-bit carry-less multiplication, several times as fast as the
+// CRC instruction. For crc32c.cc only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace verbena::crc32c_fold {
+
+constexpr size_t kLeast = 256;  // bytes, below which it does not pay
+
+bool is_here();  // whether this processor can do it
+
+// Sums a multiple of 64 bytes, at least kLeast, and copies them to `to` unless that is nullptr. `state` is
+// the CRC without its final inversion.
+uint32_t sum(uint32_t state, void* to, const void* from, size_t size);
+
+}  // namespace verbena::crc32c_fold
