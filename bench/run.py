@@ -34,6 +34,8 @@ QUESTIONS = {
     "iwarp-latency": ("iwarp_latency.py",),
     "iwarp-streams": ("iwarp_streams.py",),
     "iwarp-crowd": ("iwarp_crowd.py",),
+    "sessions": ("sessions.py",),
+    "fallback": ("fallback.py",),
 }
 
 

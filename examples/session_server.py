@@ -1,4 +1,4 @@
-"""A server for examples/session_client.py: answers calls, lends memory.  python session_server.py [ADDRESS]"""
+"""A server for examples/session_client.py: answers and lends memory.  python session_server.py [ADDRESS]"""
 
 import asyncio
 import sys

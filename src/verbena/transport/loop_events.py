@@ -1,6 +1,7 @@
 """One event loop's side of a node: futures of what it awaits, requests that it serves, and driving.
 A loop that drives spins for `busy_poll_us` after the last work by calling itself soon, so that other tasks
-run in between; then it arms and sleeps on the node's descriptor."""
+run in between; then it arms and sleeps on the node's descriptor. When spinning has been in vain several times
+in a row, it sleeps at once, until something comes so soon that spinning would have found it."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ Finished = tuple[int, int, bytes]  # outcome, status, payload
 NativeEvent = tuple[int, int, int, int, int, int, int, bytes]
 
 _FINISHED = int(EventKind.FINISHED)
+_MOST_MISSES = 8
 
 
 class LoopEvents:
@@ -39,12 +41,15 @@ class LoopEvents:
         self._drives = drives
         self._spinning = False
         self._spin_until = 0.0
+        self._found = False  # since the last kick
+        self._misses = 0  # spins in a row that found nothing
+        self._slept_at = 0.0
         self._closed = False
         self._fds = [self.queue.fileno()]
         loop.add_reader(self.queue.fileno(), self._deliver)
         if drives:
             self._fds.append(self._native.fileno())
-            loop.add_reader(self._native.fileno(), self.kick)
+            loop.add_reader(self._native.fileno(), self._on_event)
             self.kick()
 
     def expect(self) -> tuple[int, asyncio.Future[Finished]]:
@@ -60,10 +65,16 @@ class LoopEvents:
     def kick(self) -> None:
         """Something is expected: looks for it at once, and for a while."""
         if self._drives and not self._closed:
-            self._spin_until = time.monotonic() + self._spin_s
+            self._spin_until = time.monotonic() + (self._spin_s if self._misses < _MOST_MISSES else 0.0)
             if not self._spinning:
                 self._spinning = True
+                self._found = False
                 self.loop.call_soon(self._spin)
+
+    def _on_event(self) -> None:
+        if time.monotonic() - self._slept_at < self._spin_s:
+            self._misses = 0
+        self.kick()
 
     def _spin(self) -> None:
         with contextlib.suppress(ClosedError):  # another thread closes the node meanwhile
@@ -74,12 +85,15 @@ class LoopEvents:
             return
         if self._native.drive():
             self._deliver()
+            self._found = True
             self._spin_until = time.monotonic() + self._spin_s
         elif time.monotonic() >= self._spin_until:
             found = self._native.rest()
             self._deliver()
             if not found:
                 self._spinning = False
+                self._misses = 0 if self._found else self._misses + 1
+                self._slept_at = time.monotonic()
                 return
         self.loop.call_soon(self._spin)
 
