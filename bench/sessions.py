@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from figure import Figure, program
-from verbena.cli.measure.tcp import TcpLatency
 
 import verbena
 from verbena._native.transport import METHOD_ECHO
@@ -21,6 +20,7 @@ from verbena.cli.measure import baselines, probes
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.probes import Probe
 from verbena.cli.measure.rounds import Budget, interleave
+from verbena.cli.measure.tcp import TcpLatency
 from verbena.transport import RemoteRegion, Session, Settings
 
 SIZE = 64

@@ -21,7 +21,7 @@ TCP_TESTS = {
     "UCP tag": ("-t", "tag_lat"),
 }
 TCP_STREAMS = {"put": ("-t", "ucp_put_bw"), "get": ("-t", "ucp_get")}
-STREAM_BYTES = 2 << 30
+STREAM_BYTES = 512 << 20
 START_S = 10.0
 RUN_S = 60.0
 

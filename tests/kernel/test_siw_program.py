@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from support.link import (
-    DEADLINE_S,
     End,
     drain,
     fetch_add,
@@ -30,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("siw")
 PROGRAM = Path(__file__).with_name("verbs_program.py")
 SIW, PORT = "10.8.0.1", 7175
 QP_REQ_ERR = 2  # the asynchronous event of that name
+PATIENCE_S = 60.0  # the program is Python too, and its machine is emulated
 LONG = 200_003  # of several segments, and no multiple of four
 
 
@@ -44,8 +44,8 @@ class Program:
         self._reader = ThreadPoolExecutor(1)
 
     def hear(self):
-        line = self._reader.submit(self.process.stdout.readline).result(DEADLINE_S)
-        assert line.startswith("{"), line + self.process.communicate(timeout=DEADLINE_S)[0]
+        line = self._reader.submit(self.process.stdout.readline).result(PATIENCE_S)
+        assert line.startswith("{"), line + self.process.communicate(timeout=PATIENCE_S)[0]
         return json.loads(line)
 
     def __getattr__(self, name):
@@ -79,13 +79,13 @@ def meeting(request):
             if request.param == "we call":
                 program = stack.enter_context(contextlib.closing(Program("listen")))
                 assert program.hear() == {"listening": True}
-                end.connection = context.connect_blocking(end.qp, address, timeout_s=DEADLINE_S)
+                end.connection = context.connect_blocking(end.qp, address, timeout_s=PATIENCE_S)
                 assert program.hear() == {"connected": True}
                 return end, program
             with context.listen(address) as listener:
                 program = stack.enter_context(contextlib.closing(Program("connect")))
-                caller = listener.accept_blocking(timeout_s=DEADLINE_S)
-                end.connection = caller.accept_blocking(end.qp, timeout_s=DEADLINE_S)
+                caller = listener.accept_blocking(timeout_s=PATIENCE_S)
+                end.connection = caller.accept_blocking(end.qp, timeout_s=PATIENCE_S)
             assert program.hear() == {"connected": True}
             # siw does not ask to be peers: by the RFC who was called may not speak first.
             end.expect(end.region(8))
@@ -144,8 +144,8 @@ def test_what_siw_lacks_is_refused_when_it_is_posted(meeting):
 
 def assert_over(end, code=None):
     """The connection has ended and says why, the queue pair is in ERR and flushes."""
-    wait_until(lambda: end.connection.state is ConnectionState.DISCONNECTED, "the connection to end")
-    wait_until(lambda: end.qp.state is QpState.ERR, "ERR")
+    wait_until(lambda: end.connection.state is ConnectionState.DISCONNECTED, "the end", PATIENCE_S)
+    wait_until(lambda: end.qp.state is QpState.ERR, "ERR", PATIENCE_S)
     assert getattr(end.connection.failure, "code", None) == code
     assert statuses(end.do(send(end.region(8)))) == [WcStatus.WR_FLUSH_ERR]
 
@@ -187,6 +187,6 @@ def test_revision_1_of_mpa_does_too(monkeypatch):
     with verbs.open_device("iwarp:lo") as context, contextlib.closing(Program("listen")) as program:
         end = make_end(context)
         assert program.hear() == {"listening": True}
-        end.connection = context.connect_blocking(end.qp, f"{SIW}:{PORT}", timeout_s=DEADLINE_S)
+        end.connection = context.connect_blocking(end.qp, f"{SIW}:{PORT}", timeout_s=PATIENCE_S)
         assert program.hear() == {"connected": True}
         exchange_everything(end, program)

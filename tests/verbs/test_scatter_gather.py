@@ -60,9 +60,9 @@ def test_inline_data_is_taken_when_posted(pair, over):
     """Inline data, up to the limit, is copied by the post: the buffer may change at once."""
     length = pair.a.qp.limits.max_inline + over
     source, inbox = pair.a.region(pattern(length)), pair.b.region(length)
+    pair.b.expect(inbox)
     pair.a.qp.post_send(send(source, inline=True))
     memoryview(source)[:] = b"\xff" * length
-    pair.b.expect(inbox)
     assert drain(pair.a.cq, 1)[0].ok
     assert drain(pair.b.recv_cq, 1)[0].byte_count == length
     assert bytes(memoryview(inbox)) == pattern(length)

@@ -292,13 +292,14 @@ def bandwidth(
     *,
     settings: dict[str, str] | None = None,
     sleeps: bool = False,
+    depth: int = 4,
 ) -> Probe:
     """A bandwidth probe: bytes per second. A few operations in flight are enough to keep a copy going.
 
     A native one-sided loop that `sleeps` waits on the queue's descriptor instead of spinning.
     """
     shape = replace(_shape(provider, mode, operation, size, receives=8), settings=settings or {})
-    return Scaled(Rate(peer, shape, operation, depth=4, sleeps=sleeps), size)
+    return Scaled(Rate(peer, shape, operation, depth=depth, sleeps=sleeps), size)
 
 
 def _shape(provider: str, mode: str, operation: Operation, size: int, *, receives: int = 64) -> Shape:
