@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 # Folders too: their times change when a file is deleted.
 SOURCES := $(shell find src -not -path '*/__pycache__*' -not -name '*.swp' 2>/dev/null) CMakeLists.txt pyproject.toml
-CXX_FILES = $(shell find src/native tests/native bench -name '*.h' -o -name '*.cc' 2>/dev/null)
+CXX_FILES = $(shell find src/native tests/native tests/fuzz bench -name '*.h' -o -name '*.cc' 2>/dev/null)
 TSAN_TESTS := $(sort $(basename $(notdir $(wildcard tests/native/*ring*_test.cc tests/native/*thread*_test.cc))))
 
 # $(QUIET) NAME COMMAND…: its output goes to build/log/NAME and is shown only if it fails.
@@ -17,6 +17,8 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
 .PHONY: help install run test test-kernel native-test asan-test tsan-test soak bench docs format clean \
+.PHONY: help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
+	fuzz-merge bench docs format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -40,7 +42,7 @@ test: install ## native tests under sanitizers, then pytest (ARGS=…)
 	@native=0; $(MAKE) --no-print-directory -k native-test || native=1; pytest $(ARGS) || exit 1; \
 	test $$native = 0 || { echo "native tests failed, see above"; exit 1; }
 
-native-test: asan-test tsan-test ## native tests only
+native-test: asan-test tsan-test fuzz-test ## native tests only
 
 asan-test: .venv/.ready
 	@$(QUIET) asan-configure $(CONFIGURE) -B build/asan -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
@@ -61,6 +63,38 @@ else
 	@$(QUIET) tsan-test $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure -j 2 -R 'ring|thread'
 	@grep 'tests passed' build/log/tsan-test
 endif
+
+# What a peer may send, by libFuzzer: tests/fuzz/README.md. The corpus itself is played by asan-test.
+FUZZ_TARGETS = $(patsubst tests/fuzz/%.cc,%,$(filter-out %/replay.cc,$(wildcard tests/fuzz/*.cc)))
+FUZZ_HERE := $(shell echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' | \
+	clang++ -x c++ -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null && echo yes)
+# $(FUZZ) TARGET SECONDS: new inputs go to build/fuzz/found, what breaks to build/fuzz/findings.
+FUZZ = fuzz() { mkdir -p build/fuzz/found/$$1 build/fuzz/findings; \
+	$(FIXED_ADDRESSES) build/fuzz/fuzz_$$1 -max_total_time=$$2 -max_len=4096 -timeout=20 -rss_limit_mb=1024 \
+	-print_final_stats=1 -artifact_prefix=build/fuzz/findings/$$1- build/fuzz/found/$$1 tests/fuzz/corpus/$$1; }; fuzz
+
+fuzz-build: .venv/.ready
+	@$(QUIET) fuzz-configure cmake -G Ninja -DVERBENA_PYTHON=OFF -B build/fuzz -DVERBENA_FUZZ=ON \
+		-DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DVERBENA_SANITIZE=address,undefined
+	@$(QUIET) fuzz-build cmake --build build/fuzz
+
+fuzz-test: .venv/.ready
+ifeq ($(FUZZ_HERE),)
+	@echo "  fuzz-test skipped: no clang++ with libFuzzer (apt-get install clang libclang-rt-14-dev)"
+else
+	@$(MAKE) --no-print-directory fuzz-build
+	@for target in $(FUZZ_TARGETS); do $(QUIET) fuzz-$$target sh -c '$(FUZZ) "$$@"' fuzz $$target $$((40 / $(words $(FUZZ_TARGETS)))) || exit 1; done
+endif
+
+fuzz: fuzz-build ## fuzz the parsers (TIME=seconds for each, TARGET=…)
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do echo "== $$target"; $(FUZZ) $$target $(or $(TIME),600) || exit 1; done
+
+fuzz-seeds: asan-test
+	@for target in $(FUZZ_TARGETS); do build/asan/fuzz_$$target --seeds tests/fuzz/corpus/$$target; done
+
+fuzz-merge: fuzz-build
+	@for target in $(FUZZ_TARGETS); do mkdir -p build/fuzz/found/$$target; \
+	build/fuzz/fuzz_$$target -merge=1 -max_len=400 tests/fuzz/corpus/$$target build/fuzz/found/$$target; done
 
 check: ruff-check format-check types-check imports-check clang-format-check stubs-check ## static checks (-k shows all)
 

@@ -1,0 +1,378 @@
+// The RDMAP state machine under a peer that says anything, as initiator and as responder: it touches only the
+// memory it was given, tells its host nothing after the end, believes no acknowledgement of what was not
+// asked, and what it says itself is always well-formed.
+#include <deque>
+
+#include "fuzz.h"
+#include "iwarp_wire.h"
+#include "providers/iwarp/stream.h"
+
+using namespace verbena::iwarp;
+using fuzz::Bytes;
+using verbena::Status;
+
+namespace {
+
+constexpr uint32_t kKey = 0xabcd;
+constexpr size_t kRegion = 20'000, kInbox = 10'000;
+constexpr uint32_t kRead = 3000;  // length of every READ of ours
+
+enum Step : uint8_t {  // behind those of fuzz::Wire
+  post_receive = fuzz::Wire::kKinds,
+  toggle_region,
+  send_message,
+  send_write,
+  send_read,
+  send_atomic,
+  send_immediate,
+  talk,
+  revalidate,
+  resume,
+  offer_receive,
+  set_step,
+  kSteps
+};
+
+// A region under kKey at offset 0, receives, and the answers we wait for.
+class Memory final : public StreamHost {
+ public:
+  explicit Memory(int receives) : receives_(receives) {}
+
+  Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override {
+    told();
+    if (!holds_receive_) {
+      if (receives_ == 0) return {.not_ready = true};
+      --receives_;
+      holds_receive_ = true;
+    }
+    if (offset + length > inbox_.size()) return {Status::rem_inv_req_err, TerminateCode::ddp_too_long};
+    out.add(inbox_.data() + offset, length);
+    return {};
+  }
+  Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+    told();
+    const Refusal refusal = check(stag, offset, length);
+    if (!refusal) out.add(region_.data() + offset, length);
+    return refusal;
+  }
+  Refusal land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+    told();
+    if (reads_.empty() || stag != reads_.front() || offset != landed_ || length > sink_.size() - offset) {
+      return {Status::bad_resp_err, TerminateCode::rdmap_stream};
+    }
+    out.add(sink_.data() + offset, length);
+    return {};
+  }
+  Refusal message_arrived(uint64_t length, bool, const uint32_t*) override {
+    told();
+    REQUIRE(holds_receive_ && length <= inbox_.size());
+    holds_receive_ = false;
+    return {};
+  }
+  Refusal immediate_arrived(uint32_t, uint64_t, bool) override {
+    told();
+    if (receives_ == 0 && !holds_receive_) return {.not_ready = true};
+    if (!holds_receive_) --receives_;
+    holds_receive_ = false;
+    return {};
+  }
+  Refusal response_arrived(uint32_t length, bool last) override {
+    told();
+    REQUIRE(!reads_.empty());
+    landed_ += length;
+    REQUIRE(landed_ <= sink_.size());
+    if (last != (landed_ == sink_.size())) return {Status::bad_resp_err, TerminateCode::rdmap_stream};
+    if (last) {
+      reads_.pop_front();
+      landed_ = 0;
+    }
+    return {};
+  }
+  Refusal atomic_answered(uint32_t id, uint64_t) override {
+    told();
+    if (atomics_.empty() || id != atomics_.front()) {
+      return {Status::bad_resp_err, TerminateCode::rdmap_stream};
+    }
+    atomics_.pop_front();
+    return {};
+  }
+  Refusal read_ordered(const ReadOrder& order) override {
+    told();
+    return order.length == 0 ? Refusal{} : check(order.source_stag, order.source_offset, order.length);
+  }
+  Refusal execute_atomic(const AtomicOrder& order, uint64_t& original) override {
+    told();
+    if (order.offset % sizeof original != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
+    const Refusal refusal = check(order.stag, order.offset, sizeof original);
+    if (!refusal) std::memcpy(&original, region_.data() + order.offset, sizeof original);
+    return refusal;
+  }
+  const std::byte* source(uint32_t stag, uint64_t offset, uint32_t length) override {
+    return check(stag, offset, length) ? nullptr : region_.data() + offset;
+  }
+  void acknowledged(uint64_t executed) override {
+    told();
+    REQUIRE(executed <= stream->requested());
+  }
+  void peer_not_ready(uint64_t executed, uint8_t) override {
+    told();
+    REQUIRE(executed < stream->requested());
+    stream->rewind(executed);
+    is_peer_ready = false;
+  }
+  void peer_ready() override {
+    told();
+    is_peer_ready = true;
+  }
+  void request_failed(uint64_t request, Status status) override {
+    told();
+    REQUIRE(request >= 1 && request <= stream->requested() && status != Status::success);
+  }
+  void terminated(const Termination&) override { told(); }
+
+  void post_receive() { receives_ = std::min(receives_ + 1, 100); }
+  void toggle_region() { region_is_gone_ = !region_is_gone_; }
+  void expect_read(uint32_t id) { reads_.push_back(id); }
+  void expect_atomic(uint32_t id) { atomics_.push_back(id); }
+
+  Stream* stream = nullptr;
+  bool is_peer_ready = true;
+  bool is_over = false;
+
+ private:
+  void told() const { REQUIRE(!is_over); }
+  Refusal check(uint32_t stag, uint64_t offset, uint64_t length) const {
+    if (stag != kKey || region_is_gone_) return {Status::rem_access_err, TerminateCode::ddp_invalid_stag};
+    if (offset > region_.size() || length > region_.size() - offset) {
+      return {Status::rem_access_err, TerminateCode::ddp_bounds};
+    }
+    return {};
+  }
+
+  Bytes region_ = fuzz::pattern(kRegion), inbox_ = Bytes(kInbox), sink_ = Bytes(kRead);
+  int receives_;
+  bool holds_receive_ = false, region_is_gone_ = false;
+  std::deque<uint32_t> reads_, atomics_;
+  size_t landed_ = 0;
+};
+
+class End {
+ public:
+  End(const Agreement& agreement, uint32_t ird, size_t mulpdu, int receives)
+      : memory_(receives), stream_(agreement, ird, mulpdu, 12, memory_), ird_(std::max(ird, 1u)) {
+    memory_.stream = &stream_;
+  }
+
+  void hear(const Bytes& bytes, size_t step) {
+    for (size_t at = 0; at < bytes.size() && !memory_.is_over;) {
+      iovec room[kMaxPieces + 1];
+      const size_t count = stream_.reader().room(room);
+      size_t taken = 0;
+      for (size_t i = 0; i < count && taken < step && at < bytes.size(); ++i) {
+        const size_t n = std::min({room[i].iov_len, step - taken, bytes.size() - at});
+        std::memcpy(room[i].iov_base, bytes.data() + at, n);
+        taken += n;
+        at += n;
+      }
+      REQUIRE(taken > 0);
+      stream_.reader().arrived(taken);
+      const bool goes_on = stream_.work();
+      REQUIRE(goes_on != (stream_.fault() || stream_.was_terminated()));
+      memory_.is_over = !goes_on;
+    }
+  }
+
+  void act(uint8_t step, fuzz::Input& input) {
+    if (step == post_receive) memory_.post_receive();
+    if (step == toggle_region) memory_.toggle_region();
+    if (step == revalidate && !memory_.is_over) stream_.revalidate();
+    if (step == offer_receive) stream_.offer_receive();
+    if (step == talk) speak();
+    if (memory_.is_over || !stream_.may_send()) return;
+    if (step == resume && memory_.is_peer_ready) stream_.resume();
+    if (memory_.is_peer_ready) request(step, input);
+  }
+
+  void speak() {
+    if (!stream_.may_send()) return;
+    const auto all = [this](auto compose) {
+      size_t count = 0;
+      while ((stream_.*compose)(segment_)) {
+        check_output();
+        ++count;
+      }
+      return count;
+    };
+    all(&Stream::compose_control);
+    // A peer can't have us owe more than was negotiated, nor more than it may read.
+    REQUIRE(all(&Stream::compose_response) <=
+            ird_ * (kRegion / std::min<size_t>(stream_.mulpdu(), kRegion) + 1));
+    if (!stream_.fault() && stream_.is_ack_due()) {
+      stream_.compose_ack(segment_);
+      check_output();
+    }
+    REQUIRE(all(&Stream::compose_last_words) <= 2);
+  }
+
+ private:
+  void request(uint8_t step, fuzz::Input& input) {
+    if (step < send_message || step > send_immediate) return;
+    const auto id = static_cast<uint32_t>(stream_.count_request());
+    if (step == send_message || step == send_write) {
+      const Bytes payload = fuzz::pattern(std::min<size_t>(input.number<uint16_t>(), stream_.mulpdu()));
+      const bool last = input.byte() & 1;
+      if (step == send_message) stream_.begin_send(segment_, 0, last, false, nullptr);
+      if (step == send_write) stream_.begin_write(segment_, 1, 2, last);
+      segment_.add_piece(payload.data(), payload.size());
+      stream_.seal(segment_);
+      return check_output();
+    }
+    if (step == send_read) {
+      stream_.compose_read(segment_, {id, 0, kRead, 1, 2});
+      memory_.expect_read(id);
+    } else if (step == send_atomic) {
+      stream_.compose_atomic(segment_, {.id = id, .stag = 1, .offset = 8});
+      memory_.expect_atomic(id);
+    } else {
+      stream_.compose_immediate(segment_, 7, true);
+    }
+    check_output();
+  }
+
+  void check_output() const {
+    iovec pieces[kMaxPieces + 2];
+    const size_t count = segment_.gather(0, pieces);
+    Bytes out;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
+      out.insert(out.end(), from, from + pieces[i].iov_len);
+    }
+    REQUIRE(out.size() == segment_.total_bytes() && out.size() % kMpaAlignment == 0);
+    const size_t ulpdu = std::to_integer<size_t>(out[0]) << 8 | std::to_integer<size_t>(out[1]);
+    REQUIRE(out.size() == kMpaLengthBytes + ulpdu + pad_bytes(ulpdu) + kMpaCrcBytes);
+    const uint32_t sum =
+        stream_.agreement().crc ? verbena::crc32c(0, out.data(), out.size() - kMpaCrcBytes) : 0;
+    for (size_t i = 0; i < kMpaCrcBytes; ++i) {
+      REQUIRE(out[out.size() - kMpaCrcBytes + i] == static_cast<std::byte>(sum >> (8 * i)));
+    }
+  }
+
+  Memory memory_;
+  Stream stream_;
+  const size_t ird_;
+  OutSegment segment_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  fuzz::Input input(bytes, size);
+  const uint8_t flags = input.byte(), ird = input.byte() % 8, mulpdu = input.byte(), receives = input.byte();
+  const Agreement agreement{.initiator = (flags & 1) != 0,
+                            .crc = (flags & 2) != 0,
+                            .acknowledged = (flags & 4) != 0,
+                            .rtr = static_cast<Rtr>(flags >> 3 & 3)};
+  End end(agreement, ird, 128 + size_t{mulpdu} * 256, receives % 8);
+  fuzz::Wire peer(agreement.crc, {.stag = kKey, .base = 0, .size = kRegion});
+  size_t run = 65536;
+  for (int steps = 0; !input.empty() && steps < 500; ++steps) {
+    const uint8_t step = input.byte() % kSteps;
+    if (step == set_step) run = size_t{input.byte()} * 16 + 1;
+    if (step < fuzz::Wire::kKinds) {
+      end.hear(peer.next(step, input), run);
+    } else {
+      end.act(step, input);
+    }
+  }
+  end.speak();
+  return 0;
+}
+
+namespace {
+
+enum Terms : unsigned {
+  initiator = 1,
+  crc = 2,
+  acknowledged = 4,
+  greet_by_write = 2 << 3,
+  greet_by_read = 3 << 3
+};
+
+fuzz::Script& begin(fuzz::Script& script, unsigned terms) {
+  script.byte(terms).byte(4).byte(40).byte(2);
+  return script.byte(talk);
+}
+
+}  // namespace
+
+SEED("responder-takes-everything") {
+  begin(script, crc | acknowledged | greet_by_write);
+  fuzz::tagged(script, RdmapOpcode::write, true, 0, 0);
+  fuzz::message(script, RdmapOpcode::send, false, 3000);
+  fuzz::message(script, RdmapOpcode::send_solicited, true, 200);
+  fuzz::tagged(script, RdmapOpcode::write, true, 64, 5000);
+  fuzz::control(script, RdmapOpcode::immediate).byte(8).number(uint64_t{7});
+  fuzz::control(script, RdmapOpcode::read_request)
+      .byte(1)
+      .byte(0)
+      .number(uint32_t{15000})
+      .number(uint16_t{8});
+  fuzz::control(script, RdmapOpcode::atomic_request).byte(2).number(uint16_t{8});
+  script.number(uint64_t{1}).number(UINT64_MAX).byte(talk);
+}
+
+SEED("initiator-hears-its-answers") {
+  begin(script, initiator | crc | acknowledged | greet_by_read);
+  fuzz::tagged(script, RdmapOpcode::read_response, true, 0, 0);
+  script.byte(send_message).number(uint16_t{500}).byte(1).byte(send_read).byte(send_atomic);
+  script.byte(send_write).number(uint16_t{500}).byte(1).byte(send_immediate).byte(talk);
+  script.byte(fuzz::Wire::tagged).byte(static_cast<unsigned>(RdmapOpcode::read_response)).byte(1 | 2);
+  script.number(uint32_t{2}).number(uint16_t{0}).number(static_cast<uint16_t>(kRead));
+  fuzz::control(script, RdmapOpcode::atomic_response).number(uint32_t{3}).number(uint64_t{9});
+  fuzz::acknowledge(script, AckKind::executed, 0, 4, 0);
+  fuzz::acknowledge(script, AckKind::failed, 10, 4, 5);
+  fuzz::control(script, RdmapOpcode::terminate).byte(4).byte(0x11).byte(0).byte(0).byte(0);
+}
+
+SEED("not-ready-and-again") {
+  begin(script, initiator | crc | acknowledged);
+  script.byte(send_message).number(uint16_t{500}).byte(1).byte(send_message).number(uint16_t{500}).byte(0);
+  fuzz::acknowledge(script, AckKind::not_ready, 0, 1, 0);
+  fuzz::acknowledge(script, AckKind::ready, 0, 1, 0);
+  script.byte(resume).byte(talk).byte(send_message).number(uint16_t{10}).byte(1);
+  fuzz::acknowledge(script, AckKind::executed, 0, 2, 0);
+}
+
+SEED("no-receive-then-one") {
+  script.byte(crc | acknowledged).byte(4).byte(40).byte(0);
+  fuzz::message(script, RdmapOpcode::send, true, 100);
+  fuzz::tagged(script, RdmapOpcode::write, true, 0, 10);
+  script.byte(talk).byte(post_receive).byte(offer_receive).byte(talk);
+  fuzz::acknowledge(script, AckKind::restart, 0, 0, 0);
+  fuzz::message(script, RdmapOpcode::send, true, 100);
+  script.byte(talk);
+}
+
+SEED("region-goes-while-it-is-written") {
+  begin(script, crc | acknowledged);
+  script.byte(set_step).byte(4);
+  fuzz::tagged(script, RdmapOpcode::write, false, 0, 9000);
+  script.byte(toggle_region).byte(revalidate);
+  fuzz::tagged(script, RdmapOpcode::write, true, 9000, 9000);
+  script.byte(talk);
+}
+
+SEED("plain-iwarp-terminated") {
+  begin(script, 0);
+  fuzz::message(script, RdmapOpcode::send_invalidate, true, 30);
+  fuzz::tagged(script, RdmapOpcode::write, true, 19'999, 30);
+  script.byte(talk);
+}
+
+SEED("more-reads-than-agreed") {
+  begin(script, crc);
+  for (int i = 0; i < 6; ++i) {
+    fuzz::control(script, RdmapOpcode::read_request).byte(1).byte(0).number(uint32_t{10}).number(uint16_t{0});
+  }
+  script.byte(talk);
+}
