@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # --import-mode=importlib leaves it out, and tests import support
 
-from support import devices, link, matrix
+from support import devices, iwarp_tls, link, matrix
+from support.certificates import Authority
 
 from verbena import errors, verbs
 
@@ -59,13 +61,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
+@pytest.fixture(scope="session")
+def tls_environment() -> Iterator[dict[str, str]]:
+    """The variables for iwarp over TLS, with a certificate of a throw-away authority for this machine."""
+    with tempfile.TemporaryDirectory(prefix="verbena-tls-") as folder:
+        tls = iwarp_tls.issue(Authority(Path(folder)), names=iwarp_tls.names_here())
+        Path(folder).chmod(0o755)  # children that gave up their rights read them, too
+        Path(tls.key).chmod(0o644)
+        yield iwarp_tls.environment(tls)
+
+
 @pytest.fixture(params=matrix.PROVIDERS)
 def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A provider's name, once for each that can be used here; the others skip with their own reason."""
-    name: str = request.param
-    for variable, value in matrix.SETTINGS.get(name, {}).items():
+    name, _, way = request.param.partition("-")
+    settings = (
+        request.getfixturevalue("tls_environment") if way == "tls" else matrix.SETTINGS.get(request.param, {})
+    )
+    for variable, value in settings.items():
         monkeypatch.setenv(variable, value)
-        name = name.partition("-")[0]
     info = next((info for info in verbs.providers() if info.name == name), None)
     if info is None:
         pytest.skip("not in this build")

@@ -149,6 +149,7 @@ STATUSES = (
         "the peer died, closed its queue pair, or cannot be reached any more",
         "the connection's GID, GID index, path MTU or queue pair number is wrong",
         "the network drops RoCE packets: no PFC or ECN, or a firewall or ACL on UDP port 4791",
+        "iwarp with TLS: one end refuses the other's certificate; the connection manager would say why",
         "timeout and retry_cnt are too small for this path",
         remedy="see that the peer is alive and reachable from this device, compare both ends' addressing,"
         " raise timeout or retry_cnt on a slow path, then reconnect",
@@ -357,6 +358,55 @@ SETUP = (
         "the two ends hold different secrets or certificates",
         remedy="run both ends as the same user,"
         " or give both the same secret or certificates of one authority",
+    ),
+    _row(
+        "tls_missing",
+        "there is no TLS library for the iwarp wire",
+        "OpenSSL 3 is not installed here",
+        "its headers were not there when Verbena was built",
+        remedy="install OpenSSL 3 (Debian: libssl3); to build, libssl-dev too, then install Verbena anew",
+    ),
+    _row(
+        "tls_untrusted",
+        "the peer's certificate comes from an authority that is not believed here",
+        "the two ends have certificates of different authorities",
+        "the peer does not send the certificates between its own and the authority's",
+        "the certificate is self-signed, or not meant for this use",
+        remedy="give both ends certificates of one authority, and its certificate as `authority`;"
+        " `openssl verify -CAfile authority.pem peer.pem` shows what is missing",
+    ),
+    _row(
+        "tls_wrong_host",
+        "the peer's certificate is for another host than the one that was called",
+        "the certificate does not list this name or address as a subjectAltName",
+        "the peer was called by an address, and its certificate has names only",
+        "another machine answers at that address",
+        remedy="call it by a name in its certificate, or issue one that lists every name and address it is"
+        " called by (`openssl x509 -noout -ext subjectAltName -in peer.pem`); queue pairs that are connected"
+        " by endpoints need the address",
+    ),
+    _row(
+        "tls_plain_peer",
+        "TLS is configured here, and the peer does not speak it",
+        "the peer was opened without TLS",
+        "something else listens on that port",
+        remedy="open the peer's device with `tls` too, or neither; see IwarpOptions",
+    ),
+    _row(
+        "tls_required",
+        "the peer takes connections with TLS only",
+        "the peer was opened with TLS and this end without",
+        remedy="open this device with `tls` (certificate, key and authority), or set"
+        " VERBENA_IWARP_TLS_CERTIFICATE, VERBENA_IWARP_TLS_KEY and VERBENA_IWARP_TLS_AUTHORITY",
+    ),
+    _row(
+        "tls_refused",
+        "the peer refused our certificate",
+        "ours comes from an authority that the peer does not believe",
+        "ours has expired, or is not meant for clients",
+        "we have shown none, and the peer requires one",
+        remedy="give this end a valid certificate of the authority that the peer believes,"
+        " or set require_peer_certificate=False there",
     ),
     _row(
         "version_mismatch",

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-PROVIDERS = ("shm", "fake", "ibv", "iwarp", "iwarp-plain", "quic")
-# Columns that are a provider with a setting: what both ends' environment says.
+PROVIDERS = ("shm", "fake", "ibv", "iwarp", "iwarp-plain", "iwarp-tls", "quic")
+# Columns that are a provider with a setting: what both ends' environment says. For TLS, see tls_environment.
 SETTINGS = {"iwarp-plain": {"VERBENA_IWARP_ACKNOWLEDGED": "0"}}
 RULES = {
     "A1": "objects and attributes",

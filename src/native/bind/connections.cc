@@ -57,6 +57,9 @@ void bind_connections(nb::module_& m) {
       .def_prop_ro(
           "error_code",
           [](const ConnectionHandle& self) { return self.connection.use("error_code").error_code(); })
+      .def_prop_ro(
+          "error_detail",
+          [](const ConnectionHandle& self) { return self.connection.use("error_detail").error_detail(); })
       .def_prop_ro("peer", [](const ConnectionHandle& self) { return self.connection.use("peer").peer(); })
       .def_prop_ro("private_data",
                    [](const ConnectionHandle& self) {

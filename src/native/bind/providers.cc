@@ -14,19 +14,6 @@
 namespace verbena::bind {
 namespace {
 
-struct ContextHandle {
-  explicit ContextHandle(std::shared_ptr<Context> object) : context(std::move(object), "context") {}
-  ~ContextHandle() { close(); }
-
-  void close() {
-    if (!context.start_close()) return;
-    const Unlocked unlocked;
-    context.core()->close();
-  }
-
-  Handle<Context> context;
-};
-
 ContextHandle* open(ProviderHandle& self, const std::string& device) {
   std::shared_ptr<Context> context;
   {

@@ -1,13 +1,27 @@
-// A provider as Python holds it.
+// Providers and contexts as Python holds them.
 #pragma once
 
 #include "bind/handle.h"
+#include "bind/unlocked.h"
 #include "verbs/provider.h"
 
 namespace verbena::bind {
 
 struct ProviderHandle {
   Owned<Provider> provider;
+};
+
+struct ContextHandle {
+  explicit ContextHandle(std::shared_ptr<Context> object) : context(std::move(object), "context") {}
+  ~ContextHandle() { close(); }
+
+  void close() {
+    if (!context.start_close()) return;
+    const Unlocked unlocked;
+    context.core()->close();
+  }
+
+  Handle<Context> context;
 };
 
 }  // namespace verbena::bind

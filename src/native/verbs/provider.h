@@ -95,7 +95,8 @@ class Connection {
  public:
   virtual ~Connection() = default;
   virtual ConnectionState state() const = 0;
-  virtual std::string error_code() const = 0;  // why it failed: a code of errors.py, or empty
+  virtual std::string error_code() const = 0;              // why it failed: a code of errors.py, or empty
+  virtual std::string error_detail() const { return {}; }  // the particulars, if there are any
   virtual std::string peer() const = 0;
   virtual std::vector<uint8_t> private_data() const = 0;  // the peer's, from its accept or reject
   virtual int fileno() const = 0;

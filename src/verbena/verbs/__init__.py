@@ -23,6 +23,7 @@ from verbena.verbs.context import Context
 from verbena.verbs.device import Device, ProviderInfo, devices, open_device, providers
 from verbena.verbs.endpoint import Endpoint
 from verbena.verbs.gid import Gid
+from verbena.verbs.iwarp import IwarpOptions, Tls
 from verbena.verbs.listener import ConnectRequest, Listener
 from verbena.verbs.memory_region import MemoryRegion
 from verbena.verbs.operations import Received
@@ -42,6 +43,7 @@ __all__ = [
     "DeviceAttributes",
     "Endpoint",
     "Gid",
+    "IwarpOptions",
     "Listener",
     "MemoryRegion",
     "MemorySlice",
@@ -60,6 +62,7 @@ __all__ = [
     "SendWorkRequest",
     "SharedReceiveQueue",
     "SyncOperations",
+    "Tls",
     "WcOpcode",
     "WcStatus",
     "WorkCompletion",

@@ -113,7 +113,13 @@ class Connection:
             return
         code = "rejected" if state is ConnectionState.REJECTED else self._native.error_code or "peer_died"
         data = self.private_data if state is ConnectionState.REJECTED else b""
-        raise errors.setup_error(code, operation=self._operation, peer=self._address, private_data=data)
+        raise errors.setup_error(
+            code,
+            operation=self._operation,
+            peer=self._address,
+            detail=self._native.error_detail,
+            private_data=data,
+        )
 
     def __enter__(self) -> Connection:
         return self

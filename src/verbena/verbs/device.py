@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from verbena import _native, errors
 from verbena.verbs.attributes import DeviceAttributes
 from verbena.verbs.context import Context
+from verbena.verbs.iwarp import IwarpOptions
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,9 @@ class Device:
     provider: str
     attributes: DeviceAttributes
 
-    def open(self) -> Context:
+    def open(self, *, options: IwarpOptions | None = None) -> Context:
         """A context on it; UnavailableError with the reason if it cannot be."""
-        return open_device(f"{self.provider}:{self.name}")
+        return open_device(f"{self.provider}:{self.name}", options=options)
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,18 @@ def devices() -> list[Device]:
     return [device for info in providers() for device in info.devices]
 
 
-def open_device(name: str) -> Context:
-    """Opens "provider" (its first device) or "provider:device".
-    UnavailableError, with the reason, if there is no such thing or it cannot be used here."""
+def open_device(name: str, *, options: IwarpOptions | None = None) -> Context:
+    """Opens "provider" (its first device) or "provider:device", with options if the provider has some.
+    UnavailableError, with the reason, if there is no such thing or it cannot be used here; StateError if the
+    options are not the provider's, or make no sense."""
     provider, _, device = name.partition(":")
-    return Context(find_provider(provider).open(device))
+    native = find_provider(provider)
+    if options is None:
+        return Context(native.open(device))
+    if provider != "iwarp":
+        detail = f"{type(options).__name__} are not for the provider {provider!r}"
+        raise errors.setup_error("invalid_argument", operation="open_device", detail=detail)
+    return Context(_native.open_iwarp(device, options.to_native()))
 
 
 def find_provider(name: str) -> _native.Provider:

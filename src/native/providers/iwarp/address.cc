@@ -107,6 +107,12 @@ std::string to_text(const SocketAddress& address) {
   return v6 ? "[" + std::string(host) + "]" + port : host + port;
 }
 
+std::string host_of(const std::string& text) {
+  std::string host = text.substr(0, text.rfind(':'));
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return host;
+}
+
 SocketAddress local_address(int socket) {
   SocketAddress address;
   address.length = sizeof address.storage;
@@ -142,10 +148,10 @@ UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::strin
   throw Error(code, "listen", "'" + text + "'", error);
 }
 
-UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from) {
+UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from, uint32_t dead_peer_timeout_ms) {
   UniqueFd socket(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return {};
-  tune(socket.get());
+  tune(socket.get(), dead_peer_timeout_ms);
   if (from && from->storage.ss_family == to.storage.ss_family) {
     SocketAddress any_port = *from;
     any_port.set_port(0);
@@ -156,9 +162,15 @@ UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from) {
   return socket;
 }
 
-void tune(int socket) {
+void tune(int socket, uint32_t dead_peer_timeout_ms) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  // Asked after half of the time, then four times more. The last is for bytes that nobody acknowledges.
+  const int seconds = static_cast<int>(dead_peer_timeout_ms / 1000);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(seconds / 2, 1));
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(seconds / 8, 1));
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(dead_peer_timeout_ms));
 }
 
 Gid to_gid(const SocketAddress& address) {

@@ -26,6 +26,7 @@ struct SocketAddress {
 // All addresses that the text stands for; no host means every local one. Throws `unreachable`.
 std::vector<SocketAddress> resolve(const std::string& text, const char* operation);
 std::string to_text(const SocketAddress& address);
+std::string host_of(const std::string& text);  // of such a text, without brackets
 
 SocketAddress local_address(int socket);
 SocketAddress peer_address(int socket);
@@ -33,9 +34,9 @@ SocketAddress peer_address(int socket);
 // A listening socket on the first address that allows it. Throws address_in_use or unreachable.
 UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::string& text, int backlog);
 // Begins to connect, from `from` if given; empty when that fails at once.
-UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from);
-// Small segments leave at once, and a peer that vanished is noticed some day.
-void tune(int socket);
+UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from, uint32_t dead_peer_timeout_ms);
+// Small segments leave at once, and a peer that answers nothing for so long is given up.
+void tune(int socket, uint32_t dead_peer_timeout_ms);
 
 // A GID that a peer can dial. An IPv4 address leaves room for the port; with IPv6 it travels as the LID.
 Gid to_gid(const SocketAddress& address);

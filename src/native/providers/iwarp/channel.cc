@@ -25,28 +25,26 @@ size_t choose_mulpdu(int socket, bool acknowledged) {
 
 }  // namespace
 
-Channel::Channel(UniqueFd socket, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer,
-                 StreamHost& host)
-    : socket_(std::move(socket)),
-      stream_(agreement, own_ird, choose_mulpdu(socket_.get(), agreement.acknowledged), rnr_timer, host) {}
+Channel::Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host)
+    : wire_(std::move(wire)),
+      stream_(agreement, own_ird, choose_mulpdu(wire_.socket(), agreement.acknowledged), rnr_timer, host) {}
 
 Channel::Io Channel::read(size_t& bytes) {
   bytes = 0;
-  while (bytes < kFairShare) {
+  // What TLS has decrypted must be taken: no event tells of it.
+  while (bytes < kFairShare || wire_.has_unread()) {
     iovec room[kMaxPieces + 1];
     const size_t count = stream_.reader().room(room);
     size_t offered = 0;
     for (size_t i = 0; i < count; ++i) offered += room[i].iov_len;
-    const ssize_t got = count == 1 ? ::recv(socket_.get(), room[0].iov_base, room[0].iov_len, MSG_DONTWAIT)
-                                   : ::readv(socket_.get(), room, static_cast<int>(count));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Io::done : Io::lost;
+    const ssize_t got = wire_.read({room, count});
+    if (got < 0) return is_not_now(errno) ? Io::done : Io::lost;
     if (got == 0) return Io::lost;
     bytes += static_cast<size_t>(got);
     moved_ += static_cast<uint64_t>(got);
     stream_.reader().arrived(static_cast<size_t>(got));
     if (!stream_.work()) return Io::blocked;
-    if (static_cast<size_t>(got) < offered) return Io::done;
+    if (static_cast<size_t>(got) < offered && !wire_.tls()) return Io::done;
   }
   return Io::done;
 }
@@ -58,19 +56,13 @@ ssize_t Channel::write_batch() {
   for (size_t i = first_; i < count_ && count + kMaxPieces + 2 <= kMaxIovecs; ++i) {
     count += batch_[i].gather(i == first_ ? sent_ : 0, {pieces + count, kMaxIovecs - count});
   }
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = count;
-  for (;;) {
-    const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (written >= 0) return written;
-    if (errno == EINTR) continue;
-    return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
-  }
+  const ssize_t written = wire_.write({pieces, count});
+  if (written >= 0) return written;
+  return is_not_now(errno) ? -1 : -2;
 }
 
 bool Channel::has_room() const {
-  pollfd room{socket_.get(), POLLOUT, 0};
+  pollfd room{wire_.socket(), POLLOUT, 0};
   return ::poll(&room, 1, 0) != 0;
 }
 
@@ -89,20 +81,19 @@ std::vector<std::byte> Channel::rest_of_segment() const {
 bool Farewell::advance(uint64_t now) {
   if (now >= deadline_ns) return true;
   while (said < words.size()) {
-    const ssize_t n =
-        ::send(socket.get(), words.data() + said, words.size() - said, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno != EAGAIN && errno != EWOULDBLOCK;
+    const ssize_t n = wire.write(words.data() + said, words.size() - said);
+    if (n < 0) return !is_not_now(errno);
     said += static_cast<size_t>(n);
   }
-  if (!half_closed) shutdown(socket.get(), SHUT_WR);
+  if (!wire.flush()) return !is_not_now(errno);
+  if (!half_closed) wire.end_writing();
   half_closed = true;
   // A close with bytes unread would be a reset, and could take our last words away from the peer.
   for (;;) {
     std::byte ignored[4096];
-    const ssize_t n = ::recv(socket.get(), ignored, sizeof ignored, MSG_DONTWAIT);
+    const ssize_t n = ::recv(wire.socket(), ignored, sizeof ignored, MSG_DONTWAIT);
     if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    return n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+    return n == 0 || !is_not_now(errno);
   }
 }
 

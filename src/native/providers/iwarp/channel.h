@@ -7,22 +7,45 @@
 #include <vector>
 
 #include "providers/iwarp/stream.h"
-#include "util/fd.h"
+#include "providers/iwarp/wire.h"
 
 namespace verbena::iwarp {
+
+// Tells a segment that does not come to its end: a peer that sends a byte now and then holds memory, and a
+// place in a queue, for as long as it likes.
+class StallWatch {
+ public:
+  // Looked at from time to time, with how many segments are complete and whether one is under way.
+  bool is_late(uint64_t now, uint64_t segments, bool in_segment, uint64_t limit_ns) {
+    if (!in_segment || segments != segments_ || since_ns_ == 0) {
+      segments_ = segments;
+      since_ns_ = now;
+      return false;
+    }
+    return now - since_ns_ >= limit_ns;
+  }
+
+ private:
+  uint64_t segments_ = 0, since_ns_ = 0;
+};
 
 class Channel {
  public:
   enum class Io : uint8_t { done, blocked, lost };
   static constexpr size_t kBatch = 8;
 
-  Channel(UniqueFd socket, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host);
+  Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host);
 
-  int socket() const { return socket_.get(); }
-  UniqueFd release_socket() { return std::move(socket_); }
+  int socket() const { return wire_.socket(); }
+  Wire release_wire() { return std::move(wire_); }
+  const TlsSession* tls() const { return wire_.tls(); }
   Stream& stream() { return stream_; }
   const Stream& stream() const { return stream_; }
   uint64_t bytes_moved() const { return moved_; }  // either way: a sign of life
+  bool is_stalled(uint64_t now, uint64_t limit_ns) {
+    const FpduReader& reader = stream_.reader();
+    return stall_watch_.is_late(now, reader.segments(), reader.in_segment(), limit_ns);
+  }
 
   // Takes what is in the socket, up to a fair share. `blocked` here means that the stream ended by itself.
   Io read(size_t& bytes);
@@ -30,7 +53,7 @@ class Channel {
   // Sending: claim a segment, fill it, commit it; flush when there is no more or no room.
   OutSegment* claim() { return count_ < kBatch ? &batch_[count_] : nullptr; }
   size_t commit() { return batch_[count_++].total_bytes(); }
-  bool has_output() const { return count_ > 0; }
+  bool has_output() const { return count_ > 0 || wire_.has_unsent(); }
   bool is_new_output() const { return sent_ == 0 && first_ == 0; }
   // Writes the batch; `on_sent` hears of each segment that has left whole.
   template <typename OnSent>
@@ -55,13 +78,14 @@ class Channel {
   // The kernel's word for a good deal of room. Who spins would otherwise fill every gap with crumbs.
   bool has_room() const;
 
-  UniqueFd socket_;
+  Wire wire_;
   Stream stream_;
   std::array<OutSegment, kBatch> batch_;
   size_t first_ = 0, count_ = 0;  // segments first_..count_ wait
   size_t sent_ = 0;               // bytes of the first of them that have left
   bool was_full_ = false;
   uint64_t moved_ = 0;
+  StallWatch stall_watch_;
 };
 
 template <typename OnSent>
@@ -84,12 +108,14 @@ Channel::Io Channel::flush(OnSent on_sent) {
     }
   }
   first_ = count_ = 0;
-  return Io::done;
+  if (wire_.flush()) return Io::done;
+  was_full_ = is_not_now(errno);
+  return was_full_ ? Io::blocked : Io::lost;
 }
 
 // A connection on its way out: what is still to be said, then a half-close, then the peer's.
 struct Farewell {
-  UniqueFd socket;
+  Wire wire;
   std::vector<std::byte> words;
   size_t said = 0;
   uint64_t deadline_ns = 0;

@@ -30,9 +30,9 @@ class IwarpConnectRequest final : public ConnectRequest {
     if (!handshake_) throw Error("bad_transition", "accept connection", "the request was answered before");
     auto managed = managed_qp(qp, params);
     const SetUpFrame& request = handshake_->request();
-    SetUpFrame reply =
-        reply_to(request, context_->wants_crc(), params.responder_resources, params.initiator_depth);
-    if (request.trailer && context_->acknowledges()) {
+    SetUpFrame reply = reply_to(request, context_->options().wants_crc(), params.responder_resources,
+                                params.initiator_depth);
+    if (request.trailer && context_->options().acknowledged) {
       reply.trailer = context_->trailer(managed->number(), request.trailer->from_qp, 0);
     }
     reply.private_data = params.private_data;
@@ -41,7 +41,7 @@ class IwarpConnectRequest final : public ConnectRequest {
     auto connection = std::make_shared<IwarpConnection>(context_, managed, peer_, params);
     context_->add_connection(*connection);
     auto handshake = std::move(handshake_);
-    connection->bring_up(handshake->take_socket(), *agreement, encode(reply));
+    connection->bring_up(handshake->take_wire(), *agreement, encode(reply));
     connection->on_established();
     return connection;
   }
@@ -107,6 +107,11 @@ std::string IwarpConnection::error_code() const {
   return code_;
 }
 
+std::string IwarpConnection::error_detail() const {
+  const std::lock_guard lock(mutex_);
+  return detail_;
+}
+
 std::vector<uint8_t> IwarpConnection::private_data() const {
   const std::lock_guard lock(mutex_);
   return private_data_;
@@ -114,23 +119,24 @@ std::vector<uint8_t> IwarpConnection::private_data() const {
 
 uint32_t IwarpConnection::qp_number() const { return qp_->number(); }
 
-bool IwarpConnection::change(ConnectionState state, std::string code, std::span<const uint8_t> private_data) {
+bool IwarpConnection::change(ConnectionState state, std::string code, std::span<const uint8_t> private_data,
+                             std::string detail) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != ConnectionState::connecting && state_ != ConnectionState::established) return false;
     if (state_ == state) return false;
     state_ = state;
     code_ = std::move(code);
+    detail_ = std::move(detail);
     if (!private_data.empty()) private_data_.assign(private_data.begin(), private_data.end());
   }
   event_.signal();
   return true;
 }
 
-void IwarpConnection::bring_up(UniqueFd socket, const Agreement& agreement,
-                               const std::vector<uint8_t>& reply) {
-  const Gid gid = to_gid(peer_address(socket.get()));
-  if (!qp_->adopt(std::move(socket), agreement, params_.responder_resources, reply)) {
+void IwarpConnection::bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply) {
+  const Gid gid = to_gid(peer_address(wire.socket()));
+  if (!qp_->adopt(std::move(wire), agreement, params_.responder_resources, reply)) {
     throw Error("peer_died", "connect", "the peer left, or the queue pair is in use");
   }
   constexpr uint8_t kRnrTimer = 12;
@@ -153,6 +159,9 @@ void IwarpConnection::bring_up(UniqueFd socket, const Agreement& agreement,
 void IwarpConnection::on_reply(Handshake& handshake) {
   if (!is_connecting()) return;
   const SetUpFrame& reply = handshake.reply();
+  if (reply.rejected && reply.trailer && (reply.trailer->flags & trailer_flag::needs_tls)) {
+    return on_failure("tls_required");
+  }
   if (reply.rejected) {
     change(ConnectionState::rejected, "rejected", reply.private_data);
     return;
@@ -160,14 +169,16 @@ void IwarpConnection::on_reply(Handshake& handshake) {
   const auto agreement = agree(handshake.request(), reply, true);
   if (!agreement) return on_failure("version_mismatch");
   try {
-    bring_up(handshake.take_socket(), *agreement, {});
+    bring_up(handshake.take_wire(), *agreement, {});
   } catch (const Error& error) {
     return on_failure(error.code());
   }
   change(ConnectionState::established, {}, reply.private_data);
 }
 
-void IwarpConnection::on_failure(std::string code) { change(ConnectionState::failed, std::move(code)); }
+void IwarpConnection::on_failure(std::string code, std::string detail) {
+  change(ConnectionState::failed, std::move(code), {}, std::move(detail));
+}
 
 void IwarpConnection::break_qp() {
   if (const QpState state = qp_->state(); state != QpState::reset && state != QpState::err) {

@@ -31,6 +31,7 @@ class IwarpConnection final : public Connection {
 
   ConnectionState state() const override;
   std::string error_code() const override;
+  std::string error_detail() const override;
   std::string peer() const override { return peer_; }
   std::vector<uint8_t> private_data() const override;
   int fileno() const override { return event_.get(); }
@@ -42,16 +43,17 @@ class IwarpConnection final : public Connection {
   uint64_t deadline_ns() const { return deadline_ns_; }
   bool is_connecting() const { return state() == ConnectionState::connecting; }
   // Takes the QP to RTS on the socket; `reply` is what a responder says first. Throws.
-  void bring_up(UniqueFd socket, const Agreement& agreement, const std::vector<uint8_t>& reply);
+  void bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply);
 
   void on_reply(Handshake& handshake);
-  void on_failure(std::string code);
+  void on_failure(std::string code, std::string detail = {});
   void on_established() { change(ConnectionState::established); }
   void on_lost();
 
  private:
   // Moves on from `connecting` or `established`; false when it is over already.
-  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {});
+  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {},
+              std::string detail = {});
   void break_qp();
 
   const std::shared_ptr<IwarpContext> context_;
@@ -61,7 +63,7 @@ class IwarpConnection final : public Connection {
   const uint64_t id_, deadline_ns_;
   mutable std::mutex mutex_;
   ConnectionState state_ = ConnectionState::connecting;
-  std::string code_;
+  std::string code_, detail_;
   std::vector<uint8_t> private_data_;
   EventFd event_;
 };

@@ -1,9 +1,7 @@
 #include "providers/iwarp/context.h"
 
-#include <strings.h>
 #include <sys/epoll.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "util/clock.h"
@@ -16,29 +14,14 @@ constexpr uint64_t kFarewellPatienceNs = 1'000'000'000;
 constexpr int kNodeBacklog = 1024;
 constexpr char kWithVerbena[] = "with Verbena peers";
 
-// Whether a variable has one of the words that the configuration takes for false.
-bool is_off(const char* variable) {
-  const char* value = std::getenv(variable);
-  if (!value) return false;
-  for (const char* off : {"0", "false", "no", "off"}) {
-    if (strcasecmp(value, off) == 0) return true;
-  }
-  return false;
-}
-
-uint8_t first_revision() {
-  const char* value = std::getenv("VERBENA_IWARP_MPA_REVISION");
-  return value && std::strcmp(value, "1") == 0 ? 1 : 2;
-}
-
 }  // namespace
 
-IwarpContext::IwarpContext(const Interface& interface, std::shared_ptr<soft::RegionEntry> regions)
+IwarpContext::IwarpContext(const Interface& interface, const Options& options,
+                           std::shared_ptr<soft::RegionEntry> regions)
     : SoftContext(regions.get()),
       interface_(interface),
-      wants_crc_(!is_off("VERBENA_IWARP_CRC")),
-      acknowledges_(!is_off("VERBENA_IWARP_ACKNOWLEDGED")),
-      revision_(first_revision()),
+      options_(options),
+      tls_(options.tls ? make_tls_context(*options.tls) : nullptr),
       region_entries_(std::move(regions)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       node_socket_(listen_nearby(kNodeBacklog)),
@@ -75,7 +58,7 @@ void IwarpContext::close() {
 DeviceAttributes IwarpContext::query() const {
   DeviceAttributes device = iwarp_device_attributes(interface_);
   for (auto& [name, value] : device.capabilities) {
-    if (!acknowledges_ && value == kWithVerbena) value = "no";
+    if (!options_.acknowledged && value == kWithVerbena) value = "no";
   }
   device.ports[0].gids = {to_gid(node_address_)};
   device.ports[0].gid_types = {"iWARP"};
@@ -97,6 +80,7 @@ DeviceAttributes iwarp_device_attributes(const Interface& interface) {
                          {"immediate", kWithVerbena},
                          {"acknowledged", kWithVerbena},
                          {"checksum", "crc32c"},
+                         {"encryption", "TLS 1.3, by options"},
                          {"managed_connections", "by host:port"}};
   return device;
 }
@@ -135,7 +119,7 @@ PrivateTrailer IwarpContext::trailer(uint32_t from_qp, uint32_t to_qp, uint8_t f
   trailer.port = node_address_.port();
   std::memcpy(trailer.magic, kTrailerMagic, sizeof trailer.magic);
   trailer.version = kTrailerVersion;
-  trailer.flags = static_cast<uint8_t>(flags | (acknowledges_ ? 0 : trailer_flag::plain));
+  trailer.flags = static_cast<uint8_t>(flags | (options_.acknowledged ? 0 : trailer_flag::plain));
   return trailer;
 }
 
@@ -169,10 +153,10 @@ void IwarpContext::report_lost(uint32_t number) {
   wake();
 }
 
-void IwarpContext::say_goodbye(UniqueFd socket, std::vector<std::byte> words, bool is_watched) {
-  if (is_watched) unwatch(socket.get());
+void IwarpContext::say_goodbye(Wire wire, std::vector<std::byte> words, bool is_watched) {
+  if (is_watched) unwatch(wire.socket());
   const uint64_t now = now_ns();
-  Farewell farewell{std::move(socket), std::move(words), 0, now + kFarewellPatienceNs, false};
+  Farewell farewell{std::move(wire), std::move(words), 0, now + kFarewellPatienceNs, false};
   if (farewell.advance(now)) return;
   {
     const std::lock_guard lock(mail_mutex_);
@@ -182,13 +166,16 @@ void IwarpContext::say_goodbye(UniqueFd socket, std::vector<std::byte> words, bo
   wake();
 }
 
-void IwarpContext::turn_down(Handshake& handshake, std::span<const uint8_t> private_data) {
-  SetUpFrame reply = reply_to(handshake.request(), wants_crc_, 0, 0);
+void IwarpContext::turn_down(Handshake& handshake, std::span<const uint8_t> private_data,
+                             uint8_t trailer_flags) {
+  if (!has_room_for_farewell()) return;
+  SetUpFrame reply = reply_to(handshake.request(), options_.wants_crc(), 0, 0);
   reply.rejected = true;
   reply.private_data.assign(private_data.begin(), private_data.end());
+  if (trailer_flags != 0) reply.trailer = trailer(0, 0, trailer_flags);
   const std::vector<uint8_t> frame = encode(reply);
   const auto bytes = std::as_bytes(std::span(frame));
-  say_goodbye(handshake.take_socket(), {bytes.begin(), bytes.end()}, false);
+  say_goodbye(handshake.take_wire(), {bytes.begin(), bytes.end()}, false);
 }
 
 void IwarpContext::disconnect_qp(uint32_t number) {

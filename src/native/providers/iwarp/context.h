@@ -4,6 +4,7 @@
 // pair's lock, then mail_mutex_.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,7 +18,9 @@
 #include "providers/iwarp/completion_queue.h"
 #include "providers/iwarp/connection.h"
 #include "providers/iwarp/handshake.h"
+#include "providers/iwarp/options.h"
 #include "providers/iwarp/queue_pair.h"
+#include "providers/iwarp/tls.h"
 #include "providers/soft/context.h"
 
 namespace verbena::iwarp {
@@ -27,7 +30,8 @@ DeviceAttributes iwarp_device_attributes(const Interface& interface);
 
 class IwarpContext final : public soft::SoftContext {
  public:
-  IwarpContext(const Interface& interface, std::shared_ptr<soft::RegionEntry> regions);
+  IwarpContext(const Interface& interface, const Options& options,
+               std::shared_ptr<soft::RegionEntry> regions);
   ~IwarpContext() override { close(); }
   void start();  // begins to answer peers; once, when construction is over
 
@@ -42,8 +46,7 @@ class IwarpContext final : public soft::SoftContext {
   std::shared_ptr<soft::SoftQueuePair> make_qp(std::shared_ptr<soft::SoftDomain> domain,
                                                const QpOptions& options, uint32_t number) override;
 
-  bool wants_crc() const { return wants_crc_; }
-  bool acknowledges() const { return acknowledges_; }
+  const Options& options() const { return options_; }
   PrivateTrailer trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const;
   UniqueFd listen_nearby(int backlog) const;  // on our own address, at a port that is free
   void wake() const { doorbell_.signal(); }
@@ -51,12 +54,12 @@ class IwarpContext final : public soft::SoftContext {
   // From queue pairs, under their locks.
   void seek(uint32_t number);  // the peer of a QP that went to RTR
   void report_lost(uint32_t number);
-  void say_goodbye(UniqueFd socket, std::vector<std::byte> words, bool is_watched);
+  void say_goodbye(Wire wire, std::vector<std::byte> words, bool is_watched);
   void watch_qp(int socket, uint32_t number, uint32_t events, bool is_watched) const;
   void unwatch(int socket) const;
 
   void disconnect_qp(uint32_t number);
-  void turn_down(Handshake& handshake, std::span<const uint8_t> private_data);
+  void turn_down(Handshake& handshake, std::span<const uint8_t> private_data, uint8_t trailer_flags = 0);
   void add_cq(IwarpCompletionQueue& cq);
   void remove_cq(IwarpCompletionQueue& cq);
   void add_connection(IwarpConnection& connection);
@@ -67,7 +70,7 @@ class IwarpContext final : public soft::SoftContext {
  private:
   // What an epoll event is for: the upper byte; the rest is a number or a descriptor.
   enum class Tag : uint8_t { doorbell, listener, handshake, queue_pair, farewell };
-  static constexpr size_t kMaxHandshakes = 1024;  // of peers that have not said yet what they want
+  static constexpr size_t kMaxParked = 4;  // requests that wait for one queue pair
 
   void watch(int fd, Tag tag, uint64_t id, uint32_t events, int operation) const;
 
@@ -82,16 +85,22 @@ class IwarpContext final : public soft::SoftContext {
   void add_handshake(std::unique_ptr<Handshake> handshake);
   void advance_handshake(uint64_t id);
   void finish_dial(Handshake& handshake);
-  void fail_dial(Handshake& handshake, const std::string& code);
+  void fail_dial(Handshake& handshake, const std::string& code, const std::string& detail = {});
   void answer(uint64_t id);
   bool answer_seeker(Handshake& handshake);  // false: it has to wait
+  bool may_park(const Handshake& handshake) const;
+  void make_room_for_caller();
+  // Who is turned away in crowds gets no polite word: each would hold a socket until it has taken it.
+  bool has_room_for_farewell() const {
+    return farewell_count_.load(std::memory_order_relaxed) < options_.max_handshakes;
+  }
   void find_peer_of(uint32_t number);
   void check_handshakes(uint64_t now);
   bool is_wanted(const Handshake& handshake);
 
   const Interface interface_;
-  const bool wants_crc_, acknowledges_;
-  const uint8_t revision_;  // of MPA, when we call
+  const Options options_;
+  const std::unique_ptr<TlsContext> tls_;  // or empty
   const std::shared_ptr<soft::RegionEntry> region_entries_;
   EventFd doorbell_;
   UniqueFd epoll_, node_socket_;
@@ -109,6 +118,7 @@ class IwarpContext final : public soft::SoftContext {
   std::vector<Farewell> new_farewells_;
   bool is_closed_ = false;
   std::map<uint64_t, Farewell> farewells_;  // the progress thread's own
+  std::atomic<size_t> farewell_count_{0};
 
   std::mutex cqs_mutex_;
   std::set<IwarpCompletionQueue*> cqs_;

@@ -13,7 +13,6 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr uint64_t kRequestPatienceNs = 5'000'000'000;
 constexpr uint64_t kNoDeadline = UINT64_MAX;
 
 Gid gid_of(const PrivateTrailer& trailer) {
@@ -42,12 +41,13 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
   auto managed = managed_qp(qp, params);
   auto connection = std::make_shared<IwarpConnection>(
       std::static_pointer_cast<IwarpContext>(shared_from_this()), managed, address, params);
-  SetUpFrame request =
-      first_request(revision_, wants_crc_, params.responder_resources, params.initiator_depth);
-  if (acknowledges_) request.trailer = trailer(managed->number(), 0, 0);
+  SetUpFrame request = first_request(options_.mpa_revision, options_.wants_crc(), params.responder_resources,
+                                     params.initiator_depth);
+  if (options_.acknowledged) request.trailer = trailer(managed->number(), 0, 0);
   request.private_data = params.private_data;
+  Call call{std::move(addresses), nullptr, host_of(address), options_.dead_peer_timeout_ms};
   auto handshake =
-      std::make_unique<Handshake>(std::move(addresses), nullptr, request, connection->deadline_ns());
+      std::make_unique<Handshake>(std::move(call), request, tls_.get(), connection->deadline_ns());
   handshake->connection = connection->id();
   add_connection(*connection);
   const std::lock_guard lock(control_mutex_);
@@ -78,12 +78,23 @@ void IwarpContext::accept_peers(int listener) {
       }
       return;
     }
-    if (handshakes_.size() >= kMaxHandshakes) continue;
-    tune(socket.get());
-    auto handshake = std::make_unique<Handshake>(std::move(socket), now_ns() + kRequestPatienceNs);
+    make_room_for_caller();
+    tune(socket.get(), options_.dead_peer_timeout_ms);
+    const uint64_t patience_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
+    auto handshake = std::make_unique<Handshake>(std::move(socket), tls_.get(), now_ns() + patience_ns);
     handshake->listener = listener;
     add_handshake(std::move(handshake));
   }
+}
+
+// An honest caller says what it wants at once: in a crowd the one that has been silent longest goes.
+void IwarpContext::make_room_for_caller() {
+  const auto is_silent = [](const auto& entry) {
+    return !entry.second->is_initiator() && !entry.second->parked;
+  };
+  const auto silent = std::count_if(handshakes_.begin(), handshakes_.end(), is_silent);
+  if (static_cast<uint64_t>(silent) < options_.max_handshakes) return;
+  handshakes_.erase(std::find_if(handshakes_.begin(), handshakes_.end(), is_silent));
 }
 
 void IwarpContext::advance_handshake(uint64_t id) {
@@ -111,11 +122,22 @@ void IwarpContext::advance_handshake(uint64_t id) {
       }
       fail_dial(handshake, "unreachable");
       break;
-    case Handshake::Progress::broken:
-      fail_dial(handshake, "unreachable");
+    case Handshake::Progress::broken: {
+      const auto [code, detail] = handshake.tls_error();
+      fail_dial(handshake, code.empty() ? "unreachable" : code, detail);
+      // A close with its request unread would be a reset, and could take our alert away from it.
+      unwatch(handshake.socket());
+      if (!code.empty() && has_room_for_farewell()) say_goodbye(handshake.take_wire(), {}, false);
       break;
+    }
     case Handshake::Progress::malformed:
       fail_dial(handshake, "bad_message");
+      break;
+    // Both are told in the clear, so that its program can say what is wrong.
+    case Handshake::Progress::unencrypted:
+    case Handshake::Progress::encrypted:
+      unwatch(handshake.socket());
+      turn_down(handshake, {}, tls_ ? trailer_flag::needs_tls : uint8_t{0});
       break;
   }
   handshakes_.erase(id);
@@ -134,17 +156,17 @@ void IwarpContext::finish_dial(Handshake& handshake) {
     const QpAttributes attributes = qp.attributes();
     const bool welcome =
         !handshake.reply().rejected && agreement && agreement->peer_qp == attributes.dest_qp_num;
-    if (!welcome || !qp.adopt(handshake.take_socket(), *agreement, attributes.max_dest_rd_atomic, {})) {
+    if (!welcome || !qp.adopt(handshake.take_wire(), *agreement, attributes.max_dest_rd_atomic, {})) {
       qp.give_up_seeking();
     }
   });
 }
 
-void IwarpContext::fail_dial(Handshake& handshake, const std::string& code) {
+void IwarpContext::fail_dial(Handshake& handshake, const std::string& code, const std::string& detail) {
   if (!handshake.is_initiator()) return;
   if (handshake.connection != 0) {
     const auto found = connections_.find(handshake.connection);
-    if (found != connections_.end()) found->second->on_failure(code);
+    if (found != connections_.end()) found->second->on_failure(code, detail);
     return;
   }
   with_qp(handshake.qp, [&](soft::SoftQueuePair& soft_qp) {
@@ -161,9 +183,13 @@ void IwarpContext::answer(uint64_t id) {
   if (handshake.listener == node_socket_.get() && named && (named->flags & trailer_flag::by_endpoint)) {
     if (answer_seeker(handshake)) {
       handshakes_.erase(id);
-    } else {
+    } else if (may_park(handshake)) {
       handshake.parked = true;
       handshake.set_deadline(kNoDeadline);
+      // All that matters now is whether it leaves: bytes out of turn would wake us for ever.
+      watch(handshake.socket(), Tag::handshake, id, EPOLLRDHUP, EPOLL_CTL_MOD);
+    } else {
+      handshakes_.erase(id);
     }
     return;
   }
@@ -173,6 +199,17 @@ void IwarpContext::answer(uint64_t id) {
   const auto listener = listeners_.find(owned->listener);
   // A full backlog looks like nobody: the socket is closed without a word.
   if (listener != listeners_.end()) listener->second->push(std::move(owned));
+}
+
+// A request for a queue pair that is there, but not ready. It waits without a deadline, so few may.
+bool IwarpContext::may_park(const Handshake& handshake) const {
+  size_t all = 0, for_this = 0;
+  for (const auto& [id, other] : handshakes_) {
+    if (!other->parked) continue;
+    ++all;
+    if (other->request().trailer->to_qp == handshake.request().trailer->to_qp) ++for_this;
+  }
+  return all < options_.max_handshakes && for_this < kMaxParked;
 }
 
 bool IwarpContext::answer_seeker(Handshake& handshake) {
@@ -189,12 +226,12 @@ bool IwarpContext::answer_seeker(Handshake& handshake) {
       if (welcome != IwarpQueuePair::Welcome::now) return;
       const QpAttributes attributes = qp.attributes();
       SetUpFrame reply =
-          reply_to(request, wants_crc_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
+          reply_to(request, options_.wants_crc(), attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
       reply.trailer = trailer(qp.number(), named.from_qp, trailer_flag::by_endpoint);
       const auto agreement = agree(request, reply, false);
       unwatch(handshake.socket());
       if (agreement)
-        qp.adopt(handshake.take_socket(), *agreement, attributes.max_dest_rd_atomic, encode(reply));
+        qp.adopt(handshake.take_wire(), *agreement, attributes.max_dest_rd_atomic, encode(reply));
     });
   }
   if (welcome == IwarpQueuePair::Welcome::later) return false;
@@ -232,9 +269,10 @@ void IwarpContext::find_peer_of(uint32_t number) {
   std::unique_ptr<Handshake> handshake;
   if (address && own != peer) {
     SetUpFrame request =
-        first_request(2, wants_crc_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
+        first_request(2, options_.wants_crc(), attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
     request.trailer = trailer(number, attributes.dest_qp_num, trailer_flag::by_endpoint);
-    handshake = std::make_unique<Handshake>(std::vector{*address}, &interface_.address, request, kNoDeadline);
+    Call call{{*address}, &interface_.address, host_of(to_text(*address)), options_.dead_peer_timeout_ms};
+    handshake = std::make_unique<Handshake>(std::move(call), request, tls_.get(), kNoDeadline);
     handshake->qp = number;
     handshake->generation = generation;
     if (!handshake->dial_next()) handshake.reset();

@@ -100,6 +100,7 @@ FpduReader::Event FpduReader::take_empty() {
   sum(stage_.data() + begin_, summed);
   if (crc_enabled_ && crc_ != load_crc(stage_.data() + begin_ + summed)) return Event::corrupt;
   begin_ += summed + kMpaCrcBytes;
+  ++segments_;
   return Event::empty;
 }
 
@@ -134,6 +135,7 @@ FpduReader::Event FpduReader::go_on() {
   begin_ += payload_left_ + trailer_bytes();
   payload_left_ = 0;
   state_ = State::head;
+  ++segments_;
   return Event::end;
 }
 

@@ -49,6 +49,7 @@ class FpduReader {
   std::span<const std::byte> kept() const { return {kept_.data(), kept_size_}; }
   bool is_placing() const { return state_ == State::payload && mode_ == Mode::place; }
   bool in_segment() const { return state_ != State::head || begin_ != end_; }
+  uint64_t segments() const { return segments_; }  // complete ones so far
 
  private:
   enum class State : uint8_t { head, decide, payload };
@@ -72,6 +73,7 @@ class FpduReader {
   size_t direct_ = 0;  // bytes of the last room() that bypass the stage
   size_t piece_ = 0, piece_offset_ = 0, piece_count_ = 0;
   size_t begin_ = 0, end_ = 0;  // of what the stage holds
+  uint64_t segments_ = 0;
   std::array<iovec, kMaxPieces> pieces_{};
   std::array<std::byte, sizeof(UntaggedHeader)> header_{};
   std::array<std::byte, kMaxControlBytes> kept_{};

@@ -1,42 +1,61 @@
 #include "providers/iwarp/handshake.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
 namespace verbena::iwarp {
+namespace {
 
-Handshake::Handshake(std::vector<SocketAddress> to, const SocketAddress* from, const SetUpFrame& request,
-                     uint64_t deadline_ns)
-    : to_(std::move(to)),
-      from_(from),
+constexpr uint8_t kTlsHandshakeRecord = 22;
+
+}  // namespace
+
+Handshake::Handshake(Call call, const SetUpFrame& request, TlsContext* tls, uint64_t deadline_ns)
+    : call_(std::move(call)),
+      tls_(tls),
       initiator_(true),
       connecting_(true),
+      is_secure_(!tls),
       deadline_ns_(deadline_ns),
       request_(request),
       out_(encode(request)),
       reader_(true) {
-  std::reverse(to_.begin(), to_.end());
+  std::reverse(call_.to.begin(), call_.to.end());
 }
 
-Handshake::Handshake(UniqueFd socket, uint64_t deadline_ns)
-    : from_(nullptr),
-      socket_(std::move(socket)),
+Handshake::Handshake(UniqueFd socket, TlsContext* tls, uint64_t deadline_ns)
+    : tls_(tls),
+      wire_(std::move(socket)),
       initiator_(false),
       connecting_(false),
+      is_secure_(!tls),
       deadline_ns_(deadline_ns),
       reader_(false) {}
 
 bool Handshake::dial_next() {
   connecting_ = true;
-  while (!to_.empty()) {
-    const SocketAddress next = to_.back();
-    to_.pop_back();
-    socket_ = begin_dial(next, from_);
-    if (socket_) return true;
+  while (!call_.to.empty()) {
+    const SocketAddress next = call_.to.back();
+    call_.to.pop_back();
+    wire_ = Wire(begin_dial(next, call_.from, call_.dead_peer_timeout_ms));
+    if (wire_) return true;
   }
   return false;
+}
+
+bool Handshake::wants_to_write() const {
+  if (connecting_) return true;
+  if (!is_secure_) return tls_wants_to_write_;
+  return initiator_ && (sent_ < out_.size() || wire_.has_unsent());
+}
+
+std::pair<std::string, std::string> Handshake::tls_error() const {
+  const TlsSession* session = wire_.tls();
+  return session ? std::pair(session->error_code(), session->error_detail())
+                 : std::pair<std::string, std::string>();
 }
 
 Handshake::Progress Handshake::advance() {
@@ -45,23 +64,29 @@ Handshake::Progress Handshake::advance() {
     peer.length = sizeof peer.storage;
     int error = 0;
     socklen_t length = sizeof error;
-    getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    getsockopt(socket(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return Progress::refused;
-    if (getpeername(socket_.get(), peer.get(), &peer.length) != 0) return Progress::pending;
+    if (getpeername(socket(), peer.get(), &peer.length) != 0) return Progress::pending;
     connecting_ = false;
+    if (tls_) wire_.encrypt(tls_->call(socket(), call_.host));
+  }
+  if (!initiator_ && !is_met_) {
+    if (const Progress met = meet_caller(); met != Progress::done) return met;
+  }
+  if (!is_secure_) {
+    if (const Progress secured = secure(); secured != Progress::done) return secured;
   }
   while (sent_ < out_.size()) {
-    const ssize_t n =
-        ::send(socket_.get(), out_.data() + sent_, out_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::pending : Progress::broken;
+    const ssize_t n = wire_.write(out_.data() + sent_, out_.size() - sent_);
+    if (n < 0) return is_not_now(errno) ? Progress::pending : Progress::broken;
     sent_ += static_cast<size_t>(n);
   }
+  if (!wire_.flush()) return is_not_now(errno) ? Progress::pending : Progress::broken;
   for (;;) {
     uint8_t bytes[kMpaMaxPrivate];
-    const ssize_t n = ::recv(socket_.get(), bytes, std::min(reader_.wanted(), sizeof bytes), MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::pending : Progress::broken;
+    const iovec room{bytes, std::min(reader_.wanted(), sizeof bytes)};
+    const ssize_t n = wire_.read({&room, 1});
+    if (n < 0) return is_not_now(errno) ? Progress::pending : Progress::broken;
     if (n == 0) return Progress::broken;
     switch (reader_.take({bytes, static_cast<size_t>(n)})) {
       case FrameReader::Event::more:
@@ -75,10 +100,32 @@ Handshake::Progress Handshake::advance() {
   }
 }
 
+// Its first byte tells whether it speaks TLS.
+Handshake::Progress Handshake::meet_caller() {
+  uint8_t first = 0;
+  const ssize_t n = ::recv(socket(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
+  if (n < 0) return is_not_now(errno) || errno == EINTR ? Progress::pending : Progress::broken;
+  if (n == 0) return Progress::broken;
+  const bool speaks_tls = first == kTlsHandshakeRecord;
+  if (tls_ && !speaks_tls) return Progress::unencrypted;
+  if (!tls_ && speaks_tls) return Progress::encrypted;
+  if (tls_) wire_.encrypt(tls_->answer(socket()));
+  is_met_ = true;
+  return Progress::done;
+}
+
+Handshake::Progress Handshake::secure() {
+  const TlsSession::Step step = wire_.tls()->shake_hands();
+  tls_wants_to_write_ = step == TlsSession::Step::wants_write;
+  is_secure_ = step == TlsSession::Step::done;
+  if (is_secure_) return Progress::done;
+  return step == TlsSession::Step::failed ? Progress::broken : Progress::pending;
+}
+
 bool Handshake::is_abandoned() const {
-  uint8_t byte;
-  const ssize_t n = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-  return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+  // Not by reading: a caller that talks out of turn, or TLS, may have left bytes in front of the end.
+  pollfd peer{socket(), POLLRDHUP, 0};
+  return ::poll(&peer, 1, 0) > 0;
 }
 
 }  // namespace verbena::iwarp

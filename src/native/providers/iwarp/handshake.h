@@ -1,6 +1,6 @@
-// A socket on its way to a queue pair: dialling, MPA request and reply. The bytes are negotiation.h's; here
-// is the I/O, non-blocking, with a deadline for a peer that is slow or silent. Runs under the context's
-// control mutex.
+// A socket on its way to a queue pair: dialling, TLS if asked for, MPA request and reply. The bytes are
+// negotiation.h's; here is the I/O, non-blocking, with a deadline for a peer that is slow or silent. Runs
+// under the context's control mutex.
 #pragma once
 
 #include <cstdint>
@@ -8,28 +8,44 @@
 
 #include "providers/iwarp/address.h"
 #include "providers/iwarp/negotiation.h"
-#include "util/fd.h"
+#include "providers/iwarp/wire.h"
 
 namespace verbena::iwarp {
 
+// Whom to call, and how.
+struct Call {
+  std::vector<SocketAddress> to;        // the first of them that answers
+  const SocketAddress* from = nullptr;  // our own address, or any
+  std::string host;                     // whose certificate is wanted
+  uint32_t dead_peer_timeout_ms = 0;
+};
+
 class Handshake {
  public:
-  enum class Progress : uint8_t { pending, done, refused, broken, malformed };
+  enum class Progress : uint8_t {
+    pending,
+    done,
+    refused,      // nobody listens there
+    broken,       // the peer left, or TLS failed: see tls_error()
+    malformed,    // it speaks another protocol
+    unencrypted,  // it does not speak TLS, and must
+    encrypted,    // it speaks TLS, and we do not
+  };
 
-  // As initiator, towards the first of the addresses that answers; `from` is our own, or nullptr for any.
-  Handshake(std::vector<SocketAddress> to, const SocketAddress* from, const SetUpFrame& request,
-            uint64_t deadline_ns);
+  // As initiator. `tls` may be nullptr, here and below.
+  Handshake(Call call, const SetUpFrame& request, TlsContext* tls, uint64_t deadline_ns);
   // As responder, with a socket that was accepted.
-  Handshake(UniqueFd socket, uint64_t deadline_ns);
+  Handshake(UniqueFd socket, TlsContext* tls, uint64_t deadline_ns);
 
-  bool dial_next();  // begins with the next address; false when there is none
-  // Goes on as far as the socket allows. `refused`: nobody listens there. `broken`: the peer left.
-  Progress advance();
+  bool dial_next();    // begins with the next address; false when there is none
+  Progress advance();  // as far as the socket allows
 
   bool is_initiator() const { return initiator_; }
-  bool wants_to_write() const { return initiator_ && (connecting_ || sent_ < out_.size()); }
-  int socket() const { return socket_.get(); }
-  UniqueFd take_socket() { return std::move(socket_); }
+  bool wants_to_write() const;
+  int socket() const { return wire_.socket(); }
+  Wire take_wire() { return std::move(wire_); }
+  // Why TLS failed, or empty: a code and the library's words.
+  std::pair<std::string, std::string> tls_error() const;
   uint64_t deadline_ns() const { return deadline_ns_; }
   void set_deadline(uint64_t deadline_ns) { deadline_ns_ = deadline_ns; }
   const SetUpFrame& request() const { return request_; }
@@ -45,11 +61,14 @@ class Handshake {
   bool parked = false;      // waits until the queue pair it names is ready
 
  private:
-  std::vector<SocketAddress> to_;
-  const SocketAddress* const from_;
-  UniqueFd socket_;
+  Progress meet_caller();
+  Progress secure();
+
+  Call call_;
+  TlsContext* const tls_;
+  Wire wire_;
   const bool initiator_;
-  bool connecting_;
+  bool connecting_, is_met_ = false, is_secure_, tls_wants_to_write_ = false;
   uint64_t deadline_ns_;
   SetUpFrame request_, reply_;
   std::vector<uint8_t> out_;

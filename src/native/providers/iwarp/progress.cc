@@ -74,12 +74,13 @@ void IwarpContext::read_mail() {
     leaving.swap(new_farewells_);
   }
   for (Farewell& farewell : leaving) {
-    const int socket = farewell.socket.get();
+    const int socket = farewell.wire.socket();
     const uint64_t id = static_cast<uint64_t>(socket);
     const uint32_t events = EPOLLIN | (farewell.half_closed ? 0u : uint32_t{EPOLLOUT});
     farewells_[id] = std::move(farewell);
     watch(socket, Tag::farewell, id, events | EPOLLET, EPOLL_CTL_ADD);
   }
+  farewell_count_.store(farewells_.size(), std::memory_order_relaxed);
   if (seekers.empty() && lost.empty()) return;
   const std::lock_guard lock(control_mutex_);
   for (const uint32_t number : lost) {

@@ -24,21 +24,24 @@ class IwarpProvider final : public Provider {
   }
 
   std::shared_ptr<Context> open(const std::string& device) override {
-    const std::vector<Interface> known = interfaces();
-    const auto found = std::find_if(known.begin(), known.end(), [&](const Interface& interface) {
-      return device.empty() || interface.name == device;
-    });
-    if (found == known.end()) {
-      throw Error("no_device", "open device",
-                  "no network interface '" + device + "' is up and has an address");
-    }
-    auto context = std::make_shared<IwarpContext>(*found, soft::private_region_entries());
-    context->start();
-    return context;
+    return iwarp::open(device, options_from_environment());
   }
 };
 
 }  // namespace
+
+std::shared_ptr<Context> open(const std::string& device, const Options& options) {
+  const std::vector<Interface> known = interfaces();
+  const auto found = std::find_if(known.begin(), known.end(), [&](const Interface& interface) {
+    return device.empty() || interface.name == device;
+  });
+  if (found == known.end()) {
+    throw Error("no_device", "open device", "no network interface '" + device + "' is up and has an address");
+  }
+  auto context = std::make_shared<IwarpContext>(*found, options, soft::private_region_entries());
+  context->start();
+  return context;
+}
 
 std::shared_ptr<Provider> make_provider() { return std::make_shared<IwarpProvider>(); }
 

@@ -29,10 +29,9 @@ IwarpCompletionQueue& iwarp_cq(const std::shared_ptr<CompletionQueue>& cq) {
   return *queue;
 }
 
-bool say(int socket, const std::vector<uint8_t>& words) {
+bool say(Wire& wire, const std::vector<uint8_t>& words) {
   // A fresh socket has room for a set-up frame; one that has not is of no use.
-  return words.empty() || ::send(socket, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
-                              static_cast<ssize_t>(words.size());
+  return words.empty() || wire.write(words.data(), words.size()) == static_cast<ssize_t>(words.size());
 }
 
 }  // namespace
@@ -46,7 +45,7 @@ IwarpQueuePair::IwarpQueuePair(std::shared_ptr<soft::SoftDomain> domain, const Q
       numbers_(std::bit_ceil(std::max(options.limits.max_send, 1u))) {
   send_cq_.count_member(1);
   if (&recv_cq_ != &send_cq_) recv_cq_.count_member(1);
-  allow_extensions(context.acknowledges());
+  allow_extensions(context.options().acknowledged);
 }
 
 void IwarpQueuePair::allow_extensions(bool allowed) {
@@ -56,10 +55,17 @@ void IwarpQueuePair::allow_extensions(bool allowed) {
 Capabilities IwarpQueuePair::capabilities() const {
   const std::lock_guard lock(lock_);
   // By endpoints only Verbena ends find each other, so that is what an unconnected QP expects.
-  const bool acknowledged = channel_ ? channel_->stream().agreement().acknowledged : iwarp_.acknowledges();
+  const bool acknowledged =
+      channel_ ? channel_->stream().agreement().acknowledged : iwarp_.options().acknowledged;
   const char* ours = acknowledged ? "yes" : "no";
   const char* crc = !channel_ ? "not connected" : channel_->stream().agreement().crc ? "crc32c" : "none";
-  return {{"acknowledged", ours}, {"atomics", ours}, {"immediate", ours}, {"checksum", crc}};
+  const bool encrypted = channel_ && channel_->tls();
+  const std::string cipher = !channel_ ? "not connected" : encrypted ? channel_->tls()->cipher() : "none";
+  return {{"acknowledged", ours},
+          {"atomics", ours},
+          {"immediate", ours},
+          {"checksum", crc},
+          {"encryption", cipher}};
 }
 
 IwarpQueuePair::Welcome IwarpQueuePair::welcomes(const Gid& gid, uint32_t peer_qp) const {
@@ -76,15 +82,15 @@ bool IwarpQueuePair::is_fresh() const {
   return !stream.agreement().initiator && !stream.was_heard_of() && !stream.fault();
 }
 
-bool IwarpQueuePair::adopt(UniqueFd socket, const Agreement& agreement, uint32_t own_ird,
+bool IwarpQueuePair::adopt(Wire wire, const Agreement& agreement, uint32_t own_ird,
                            const std::vector<uint8_t>& first_words) {
   {
     const std::lock_guard lock(lock_);
     if (state() == QpState::reset || state() == QpState::err) return false;
     if (channel_ && is_fresh()) retire();
     if (channel_) return false;
-    if (!say(socket.get(), first_words)) return false;
-    channel_ = std::make_unique<Channel>(std::move(socket), agreement, own_ird, attributes_.min_rnr_timer,
+    if (!say(wire, first_words)) return false;
+    channel_ = std::make_unique<Channel>(std::move(wire), agreement, own_ird, attributes_.min_rnr_timer,
                                          static_cast<StreamHost&>(*this));
     unreachable_ = false;
     wake_bytes_ = 1;
@@ -141,7 +147,7 @@ void IwarpQueuePair::forget_wire() {
   receive_fate_ = Status::wr_flush_err;
   fault_since_ns_ = quiet_until_ns_ = 0;
   end_code_.store("", std::memory_order_relaxed);
-  allow_extensions(iwarp_.acknowledges());
+  allow_extensions(iwarp_.options().acknowledged);
 }
 
 void IwarpQueuePair::retire() {
@@ -157,7 +163,7 @@ void IwarpQueuePair::retire() {
   std::vector<std::byte> words;
   const bool valid = channel_->check_output([this](const OutSegment& s) { return is_source_valid(s); });
   if (valid) words = channel_->rest_of_segment();
-  iwarp_.say_goodbye(channel_->release_socket(), std::move(words), watched_ != 0);
+  iwarp_.say_goodbye(channel_->release_wire(), std::move(words), watched_ != 0);
   watched_ = 0;
   channel_.reset();
 }

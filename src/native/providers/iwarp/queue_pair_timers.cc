@@ -1,6 +1,7 @@
 // What a queue pair does because time has passed: retries are TCP's business, giving up is ours.
 #include <algorithm>
 
+#include "providers/iwarp/context.h"
 #include "providers/iwarp/queue_pair.h"
 
 namespace verbena::iwarp {
@@ -35,6 +36,11 @@ int IwarpQueuePair::check_timers(uint64_t now) {
     const bool responds = soft::can_respond(state());
     if (channel_ && responds && channel_->stream().fault() && now - fault_since_ns_ >= kFaultPatienceNs)
       end_fault();
+    const uint64_t patience_ns = uint64_t{iwarp_.options().stall_timeout_ms} * 1'000'000;
+    if (channel_ && responds && channel_->is_stalled(now, patience_ns)) {
+      advance();  // it may be we who were late
+      if (channel_ && channel_->is_stalled(now, patience_ns)) lose_wire();
+    }
 
     const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
     const uint64_t mark = send_queue_.head() + (channel_ ? channel_->bytes_moved() : 0);

@@ -14,6 +14,7 @@ constexpr uint8_t kTrailerVersion = 1;
 namespace trailer_flag {
 constexpr uint8_t by_endpoint = 1;  // the QPs know each other's numbers: no listener is asked
 constexpr uint8_t plain = 2;        // the sender wants the RFCs' semantics and nothing beyond them
+constexpr uint8_t needs_tls = 4;    // in a rejection: come again with TLS
 }  // namespace trailer_flag
 
 // At the end of the private data and not at its beginning: programs find theirs where they expect it, and

@@ -1,0 +1,41 @@
+// What an iWARP context can be told when it is opened: checksums, encryption, and how much patience it has
+// with peers. Every option has an environment variable, which is its default; options.cc has the table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "verbs/provider.h"
+
+namespace verbena::iwarp {
+
+// Files in PEM form. With them every connection of the context is TLS 1.3, and no other is taken.
+struct TlsOptions {
+  std::string certificate;  // ours, with what leads from it to the authority
+  std::string key;
+  std::string authority;                 // whom we believe
+  bool require_peer_certificate = true;  // of those who call us; whom we call always shows one
+};
+
+struct Options {
+  std::optional<bool> crc;   // empty: on, but for TLS, whose records are authenticated
+  bool acknowledged = true;  // between Verbena ends; off: the RFCs' semantics and nothing beyond them
+  uint8_t mpa_revision = 2;  // when we call
+  std::optional<TlsOptions> tls;
+  uint32_t handshake_timeout_ms = 5'000;   // for a caller to say what it wants
+  uint32_t stall_timeout_ms = 30'000;      // for a segment that has begun to be complete
+  uint32_t dead_peer_timeout_ms = 60'000;  // for a peer that answers nothing, not even TCP's own questions
+  uint32_t max_handshakes = 1'024;         // callers at once that have not said what they want
+
+  bool wants_crc() const { return crc.value_or(!tls); }  // a peer that asks for it gets it all the same
+};
+
+// Throws invalid_argument for a variable that makes no sense.
+Options options_from_environment();
+
+// The device on this interface; empty: the first. Throws invalid_argument, no_device, tls_file and the like.
+std::shared_ptr<Context> open(const std::string& device, const Options& options);
+
+}  // namespace verbena::iwarp
