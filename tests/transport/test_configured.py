@@ -55,7 +55,7 @@ def test_the_defaults_of_both_are_the_same():
     """A node without a configuration is like one with an empty file, but for what that switches off."""
     ours, theirs = configured.settings_from(Config()), Settings()
     different = {name for name in vars(theirs) if getattr(ours, name) != getattr(theirs, name)}
-    assert different <= {"wires", "devices", "retry_delay_ms"}
+    assert different <= {"wires", "devices", "iwarp"}
     assert configured.listen_address(Config()) == f"127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -100,8 +100,12 @@ async def test_two_nodes_meet_by_their_files(tmp_path, authority):
         return request.payload
 
     async with await verbena.listen(handlers={"echo": echo}, config=loaded) as listener:
-        async with await verbena.connect(listener.address, config=loaded) as session:
-            assert await session.call("echo", b"hello") == b"hello"
+        for wire in ("shm", "iwarp"):
+            async with await verbena.connect(listener.address, config=loaded, wire=wire) as session:
+                assert await session.call("echo", b"hello") == b"hello"
+                assert session._link is not None
+                encryption = session._link.qp.capabilities.get("encryption", "")
+                assert encryption.startswith("TLS") == (wire == "iwarp")
         other = config.override(loaded, {"session.secret_file": "", "session.secret": "another secret word"})
         with pytest.raises(DeniedError):
             await verbena.connect(listener.address, config=other)

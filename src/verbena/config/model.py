@@ -51,6 +51,7 @@ IN_FORCE = frozenset(
                 *("upgrade_delay_ms", "upgrade_delay_max_ms"),
             )
         ),
+        *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
         *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
     }

@@ -8,6 +8,7 @@ from verbena.config import Config, read_secret
 from verbena.transport.address import HostPort
 from verbena.transport.settings import Settings
 from verbena.transport.tls import client_context, server_context
+from verbena.verbs import IwarpOptions, Tls
 
 _FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}
 
@@ -43,6 +44,21 @@ def settings_from(config: Config) -> Settings:
         upgrade_delay_ms=session.upgrade_delay_ms,
         upgrade_delay_max_ms=session.upgrade_delay_max_ms,
         secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
+        iwarp=iwarp_options(config),
+    )
+
+
+def iwarp_options(config: Config) -> IwarpOptions:
+    """The TCP wire's. It is encrypted if this node has a certificate, its key and an authority."""
+    tls, iwarp = config.tls, config.iwarp
+    encrypted = None
+    if tls.certificate and tls.key and tls.ca:
+        encrypted = Tls(certificate=tls.certificate, key=tls.key, authority=tls.ca)
+    return IwarpOptions(
+        crc=iwarp.crc if encrypted is None else None,
+        tls=encrypted,
+        handshake_timeout_s=iwarp.handshake_timeout_ms / 1000,
+        max_handshakes=iwarp.max_handshakes,
     )
 
 

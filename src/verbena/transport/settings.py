@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from verbena.verbs import Context, open_device
+from verbena.verbs import Context, IwarpOptions, open_device
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Settings:
     upgrade_delay_ms: int = 1000
     upgrade_delay_max_ms: int = 60_000
     secret: bytes = field(default=b"", repr=False)
-    open_device: Callable[[str], Context] = open_device  # tests put a wire in between
+    iwarp: IwarpOptions | None = None  # None: as the environment says
+    open_device: Callable[..., Context] = open_device  # tests put a wire in between
 
     @property
     def window(self) -> int:

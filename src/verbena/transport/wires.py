@@ -63,7 +63,8 @@ class Wires:
         settings = self._settings
         device = settings.devices.get(name, "")
         try:
-            context = settings.open_device(f"{name}:{device}" if device else name)
+            options = {"options": settings.iwarp} if name == "iwarp" and settings.iwarp else {}
+            context = settings.open_device(f"{name}:{device}" if device else name, **options)
         except VerbenaError as error:
             self.reasons[name] = error.detail or error.what
             return
