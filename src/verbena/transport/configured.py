@@ -51,11 +51,13 @@ def settings_from(config: Config) -> Settings:
 def iwarp_options(config: Config) -> IwarpOptions:
     """The TCP wire's. It is encrypted if this node has a certificate, its key and an authority."""
     tls, iwarp = config.tls, config.iwarp
+    crc: bool | None = iwarp.crc
     encrypted = None
     if tls.certificate and tls.key and tls.ca:
         encrypted = Tls(certificate=tls.certificate, key=tls.key, authority=tls.ca)
+        crc = None  # TLS finds what CRC32C would
     return IwarpOptions(
-        crc=iwarp.crc if encrypted is None else None,
+        crc=crc,
         tls=encrypted,
         handshake_timeout_s=iwarp.handshake_timeout_ms / 1000,
         max_handshakes=iwarp.max_handshakes,
