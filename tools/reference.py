@@ -75,11 +75,18 @@ def configuration_sample() -> str:
     return reference.sample()
 
 
+def metrics_page() -> str:
+    from verbena.transport.metrics import table
+
+    return table.page()
+
+
 # A page is a row: where it lies under the root, and what writes it.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/verbena.toml": configuration_sample,
+    "docs/reference/metrics.md": metrics_page,
 }
 
 
@@ -106,11 +113,12 @@ def main() -> int:
 
 
 def _import_from_this_tree() -> None:
-    # A bare package stands in for verbena/__init__.py, which needs the native core. The tables do not, and a
-    # page must be checkable before anything is built, against this tree and not against what is installed.
-    package = types.ModuleType("verbena")
-    package.__path__ = [str(ROOT / "src" / "verbena")]
-    sys.modules["verbena"] = package
+    # Bare packages stand in for those that need the native core. The tables do not, and a page must be
+    # checkable before anything is built, against this tree and not against what is installed.
+    for name in ("verbena", "verbena.transport"):
+        package = types.ModuleType(name)
+        package.__path__ = [str(ROOT.joinpath("src", *name.split(".")))]
+        sys.modules[name] = package
 
 
 def _first_line(cls: type) -> str:

@@ -16,7 +16,7 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
 
 def test_every_command_is_a_file_of_its_name():
     """A subcommand is one module, in the one list."""
-    assert [command.__name__.rpartition(".")[2] for command in COMMANDS] == list(_parsers())
+    assert [command.__name__.rpartition(".")[2].replace("_", "-") for command in COMMANDS] == list(_parsers())
 
 
 @pytest.mark.parametrize("name", _parsers())

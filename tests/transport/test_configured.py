@@ -12,7 +12,7 @@ from verbena import config
 from verbena.config import KEYS, SECTIONS, Config
 from verbena.config.model import IN_FORCE
 from verbena.errors import ConfigurationError, DeniedError
-from verbena.transport import DEFAULT_PORT, Request, Settings, configured
+from verbena.transport import DEFAULT_PORT, Request, Settings, configured, log
 
 SECRET = "correct horse battery staple"
 SMALL = "[network.rdma]\nrecv_buffer_pool_size = 256\n"
@@ -43,10 +43,14 @@ def test_what_is_said_to_be_in_force_is_what_is_read(authority, tmp_path):
     for read in (
         configured.settings_from,
         configured.listen_address,
+        configured.configure_log,
         configured.server_tls,
         configured.client_tls,
     ):
         read(Recorder(loaded, seen))  # type: ignore[operator]
+    (handler,) = (one for one in log.logger.handlers if one.get_name() == "verbena")
+    log.logger.removeHandler(handler)
+    log.logger.setLevel("NOTSET")
     assert seen == IN_FORCE
     assert seen <= set(KEYS)
 

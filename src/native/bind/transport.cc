@@ -67,6 +67,32 @@ ExposedHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t acces
   return new ExposedHandle{Owned(node), std::move(view), std::move(region)};
 }
 
+nb::tuple pools(PortHandle& self) {
+  const auto held = lock_from_python(*self.node);
+  transport::Port& port = *self.port;
+  const auto used = [](const transport::SlotPool& pool) { return pool.most() - pool.available(); };
+  return nb::make_tuple(port.sends().most(), used(port.sends()), port.receives().most(),
+                        used(port.receives()));
+}
+
+void set_capture(NodeHandle& self, CaptureHandle* capture) {
+  Node& node = self.node.use("capture");
+  const auto held = lock_from_python(node);
+  node.set_capture(capture ? capture->capture : nullptr);
+}
+
+nb::tuple take_captured(NodeHandle& self, CaptureHandle& capture) {
+  std::vector<std::byte> blocks;
+  uint64_t packets = 0, dropped = 0;
+  {
+    const auto held = lock_from_python(*self.node.core());
+    blocks = capture.capture->take();
+    packets = capture.capture->packets();
+    dropped = capture.capture->dropped();
+  }
+  return nb::make_tuple(to_bytes(blocks), packets, dropped);
+}
+
 }  // namespace
 
 void bind_transport(nb::module_& parent) {
@@ -83,6 +109,8 @@ void bind_transport(nb::module_& parent) {
 
   nb::class_<PortHandle>(m, "Port", "One wire of a node.")
       .def_prop_ro("links", [](const PortHandle& self) { return self.port->links(); })
+      .def("pools", pools, nb::sig("def pools(self) -> tuple[int, int, int, int]"),
+           "Slots to send from and how many are in use, slots to receive into and how many are.")
       .def("prepare", prepare_link, nb::arg("qp"), "Before the queue pair is connected.");
 
   nb::class_<ExposedHandle>(m, "Exposed", "Memory that peers may use.")
@@ -91,6 +119,14 @@ void bind_transport(nb::module_& parent) {
                    [](const ExposedHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
       .def_prop_ro("length", [](const ExposedHandle& self) { return self.view.size(); })
       .def("revoke", &ExposedHandle::revoke, "Afterwards its key is refused and nobody touches the memory.");
+
+  nb::class_<CaptureHandle>(m, "Capture", "Messages as pcapng blocks, until they are taken.")
+      .def(
+          "__init__",
+          [](CaptureHandle* self, size_t snap_bytes, size_t room_bytes) {
+            new (self) CaptureHandle{std::make_shared<transport::Capture>(snap_bytes, room_bytes)};
+          },
+          nb::kw_only(), nb::arg("snap_bytes"), nb::arg("room_bytes"));
 
   nb::class_<NodeHandle>(m, "Node", "One program's end of all its sessions.")
       .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("by_loop"),
@@ -115,6 +151,10 @@ void bind_transport(nb::module_& parent) {
                      const auto held = lock_from_python(node);
                      return node.regions().size();
                    })
+      .def("set_capture", set_capture, nb::arg("capture").none(), "Messages go there; None: nowhere.")
+      .def("take_captured", take_captured, nb::arg("capture"),
+           nb::sig("def take_captured(self, capture: Capture) -> tuple[bytes, int, int]"),
+           "Whole blocks, once each; how many messages there were, and how many of them found no room.")
       .def("fileno", [](const NodeHandle& self) { return self.node.use("fileno").fileno(); })
       .def("drive",
            [](NodeHandle& self) {

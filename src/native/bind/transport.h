@@ -29,6 +29,10 @@ struct PortHandle {
   Owned<transport::Port> port;
 };
 
+struct CaptureHandle {
+  std::shared_ptr<transport::Capture> capture;
+};
+
 struct QueueHandle {
   std::shared_ptr<transport::EventQueue> queue = std::make_shared<transport::EventQueue>();
 };

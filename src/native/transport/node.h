@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transport/call.h"
+#include "transport/capture.h"
 #include "transport/methods.h"
 #include "transport/port.h"
 #include "transport/regions.h"
@@ -49,6 +50,8 @@ class Node {
   }
   CallTable& calls() { return calls_; }
   RegionTable& regions() { return regions_; }
+  Capture* capture() const { return capture_.get(); }  // null: nobody wants messages
+  void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
 
   // Without it:
@@ -84,6 +87,7 @@ class Node {
   std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
   CallTable calls_;
   RegionTable regions_;
+  std::shared_ptr<Capture> capture_;
   Completion polled_[kPollBatch];
   uint64_t ticked_ns_ = 0;
   std::atomic<uint32_t> callers_{0};        // threads that spin for a call of theirs

@@ -144,6 +144,9 @@ bool Session::post_message(const Slot& slot, uint32_t bytes) {
   const uint32_t flags = bytes <= link_->max_inline() ? send_flag::inline_data : 0;
   metrics_->add(Count::send_ops);
   metrics_->add(Count::send_bytes, bytes);
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Direction::sent, id(), link_->port().name(), {slot.data, bytes});
+  }
   if (link_->post({.opcode = Opcode::send, .flags = flags, .local = {&piece, 1}}) == PostError::none) {
     return true;
   }
@@ -188,6 +191,9 @@ void Session::on_message(std::span<const std::byte> bytes) {
   link_->heard = true;
   metrics_->add(Count::recv_ops);
   metrics_->add(Count::recv_bytes, bytes.size());
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Direction::received, id(), link_->port().name(), bytes);
+  }
   const auto message = parse_message(bytes);
   if (!message) {
     metrics_->add(Count::damaged_messages);

@@ -27,6 +27,7 @@ class SlotPool {
   Slot* at(uint32_t index);  // null: there is none
   uint32_t slot_bytes() const { return slot_bytes_; }
   uint32_t count() const { return count_; }
+  uint32_t most() const { return most_; }
   uint32_t available() const { return static_cast<uint32_t>(free_.size()) + most_ - count_; }
   void close();
 

@@ -23,6 +23,11 @@ class Port:
 
     @property
     def links(self) -> int: ...
+    def pools(self) -> tuple[int, int, int, int]:
+        """
+        Slots to send from and how many are in use, slots to receive into and how many are.
+        """
+
     def prepare(self, qp: verbena._native.QueuePair) -> Link:
         """Before the queue pair is connected."""
 
@@ -37,6 +42,11 @@ class Exposed:
     def length(self) -> int: ...
     def revoke(self) -> None:
         """Afterwards its key is refused and nobody touches the memory."""
+
+class Capture:
+    """Messages as pcapng blocks, until they are taken."""
+
+    def __init__(self, *, snap_bytes: int, room_bytes: int) -> None: ...
 
 class Node:
     """One program's end of all its sessions."""
@@ -71,6 +81,14 @@ class Node:
     def expose(self, buffer: object, *, access: int, only_session: int) -> Exposed: ...
     @property
     def regions(self) -> int: ...
+    def set_capture(self, capture: Capture | None) -> None:
+        """Messages go there; None: nowhere."""
+
+    def take_captured(self, capture: Capture) -> tuple[bytes, int, int]:
+        """
+        Whole blocks, once each; how many messages there were, and how many of them found no room.
+        """
+
     def fileno(self) -> int: ...
     def drive(self) -> bool: ...
     def rest(self) -> bool: ...

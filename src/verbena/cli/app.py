@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from types import FrameType
 
 from verbena import __version__
-from verbena.cli import bench, config, demo, devices, doctor
+from verbena.cli import bench, config, demo, devices, doctor, failover_drill, top
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (devices, doctor, config, bench, demo)
+COMMANDS = (devices, doctor, config, bench, demo, top, failover_drill)
 
 EPILOG = """\
 examples:
@@ -23,6 +23,8 @@ examples:
   verbena config check                              whether verbena.toml is right, and what is not
   verbena demo                                      two processes share an array
   verbena bench latency --provider shm --size 64    round trips beside a bare ring
+  verbena top HOST:PORT                             a running node's sessions, rates and latencies
+  verbena failover-drill                            breaks a wire on purpose; what goes on, and when
 
 exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n
 """

@@ -48,10 +48,15 @@ IN_FORCE = frozenset(
             for name in (
                 *("node_name", "listen_address", "listen_port", "secret", "secret_file"),
                 *("heartbeat_interval_ms", "peer_timeout_ms", "max_message_size", "resume_timeout_s"),
-                *("upgrade_delay_ms", "upgrade_delay_max_ms"),
+                *("upgrade_delay_ms", "upgrade_delay_max_ms", "allow_drill"),
             )
         ),
+<<<<<<< HEAD
         *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),
+=======
+        "metrics.listen",
+        *(f"log.{name}" for name in ("level", "format")),
+>>>>>>> origin/main
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
         *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
     }

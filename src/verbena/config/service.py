@@ -88,6 +88,11 @@ class Session(Section):
         "The time doubles with every failure, up to `upgrade_delay_max_ms`.",
     )
     upgrade_delay_max_ms: int = integer(60_000, 1, 24 * HOUR_MS, "The longest such wait.")
+    allow_drill: bool = boolean(
+        False,
+        "Whether peers that have proven who they are may break this node's links on purpose.",
+        "`verbena failover-drill` asks for it. Sessions go on by another wire, or the same a moment later.",
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 from verbena.config import Config, read_secret
+from verbena.transport import log
 from verbena.transport.address import HostPort
 from verbena.transport.settings import Settings
 from verbena.transport.tls import client_context, server_context
@@ -43,6 +44,8 @@ def settings_from(config: Config) -> Settings:
         peer_timeout_ms=session.peer_timeout_ms,
         upgrade_delay_ms=session.upgrade_delay_ms,
         upgrade_delay_max_ms=session.upgrade_delay_max_ms,
+        allow_drill=session.allow_drill,
+        metrics_listen=config.metrics.listen,
         secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
         iwarp=iwarp_options(config),
     )
@@ -67,6 +70,11 @@ def iwarp_options(config: Config) -> IwarpOptions:
 def listen_address(config: Config) -> str:
     """Where to listen, as listen() takes it."""
     return str(HostPort(config.session.listen_address, config.session.listen_port))
+
+
+def configure_log(config: Config) -> None:
+    """For services: writes what happens to sessions to standard error."""
+    log.configure(level=config.log.level, style=config.log.format)
 
 
 def server_tls(config: Config) -> ssl.SSLContext | None:

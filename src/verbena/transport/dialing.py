@@ -10,12 +10,13 @@ import ssl
 from collections.abc import Mapping
 from typing import Literal
 
-from verbena.errors import VerbenaError, setup_error
+from verbena.errors import RejectedError, VerbenaError, setup_error
 from verbena.transport import hello_io
 from verbena.transport.address import HostPort, parse_host_port
 from verbena.transport.agreement import Agreement
 from verbena.transport.failover import Action, Dial, Failover, GiveUp, LinkState, Probe
 from verbena.transport.hello import ClientHello
+from verbena.transport.link_token import PROBE, LinkRefusal, LinkRefusalReason
 from verbena.transport.links import dial_link
 from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
@@ -201,6 +202,9 @@ class Dialer:
             if action.background and session._link is None:
                 # The present link was given up for the better one, which did not come up after all.
                 policy.link_lost(policy.wire or name, error.code, loop.time())
+            session._log(
+                "dial_failed", wire=name, reason=error.code, detail=error.detail, attempt=self._attempt
+            )
             return policy.dial_failed(name, error.code, loop.time())
         if self._first is not None and not self._first.done():
             self._first.set_result(None)
@@ -212,11 +216,14 @@ class Dialer:
         qp = wire.create_qp()
         try:
             connection = await wire.context.connect(
-                qp, self._address_of(name), private_data=b"probe", timeout_s=self.node.settings.timeout_s
+                qp, self._address_of(name), private_data=PROBE, timeout_s=self.node.settings.timeout_s
             )
             connection.disconnect()
         except VerbenaError as error:
-            return error.code == "rejected"  # somebody is there, and turned our probe down
+            if not isinstance(error, RejectedError) or error.code != "rejected":
+                return False
+            # Somebody is there, and turned our probe down. A wire that rests would turn the link down, too.
+            return LinkRefusal.decode(error.private_data).reason is not LinkRefusalReason.DRILL
         finally:
             await asyncio.to_thread(qp.close)
         return True

@@ -14,6 +14,7 @@ from verbena.errors import VerbenaError, setup_error
 
 VERSION = 1
 MAX_BYTES = 56
+PROBE = b"probe"  # in place of a token: does the wire work?
 MAC_BYTES = 24
 _END = b"\x01"
 
@@ -94,6 +95,7 @@ class LinkRefusalReason(enum.IntEnum):
     STALE_ATTEMPT = 4
     BUSY = 5
     CLOSED = 6
+    DRILL = 7  # the wire rests: broken on purpose
     OTHER = 255
 
 
@@ -103,6 +105,7 @@ _CODES = {
     LinkRefusalReason.CREDENTIALS: "credentials",
     LinkRefusalReason.STALE_ATTEMPT: "stale_attempt",
     LinkRefusalReason.CLOSED: "session_unknown",
+    LinkRefusalReason.DRILL: "drill",
 }
 _REASONS = {
     "version_mismatch": LinkRefusalReason.VERSION,
@@ -112,6 +115,7 @@ _REASONS = {
     "queue_full": LinkRefusalReason.BUSY,
     "limit_exceeded": LinkRefusalReason.BUSY,
     "closed": LinkRefusalReason.CLOSED,
+    "drill": LinkRefusalReason.DRILL,
 }
 
 

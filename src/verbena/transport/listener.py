@@ -12,12 +12,13 @@ from typing import Any
 
 from verbena import verbs
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import control, hello_io
+from verbena.transport import control, hello_io, log
 from verbena.transport.address import HostPort, parse_host_port
 from verbena.transport.agreement import Agreement, Caller, Offer, WireOffer
+from verbena.transport.built_in import with_built_ins
 from verbena.transport.failover import LinkState
 from verbena.transport.hello import ServerHello
-from verbena.transport.link_token import AttemptGuard, LinkRequest
+from verbena.transport.link_token import PROBE, AttemptGuard, LinkRequest
 from verbena.transport.links import accept_link, refuse
 from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
@@ -81,7 +82,7 @@ class Listener:
         self.node = node
         self.address = ""
         self.refused: dict[str, int] = {}  # hellos and links turned down, by reason
-        self._handlers = handlers
+        self._handlers = with_built_ins(node, handlers)
         self._events = events
         self._tls = tls
         self._on_session = on_session
@@ -141,6 +142,9 @@ class Listener:
         if not self._offers:
             await self._close()
             raise setup_error("no_common_wire", operation="listen", detail="no wire can listen")
+        if self.node.settings.metrics_listen and not self.node._metrics_servers:
+            await self.node._serve_metrics(self.node.settings.metrics_listen)
+        log.event("listening", node=self.node.name, address=self.address, wires=" ".join(self.wires))
 
     def _check_exposure(self, where: HostPort) -> None:
         """Strangers must not be let in by oversight."""
@@ -185,6 +189,7 @@ class Listener:
                 )
             except VerbenaError as error:
                 self._count(error)
+                log.event("hello_refused", peer=name, reason=error.code, detail=error.detail)
                 return
         if isinstance(end, Agreement):
             self._admit(end, name)
@@ -226,7 +231,15 @@ class Listener:
                 waiter.linked()
                 session._take_link(link, "the client chose it")
         except VerbenaError as error:
-            self._count(error)
+            if not _is_probe(request):
+                self._count(error)
+                log.event(
+                    "link_refused",
+                    peer=request.peer,
+                    wire=wire.name,
+                    reason=error.code,
+                    detail=error.detail,
+                )
             with contextlib.suppress(VerbenaError):
                 refuse(request, error)
             return
@@ -236,6 +249,8 @@ class Listener:
     def _verify(self, wire: Wire, request: verbs.ConnectRequest) -> tuple[Session, Waiter, LinkRequest]:
         if self.node._is_resting(wire.name):
             raise setup_error("drill", operation="accept")
+        if _is_probe(request):
+            raise setup_error("rejected", operation="accept", detail="the wire works")
         session = self.node._sessions.get(LinkRequest.session_of(request.private_data))
         if session is None or not isinstance(session._keeper, Waiter) or session.closed:
             raise setup_error("session_unknown", operation="accept", peer=request.peer)
@@ -250,6 +265,7 @@ class Listener:
 
     def _count(self, error: VerbenaError) -> None:
         self.refused[error.code] = self.refused.get(error.code, 0) + 1
+        self.node._ledger.refuse(error.code)
 
     async def _close(self) -> None:
         if self._closed:
@@ -266,3 +282,8 @@ class Listener:
                 await session._close()
         if self._owns_node:
             await asyncio.to_thread(self.node.close)
+
+
+def _is_probe(request: verbs.ConnectRequest) -> bool:
+    """Nobody wants a link: a client asks whether the wire works, and hears it from the refusal."""
+    return request.private_data.rstrip(b"\0") == PROBE

@@ -17,8 +17,13 @@ from verbena import _native
 from verbena.errors import setup_error
 from verbena.transport import control
 from verbena.transport.agreement import Authentication, NodeInfo
+from verbena.transport.capture import CaptureFile
+from verbena.transport.drill import Drilled, drill
 from verbena.transport.hello_frames import is_name
 from verbena.transport.loop_events import LoopEvents, NativeEvent
+from verbena.transport.metrics.endpoint import MetricsServer
+from verbena.transport.metrics.figures import Snapshot
+from verbena.transport.metrics.ledger import Ledger, info_rdma
 from verbena.transport.outcomes import EventKind
 from verbena.transport.region import Region
 from verbena.transport.session import Session
@@ -58,6 +63,9 @@ class Node:
         self.name = self.settings.node_name or _default_name()
         self._private = False  # of one session, and closed with it
         self._sessions: dict[int, Session] = {}
+        self._ledger = Ledger()
+        self._metrics_servers: list[MetricsServer] = []
+        self._capture: CaptureFile | None = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopEvents] = {}
         self._loops_lock = threading.Lock()
         self._by_loop = by_loop
@@ -114,6 +122,35 @@ class Node:
         memory = wire.pd.allocate(nbytes, access=Access.LOCAL_WRITE, huge_pages=self.settings.huge_pages)
         return self.expose(memoryview(memory), access=access, session=session)  # type: ignore[arg-type]
 
+    def snapshot(self) -> Snapshot:
+        """Its figures now, by wire, session and peer. Nothing is stopped or reset; from any thread."""
+        return self._ledger.snapshot(self)
+
+    def info_rdma(self) -> dict[str, int]:
+        """The fields of `INFO rdma`: links that are up, and totals since the node was made."""
+        return info_rdma(self)
+
+    def serve_metrics(self, address: str) -> MetricsServer:
+        """Shows the figures to Prometheus at http://`address`/metrics, and /healthz, until the node closes.
+        Port 0: one is chosen, see the server's `address`."""
+        return control.run_blocking(self._serve_metrics(address))
+
+    async def drill(
+        self, wire: str | None = None, *, rest_s: float = 0.0, wait_s: float | None = None
+    ) -> list[Drilled]:
+        """Breaks the links of all sessions on `wire` (None: on any) on purpose; for `rest_s` this node does
+        not use it again. Tells how each fared, when all are back where they were or after `wait_s`."""
+        return await drill(self, self.sessions, wire=wire, rest_s=rest_s, wait_s=wait_s)
+
+    def capture(self, path: str | os.PathLike[str], *, headers_only: bool = False) -> CaptureFile:
+        """Writes every message of its sessions to a pcapng file that Wireshark opens, until the capture or
+        the node is closed. The file holds what the program sends: only its owner may read it."""
+        if self._capture is not None and not self._capture.closed:
+            detail = f"messages are being captured to {self._capture.path} already"
+            raise setup_error("invalid_argument", operation="capture", detail=detail)
+        self._capture = CaptureFile(self, path, headers_only=headers_only)
+        return self._capture
+
     def close(self) -> None:
         """Ends its sessions and closes its wires. Closing again does nothing."""
         if self._closed:
@@ -121,10 +158,20 @@ class Node:
         self._closed = True
         control.run_blocking(self._close())
 
+    async def _serve_metrics(self, address: str) -> MetricsServer:
+        server = MetricsServer(self)
+        await server._open(address)
+        self._metrics_servers.append(server)
+        return server
+
     async def _close(self) -> None:
+        for server in self._metrics_servers:
+            server._close()
         for session in list(self._sessions.values()):
             await session._close()
         self._control.remove_reader(self._control_queue.fileno())
+        if self._capture is not None:
+            await asyncio.to_thread(self._capture.close)
         await asyncio.to_thread(self._native.close)
         with self._loops_lock:
             for events in self._loops.values():

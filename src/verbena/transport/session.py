@@ -9,6 +9,7 @@ import functools
 import inspect
 import struct
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena import _native
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import control
+from verbena.transport import control, log
 from verbena.transport.agreement import Agreement
 from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.links import LiveLink
@@ -35,6 +36,7 @@ _COMPARE_SWAP, _FETCH_ADD = 5, 6  # the verbs' opcodes
 _WORD = 2**64 - 1
 _GOODBYE_S = 1.0
 _ROOM_RETRY_S = 0.001
+OWN_PREFIX = "verbena."  # of methods that every listener has
 
 Progress = Callable[[int], object]
 Handler = Callable[["Request"], "Buffer | Awaitable[Buffer | None] | None"]
@@ -103,7 +105,9 @@ class Session:
             max_waiting=4 * settings.max_calls,
             fragment_bytes=min(settings.max_send_size, 1 << 20),
         )
-        node._sessions[self.id] = self
+        self._opened_at = time.monotonic()
+        self._last_wire: str | None = None
+        node._ledger.open(self)
 
     # Calls
 
@@ -338,7 +342,8 @@ class Session:
             return
         name, handler = self._handlers.get(method, ("", None))
         if handler is None:
-            known = ", ".join(name for name, _ in self._handlers.values()) or "none"
+            names = [name for name, _ in self._handlers.values() if not name.startswith(OWN_PREFIX)]
+            known = ", ".join(names) or "none"
             self._native.fail(call, Outcome.NO_SUCH_METHOD, f"the peer has: {known}")
             return
         try:
@@ -381,6 +386,7 @@ class Session:
 
     def _take_link(self, link: LiveLink, reason: str) -> None:
         self._link = link
+        self._log_link(link, reason)
         link.watcher = asyncio.ensure_future(self._watch(link))
         self._set_state(SessionState.CONNECTED, link.wire.name, reason)
 
@@ -394,6 +400,7 @@ class Session:
             return
         wire = link.wire.name
         reason = "drill" if self._drilled == number else WcStatus(status).name if status else why
+        self._log("link_lost", wire=wire, reason=reason, detail=why, attempt=number)
         self._set_state(SessionState.DISCONNECTED, None, f"{wire}: {why}")
         await self._drop_link(only=number)
         if self._keeper is not None and self._link is None:  # else there is a new one already
@@ -407,7 +414,8 @@ class Session:
         await self._drop_link()
         self._native.end(error.detail or error.what)
         self._set_state(SessionState.FAILED, None, error.what)
-        self._forget()
+        self._log("session_failed", reason=error.code, detail=error.detail)
+        self._forget(error.code)
 
     async def _close(self, *, tell: bool = True) -> None:
         if self._closed:
@@ -426,14 +434,30 @@ class Session:
         await self._drop_link()
         self._native.end("the session was closed" if tell else "the peer closed the session")
         self._set_state(self.state if self._failure else SessionState.DISCONNECTED, None, "closed")
-        self._forget()
+        if self._failure is None:
+            self._log("session_closed", reason="closed" if tell else "closed by the peer")
+        self._forget("closed" if tell else "peer_closed")
         if self.node._private:
             await asyncio.to_thread(self.node.close)
 
-    def _forget(self) -> None:
+    def _log(self, event: str, **fields: log.Field) -> None:
+        log.event(event, session=f"{self.id:x}", peer=self.peer, peer_name=self.peer_name, **fields)
+
+    def _log_link(self, link: LiveLink, reason: str) -> None:
+        wire, former = link.wire.name, self._last_wire
+        self._last_wire = wire
+        if former is None:
+            self._log("session_opened", wire=wire)
+        self._log("link_up", wire=wire, reason=reason, attempt=link.number)
+        if former is not None and former != wire:
+            order = self.node.settings.wires
+            better = order.index(wire) < order.index(former)
+            self._log("step_up" if better else "step_down", wire=wire, former=former, reason=reason)
+
+    def _forget(self, reason: str) -> None:
         for task in list(self._tasks.values()):
             task.get_loop().call_soon_threadsafe(task.cancel)
-        if self.node._sessions.pop(self.id, None) is not None:
+        if self.node._ledger.end(self, reason):
             self.node._native.remove_session(self._native)
 
 

@@ -42,6 +42,8 @@ class Settings:
     peer_timeout_ms: int = 10_000
     upgrade_delay_ms: int = 1000
     upgrade_delay_max_ms: int = 60_000
+    allow_drill: bool = False  # peers may ask this node to break its links
+    metrics_listen: str = ""
     secret: bytes = field(default=b"", repr=False)
     iwarp: IwarpOptions | None = None  # None: as the environment says
     open_device: Callable[..., Context] = open_device  # tests put a wire in between

@@ -1,0 +1,92 @@
+"""`verbena top`: a running node's sessions, wires, rates and latencies, live."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from verbena.cli import remote, text, top_view
+
+EPILOG = """\
+examples:
+  verbena top 127.0.0.1:7471                    live, until Ctrl-C
+  verbena top node7:7471 --once                 one picture of the last second, for a log or a pipe
+  verbena top node7:7471 --json | jq .rates     the same for programs
+  VERBENA_SESSION_SECRET=… verbena top HOST:PORT
+
+Rates and latencies are of the time between two looks, not since the node was started. Latencies are those of
+the node's own calls, reads and writes. The session of this command is not shown.
+"""
+ANSWER_S = 10.0
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "top",
+        help="sessions, wires, rates and latencies of a running node, live",
+        description="Shows what a running node does: its sessions, their wires, rates and latencies.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--interval",
+        type=text.parse_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between two looks (default: 1)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="print one picture and leave; so it is without a terminal"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and leave")
+    remote.add_arguments(parser, optional="required")
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.address:
+        print(f"verbena: {remote.NO_ADDRESS.format(command='top')}", end="", file=sys.stderr)
+        return 2
+    live = sys.stdout.isatty() and not (options.once or options.json)
+    with remote.open_session(options) as session, _screen(live):
+
+        def look() -> dict[str, Any]:
+            now = remote.ask(session, "verbena.status", ANSWER_S)
+            return {**now, "looked_at": time.monotonic()}
+
+        before = look()
+        while True:
+            time.sleep(options.interval)
+            now = look()
+            rates = top_view.between(before, now)
+            if options.json:
+                print(json.dumps({**now, "rates": rates}, indent=2))
+                return 0
+            width, height = shutil.get_terminal_size((110, 40)) if live else (110, 0)
+            picture = top_view.picture(now, rates, width=width, height=height)
+            if not live:
+                print(picture)
+                return 0
+            # Home, each line cleared to its end, then what was below: nothing flickers.
+            lines = "\x1b[K\n".join(picture.splitlines())
+            print(f"\x1b[H{lines}\x1b[K\x1b[J", end="", flush=True)
+            before = now
+
+
+@contextlib.contextmanager
+def _screen(live: bool) -> Iterator[None]:
+    """The terminal's other screen, without a cursor; what was there comes back."""
+    if live:
+        print("\x1b[?1049h\x1b[?25l\x1b[2J", end="", flush=True)
+    try:
+        yield
+    finally:
+        if live:
+            print("\x1b[?25h\x1b[?1049l", end="", flush=True)

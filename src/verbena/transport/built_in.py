@@ -1,0 +1,64 @@
+"""Methods that every listener serves, whatever the program does."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from verbena.errors import setup_error
+from verbena.transport.drill import LONGEST_REST_S, drill_for
+from verbena.transport.session import OWN_PREFIX, Handler, Request
+from verbena.transport.status import MOST_SESSIONS, status
+
+if TYPE_CHECKING:
+    from verbena.transport.node import Node
+
+MOST_REQUEST_BYTES = 4096
+
+Answer = dict[str, Any]
+BuiltIn = Callable[["Node", Request, Mapping[str, Any]], Answer | Awaitable[Answer]]
+
+
+def _status(node: Node, request: Request, asked: Mapping[str, Any]) -> Answer:
+    most = asked.get("most", MOST_SESSIONS)
+    if not isinstance(most, int) or not 0 <= most <= 100_000:
+        raise ValueError("most is a number of sessions")
+    return status(node.snapshot(), most=most, beside=request.session.id)
+
+
+async def _drill(node: Node, request: Request, asked: Mapping[str, Any]) -> Answer:
+    wire, rest_s, only = asked.get("wire"), asked.get("rest_s", 0), asked.get("session")
+    if not isinstance(rest_s, int | float) or not 0 <= rest_s <= LONGEST_REST_S:
+        raise ValueError(f"rest_s is 0 to {LONGEST_REST_S}")
+    if not isinstance(wire, str | None) or not isinstance(only, str | None):
+        raise ValueError("wire and session are names")
+    drilled = await drill_for(node, request.session, wire=wire, rest_s=float(rest_s), only=only)
+    return {"node": node.name, "sessions": [one.as_json() for one in drilled]}
+
+
+# The one list of them. Arguments and answer are JSON objects; no arguments at all will do.
+BUILT_IN: Mapping[str, BuiltIn] = {"verbena.status": _status, "verbena.drill": _drill}
+
+
+def with_built_ins(node: Node, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+    """A program's handlers, and these. invalid_argument if the program has one of our names."""
+    for name in handlers:
+        if name.startswith(OWN_PREFIX):
+            detail = f"{name!r}: names that begin with {OWN_PREFIX!r} are Verbena's own"
+            raise setup_error("invalid_argument", operation="listen", detail=detail)
+    return {**handlers, **{name: _handler(node, answer) for name, answer in BUILT_IN.items()}}
+
+
+def _handler(node: Node, answer: BuiltIn) -> Handler:
+    async def handle(request: Request) -> bytes:
+        if len(request.payload) > MOST_REQUEST_BYTES:
+            raise ValueError(f"the arguments have {MOST_REQUEST_BYTES} bytes at most")
+        asked = json.loads(request.payload) if request.payload else {}
+        if not isinstance(asked, dict):
+            raise ValueError("the arguments are a JSON object")
+        answered = answer(node, request, asked)
+        return json.dumps(answered if isinstance(answered, dict) else await answered).encode()
+
+    return functools.wraps(answer)(handle)

@@ -1,0 +1,93 @@
+"""What happens to sessions, as records of the logger "verbena": events with named fields, and words for
+people. A library configures no logging: until the program does, or calls configure(), nothing is written.
+Fields are chosen one by one: secrets, keys and payloads are never among them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+logger = logging.getLogger("verbena")
+logger.addHandler(logging.NullHandler())
+
+Field = str | int | float | None
+
+# The one list of events: its level, and what it says.
+EVENTS: Mapping[str, tuple[int, str]] = {
+    "listening": (logging.INFO, "sessions are taken"),
+    "session_opened": (logging.INFO, "a session was opened"),
+    "session_closed": (logging.INFO, "a session was closed"),
+    "session_failed": (logging.ERROR, "a session failed"),
+    "link_up": (logging.INFO, "a link is up"),
+    "link_lost": (logging.WARNING, "a link was lost"),
+    "dial_failed": (logging.INFO, "a wire could not be dialled"),
+    "step_down": (logging.WARNING, "a session fell back to a worse wire"),
+    "step_up": (logging.INFO, "a session is back on a better wire"),
+    "hello_refused": (logging.WARNING, "a hello was turned down"),
+    "link_refused": (logging.WARNING, "a link was turned down"),
+    "drill": (logging.WARNING, "links are broken on purpose"),
+}
+
+
+def event(name: str, **fields: Field) -> None:
+    """Logs it, if anybody listens. A session is named by its id in hexadecimal."""
+    level, words = EVENTS[name]
+    if logger.isEnabledFor(level):
+        kept = {key: value for key, value in fields.items() if value not in (None, "")}
+        shown = " ".join(f"{key}={_plain(value)}" for key, value in kept.items())
+        logger.log(
+            level, "%s", f"{words}: {shown}" if shown else words, extra={"event": name, "fields": kept}
+        )
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time, level, words, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname} {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, event, message, then the event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", "log"),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps({**getattr(record, "fields", {}), **line}, ensure_ascii=False)
+
+
+def configure(*, level: str = "info", style: str = "text", stream: TextIO | None = None) -> logging.Handler:
+    """Writes the events of that level and above to standard error or `stream`, as "text" or as "json".
+    Called again, it replaces what it did before."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.set_name("verbena")
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    for former in [one for one in logger.handlers if one.get_name() == "verbena"]:
+        logger.removeHandler(former)
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    return handler
+
+
+def _time(record: logging.LogRecord) -> str:
+    second, millisecond = divmod(int(record.created * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{millisecond:03d}Z"
+
+
+def _plain(value: Field) -> str:
+    """A peer's words must not look like lines or fields of ours."""
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    return text if text.isprintable() and not set(' "=') & set(text) else json.dumps(text)

@@ -1,0 +1,145 @@
+"""Captured messages: a file that Wireshark's own tools read, complete and in order."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import struct
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import verbena
+from verbena import errors
+from verbena.transport import Listener, Request, Settings
+from verbena.transport.capture import PSEUDO_HEADER
+
+SECRET = b"correct horse battery staple"
+SETTINGS = Settings(recv_buffer_pool_size=256, secret=SECRET)
+MESSAGE = struct.Struct("<BBHIQQQII")  # src/native/transport/message_layout.h
+REQUEST, REPLY = 1, 2
+
+
+def echo(request: Request) -> bytes:
+    return request.payload
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listening:
+        yield listening
+
+
+def blocks(path: Path) -> list[tuple[int, bytes]]:
+    """Kind and body of each block; both lengths of each must agree."""
+    data, found = path.read_bytes(), []
+    while data:
+        kind, length = struct.unpack_from("<II", data)
+        assert length % 4 == 0
+        assert struct.unpack_from("<I", data, length - 4) == (length,)
+        found.append((kind, data[8 : length - 4]))
+        data = data[length:]
+    return found
+
+
+def packets(path: Path) -> list[tuple[int, int, str, Any, bytes, int]]:
+    """Direction, session, wire, message header, payload, length on the wire."""
+    found = []
+    for kind, body in blocks(path):
+        if kind == 6:
+            captured, original = struct.unpack_from("<II", body, 12)
+            packet = body[20 : 20 + captured]
+            version, direction, _, length, session, wire = PSEUDO_HEADER.unpack_from(packet)
+            assert version == 1
+            assert original == PSEUDO_HEADER.size + length
+            header = MESSAGE.unpack_from(packet, PSEUDO_HEADER.size)
+            payload = packet[PSEUDO_HEADER.size + MESSAGE.size :]
+            found.append((direction, session, wire.rstrip(b"\0").decode(), header, payload, length))
+    return found
+
+
+@pytest.mark.parametrize("wire", ["shm", "iwarp"])
+async def test_every_message_is_in_the_file_once(listener, tmp_path, wire):
+    """Both directions, with their session and wire, and the bytes that travelled."""
+    path = tmp_path / "session.pcapng"
+    async with await verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
+        with session.node.capture(path) as capture:
+            for number in range(20):
+                await session.call("echo", b"payload %d" % number)
+            with pytest.raises(errors.VerbenaError, match="already"):
+                session.node.capture(tmp_path / "another")
+        await session.call("echo", b"not captured any more")
+        assert session.node.capture(path).closed is False  # and again, over the old one
+        session.node._capture.close()
+        with session.node.capture(path) as capture:
+            for number in range(20):
+                await session.call("echo", b"payload %d" % number)
+    found = packets(path)
+    asked = [one for one in found if one[0] == 0 and one[3][1] == REQUEST]
+    answered = [one for one in found if one[0] == 1 and one[3][1] == REPLY]
+    assert [one[4] for one in asked] == [b"payload %d" % number for number in range(20)]
+    assert [one[4] for one in answered] == [b"payload %d" % number for number in range(20)]
+    assert {(one[1], one[2]) for one in found} == {(session.id, wire)}
+    assert len(found) == capture.packets
+    assert capture.dropped == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert session._key not in path.read_bytes()
+    assert SECRET not in path.read_bytes()
+
+
+async def test_headers_alone_hold_no_payload(listener, tmp_path):
+    """And say how long the message was."""
+    path = tmp_path / "headers.pcapng"
+    async with await verbena.connect(listener.address, config=SETTINGS) as session:
+        with session.node.capture(path, headers_only=True):
+            await session.call("echo", b"confidential " * 20)
+    assert b"confidential" not in path.read_bytes()
+    (asked,) = (one for one in packets(path) if one[0] == 0 and one[3][1] == REQUEST)
+    assert asked[4] == b""
+    assert asked[5] == MESSAGE.size + 13 * 20
+
+
+async def test_a_capture_ends_with_its_node(tmp_path):
+    """And the file is whole."""
+    path = tmp_path / "node.pcapng"
+    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listener:
+        capture = listener.node.capture(path)
+        async with await verbena.connect(listener.address, config=SETTINGS) as session:
+            await session.call("echo", b"x")
+    assert capture.closed
+    assert blocks(path)[-1][0] == 5
+    assert len(packets(path)) == capture.packets > 1
+    capture.close()
+
+
+async def test_a_path_that_cannot_be_written_is_an_error_in_words(listener, tmp_path):
+    """And nothing is captured."""
+    with pytest.raises(errors.VerbenaError, match="No such file"):
+        listener.node.capture(tmp_path / "nowhere" / "file")
+
+
+@pytest.mark.skipif(not shutil.which("capinfos"), reason="capinfos is not installed (package tshark)")
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+async def test_wireshark_reads_it(listener, tmp_path):
+    """capinfos counts the packets; tshark shows each with its time, direction and bytes."""
+    path = tmp_path / "session.pcapng"
+    async with await verbena.connect(listener.address, config=replace(SETTINGS)) as session:
+        with session.node.capture(path) as capture:
+            for size in (0, 1, 2, 3, 1000):
+                await session.call("echo", b"x" * size)
+    infos = subprocess.run(["capinfos", "-M", "-c", "-E", path], capture_output=True, text=True, check=True)
+    assert f"Number of packets:   {capture.packets}" in infos.stdout
+    assert "USER 0" in infos.stdout or "user0" in infos.stdout.lower()
+    shown = subprocess.run(
+        ["tshark", "-r", path, "-T", "json", "-x"], capture_output=True, text=True, check=True
+    )
+    frames = [packet["_source"]["layers"] for packet in json.loads(shown.stdout)]
+    assert len(frames) == capture.packets
+    lengths = [int(frame["frame"]["frame.len"]) for frame in frames]
+    assert lengths == [PSEUDO_HEADER.size + one[5] for one in packets(path)]
+    assert [bytes.fromhex(frame["frame_raw"][0])[1] for frame in frames] == [one[0] for one in packets(path)]

@@ -1,0 +1,144 @@
+"""What is logged of sessions: every turn of their lives, in words and in fields, and no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import verbena
+from verbena import errors
+from verbena.transport import Settings, log
+
+SECRET = "correct horse battery staple"
+SETTINGS = Settings(
+    recv_buffer_pool_size=256,
+    secret=SECRET.encode(),
+    connection_retries=1,
+    retry_delay_ms=20,
+    upgrade_delay_ms=50,
+    upgrade_delay_max_ms=100,
+)
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What the logger writes, as JSON; afterwards it is silent again."""
+    stream = io.StringIO()
+    handler = log.configure(level="debug", style="json", stream=stream)
+    yield stream
+    log.logger.removeHandler(handler)
+    log.logger.setLevel(logging.NOTSET)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def events(stream: io.StringIO) -> list[str]:
+    return [line["event"] for line in lines(stream)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = asyncio.get_running_loop().time() + 20
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.005)
+
+
+async def test_a_sessions_life_is_logged(written):
+    """Opened, link up, lost, stepped down, stepped up, closed: with the wire, the reason and the attempt."""
+    async with (
+        await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener,
+        await verbena.connect(listener.address, config=SETTINGS) as session,
+    ):
+        session.break_link(rest_s=0.5)
+        await until(lambda: events(written).count("step_up") == 2)  # of both ends
+        key, number = session._key.hex(), f"{session.id:x}"
+    found = lines(written)
+    assert {line["event"] for line in found} >= {
+        *("listening", "session_opened", "link_up", "link_lost", "dial_failed"),
+        *("step_down", "step_up", "session_closed"),
+    }
+    mine = [line for line in found if line.get("session") == number]
+    lost = next(line for line in mine if line["event"] == "link_lost" and line["reason"] == "drill")
+    assert (lost["wire"], lost["level"], lost["attempt"]) == ("shm", "warning", 1)
+    down = next(line for line in mine if line["event"] == "step_down")
+    assert (down["former"], down["wire"]) == ("shm", "iwarp")
+    assert "drill" in down["reason"] or down["reason"] == "the client chose it"
+    assert SECRET not in written.getvalue()
+    assert key not in written.getvalue()
+
+
+async def test_refusals_are_logged_without_secrets(written):
+    """Who, and why; neither the right secret nor the wrong one."""
+    wrong = "not the secret that is wanted"
+    async with await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
+        with pytest.raises(errors.DeniedError):
+            await verbena.connect(listener.address, config=replace(SETTINGS, secret=wrong.encode()))
+        await until(lambda: "hello_refused" in events(written))
+    (refused,) = (line for line in lines(written) if line["event"] == "hello_refused")
+    assert refused["reason"] == "credentials"
+    assert refused["peer"].startswith("127.0.0.1:")
+    text = written.getvalue()
+    assert all(word not in text for word in (SECRET, wrong, SECRET.encode().hex()))
+
+
+async def test_a_failed_session_is_logged_as_an_error(written):
+    """With the code that tells why."""
+    brief = replace(SETTINGS, resume_timeout_s=0.3)
+    async with await verbena.listen("127.0.0.1:0", config=brief) as listener:
+        session = await verbena.connect(listener.address, config=brief)
+        (there,) = listener.sessions
+        session._keeper.close()  # nobody dials any more
+        there.break_link()
+        await until(lambda: "session_failed" in events(written))
+        await session.close()
+    (failed,) = (line for line in lines(written) if line["event"] == "session_failed")
+    assert (failed["level"], failed["reason"]) == ("error", "resume_timeout")
+
+
+def test_nothing_is_written_unless_asked():
+    """A library leaves the program's logging alone."""
+    assert [type(handler) for handler in log.logger.handlers] == [logging.NullHandler]
+    assert log.logger.level == logging.NOTSET
+    assert log.logger.propagate
+
+
+def test_a_peers_words_cannot_forge_a_line():
+    """Line ends and blanks in a field are quoted, in both styles."""
+    for style in ("text", "json"):
+        stream = io.StringIO()
+        handler = log.configure(level="info", style=style, stream=stream)
+        try:
+            log.event("hello_refused", peer="x\nERROR forged=1", reason="bad message", detail="")
+        finally:
+            log.logger.removeHandler(handler)
+            log.logger.setLevel(logging.NOTSET)
+        (line,) = stream.getvalue().splitlines()
+        assert "\\nERROR" in line
+        if style == "text":
+            assert line.endswith(
+                'WARNING a hello was turned down: peer="x\\nERROR forged=1" reason="bad message"'
+            )
+
+
+def test_below_the_level_nothing_is_written():
+    """And configuring again replaces what was configured before."""
+    stream = io.StringIO()
+    log.configure(level="info", stream=stream)
+    handler = log.configure(level="error", stream=stream)
+    try:
+        log.event("link_lost", wire="shm")
+        log.event("session_failed", reason="peer_restarted")
+    finally:
+        log.logger.removeHandler(handler)
+        log.logger.setLevel(logging.NOTSET)
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith("ERROR a session failed: reason=peer_restarted")
