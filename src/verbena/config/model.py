@@ -51,12 +51,9 @@ IN_FORCE = frozenset(
                 *("upgrade_delay_ms", "upgrade_delay_max_ms", "allow_drill"),
             )
         ),
-<<<<<<< HEAD
         *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),
-=======
         "metrics.listen",
         *(f"log.{name}" for name in ("level", "format")),
->>>>>>> origin/main
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
         *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
     }
