@@ -136,18 +136,19 @@ void IbvConnection::resolve_soon(const SocketAddress& to) {
   });
 }
 
-void IbvConnection::resolve(SocketAddress to) {
-  // From this device's own address, so that it is this device which the kernel takes.
-  SocketAddress from = own_address(*context_, 0);
-  if (is_any(to)) to = own_address(*context_, port_of(to));
-  const bool known = from.family() == to.family() && !is_any(from);
-  bool failed = false;
+void IbvConnection::resolve(const SocketAddress& to) {
+  std::string failure;
   {
     const std::lock_guard lock(mutex_);
-    failed = id_ && library().rdma_resolve_addr(id_, known ? from.get() : nullptr, to.get(),
-                                                milliseconds_left()) != 0;
+    if (!id_) return;
+    to_ = is_any(to) ? own_address(*context_, port_of(to)) : to;
+    try {
+      resolve_address();
+    } catch (const Error& error) {
+      failure = error.code();
+    }
   }
-  if (failed) fail("unreachable");
+  if (!failure.empty()) fail(std::move(failure));
 }
 
 void IbvConnection::fail(std::string code) {
