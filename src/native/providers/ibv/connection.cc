@@ -33,6 +33,11 @@ std::vector<uint8_t> sent_data(const std::vector<uint8_t>& received, const IbvCo
 
 SocketAddress own_address(const IbvContext& context, uint16_t port) {
   const DeviceAttributes device = context.query();
+  if (is_iwarp(context.get()) && !device.ports.empty() && !device.ports[0].gids.empty()) {
+    // An iWARP GID is no address: it begins with the MAC of the network interface, which has one.
+    const std::span mac(device.ports[0].gids[0].data(), 6);
+    if (const auto found = interface_address(mac.first<6>(), port)) return *found;
+  }
   for (const PortAttributes& candidate : device.ports) {
     const auto index = public_gid(candidate);
     if (!index || candidate.link_layer == "InfiniBand") continue;

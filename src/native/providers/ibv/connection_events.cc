@@ -44,6 +44,7 @@ void IbvConnection::on_event(const CmEvent& event) {
           return;
         case RDMA_CM_EVENT_ESTABLISHED:
           if (state_ != ConnectionState::connecting) return;
+          if (is_iwarp(context_->get())) qp_->note_connected();
           private_data_ = sent_data(event.private_data, *context_);
           change(ConnectionState::established);
           return;
