@@ -17,7 +17,7 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
 .PHONY: help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
-	fuzz-merge soak bench docs format clean \
+	fuzz-merge soak bench bench-kernel docs format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -130,6 +130,9 @@ test-kernel: install ## test on a real kernel's RDMA stack in a virtual machine 
 
 soak: install ## sessions under every kind of fault for TIME seconds (600), checked
 	@python tests/transport/soak.py --seconds $(or $(TIME),600) $(ARGS)
+
+bench-kernel: install ## compare with perftest on Soft-RoCE in the virtual machine (ARGS=…)
+	@python tests/kernel/boot.py --python --timeout 1200 .venv/bin/python bench/soft_roce.py $(ARGS)
 
 bench: install ## run the benchmarks (ARGS=…)
 ifneq ($(wildcard bench/native/*.cc),)

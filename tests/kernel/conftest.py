@@ -1,10 +1,11 @@
 """Tests that need a kernel with RDMA devices of our own: they run in the testbed's guest, and skip elsewhere.
-Gives `serve`, `siw`, `cable`, `with_memlock`; every test here is chosen by `-k ibv`.
+Gives `serve`, `siw`, `cable`, `with_memlock`, `pyverbs`, `met`; every test here is chosen by `-k ibv`.
 Depends on the guest's devices (guest/devices) and programs only."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.link import wait_until
+from support.link import End, wait_until
+from support.pyverbs_peer import PyverbsPeer, meet
 
 GUEST = Path(__file__).parent / "guest"
 
@@ -126,3 +128,28 @@ def with_memlock() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def pyverbs_once() -> Iterator[Callable[[], PyverbsPeer]]:
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda: stack.enter_context(PyverbsPeer()))
+
+
+@pytest.fixture
+def pyverbs(in_the_testbed: None, pyverbs_once: Callable[[], PyverbsPeer]) -> PyverbsPeer:
+    """rdma-core's own Python peer on rxe2; one process serves all tests."""
+    return pyverbs_once()
+
+
+@pytest.fixture
+def met(pyverbs: PyverbsPeer) -> Iterator[Callable[..., End]]:
+    """Connects an end on rxe1 to the pyverbs peer, with attributes for `ours` and `theirs`."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(**attributes: dict[str, int]) -> End:
+            end = meet(pyverbs, **attributes)
+            stack.callback(end.context.close)
+            return end
+
+        yield connect

@@ -10,21 +10,39 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+# What an interpreter has loaded, one path per line: sources, compiled forms, libraries, itself.
+LOADED = """
+import sys
+files = {sys.executable}
+for module in list(sys.modules.values()):
+    for name in ("__file__", "__cached__"):
+        files.add(getattr(module, name, None) or "")
+with open("/proc/self/maps") as maps:
+    files.update(line.split(maxsplit=5)[-1].rstrip("\\n") for line in maps if "/" in line)
+print("\\n".join(files))
+"""
+PYVERBS = (
+    "/usr/bin/python3",
+    "import json, socket, pyverbs.cq, pyverbs.device, pyverbs.mr, pyverbs.qp, pyverbs.wr",
+)
+
 
 def imported() -> set[str]:
-    """The sources, compiled forms and libraries of every module that is loaded, and the interpreter."""
-    files: set[str] = {sys.executable}
-    for module in list(sys.modules.values()):
-        for name in ("__file__", "__cached__"):
-            files.add(getattr(module, name, None) or "")
-    with open("/proc/self/maps") as maps:
-        files.update(line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "/" in line)
-    return {file for file in files if os.path.isfile(file)}
+    """What this interpreter has loaded, and the distribution's for pyverbs, if it has that."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(LOADED, {})
+    interpreter, program = PYVERBS
+    foreign = subprocess.run(
+        [interpreter, "-c", program + LOADED], capture_output=True, text=True, check=False
+    ).stdout
+    return {file for file in (printed.getvalue() + foreign).splitlines() if os.path.isfile(file)}
 
 
 def main() -> None:

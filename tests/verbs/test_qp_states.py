@@ -32,7 +32,6 @@ def to_rtr(end, peer):
     end.qp.modify(
         QpState.RTR,
         dest_gid=to.gid,
-        gid_index=0,
         dest_lid=to.lid,
         dest_qp_num=to.qp_num,
         rq_psn=to.psn,

@@ -42,7 +42,7 @@ REQUIRED = {
     (INIT, RTR): ("dest_gid", "path_mtu", "dest_qp_num", "rq_psn", "max_dest_rd_atomic", "min_rnr_timer"),
     (RTR, RTS): ("timeout", "retry_count", "rnr_retry", "sq_psn", "max_rd_atomic"),
 }
-ADDRESS = ("dest_gid", "gid_index", "dest_lid")
+ADDRESS = ("dest_gid", "dest_lid")
 
 
 def attributes_for(pair, start, to):
@@ -53,7 +53,6 @@ def attributes_for(pair, start, to):
         "pkey_index": 0,
         "access_flags": REMOTE_ALL,
         "dest_gid": peer.gid,
-        "gid_index": 0,
         "dest_lid": peer.lid,
         "path_mtu": 1024,
         "dest_qp_num": peer.qp_num,

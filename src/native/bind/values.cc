@@ -124,7 +124,7 @@ void bind_qp_attributes(nb::module_& m) {
   field("access_flags", &QpAttributes::access_flags, qp_attr::access_flags);
   field("pkey_index", &QpAttributes::pkey_index, qp_attr::pkey_index);
   field("port", &QpAttributes::port, qp_attr::port);
-  field("gid_index", &QpAttributes::gid_index, qp_attr::address);
+  field("gid_index", &QpAttributes::gid_index, qp_attr::gid_index);
   field("dest_lid", &QpAttributes::dest_lid, qp_attr::address);
   field("path_mtu", &QpAttributes::path_mtu, qp_attr::path_mtu);
   field("dest_qp_num", &QpAttributes::dest_qp_num, qp_attr::dest_qp_num);

@@ -130,7 +130,7 @@ namespace qp_attr {
 constexpr uint32_t access_flags = 1 << 0, pkey_index = 1 << 1, port = 1 << 2, address = 1 << 3,
                    path_mtu = 1 << 4, dest_qp_num = 1 << 5, rq_psn = 1 << 6, max_dest_rd_atomic = 1 << 7,
                    min_rnr_timer = 1 << 8, sq_psn = 1 << 9, timeout = 1 << 10, retry_count = 1 << 11,
-                   rnr_retry = 1 << 12, max_rd_atomic = 1 << 13;
+                   rnr_retry = 1 << 12, max_rd_atomic = 1 << 13, gid_index = 1 << 14;
 }  // namespace qp_attr
 
 struct QpAttributes {

@@ -56,7 +56,8 @@ class Context(Resource):
         **params: int,
     ) -> Connection:
         """Takes a queue pair in RESET or INIT to RTS with whoever listens at `address`; `params` may be
-        responder_resources, initiator_depth, retry_count, rnr_retry.
+        responder_resources, initiator_depth, retry_count, rnr_retry. What the wire makes of private data is
+        in `capabilities`: InfiniBand and RoCE carry 56 bytes of it, and drop zeros at its end.
         RejectedError (with the peer's private_data), AddressError or TimedOutError if that fails."""
         connection = self._begin_connect(qp, address, private_data, timeout_s, params)
         await connection._established(timeout_s)

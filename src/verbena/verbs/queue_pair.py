@@ -86,7 +86,8 @@ class QueuePair(AsyncOperations, Resource):
     def modify(self, state: QpState, **attributes: int | Gid | Access) -> None:
         """Walks one edge of the state diagram with exactly what is given.
         INIT: port, pkey_index, access_flags.
-        RTR: dest_gid, gid_index, dest_lid, path_mtu, dest_qp_num, rq_psn, max_dest_rd_atomic, min_rnr_timer.
+        RTR: dest_gid, dest_lid, path_mtu, dest_qp_num, rq_psn, max_dest_rd_atomic, min_rnr_timer;
+        gid_index if it is not to be chosen.
         RTS: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic. A StateError has changed nothing."""
         wanted = _native.QpAttributes()
         wanted.state = state
@@ -102,7 +103,7 @@ class QueuePair(AsyncOperations, Resource):
         *,
         access: Access = REMOTE_ACCESS,
         port: int = 1,
-        gid_index: int = 0,
+        gid_index: int | None = None,
         path_mtu: int = 1024,
         max_rd_atomic: int | None = None,
         timeout: int = 14,
@@ -111,15 +112,16 @@ class QueuePair(AsyncOperations, Resource):
         min_rnr_timer: int = 12,
     ) -> None:
         """Takes it from RESET (or INIT) to RTS towards a peer's `endpoint`; the peer does the same with ours.
-        The defaults wait 67 ms per try, seven times, and for ever for the peer's receives."""
+        Without `gid_index` the entry of the port's table that reaches the peer is taken. The defaults wait
+        67 ms per try, seven times, and for ever for the peer's receives."""
         if max_rd_atomic is None:
             max_rd_atomic = min(self.pd.context.attributes.max_rd_atomic, MOST_RD_ATOMIC)
         if self.state is not QpState.INIT:
             self.modify(QpState.INIT, port=port, pkey_index=0, access_flags=access)
         self.modify(
             QpState.RTR,
+            **({} if gid_index is None else {"gid_index": gid_index}),
             dest_gid=endpoint.gid,
-            gid_index=gid_index,
             dest_lid=endpoint.lid,
             path_mtu=path_mtu,
             dest_qp_num=endpoint.qp_num,

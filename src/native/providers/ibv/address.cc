@@ -1,9 +1,13 @@
 #include "providers/ibv/address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <linux/if_packet.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "providers/ibv/gids.h"
 #include "util/error.h"
@@ -23,6 +27,14 @@ Gid gid_of(const SocketAddress& address) {
     std::memcpy(gid.data(), &reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr, 16);
   }
   return gid;
+}
+
+void set_port(SocketAddress& address, uint16_t port) {
+  if (address.family() == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(address.get())->sin_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in6*>(address.get())->sin6_port = htons(port);
+  }
 }
 
 }  // namespace
@@ -93,6 +105,33 @@ std::optional<Gid> source_towards(const Gid& peer) {
   socklen_t length = sizeof from.storage;
   if (::getsockname(probe.get(), from.get(), &length) != 0) return std::nullopt;
   return gid_of(from);
+}
+
+std::optional<SocketAddress> interface_address(std::span<const uint8_t, 6> mac, uint16_t port) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, freeifaddrs);
+  const auto with = [&](int family, auto accept) -> const ifaddrs* {
+    for (const ifaddrs* entry = first; entry; entry = entry->ifa_next)
+      if (entry->ifa_addr && entry->ifa_addr->sa_family == family && accept(*entry)) return entry;
+    return nullptr;
+  };
+  const ifaddrs* link = with(AF_PACKET, [&](const ifaddrs& entry) {
+    const auto& hardware = *reinterpret_cast<const sockaddr_ll*>(entry.ifa_addr);
+    return hardware.sll_halen == mac.size() && std::equal(mac.begin(), mac.end(), hardware.sll_addr);
+  });
+  if (!link) return std::nullopt;
+  for (const int family : {AF_INET, AF_INET6}) {
+    const ifaddrs* found =
+        with(family, [&](const ifaddrs& entry) { return std::strcmp(entry.ifa_name, link->ifa_name) == 0; });
+    if (!found) continue;
+    SocketAddress address;
+    std::memcpy(&address.storage, found->ifa_addr,
+                family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    set_port(address, port);
+    return address;
+  }
+  return std::nullopt;
 }
 
 std::string text_of(const sockaddr* address) {

@@ -7,6 +7,7 @@
 
 #include <charconv>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -57,6 +58,8 @@ SocketAddress look_up(const HostPort& where, const char* operation);
 SocketAddress address_of(const Gid& gid, uint16_t port);
 // The GID of the address from which the kernel would send to this peer; empty when there is no route.
 std::optional<Gid> source_towards(const Gid& peer);
+// An address of the network interface with this MAC, IPv4 before IPv6; empty when it has none.
+std::optional<SocketAddress> interface_address(std::span<const uint8_t, 6> mac, uint16_t port);
 std::string text_of(const sockaddr* address);
 
 }  // namespace verbena::ibv

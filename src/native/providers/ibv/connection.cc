@@ -33,6 +33,11 @@ std::vector<uint8_t> sent_data(const std::vector<uint8_t>& received, const IbvCo
 
 SocketAddress own_address(const IbvContext& context, uint16_t port) {
   const DeviceAttributes device = context.query();
+  if (is_iwarp(context.get()) && !device.ports.empty() && !device.ports[0].gids.empty()) {
+    // An iWARP GID is no address: it begins with the MAC of the network interface, which has one.
+    const std::span mac(device.ports[0].gids[0].data(), 6);
+    if (const auto found = interface_address(mac.first<6>(), port)) return *found;
+  }
   for (const PortAttributes& candidate : device.ports) {
     const auto index = public_gid(candidate);
     if (!index || candidate.link_layer == "InfiniBand") continue;
@@ -136,18 +141,19 @@ void IbvConnection::resolve_soon(const SocketAddress& to) {
   });
 }
 
-void IbvConnection::resolve(SocketAddress to) {
-  // From this device's own address, so that it is this device which the kernel takes.
-  SocketAddress from = own_address(*context_, 0);
-  if (is_any(to)) to = own_address(*context_, port_of(to));
-  const bool known = from.family() == to.family() && !is_any(from);
-  bool failed = false;
+void IbvConnection::resolve(const SocketAddress& to) {
+  std::string failure;
   {
     const std::lock_guard lock(mutex_);
-    failed = id_ && library().rdma_resolve_addr(id_, known ? from.get() : nullptr, to.get(),
-                                                milliseconds_left()) != 0;
+    if (!id_) return;
+    to_ = is_any(to) ? own_address(*context_, port_of(to)) : to;
+    try {
+      resolve_address();
+    } catch (const Error& error) {
+      failure = error.code();
+    }
   }
-  if (failed) fail("unreachable");
+  if (!failure.empty()) fail(std::move(failure));
 }
 
 void IbvConnection::fail(std::string code) {

@@ -59,11 +59,12 @@ class IbvConnection final : public Connection,
 
  private:
   void resolve_soon(const SocketAddress& to);
-  void resolve(SocketAddress to);
+  void resolve(const SocketAddress& to);
   void fail(std::string code);
   // All under mutex_; steps of set-up throw Error.
   bool is_over() const;
   void change(ConnectionState state, std::string code = {});
+  void resolve_address();
   void resolve_route();
   void request();
   void finish(const CmEvent& response);
@@ -82,6 +83,7 @@ class IbvConnection final : public Connection,
   const EventFd event_;
   mutable std::mutex mutex_;  // before the queue pair's locks
   rdma_cm_id* id_ = nullptr;
+  SocketAddress to_;
   bool raised_ = false;  // the queue pair is beyond INIT, so the end breaks it
   ConnectionState state_ = ConnectionState::connecting;
   std::string code_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "providers/ibv/connection.h"
+#include "util/clock.h"
 #include "util/error.h"
 
 namespace verbena::ibv {
@@ -14,6 +15,9 @@ constexpr int kRejectedByTimeout = 4, kNobodyListens = 8;
 // For Ethernet the manager assumes a packet lifetime of seconds; with the default of explicit connections
 // instead, a dead peer is noticed within half a second.
 constexpr uint8_t kAckTimeout = QpAttributes{}.timeout;
+// The kernel may miss the answer to its ARP query when that comes at once, and looks again only when the time
+// it was given is up. So it is given little, and asked until the deadline.
+constexpr int kResolveMs = 200;
 constexpr uint8_t kRnrTimer = QpAttributes{}.min_rnr_timer;  // the manager's own is 655 ms
 
 void check(int result, const char* code, const char* detail) {
@@ -40,6 +44,7 @@ void IbvConnection::on_event(const CmEvent& event) {
           return;
         case RDMA_CM_EVENT_ESTABLISHED:
           if (state_ != ConnectionState::connecting) return;
+          if (is_iwarp(context_->get())) qp_->note_connected();
           private_data_ = sent_data(event.private_data, *context_);
           change(ConnectionState::established);
           return;
@@ -51,6 +56,11 @@ void IbvConnection::on_event(const CmEvent& event) {
           on_end();
           return;
         case RDMA_CM_EVENT_ADDR_ERROR:
+          if (event.status == -ETIMEDOUT && now_ns() < deadline_ns_) {
+            resolve_address();
+            return;
+          }
+          [[fallthrough]];
         case RDMA_CM_EVENT_ROUTE_ERROR:
           failure = "unreachable";
           break;
@@ -66,6 +76,15 @@ void IbvConnection::on_event(const CmEvent& event) {
     }
   }
   fail(failure);
+}
+
+void IbvConnection::resolve_address() {
+  // From this device's own address, so that it is this device which the kernel takes.
+  SocketAddress from = own_address(*context_, 0);
+  const bool known = from.family() == to_.family() && !is_any(from);
+  check(library().rdma_resolve_addr(id_, known ? from.get() : nullptr, to_.get(),
+                                    std::min(milliseconds_left(), kResolveMs)),
+        "unreachable", "no device reaches it");
 }
 
 void IbvConnection::resolve_route() {

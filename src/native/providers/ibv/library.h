@@ -1,6 +1,8 @@
 // libibverbs and librdmacm as tables of function pointers, found at run time.
 // The inline functions of verbs.h that move data (ibv_post_send, ibv_poll_cq …) go through the context's own
 // table and need no symbol; everything else is called through here.
+// librdmacm opens each device that an id of its meets once more, and keeps it until the process ends: one
+// descriptor per device that stays open after the first managed connection, not one per connection.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -91,9 +91,12 @@ void IbvListener::start(const std::string& address) {
   id_ = context_->loop().create_id(shared_from_this(), "listen");
   if (library().rdma_bind_addr(id_, at.get()) != 0) refuse(address, errno);
   if (id_->verbs && name_of(id_->verbs) != name_of(context_->get())) {
-    throw Error(
-        "unreachable", "listen",
-        "'" + address + "' is an address of " + name_of(id_->verbs) + ", not of " + name_of(context_->get()));
+    // Of two devices on one network interface the connection manager always takes the same.
+    const std::string owner = name_of(id_->verbs), wanted = name_of(context_->get());
+    throw Error("unreachable", "listen",
+                "'" + text_of(at.get()) + "' is an address of " + owner + ", not of " + wanted +
+                    "; if both are on one network interface, remove one of them (rdma link delete " + owner +
+                    ")");
   }
   if (library().rdma_listen(id_, static_cast<int>(backlog_)) != 0) refuse(address, errno);
   address_ = text_of(rdma_get_local_addr(id_));

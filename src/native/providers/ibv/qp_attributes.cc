@@ -39,11 +39,10 @@ uint8_t gid_index_towards(const PortAttributes& port, const QpAttributes& wanted
   const auto has = [&](size_t index) {
     return index < port.gids.size() && family_of(port.gids[index]) != GidFamily::none;
   };
-  if (wanted.gid_index != 0) {
+  if (wanted.present & qp_attr::gid_index) {
     if (has(wanted.gid_index)) return wanted.gid_index;
     throw Error("no_gid", "modify queue pair", "GID index " + std::to_string(wanted.gid_index) + " is empty");
   }
-  // Index 0 is what a caller says who does not care.
   const bool routable = family_of(wanted.dest_gid) != GidFamily::link_local;
   const auto best =
       choose_gid(port, wanted.dest_gid, routable ? source_towards(wanted.dest_gid) : std::nullopt);

@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 
 #include "providers/ibv/connection.h"
 #include "providers/ibv/qp_attributes.h"
 #include "providers/soft/qp_states.h"
+#include "util/clock.h"
 #include "util/error.h"
 
 namespace verbena::ibv {
 namespace {
 
 constexpr const char* kCreate = "create queue pair";
+constexpr uint64_t kDrainNs = 1'000'000'000;
 
 std::shared_ptr<IbvCompletionQueue> own_cq(const std::shared_ptr<CompletionQueue>& cq,
                                            const IbvDomain& domain) {
@@ -100,6 +103,11 @@ void IbvQueuePair::start() {
 Capabilities IbvQueuePair::capabilities() const { return context().limits().capabilities; }
 
 QpState IbvQueuePair::device_state() const {
+  if (is_iwarp(context().get())) {
+    // Soft-iWARP does not tell: it is what the connection and the completions have said.
+    const QpState told = state_.load(std::memory_order_acquire);
+    return told == QpState::rts && (sends_->failed() || receives_->failed()) ? QpState::err : told;
+  }
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   if (closed_ || library().query_qp(qp_, &attr, IBV_QP_STATE, &init) != 0)
@@ -133,6 +141,7 @@ void IbvQueuePair::modify(const QpAttributes& wanted) {
   int mask = 0;
   ibv_qp_attr attr = to_device(path, mask);
   if (wanted.present & qp_attr::address) set_path(context().get(), path, attr);
+  if (from == QpState::sqd && (path.state == QpState::rts || path.state == QpState::sqd)) await_drained();
   modify_device(attr, mask, "modify queue pair");
   soft::merge_attributes(attributes_, path);
   if (from == QpState::sqd && path.state == QpState::rts) resume_sends();
@@ -172,6 +181,15 @@ void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operat
   throw Error(failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH ? "unreachable"
                                                                                         : "invalid_argument",
               operation, edge + " with these attributes", failure);
+}
+
+// A device that drains its send queue refuses to leave SQD, and even an empty queue takes it a moment.
+void IbvQueuePair::await_drained() const {
+  const uint64_t deadline = now_ns() + kDrainNs;
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  while (library().query_qp(qp_, &attr, IBV_QP_STATE, &init) == 0 && attr.sq_draining && now_ns() < deadline)
+    std::this_thread::yield();
 }
 
 void IbvQueuePair::break_down() {

@@ -37,6 +37,8 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   void start();  // joins its completion queues; called once, when construction is over
   // For the connection manager, which computes the attributes: applied as they are.
   void apply(ibv_qp_attr& attr, int mask, const char* operation);
+  // For iWARP, where the kernel takes it to RTS when the TCP connection is up.
+  void note_connected() { state_.store(QpState::rts, std::memory_order_release); }
   // To ERR, unless it is in RESET or closed.
   void break_down();
   bool has_srq() const { return srq_ != nullptr; }
@@ -50,6 +52,7 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   // All under modify_mutex_.
   QpState device_state() const;
   void modify_device(ibv_qp_attr& attr, int mask, const char* operation);
+  void await_drained() const;
 
   // All under the queue's post lock.
   PostError refuse(const SendRequest& request) const;

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import socket
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from verbena import errors, verbs
@@ -21,8 +18,6 @@ from verbena.verbs import Context, MemoryRegion, PortState, QueuePair, RecvWorkR
 
 LENGTH = 16 << 10  # small enough for the lowest memlock limit in use
 ADDED = 7
-SIOCGIFADDR = 0x8915
-IFREQ_BYTES = 40
 
 
 def transfer(name: str, *, timeout_s: float) -> dict[str, int]:
@@ -91,7 +86,7 @@ def _connect(
     context: Context, near: QueuePair, far: QueuePair, stack: contextlib.ExitStack, timeout_s: float
 ) -> None:
     if context.attributes.transport == "iWARP":  # its devices connect by address only
-        listener = stack.enter_context(context.listen(_own_address(context)))
+        listener = stack.enter_context(context.listen(""))
         caller = stack.enter_context(ThreadPoolExecutor(1))
         calling = caller.submit(context.connect_blocking, near, listener.address, timeout_s=timeout_s)
         stack.enter_context(listener.accept_blocking(timeout_s=timeout_s).accept_blocking(far))
@@ -107,22 +102,6 @@ def _connect(
             gid = next((gid for gid in port.gids if gid), endpoint.gid)
             endpoint = replace(endpoint, gid=gid, lid=port.lid)
         one.connect_to(endpoint, port=number)
-
-
-def _own_address(context: Context, net: Path = Path("/sys/class/net")) -> str:
-    """Where an iWARP device listens: its interface, whose MAC its GID begins with, has the address."""
-    mac = bytes(context.gid)[:6].hex(":")
-    for interface in sorted(net.iterdir()) if net.is_dir() else ():
-        with contextlib.suppress(OSError):  # not an interface, or one without an IPv4 address
-            if (interface / "address").read_text().strip() == mac:
-                return f"{_ipv4(interface.name)}:0"
-    return ""
-
-
-def _ipv4(interface: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = interface.encode().ljust(IFREQ_BYTES, b"\0")
-        return socket.inet_ntoa(fcntl.ioctl(any_socket, SIOCGIFADDR, request)[20:24])
 
 
 def _message(near: QueuePair, far: QueuePair, local: MemoryRegion, timeout_s: float) -> None:
