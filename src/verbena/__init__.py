@@ -6,6 +6,7 @@ from verbena import errors, transport, verbs
 from verbena.transport import (
     Listener,
     Node,
+    Pool,
     Region,
     RemoteRegion,
     Request,
@@ -20,6 +21,7 @@ from verbena.transport import (
 __all__ = [
     "Listener",
     "Node",
+    "Pool",
     "Region",
     "RemoteRegion",
     "Request",

@@ -503,6 +503,39 @@ SETUP = (
         " the session's `reason` says why it ended",
     ),
     _row(
+        "pool_timeout",
+        "no session of the pool became free in time",
+        "borrowers keep their sessions longer than the others can wait",
+        "max_connections is too small for the load",
+        remedy="leave the `async with` block as soon as the session is not needed, raise max_connections, or"
+        " wait longer",
+    ),
+    _row(
+        "numpy_missing",
+        "numpy is not installed, and far memory is made of numpy arrays",
+        "Verbena was installed without its optional part",
+        remedy="pip install numpy, or install verbena[numpy]",
+    ),
+    _row(
+        "far_full",
+        "the memory node has no free piece of that size",
+        "other allocations take its memory: the detail says how much is free, and how much in one piece",
+        remedy="free what is not needed, or give the memory node a larger --size",
+    ),
+    _row(
+        "far_name_taken",
+        "the memory node has an allocation of that name already",
+        "it was made before, here or by another client, and named ones outlive their session",
+        remedy="attach() to it, free it first, or choose another name",
+    ),
+    _row(
+        "far_unknown",
+        "the memory node knows no such allocation",
+        "it was freed, or the memory node was restarted and has forgotten it",
+        "the name is misspelt, or the allocation belongs to another session",
+        remedy="allocate it anew; `far.stat()` lists the names that there are",
+    ),
+    _row(
         "call_timeout",
         "the peer did not answer within the time given",
         "its handler takes longer, or waits for something itself",

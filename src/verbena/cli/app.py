@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from types import FrameType
 
 from verbena import __version__
-from verbena.cli import bench, config, demo, devices, doctor, failover_drill, top
+from verbena.cli import bench, config, demo, devices, doctor, failover_drill, memory_node, top
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (devices, doctor, config, bench, demo, top, failover_drill)
+COMMANDS = (devices, doctor, config, bench, demo, top, failover_drill, memory_node)
 
 EPILOG = """\
 examples:
@@ -22,6 +22,7 @@ examples:
   verbena doctor                                    checks it, with a real transfer on each device
   verbena config check                              whether verbena.toml is right, and what is not
   verbena demo                                      two processes share an array
+  verbena memory-node --size 1GiB                   lends memory to other programs
   verbena bench latency --provider shm --size 64    round trips beside a bare ring
   verbena top HOST:PORT                             a running node's sessions, rates and latencies
   verbena failover-drill                            breaks a wire on purpose; what goes on, and when

@@ -48,7 +48,7 @@ IN_FORCE = frozenset(
             for name in (
                 *("node_name", "listen_address", "listen_port", "secret", "secret_file"),
                 *("heartbeat_interval_ms", "peer_timeout_ms", "max_message_size", "resume_timeout_s"),
-                *("upgrade_delay_ms", "upgrade_delay_max_ms", "allow_drill"),
+                *("upgrade_delay_ms", "upgrade_delay_max_ms", "idle_timeout_s", "allow_drill"),
             )
         ),
         *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),

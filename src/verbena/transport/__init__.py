@@ -1,5 +1,5 @@
 """Sessions: authenticated conversations between nodes on the best wire both have, with fallback in flight.
-Gives connect(), listen(), Node, Session, Region: calls, one-sided work, bulk transfer.
+Gives connect(), listen(), Node, Session, Pool, Region: calls, one-sided work, bulk transfer.
 May depend on verbena.verbs, verbena.config and below only."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from verbena.transport.direct import DirectLink, DirectListener, dial
 from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.listener import Listener, OnSession
 from verbena.transport.node import Node
+from verbena.transport.pool import Pool, PoolStats
 from verbena.transport.region import Region, RemoteRegion
 from verbena.transport.session import Handler, Request, Session
 from verbena.transport.settings import Settings
@@ -32,6 +33,8 @@ __all__ = [
     "Handler",
     "Listener",
     "Node",
+    "Pool",
+    "PoolStats",
     "Region",
     "RemoteRegion",
     "Request",

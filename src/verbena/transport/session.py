@@ -483,7 +483,10 @@ class SyncOperations:
             data = bytearray(remote.length)
             self.get(remote, data)
             return bytes(data)
-        return session._native.read(remote.key, remote.offset, remote.length, _seconds(timeout_s))
+        try:
+            return session._native.read(remote.key, remote.offset, remote.length, _seconds(timeout_s))
+        except VerbenaError as error:
+            raise self._told(error) from None
 
     def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
         """As Session.write()."""
@@ -493,7 +496,10 @@ class SyncOperations:
         if view.nbytes > session._native.slot_bytes:
             self.put(view, remote)
             return
-        session._native.write(remote.key, remote.offset, view, _seconds(timeout_s))
+        try:
+            session._native.write(remote.key, remote.offset, view, _seconds(timeout_s))
+        except VerbenaError as error:
+            raise self._told(error) from None
 
     def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
         """As Session.compare_swap()."""

@@ -1,0 +1,89 @@
+"""`verbena memory-node`: lends this machine's memory to sessions, for far.Array."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+
+from verbena import transport
+from verbena.cli import text
+from verbena.config import Config
+from verbena.config.flags import add_flags, load_with_flags
+from verbena.config.kinds import Refused, Size
+from verbena.far import MemoryNode
+from verbena.transport.configured import settings_from
+
+EPILOG = """\
+examples:
+  verbena memory-node --size 1GiB                                  for programs of this machine
+  verbena memory-node --size 64GiB --listen 0.0.0.0:7471           for others, with a secret in verbena.toml
+  verbena memory-node --config node.toml --network-rdma-huge-pages
+
+A program gets memory by far.allocate(session, dtype, shape). It is freed when the session ends, unless it was
+given a name. Every key of the configuration has a flag: `verbena config reference KEY` names it.
+
+SIGTERM or SIGINT: sessions are told, the memory is given back, and the status is 128 + n
+"""
+SIZE = Size(4096, 1 << 50)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "memory-node",
+        help="lend memory to other programs",
+        description="Serves a stretch of memory that programs read and write one-sided, as arrays.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--size", type=_size, default=1 << 30, metavar="SIZE", help="how much to lend (default: 1GiB)"
+    )
+    parser.add_argument(
+        "--listen",
+        default="",
+        metavar="HOST:PORT",
+        help="where to take sessions (default: session.listen_address and listen_port of the configuration)",
+    )
+    add_flags(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    return asyncio.run(_serve(load_with_flags(options), options.size, options.listen))
+
+
+async def _serve(config: Config, size: int, listen: str) -> int:
+    stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, stopped, number)
+    node = await asyncio.to_thread(transport.Node, settings_from(config), by_loop=True)
+    try:
+        memory = await asyncio.to_thread(MemoryNode, node, size)
+        listener = await transport.listen(listen, handlers=memory.handlers, node=node, config=config)
+        async with listener:
+            wires = ", ".join(listener.wires)
+            print(f"memory node at {listener.address}: {text.size(size)} on {wires}, process {os.getpid()}")
+            sys.stdout.flush()
+            number = await stopped
+            served = memory.stat()
+            print(f"ending with {len(listener.sessions)} sessions, {served['allocations']} allocations")
+        await memory.close()
+    finally:
+        await asyncio.to_thread(node.close)
+    print(f"verbena: ended by {number.name}", file=sys.stderr)
+    return 128 + number
+
+
+def _stop(stopped: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
+    if not stopped.done():
+        stopped.set_result(number)
+
+
+def _size(argument: str) -> int:
+    try:
+        return SIZE.from_toml(argument)
+    except Refused as error:
+        raise argparse.ArgumentTypeError(f"must be {SIZE.allowed}, {error}") from error

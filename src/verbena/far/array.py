@@ -1,0 +1,292 @@
+"""far.Array: a numpy-like window on a remote node's memory."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from verbena.errors import VerbenaError, setup_error
+from verbena.far.cache import BlockCache
+from verbena.far.lazy import numpy
+from verbena.far.selection import Selection, runs, select
+from verbena.far.window import Window
+from verbena.transport import RemoteRegion, Session
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+CACHE_BYTES = 64 << 20
+BLOCK_BYTES = 64 << 10
+_READ_OVER = 4096  # bytes nobody asked for that cost less to read than another transfer
+_LONGEST_HULL = 4 << 20  # bytes that are read at once where some of them are not wanted
+_PREFETCH_CHUNK = 1 << 20
+_PREFETCH_THREADS = 2
+
+
+class Array:
+    """An array that lives in a peer's memory. Index it on the first axis by an integer, a slice, an integer
+    or a boolean array; further axes are indexed here. What you get is a copy of your own; assign to write.
+
+    Reads and writes go through a cache of `cache_bytes` in blocks of `block_bytes`; 0 bytes: none, every
+    access goes to the wire. Writes reach the peer by flush(), by close(), or when their block makes room.
+    Caches know nothing of each other: have one user, or flush() after writing and then invalidate() before
+    reading elsewhere. Thread-safe; it blocks, so asyncio programs use it in a thread.
+
+    The errors are the session's: a change of wire goes unnoticed, a lost peer is a BrokenLinkError."""
+
+    def __init__(
+        self,
+        session: Session,
+        remote: RemoteRegion,
+        dtype: DTypeLike,
+        shape: int | Sequence[int],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self.session = session
+        self.remote = remote
+        self.name: str | None = None  # of a memory node's allocation that has one
+        self._allocation: int | None = None
+        self._dtype: np.dtype[Any] = numpy().dtype(dtype)
+        self._shape = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+        if self._dtype.hasobject or not self._dtype.itemsize:
+            raise _invalid(f"{self._dtype} has no bytes of its own that could lie elsewhere")
+        if not self._shape or min(self._shape) < 0:
+            raise _invalid(f"{self._shape} is not a shape with a first axis")
+        self._row_shape = self._shape[1:]
+        self._row_bytes: int = self._dtype.itemsize * _product(self._row_shape)
+        if self.nbytes > remote.length:
+            detail = f"{self.nbytes} bytes in a region of {remote.length}"
+            raise setup_error("out_of_range", operation="make a far.Array", peer=session.peer, detail=detail)
+        self._window = Window(session, remote)
+        self._cache: BlockCache | None = None
+        if cache_bytes and self.nbytes:
+            self._cache = BlockCache(
+                self._window,
+                length=self.nbytes,
+                cache_bytes=cache_bytes,
+                block_bytes=min(block_bytes, cache_bytes),
+            )
+        self._bytes: BlockCache | Window = self._cache or self._window
+        self._assigning = threading.RLock()  # part of a row is read, changed and written
+        self._fetchers: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return _product(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self._shape[0] * self._row_bytes
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    # Access
+
+    def __getitem__(self, key: Any) -> Any:
+        self._check_open()
+        selection = select(key, self._shape)
+        piece = self._piece(selection)
+        if piece is not None:
+            offset, found = piece
+            self._bytes.read(offset, _bytes_of(found))
+            return found if Ellipsis in selection.local else found[()]
+        local = self._read_rows(selection.rows)
+        return local[selection.local]
+
+    def __setitem__(self, key: Any, value: ArrayLike | Array) -> None:
+        self._check_open()
+        selection = select(key, self._shape)
+        values = numpy().asarray(value) if isinstance(value, Array) else value
+        with self._assigning:
+            piece = self._piece(selection)
+            if piece is not None:
+                offset, changed = piece
+                changed[...] = values
+                self._bytes.write(offset, _bytes_of(changed))
+                return
+            rows = selection.rows
+            local = self._new(len(rows)) if selection.takes_whole_rows else self._read_rows(rows)
+            local[selection.local] = values
+            self._write_rows(rows, local)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a far.Array is elsewhere: it cannot be had without a copy")
+        found: NDArray[Any] = self[:]
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def prefetch(self, key: Any = slice(None)) -> None:
+        """Begins to fetch rows into the cache, and returns at once. At most half of the cache is fetched,
+        from the first row on; nothing if there is no cache. Errors are left to the access that needs it."""
+        self._check_open()
+        cache, rows = self._cache, select(key, self._shape).rows
+        if cache is None:
+            return
+        left = cache.prefetch_bytes
+        for start, stop in runs(rows, gap=self._gap, longest=self._hull):
+            offset, end = int(rows[start]) * self._row_bytes, (int(rows[stop - 1]) + 1) * self._row_bytes
+            end = min(end, offset + left)
+            left -= end - offset
+            while offset < end:
+                # Whole multiples, so that neighbouring pieces have no block in common.
+                piece = min(cache.prefetch_bytes, _PREFETCH_CHUNK)
+                next_offset = min(end, (offset // piece + 1) * piece)
+                self._start(cache, offset, next_offset - offset)
+                offset = next_offset
+            if left <= 0:
+                return
+
+    # Consistency
+
+    def flush(self) -> None:
+        """Returns when everything that was assigned is in the peer's memory."""
+        self._check_open()
+        if self._cache is not None:
+            self._cache.flush()
+
+    def invalidate(self, *, discard: bool = False) -> None:
+        """Forgets the cached copies, so that the next access sees what others wrote. Flushes first; `discard`
+        throws away what was not flushed instead."""
+        self._check_open()
+        if self._cache is not None:
+            self._cache.invalidate(discard=discard)
+
+    def stats(self) -> dict[str, int]:
+        """Transfers and bytes on the wire; the cache's hits, misses, evictions, cached and dirty bytes."""
+        return {**self._window.counters(), **(self._cache.counters() if self._cache else {})}
+
+    def close(self) -> None:
+        """Flushes and stops; the peer's memory stays as it is. Closing again does nothing."""
+        if self._closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._closed = True
+            with self._starting:
+                fetchers, self._fetchers = self._fetchers, None
+            if fetchers is not None:
+                fetchers.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The block's own error says more than a flush that fails for the same reason.
+        with contextlib.suppress(VerbenaError) if error is not None else contextlib.nullcontext():
+            self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"<far.Array{name} {self._shape} {self._dtype} at {self.session.peer}>"
+
+    # Inside
+
+    @property
+    def _gap(self) -> int:
+        return _READ_OVER // max(self._row_bytes, 1)
+
+    @property
+    def _hull(self) -> int:
+        return _LONGEST_HULL // max(self._row_bytes, 1)
+
+    def _new(self, rows: int) -> NDArray[Any]:
+        array: NDArray[Any] = numpy().empty((rows, *self._row_shape), self._dtype)
+        return array
+
+    def _piece(self, selection: Selection) -> tuple[int, NDArray[Any]] | None:
+        """If it is one stretch of bytes in one row: its offset, and an array for it."""
+        keys = selection.local[1:]
+        if not selection.is_one_row or not all(_is_basic(key) for key in keys):
+            return None
+        np = numpy()
+        row_offset = selection.rows[0] * self._row_bytes
+        if not keys:
+            return (row_offset, np.empty(self._row_shape, self._dtype)) if self._row_bytes else None
+        row = np.empty(self._row_shape, self._dtype)  # never touched: only to see where the part lies
+        part = row[keys if Ellipsis in keys else (*keys, Ellipsis)]
+        if not part.flags.c_contiguous or not part.size:
+            return None
+        offset = part.ctypes.data - row.ctypes.data
+        return row_offset + offset, np.empty(part.shape, self._dtype)
+
+    def _read_rows(self, rows: Any) -> NDArray[Any]:
+        found = self._new(len(rows))
+        if not found.nbytes:
+            return found
+        for start, stop in runs(rows, gap=self._gap, longest=self._hull):
+            first, count = int(rows[start]), int(rows[stop - 1]) + 1 - int(rows[start])
+            if count == stop - start:
+                self._bytes.read(first * self._row_bytes, _bytes_of(found[start:stop]))
+                continue
+            hull = self._new(count)
+            self._bytes.read(first * self._row_bytes, _bytes_of(hull))
+            found[start:stop] = hull[numpy().asarray(rows[start:stop]) - first]
+        return found
+
+    def _write_rows(self, rows: Any, values: NDArray[Any]) -> None:
+        if not values.nbytes:
+            return
+        for start, stop in runs(rows, gap=0, longest=1):
+            self._bytes.write(int(rows[start]) * self._row_bytes, _bytes_of(values[start:stop]))
+
+    def _start(self, cache: BlockCache, offset: int, length: int) -> None:
+        def fetch() -> None:
+            with contextlib.suppress(VerbenaError):
+                cache.prefetch(offset, length)
+
+        with self._starting:
+            if self._closed:
+                return
+            if self._fetchers is None:
+                self._fetchers = ThreadPoolExecutor(_PREFETCH_THREADS, thread_name_prefix="verbena-far")
+            self._fetchers.submit(fetch)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise setup_error("closed", operation="use a far.Array", detail="the array was closed")
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """Its bytes, of whatever type: not every type has a buffer of its own."""
+    return memoryview(array.reshape(-1).view(numpy().uint8))
+
+
+def _is_basic(key: Any) -> bool:
+    return (isinstance(key, int) and not isinstance(key, bool)) or isinstance(key, slice) or key is Ellipsis
+
+
+def _product(lengths: Sequence[int]) -> int:
+    product = 1
+    for length in lengths:
+        product *= length
+    return product
+
+
+def _invalid(detail: str) -> VerbenaError:
+    return setup_error("invalid_argument", operation="make a far.Array", detail=detail)

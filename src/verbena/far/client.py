@@ -1,0 +1,108 @@
+"""Asking a memory node for memory. The calls block, as an Array does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from verbena.errors import setup_error
+from verbena.far import messages
+from verbena.far.array import BLOCK_BYTES, CACHE_BYTES, Array
+from verbena.far.lazy import numpy
+from verbena.transport import RemoteRegion, Session
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+
+def allocate(
+    session: Session,
+    dtype: DTypeLike,
+    shape: int | Sequence[int],
+    *,
+    name: str | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    block_bytes: int = BLOCK_BYTES,
+) -> Array:
+    """An array of zeros in the memory node's memory. Without a name it is this session's alone, and freed
+    when the session ends; a named one stays until free(), and others attach() to it.
+    BusyError if there is no room, StateError if the name is taken; otherwise as Session.call()."""
+    np = numpy()
+    lengths = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
+    kind = np.dtype(dtype)
+    nbytes = kind.itemsize
+    for length in lengths:
+        nbytes *= length
+    note = {"dtype": np.lib.format.dtype_to_descr(kind), "shape": lengths}
+    answer = _ask(session, messages.ALLOCATE, nbytes=nbytes, name=name, note=note)
+    try:
+        array = Array(
+            session, _region(session, answer), kind, lengths, cache_bytes=cache_bytes, block_bytes=block_bytes
+        )
+    except BaseException:
+        _ask(session, messages.FREE, id=answer["id"])
+        raise
+    array.name, array._allocation = name, answer["id"]
+    return array
+
+
+def attach(
+    session: Session, name: str, *, cache_bytes: int = CACHE_BYTES, block_bytes: int = BLOCK_BYTES
+) -> Array:
+    """The array of that name, with the dtype and shape it was allocated with. StateError if there is none."""
+    answer = _ask(session, messages.ATTACH, name=name)
+    note = answer.get("note")
+    try:
+        dtype = numpy().lib.format.descr_to_dtype(_tuples(note["dtype"]))  # type: ignore[index]
+        shape = tuple(note["shape"])  # type: ignore[index]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _nonsense(session, messages.ATTACH, str(error)) from error
+    array = Array(
+        session, _region(session, answer), dtype, shape, cache_bytes=cache_bytes, block_bytes=block_bytes
+    )
+    array.name, array._allocation = name, answer["id"]
+    return array
+
+
+def free(array: Array) -> None:
+    """Gives an array's memory back to its memory node; what was not flushed is discarded, and the array is
+    closed. StateError if it is gone already, or did not come from allocate() or attach()."""
+    if array._allocation is None:
+        raise setup_error("far_unknown", operation=messages.FREE, detail="it is not a memory node's")
+    if not array._closed:
+        array.invalidate(discard=True)
+        array.close()
+    _ask(array.session, messages.FREE, id=array._allocation)
+
+
+def stat(session: Session) -> dict[str, Any]:
+    """What the memory node has: size, free, largest_free in bytes, allocations, names with their bytes."""
+    return _ask(session, messages.STAT)
+
+
+def _ask(session: Session, method: str, **fields: Any) -> dict[str, Any]:
+    payload = session.sync.call(method, messages.encode(**fields))
+    try:
+        answer = messages.decode(payload)
+    except ValueError as error:
+        raise _nonsense(session, method, str(error)) from error
+    messages.raise_refusal(answer, operation=method, peer=session.peer)
+    return answer
+
+
+def _region(session: Session, answer: dict[str, Any]) -> RemoteRegion:
+    try:
+        return RemoteRegion.from_bytes(bytes.fromhex(answer["region"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _nonsense(session, messages.ALLOCATE, str(error)) from error
+
+
+def _nonsense(session: Session, method: str, detail: str) -> Exception:
+    return setup_error("bad_message", operation=method, peer=session.peer, detail=detail)
+
+
+def _tuples(description: Any) -> Any:
+    """JSON has no tuples, and descriptions of structured types are lists of them."""
+    if isinstance(description, str):
+        return description
+    return [(name, _tuples(kind), *(tuple(shape) for shape in more)) for name, kind, *more in description]

@@ -1,0 +1,63 @@
+"""The bytes of a remote region by offset, each access a transfer: short ones by one READ or WRITE, long ones
+in bulk. Counts what went over the wire."""
+
+from __future__ import annotations
+
+import threading
+
+from verbena.transport import RemoteRegion, Session
+
+# A bulk transfer needs the peer's program, which compares checksums. On shm a short READ or WRITE is our own
+# copy, and a few of them are done before the peer has woken up.
+_SHORT_BY_SHM = 64 << 10
+
+
+class Window:
+    """Thread-safe, as sessions are."""
+
+    def __init__(self, session: Session, remote: RemoteRegion) -> None:
+        self.session = session
+        self.remote = remote
+        self._short = session.node.settings.recv_buffer_size
+        self._lock = threading.Lock()
+        self._counters = {"wire_reads": 0, "wire_read_bytes": 0, "wire_writes": 0, "wire_write_bytes": 0}
+
+    def read(self, offset: int, into: memoryview) -> None:
+        """Fills `into`; the errors of Session.read()."""
+        length = into.nbytes
+        if not length:
+            return
+        part = self.remote[offset : offset + length]
+        if length <= self._bulk_above():
+            for start in range(0, length, self._short):
+                stop = min(start + self._short, length)
+                into[start:stop] = self.session.sync.read(part[start:stop])
+        else:
+            self.session.sync.get(part, into)
+        self._count("wire_read", length)
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Returns when it has landed; the errors of Session.write()."""
+        length = data.nbytes
+        if not length:
+            return
+        part = self.remote[offset : offset + length]
+        if length <= self._bulk_above():
+            for start in range(0, length, self._short):
+                stop = min(start + self._short, length)
+                self.session.sync.write(part[start:stop], data[start:stop])
+        else:
+            self.session.sync.put(data, part)
+        self._count("wire_write", length)
+
+    def counters(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counters)
+
+    def _bulk_above(self) -> int:
+        return max(self._short, _SHORT_BY_SHM) if self.session.wire == "shm" else self._short
+
+    def _count(self, what: str, length: int) -> None:
+        with self._lock:
+            self._counters[f"{what}s"] += 1
+            self._counters[f"{what}_bytes"] += length

@@ -1,0 +1,286 @@
+"""A pool of sessions: lends healthy ones by address, opens and closes them, within one bound for all.
+One borrower at a time has a session. Everything happens on the event loop that uses the pool first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from verbena import _native
+from verbena.config import Config, load
+from verbena.errors import VerbenaError, setup_error
+from verbena.transport.failover import LinkState
+from verbena.transport.node import Node
+from verbena.transport.seats import Seats
+from verbena.transport.session import Handler, Session
+from verbena.transport.settings import Settings
+
+_METHOD_ECHO = _native.transport.METHOD_ECHO
+_PING = b"are you there"
+
+
+@dataclass
+class _Idle:
+    """A session that nobody has borrowed."""
+
+    session: Session
+    since: float
+    expiry: asyncio.TimerHandle | None
+
+
+@dataclass
+class _Counters:
+    opened: int = 0
+    reused: int = 0
+    evicted: int = 0  # healthy, closed to make room or after idle_timeout_s
+    failed: int = 0  # found broken, and replaced when next wanted
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """A pool's counters since it was made, and what it holds now."""
+
+    opened: int
+    reused: int
+    evicted: int
+    failed: int
+    connections: int
+    lent: int
+    idle: int
+    waiting: int
+    idle_by_address: Mapping[str, int] = field(default_factory=dict)
+
+
+class Pool:
+    """`max_connections` and `idle_timeout_s` (0: never) are as configured unless given. A session that was
+    idle for `check_after_s` must answer a ping within `check_timeout_s` before it is lent. The other
+    arguments are those of connect(). A context manager."""
+
+    def __init__(
+        self,
+        *,
+        max_connections: int | None = None,
+        idle_timeout_s: float | None = None,
+        check_after_s: float = 5.0,
+        check_timeout_s: float = 2.0,
+        secret: bytes | str = b"",
+        wire: str | None = None,
+        handlers: Mapping[str, Handler] | None = None,
+        tls: ssl.SSLContext | None = None,
+        config: Config | Settings | None = None,
+    ) -> None:
+        self._config = config or load()
+        if max_connections is None:
+            settings = self._config if isinstance(self._config, Settings) else self._config.network.rdma
+            max_connections = settings.max_connections
+        if idle_timeout_s is None:
+            known = not isinstance(self._config, Settings)
+            idle_timeout_s = self._config.session.idle_timeout_s if known else 300  # type: ignore[union-attr]
+        if max_connections < 1:
+            detail = f"max_connections is {max_connections}, and must be 1 at least"
+            raise setup_error("invalid_argument", operation="make a pool", detail=detail)
+        self.max_connections = max_connections
+        self.idle_timeout_s = idle_timeout_s
+        self._check_after_s, self._check_timeout_s = check_after_s, check_timeout_s
+        self._secret, self._wire, self._handlers, self._tls = secret, wire, handlers, tls
+        self._seats = Seats(max_connections)
+        self._idle: dict[str, deque[_Idle]] = {}
+        self._connections = 0  # lent, idle, being opened or being closed
+        self._lent = 0
+        self._counters = _Counters()
+        self._node: Node | None = None
+        self._making_node = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def session(self, address: str, *, timeout_s: float | None = None) -> AsyncIterator[Session]:
+        """Lends a session with the node at `address` for the length of the block. While max_connections are
+        lent it waits, first come first served; TimedOutError when `timeout_s` is over. Errors as connect().
+        Close it inside the block to have it replaced."""
+        self._check_open()
+        if not await self._seats.take(timeout_s):
+            detail = f"all {self.max_connections} sessions stayed lent for {timeout_s:g} s"
+            raise setup_error("pool_timeout", operation="borrow a session", peer=address, detail=detail)
+        try:
+            self._check_open()
+            session = await self._reuse(address) or await self._open(address)
+            self._lent += 1
+            try:
+                yield session
+            finally:
+                self._lent -= 1
+                self._take_back(address, session)
+        finally:
+            self._seats.give_back()
+
+    def stats(self) -> PoolStats:
+        """Counters and present numbers."""
+        by_address = {address: len(waiting) for address, waiting in self._idle.items() if waiting}
+        return PoolStats(
+            **vars(self._counters),
+            connections=self._connections,
+            lent=self._lent,
+            idle=sum(by_address.values()),
+            waiting=self._seats.waiting,
+            idle_by_address=by_address,
+        )
+
+    async def close(self) -> None:
+        """Closes every session, lent ones too; who waits for one gets ClosedError. Again: does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._seats.wake_all()
+        for waiting in self._idle.values():
+            while waiting:
+                self._drop(waiting.popleft())
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        async with self._making_node:
+            if self._node is not None:
+                await asyncio.to_thread(self._node.close)
+        self._connections = self._lent
+
+    async def __aenter__(self) -> Pool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        now = self.stats()
+        state = "closed" if self._closed else f"{now.lent} lent, {now.idle} idle, {now.waiting} waiting"
+        return f"<Pool of {self.max_connections}: {state}>"
+
+    # Inside
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise setup_error("closed", operation="borrow a session", detail="the pool is closed")
+
+    async def _reuse(self, address: str) -> Session | None:
+        """The idle session that was used last, if it is well; those that are not are thrown away."""
+        waiting = self._idle.get(address)
+        while waiting:
+            idle = waiting.pop()
+            if idle.expiry is not None:
+                idle.expiry.cancel()
+            try:
+                well = await self._is_well(idle)
+            except BaseException:
+                self._drop(idle)
+                raise
+            if well:
+                self._counters.reused += 1
+                return idle.session
+            self._counters.failed += 1
+            self._drop(idle)
+        return None
+
+    async def _is_well(self, idle: _Idle) -> bool:
+        session = idle.session
+        if session.closed or session.state is not LinkState.CONNECTED:
+            return False
+        if asyncio.get_running_loop().time() - idle.since < self._check_after_s:
+            return True
+        native = session._native
+        try:
+            answer = await session._await(
+                "ping",
+                lambda queue, token: native.start_call(_METHOD_ECHO, _PING, queue, token),
+                self._check_timeout_s,
+            )
+        except VerbenaError:
+            return False
+        return answer == _PING
+
+    async def _open(self, address: str) -> Session:
+        from verbena.transport import connect  # which exports this module
+
+        while self._connections >= self.max_connections:
+            await self._make_room()
+        self._connections += 1
+        try:
+            session = await connect(
+                address,
+                wire=self._wire,
+                handlers=self._handlers,
+                tls=self._tls,
+                node=await self._shared_node(),
+                config=self._config,
+            )
+        except BaseException:
+            self._connections -= 1
+            raise
+        self._counters.opened += 1
+        return session
+
+    async def _make_room(self) -> None:
+        """Closes the session that has been idle longest, or waits for one that is being closed. There is one
+        or the other: a borrower without a session holds a seat."""
+        oldest = min(
+            (waiting for waiting in self._idle.values() if waiting),
+            key=lambda waiting: waiting[0].since,
+            default=None,
+        )
+        if oldest is not None:
+            self._counters.evicted += 1
+            self._drop(oldest.popleft())
+        if self._tasks:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(0)
+        self._check_open()
+
+    async def _shared_node(self) -> Node:
+        from verbena.transport import _settings
+
+        async with self._making_node:
+            self._check_open()
+            if self._node is None:
+                settings = _settings(self._config, self._secret)
+                self._node = await asyncio.to_thread(Node, settings, by_loop=True)
+            return self._node
+
+    def _take_back(self, address: str, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        idle = _Idle(session, loop.time(), None)
+        # One that is between two wires may be well again by the time it is wanted.
+        over = session.closed or session.state is LinkState.FAILED
+        if self._closed or over:
+            if not self._closed:
+                self._counters.failed += 1
+            self._drop(idle)
+            return
+        if self.idle_timeout_s:
+            idle.expiry = loop.call_later(self.idle_timeout_s, self._expire, address, idle)
+        self._idle.setdefault(address, deque()).append(idle)
+
+    def _expire(self, address: str, idle: _Idle) -> None:
+        self._idle[address].remove(idle)
+        self._counters.evicted += 1
+        self._drop(idle)
+
+    def _drop(self, idle: _Idle) -> None:
+        if idle.expiry is not None:
+            idle.expiry.cancel()
+        self._start(self._shut(idle.session))
+
+    async def _shut(self, session: Session) -> None:
+        try:
+            await session.close()
+        finally:
+            self._connections -= 1
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

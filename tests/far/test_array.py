@@ -1,0 +1,330 @@
+"""far.Array beside a plain numpy array: the same indices, the same answers, on every wire."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.far_node import SECRET, Serving
+
+import verbena
+from verbena import errors, far
+from verbena.transport import Session
+
+SHAPE = (200, 7, 3)
+KEYS: list[Any] = [
+    0,
+    -1,
+    np.int64(5),
+    slice(None),
+    slice(10, 50),
+    slice(None, None, 7),
+    slice(150, 20, -3),
+    slice(5, 5),
+    ...,
+    (),
+    [3, 1, 1, -1],
+    [],
+    np.array([[0, 1], [5, 0]]),
+    np.arange(200) % 3 == 0,
+    np.zeros(200, bool),
+    np.arange(1400).reshape(200, 7) % 5 == 0,
+    (4, 2),
+    (4, 2, 1),
+    (4, slice(1, 3)),
+    (4, slice(None), 1),
+    (4, [0, 2]),
+    (slice(3, 9), 2),
+    (slice(3, 9), slice(None, None, -2), 0),
+    ([1, 2, 3], [0, 1, 2]),
+    ([1, 2, 3], slice(None), [0, 1, 2]),
+    ([[1], [2]], [0, 1, 2], 1),
+    (..., 1),
+    (..., 2, 4, 1),
+    (3, ..., 0),
+    (3, None, 2),
+]
+
+
+@pytest.fixture(params=[0, 16 << 10, 8 << 20], ids=["uncached", "small", "large"])
+def pair(request: pytest.FixtureRequest, session: Session) -> Iterator[tuple[far.Array, Any]]:
+    """The same values far and near; the small cache holds a part only."""
+    near = np.arange(np.prod(SHAPE), dtype="f8").reshape(SHAPE)
+    with far.allocate(session, near.dtype, SHAPE, cache_bytes=request.param, block_bytes=2048) as array:
+        array[:] = near
+        yield array, near
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_an_index_means_what_it_means_in_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
+    """Reading: shape, type and values."""
+    array, near = pair
+    found, wanted = array[key], near[key]
+    assert type(found) is type(wanted)
+    np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_an_assignment_does_what_it_does_in_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
+    """Values of the selection's shape, and one for all; flushed, another array on that memory sees them."""
+    array, near = pair
+    for value in (np.random.default_rng(1).random(near[key].shape), 42):
+        array[key] = near[key] = value
+        np.testing.assert_array_equal(array[:], near)
+        array.flush()
+        other = far.Array(array.session, array.remote, array.dtype, array.shape, cache_bytes=0)
+        np.testing.assert_array_equal(other[:], near)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [200, -201, [0, 200], [-201], np.ones(199, bool), np.ones((200, 8), bool), 1.5, "x", None, True, [0.5]],
+    ids=repr,
+)
+def test_a_wrong_index_is_refused(pair: tuple[far.Array, Any], key: Any) -> None:
+    """With numpy's own exception."""
+    array, _ = pair
+    with pytest.raises(IndexError):
+        array[key]
+    with pytest.raises(IndexError):
+        array[key] = 0
+
+
+def test_a_value_of_the_wrong_shape_changes_nothing(pair: tuple[far.Array, Any]) -> None:
+    """It is refused before a byte moves."""
+    array, near = pair
+    for key in (0, slice(0, 5), [1, 2], (0, slice(0, 2)), (slice(None), 1)):
+        with pytest.raises(ValueError, match="broadcast"):
+            array[key] = np.zeros(5)
+    np.testing.assert_array_equal(array[:], near)
+
+
+def test_it_looks_like_an_array(pair: tuple[far.Array, Any]) -> None:
+    """Shape, type, sizes, iteration, and numpy's functions by __array__."""
+    array, near = pair
+    assert (array.shape, array.dtype, array.ndim) == (near.shape, near.dtype, near.ndim)
+    assert (array.nbytes, array.size, len(array)) == (near.nbytes, near.size, len(near))
+    assert np.mean(array) == np.mean(near)
+    np.testing.assert_array_equal(np.asarray(array, "i4"), near.astype("i4"), strict=True)
+    np.testing.assert_array_equal(np.stack(list(array)), near)
+    with pytest.raises(ValueError, match="copy"):
+        array.__array__(copy=False)
+    assert "(200, 7, 3) float64" in repr(array)
+
+
+def test_what_is_read_is_a_copy(pair: tuple[far.Array, Any]) -> None:
+    """Changing it changes nothing far away; `+=` on the array does."""
+    array, near = pair
+    array[3][:] = -1
+    row = array[4]
+    row[:] = -1
+    array[5:7] += 1
+    near[5:7] += 1
+    np.testing.assert_array_equal(array[:], near)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["?", "u1", ">i4", "c16", "S5", "U3", "M8[ns]", [("x", "f4"), ("y", "i2", (2,))]]
+)
+def test_every_type_with_bytes_of_its_own(session: Session, dtype: Any) -> None:
+    """Booleans, foreign byte orders, texts, times, structures."""
+    near = np.zeros(50, dtype)
+    near.view("u1")[:] = np.arange(near.nbytes) % 2
+    with far.allocate(session, dtype, 50) as array:
+        array[:] = near
+        array[10] = near[11]
+        near[10] = near[11]
+        array.invalidate()
+        assert array[:].tobytes() == near.tobytes()
+        assert array[3].tobytes() == near[3].tobytes()
+
+
+@pytest.mark.parametrize("shape", [0, (0, 4), (4, 0), (1,)])
+def test_small_and_empty_arrays(session: Session, shape: Any) -> None:
+    """An axis of length 0 is as good as any."""
+    with far.allocate(session, "i8", shape) as array:
+        array[:] = 5
+        np.testing.assert_array_equal(array[:], np.full(shape, 5), strict=True)
+
+
+def test_neighbouring_rows_are_one_transfer(session: Session) -> None:
+    """Also with small gaps when reading, but never over a gap when writing."""
+    with far.allocate(session, "u1", (4096, 512), cache_bytes=0) as array:
+        array[100:200] = 1
+        assert array.stats()["wire_writes"] == 1
+        array[[7, 5, 6, 900, 901]] = 2
+        assert array.stats()["wire_writes"] == 3
+        _ = array[[5, 6, 7, 900, 901]]
+        assert array.stats()["wire_reads"] == 2
+        _ = array[0:64:8]
+        assert array.stats()["wire_reads"] == 3
+        array[0:64:8] = 3
+        assert array.stats()["wire_writes"] == 11
+        assert array[:64:8].min() == 3
+        assert array[1].max() == 0
+        _ = array[9, 5:9]
+        assert array.stats()["wire_read_bytes"] - array.stats()["wire_reads"] < 100_000
+
+
+def test_a_hit_needs_no_wire(session: Session) -> None:
+    """What was read or written is there until it is evicted or invalidated."""
+    with far.allocate(session, "f8", (1000, 16)) as array:
+        array[10:20] = 3
+        assert array.stats()["wire_writes"] == 0
+        assert array.stats()["wire_reads"] == 0
+        assert array[12, 3] == 3
+        assert array.stats()["wire_reads"] == 0
+        _ = array[:]
+        reads = array.stats()["wire_reads"]
+        assert array[500].sum() == 0
+        assert array.stats()["wire_reads"] == reads
+        array.flush()
+        assert array.stats()["dirty_bytes"] == 0
+        assert (array.stats()["wire_writes"], array.stats()["wire_write_bytes"]) == (1, 10 * 16 * 8)
+
+
+def test_the_cache_keeps_within_its_bound(session: Session) -> None:
+    """Whatever is done, and nothing that leaves it is lost."""
+    bound = 16 << 10
+    with far.allocate(session, "i4", (5000, 4), cache_bytes=bound, block_bytes=1024) as array:
+        near = np.zeros((5000, 4), "i4")
+        random = np.random.default_rng(3)
+        for turn in range(400):
+            row, length = int(random.integers(5000)), int(random.integers(1, 100))
+            array[row : row + length] = near[row : row + length] = turn
+            assert array.stats()["cached_bytes"] <= bound
+            row = int(random.integers(5000))
+            np.testing.assert_array_equal(array[row], near[row])
+        assert array.stats()["evictions"] > 0
+        array.invalidate()
+        np.testing.assert_array_equal(array[:], near)
+
+
+def test_caches_agree_by_flush_and_invalidate(session: Session, serving: Serving) -> None:
+    """A reader sees a writer's flushed values once it has invalidated its own copies, and not before."""
+    name = f"shared {session.wire}"
+    writer = far.allocate(session, "i8", 100, name=name)
+    with verbena.connect_blocking(serving.address, secret=SECRET) as other:
+        reader = far.attach(other, name)
+        assert reader[5] == 0
+        writer[5] = 1
+        reader.invalidate()
+        assert reader[5] == 0
+        writer.flush()
+        assert reader[5] == 0
+        reader.invalidate()
+        assert reader[5] == 1
+        reader[6] = 2
+        reader.invalidate(discard=True)
+        assert reader[6] == 0
+        reader.close()
+    far.free(writer)
+
+
+def test_prefetched_rows_are_hits(session: Session) -> None:
+    """They come in the background, up to half of the cache."""
+    with far.allocate(session, "f8", (4096, 64), cache_bytes=1 << 20) as array:
+        array[:] = 1
+        array.invalidate()
+        array.prefetch(slice(0, 512))
+        assert array[:512].sum() == 512 * 64
+        assert array.stats()["cached_bytes"] >= 512 * 64 * 8
+        array.prefetch(slice(None))
+        array.prefetch([1, 4000, 5])
+        array.prefetch(7)
+        array.prefetch(slice(0, 0))
+        array.close()
+        assert array.stats()["cached_bytes"] <= 1 << 20
+    with far.allocate(session, "f8", 10, cache_bytes=0) as uncached:
+        uncached.prefetch()
+        assert uncached.stats()["wire_reads"] == 0
+
+
+def test_threads_share_an_array(session: Session) -> None:
+    """Each changes its own column, which shares rows and blocks with the others': nothing gets lost."""
+    threads = 4
+    with far.allocate(session, "i8", (300, threads), cache_bytes=8192, block_bytes=1024) as array:
+        wrong: list[str] = []
+
+        def work(column: int) -> None:
+            for turn in range(1, 4):
+                for row in range(0, 300, 10):
+                    array.prefetch(slice(row + 10, row + 30))
+                    array[row : row + 10, column] = turn * 1000 + row
+                    if (array[row : row + 10, column] != turn * 1000 + row).any():
+                        wrong.append(f"thread {column}, row {row}")
+                array.flush()
+
+        workers = [threading.Thread(target=work, args=(column,)) for column in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert not wrong
+        array.invalidate()
+        wanted = 3000 + np.repeat(np.arange(0, 300, 10), 10)
+        np.testing.assert_array_equal(array[:], np.tile(wanted, (threads, 1)).T)
+
+
+def test_it_survives_a_broken_wire(serving: Serving) -> None:
+    """Reads, writes and prefetches go on while the session changes wires."""
+    with (
+        verbena.connect_blocking(serving.address, secret=SECRET) as session,
+        far.allocate(session, "i4", (2000, 256), cache_bytes=256 << 10) as array,
+    ):
+        for turn in range(6):
+            session.break_link()
+            array.prefetch(slice(0, 200))
+            array[::2] = turn
+            assert (array[::2] == turn).all()
+            array.flush()
+        array.invalidate()
+        assert (array[::2] == 5).all()
+        assert (array[1::2] == 0).all()
+        assert session._native.links > 1
+
+
+def test_the_end_of_an_array(session: Session) -> None:
+    """close() flushes; afterwards it says that it is closed."""
+    with far.allocate(session, "i4", 10) as array:
+        array[3] = 7
+    with pytest.raises(errors.ClosedError):
+        array[3]
+    with pytest.raises(errors.ClosedError):
+        array[3] = 1
+    array.close()
+    with far.Array(session, array.remote, "i4", 10) as again:
+        assert again[3] == 7
+    again = far.Array(session, array.remote, "i4", 10)
+    again[4] = 8
+    again.__exit__(KeyError, KeyError(), None)  # as an error in the block would
+    assert far.Array(session, array.remote, "i4", 10)[4] == 8
+
+
+def test_what_cannot_be_far_is_refused(session: Session) -> None:
+    """Objects, shapes without an axis, arrays longer than their region, blocks of no size."""
+    array = far.allocate(session, "i4", 10)
+    for dtype, shape in (("O", 1), ("V0", 1), ("i4", ()), ("i4", -1), ("i4", 11)):
+        with pytest.raises(errors.StateError):
+            far.Array(session, array.remote, dtype, shape)
+    with pytest.raises(errors.StateError, match="block_bytes"):
+        far.Array(session, array.remote, "i4", 10, block_bytes=0)
+    before = far.stat(session)["allocations"]
+    with pytest.raises(errors.StateError):
+        far.allocate(session, "O", 10)
+    assert far.stat(session)["allocations"] == before
+
+
+def test_without_numpy_it_says_so(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how to get it."""
+    from verbena.far.lazy import numpy
+
+    numpy.cache_clear()
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(errors.UnavailableError, match=r"verbena\[numpy\]"):
+        far.allocate(session, "i4", 10)
+    numpy.cache_clear()

@@ -1,0 +1,131 @@
+"""What a memory node lends, to whom, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.far_node import SECRET, SIZE, Serving
+
+import verbena
+from verbena import errors, far
+from verbena.far import messages
+from verbena.transport import Session
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Returns when it holds; a test fails if that takes ten seconds."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_memory_is_freed_with_its_session(serving: Serving) -> None:
+    """All that it had, unless named; and the next one finds zeros."""
+    with verbena.connect_blocking(serving.address, secret=SECRET) as session:
+        first = far.allocate(session, "u1", SIZE // 2)
+        first[:] = 255
+        first.flush()
+        far.allocate(session, "u1", 10)
+        assert far.stat(session)["allocations"] == 2
+    until(lambda: serving.memory.stat()["free"] == SIZE)
+    with verbena.connect_blocking(serving.address, secret=SECRET) as session:
+        again = far.allocate(session, "u1", SIZE)
+        assert not again[:].any()
+
+
+def test_a_named_array_outlives_its_session(serving: Serving) -> None:
+    """With its type and shape, until somebody frees it."""
+    with verbena.connect_blocking(serving.address, secret=SECRET) as session:
+        with far.allocate(session, [("x", "f4"), ("y", "i2", (2,))], (5, 2), name="points") as array:
+            array[3] = (1.5, [2, 3])
+        with pytest.raises(errors.StateError, match="points"):
+            far.allocate(session, "i4", 1, name="points")
+    with verbena.connect_blocking(serving.address, secret=SECRET, wire="iwarp") as session:
+        assert far.stat(session)["names"] == {"points": 80}
+        with far.attach(session, "points") as found:
+            assert (found.shape, found.dtype) == (array.shape, array.dtype)
+            assert found[3, 0]["x"] == 1.5
+            assert found.name == "points"
+        far.free(found)
+        assert far.stat(session)["names"] == {}
+        with pytest.raises(errors.StateError, match="points"):
+            far.attach(session, "points")
+        with pytest.raises(errors.StateError, match="no such allocation"):
+            far.free(found)
+
+
+def test_memory_without_a_name_is_its_sessions_alone(session: Session, serving: Serving) -> None:
+    """Another session can neither read it nor free it, even if it knows all about it."""
+    mine = far.allocate(session, "i4", 10)
+    with verbena.connect_blocking(serving.address, secret=SECRET) as other:
+        theirs = far.Array(other, mine.remote, "i4", 10, cache_bytes=0)
+        with pytest.raises(errors.DeniedError):
+            theirs[0]
+        theirs._allocation = mine._allocation
+        with pytest.raises(errors.StateError, match="another session"):
+            far.free(theirs)
+    mine[0] = 1
+    mine.flush()
+
+
+def test_freed_memory_cannot_be_reached(session: Session) -> None:
+    """The region is revoked before its memory is anybody else's."""
+    array = far.allocate(session, "i4", 10)
+    far.free(array)
+    stale = far.Array(session, array.remote, "i4", 10, cache_bytes=0)
+    with pytest.raises(errors.DeniedError):
+        stale[0]
+    assert far.allocate(session, "i4", 10)[0] == 0
+
+
+def test_when_it_is_full_it_says_so(session: Session) -> None:
+    """How much is free, and how much of it in one piece; a freed piece can be had again."""
+    free = far.stat(session)["free"]
+    pieces = [far.allocate(session, "u1", free // 4) for _ in range(4)]
+    with pytest.raises(errors.BusyError, match="in one piece"):
+        far.allocate(session, "u1", free // 4)
+    far.free(pieces[0])
+    far.free(pieces[2])
+    with pytest.raises(errors.BusyError):
+        far.allocate(session, "u1", free // 2)
+    far.free(pieces[1])
+    whole = far.allocate(session, "u1", free // 2)
+    whole[-3:] = 9
+    np.testing.assert_array_equal(whole[-4:], [0, 9, 9, 9])
+
+
+@pytest.mark.parametrize(
+    ("method", "payload"),
+    [
+        (messages.ALLOCATE, b""),
+        (messages.ALLOCATE, b"\xff"),
+        (messages.ALLOCATE, b"[]"),
+        (messages.ALLOCATE, messages.encode(nbytes=-1)),
+        (messages.ALLOCATE, messages.encode(nbytes="1")),
+        (messages.ALLOCATE, messages.encode(nbytes=True)),
+        (messages.ALLOCATE, messages.encode(nbytes=1, name="")),
+        (messages.ALLOCATE, messages.encode(nbytes=1, name=7)),
+        (messages.ALLOCATE, messages.encode(nbytes=1, name="x" * 1000)),
+        (messages.ALLOCATE, messages.encode(nbytes=1, name="bell\a")),
+        (messages.ALLOCATE, messages.encode(nbytes=1, note="x" * 5000)),
+        (messages.FREE, messages.encode()),
+        (messages.FREE, messages.encode(id="1")),
+    ],
+)
+def test_nonsense_is_refused(session: Session, method: str, payload: bytes) -> None:
+    """With a reason; nothing is allocated, and the session goes on."""
+    before = far.stat(session)
+    with pytest.raises(errors.RemoteError):
+        session.sync.call(method, payload)
+    assert far.stat(session) == before
+
+
+def test_only_a_memory_nodes_array_can_be_freed(session: Session) -> None:
+    """Not one that was made by hand on some region."""
+    array = far.allocate(session, "i4", 10)
+    with pytest.raises(errors.StateError, match="memory node"):
+        far.free(far.Array(session, array.remote, "i4", 10))
