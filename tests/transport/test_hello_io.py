@@ -103,6 +103,29 @@ async def refused(port: int, **options: Any) -> VerbenaError:
     return caught.value
 
 
+async def test_the_server_knows_of_a_session_before_its_caller_does() -> None:
+    """Else the caller's first link could come to a server that has not heard of the session."""
+    sent: list[bytes] = []
+    when_agreed: list[int] = []
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        write = writer.write
+        writer.write = lambda data: (sent.append(data), write(data))  # type: ignore[method-assign]
+        hello = ServerHello(BERT, auth=SECRET, secure=False, peer="anna:1")
+        await serve(
+            reader,
+            writer,
+            hello,
+            lambda caller: OFFER,
+            timeout_s=10,
+            agreed=lambda agreement: when_agreed.append(len(sent)),
+        )
+
+    async with impostor(take) as port:
+        await call(port)
+    assert when_agreed == [len(sent) - 1]
+
+
 async def test_two_ends_agree_over_a_socket() -> None:
     async with listening() as server:
         mine, theirs = await call(server.port), await server.outcomes.get()

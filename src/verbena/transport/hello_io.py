@@ -47,10 +47,12 @@ async def serve(
     decide: Decide,
     *,
     timeout_s: float,
+    agreed: Callable[[Agreement], object] | None = None,
 ) -> Agreement | Caller:
     """The server's end: an Agreement, or the Caller if it only probed. `decide` is asked what to offer a
-    caller that has proven itself; a VerbenaError from it turns the caller down, and is raised again here."""
-    end = await _bounded(_converse(reader, writer, hello, decide), writer, hello, timeout_s)
+    caller that has proven itself; a VerbenaError from it turns the caller down, and is raised again here.
+    `agreed` is told before the caller is, whose next step may come before the stream is closed."""
+    end = await _bounded(_converse(reader, writer, hello, decide, agreed), writer, hello, timeout_s)
     assert isinstance(end, (Agreement, Caller))
     return end
 
@@ -60,6 +62,7 @@ async def _converse(
     writer: asyncio.StreamWriter,
     hello: ClientHello | ServerHello,
     decide: Decide | None = None,
+    agreed: Callable[[Agreement], object] | None = None,
 ) -> Event:
     if isinstance(hello, ClientHello):
         writer.write(hello.start())
@@ -70,7 +73,7 @@ async def _converse(
             if isinstance(event, Caller) and event.purpose == "open":
                 assert isinstance(hello, ServerHello)
                 assert decide is not None
-                end = await _answer(writer, hello, decide, event)
+                end = await _answer(writer, hello, decide, event, agreed)
             if not isinstance(end, bytes):
                 return end
             writer.write(end)
@@ -87,7 +90,11 @@ async def _read(reader: asyncio.StreamReader, hello: ClientHello | ServerHello) 
 
 
 async def _answer(
-    writer: asyncio.StreamWriter, hello: ServerHello, decide: Decide, caller: Caller
+    writer: asyncio.StreamWriter,
+    hello: ServerHello,
+    decide: Decide,
+    caller: Caller,
+    agreed: Callable[[Agreement], object] | None,
 ) -> Agreement:
     try:
         offer = decide(caller)
@@ -99,6 +106,8 @@ async def _answer(
     frame, agreement = hello.welcome(offer)
     assert isinstance(frame, bytes)
     assert isinstance(agreement, Agreement)
+    if agreed is not None:
+        agreed(agreement)
     writer.write(frame)
     return agreement
 

@@ -184,15 +184,17 @@ class Listener:
         )
         async with self._hellos:
             try:
-                end = await hello_io.serve(
-                    reader, writer, hello, self._decide, timeout_s=self.node.settings.timeout_s
+                await hello_io.serve(
+                    reader,
+                    writer,
+                    hello,
+                    self._decide,
+                    timeout_s=self.node.settings.timeout_s,
+                    agreed=lambda agreement: self._admit(agreement, name),
                 )
             except VerbenaError as error:
                 self._count(error)
                 log.event("hello_refused", peer=name, reason=error.code, detail=error.detail)
-                return
-        if isinstance(end, Agreement):
-            self._admit(end, name)
 
     def _decide(self, caller: Caller) -> Offer:
         settings = self.node.settings
