@@ -48,9 +48,9 @@ class Drilled:
 class _Watched:
     session: Session
     before: str
+    number: int  # of the link that is broken
     order: tuple[str, ...]
     broken_at: float = 0.0
-    lost: bool = False
     after: str | None = None
     resumed_s: float | None = None
     back_s: float | None = None
@@ -59,10 +59,10 @@ class _Watched:
 
     def on_state(self, state: LinkState) -> None:
         """On the control thread."""
-        wire, at = self.session.wire, time.monotonic() - self.broken_at
-        if state is not LinkState.CONNECTED or wire is None:
-            self.lost = True
-        elif self.lost or wire != self.before:
+        link, at = self.session._link, time.monotonic() - self.broken_at
+        # By its number: a peer that is quick dials anew before this end has noticed the loss.
+        if state is LinkState.CONNECTED and link is not None and link.number != self.number:
+            wire = link.wire.name
             self.links += 1
             if self.resumed_s is None:
                 self.after, self.resumed_s = wire, at
@@ -100,9 +100,15 @@ async def drill(
     changed = asyncio.Event()
     order = node.settings.wires
     watched = [
-        _Watched(session, session.wire, order, changed=lambda: loop.call_soon_threadsafe(changed.set))
+        _Watched(
+            session,
+            link.wire.name,
+            link.number,
+            order,
+            changed=lambda: loop.call_soon_threadsafe(changed.set),
+        )
         for session in sessions
-        if session.wire is not None and wire in (None, session.wire)
+        if (link := session._link) is not None and wire in (None, link.wire.name)
     ]
     names = sorted({one.before for one in watched})
     if not watched:
