@@ -13,6 +13,7 @@ from verbena.config import KEYS, SECTIONS, Config
 from verbena.config.model import IN_FORCE
 from verbena.errors import ConfigurationError, DeniedError
 from verbena.transport import DEFAULT_PORT, Request, Settings, configured, log
+from verbena.transport.pool import Pool
 
 SECRET = "correct horse battery staple"
 SMALL = "[network.rdma]\nrecv_buffer_pool_size = 256\n"
@@ -46,6 +47,7 @@ def test_what_is_said_to_be_in_force_is_what_is_read(authority, tmp_path):
         configured.configure_log,
         configured.server_tls,
         configured.client_tls,
+        lambda config: Pool(config=config),
     ):
         read(Recorder(loaded, seen))  # type: ignore[operator]
     (handler,) = (one for one in log.logger.handlers if one.get_name() == "verbena")

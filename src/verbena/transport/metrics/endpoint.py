@@ -88,9 +88,11 @@ class MetricsServer:
         writer.write(head.encode("ascii") + content)
         await writer.drain()
         writer.write_eof()
-        # Whatever the peer still sends is read away: closing over unread bytes would reset the answer.
-        while await asyncio.wait_for(reader.read(MOST_REQUEST_BYTES), TIMEOUT_S):
-            pass
+        # Whatever the peer still sends is read away: closing over unread bytes would reset the answer. Those
+        # who were silent or too many get no more of our time.
+        if status not in (408, 503):
+            while await asyncio.wait_for(reader.read(MOST_REQUEST_BYTES), TIMEOUT_S):
+                pass
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, str, str]:
         try:
