@@ -175,7 +175,8 @@ class Array:
             self._cache.invalidate(discard=discard)
 
     def stats(self) -> dict[str, int]:
-        """Transfers and bytes on the wire; the cache's hits, misses, evictions, cached and dirty bytes."""
+        """Transfers (short READs or WRITEs in a row count as one) and bytes on the wire; the cache's hits,
+        misses, evictions, cached and dirty bytes."""
         return {**self._window.counters(), **(self._cache.counters() if self._cache else {})}
 
     def close(self) -> None:
