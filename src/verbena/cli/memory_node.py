@@ -14,7 +14,7 @@ from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.config.kinds import Refused, Size
 from verbena.far import MemoryNode
-from verbena.transport.configured import settings_from
+from verbena.transport.configured import configure_log, settings_from
 
 EPILOG = """\
 examples:
@@ -59,6 +59,7 @@ async def _serve(config: Config, size: int, listen: str) -> int:
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, stopped, number)
+    configure_log(config)
     node = await asyncio.to_thread(transport.Node, settings_from(config), by_loop=True)
     try:
         memory = await asyncio.to_thread(MemoryNode, node, size)
