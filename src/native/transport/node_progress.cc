@@ -24,11 +24,15 @@ const EventFd& thread_event() {
   return event;
 }
 
-void sleep_on(const EventFd& event, uint64_t timeout_ns) {
-  pollfd fd{.fd = event.get(), .events = POLLIN, .revents = 0};
+// True: the queues have something, and whoever slept should drive.
+bool sleep_on(const EventFd& event, int queues, uint64_t timeout_ns) {
+  pollfd fds[] = {{.fd = event.get(), .events = POLLIN, .revents = 0},
+                  {.fd = queues, .events = POLLIN, .revents = 0}};
   const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000),
                          .tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000)};
-  if (::ppoll(&fd, 1, &timeout, nullptr) > 0) event.clear();
+  ::ppoll(fds, 2, &timeout, nullptr);
+  if (fds[0].revents & POLLIN) event.clear();
+  return fds[1].revents & POLLIN;
 }
 
 }  // namespace
@@ -86,7 +90,11 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
     drive_locked();
   }
   while (!(is_done = done()) && (now = now_ns()) < deadline_ns) {
-    sleep_on(own, std::min(kSliceNs, deadline_ns - now));
+    if (sleep_on(own, epoll_.get(), std::min(kSliceNs, deadline_ns - now))) {
+      const auto held = lock();
+      arm();
+      drive_locked();
+    }
     if (stopping_.load(std::memory_order_relaxed)) break;
   }
   const auto held = lock();
