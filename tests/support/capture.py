@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from support.link import wait_until
 
 # Its guess at who uses RDMA takes a payload of five bytes for a broken remote procedure call.
-_NOT_OURS = ("--disable-protocol", "rpcordma")
+_NOT_OURS = ("--disable-protocol", "rpcordma", "-o", "tcp.try_heuristic_first:TRUE")  # the port may be known
 _FINDING = re.compile(r"^ +(\d+) +(\S+) +(\S+) +(.+)$")
 
 

@@ -97,6 +97,7 @@ async def test_a_failed_session_is_logged_as_an_error(written):
         session = await verbena.connect(listener.address, config=brief)
         (there,) = listener.sessions
         session._keeper.close()  # nobody dials any more
+        await until(lambda: there.wire is not None)  # it learns of its link after the client does
         there.break_link()
         await until(lambda: "session_failed" in events(written))
         await session.close()

@@ -109,7 +109,8 @@ class Connection:
 
     def _raise_unless_established(self) -> None:
         state = self.state
-        if state is ConnectionState.ESTABLISHED:
+        # A quick peer may be done and gone again before anybody looked: it was established, then ended.
+        if state in (ConnectionState.ESTABLISHED, ConnectionState.DISCONNECTED):
             return
         code = "rejected" if state is ConnectionState.REJECTED else self._native.error_code or "peer_died"
         data = self.private_data if state is ConnectionState.REJECTED else b""
