@@ -123,7 +123,7 @@ shared memory; beside iwarp, over its `tcp` on loopback.
 
 The bare TCP socket of the iwarp figures is in TCP_NODELAY; its ping-pong spins on recv(2), its stream makes
 blocking calls of 1 MiB. The transfers beside it sleep on their completion queue, too, and keep four requests
-in flight; "polled" ones spin instead. CPU seconds are those of both processes, in and out of the kernel.
+in flight. CPU seconds are those of both processes, in and out of the kernel.
 """
 
 
