@@ -1,0 +1,1 @@
+"""Commands in Python, one function each, by the data type that they are about."""

@@ -1,0 +1,120 @@
+"""How a command is declared: one function, and the data from which dispatch, COMMAND and the docs are made.
+
+    @command("HLEN", arity=2, flags="readonly fast", keys=(1, 1, 1), group="hash", summary="How many fields …")
+    def hlen(call: Call, key: bytes) -> Reply:
+        value = call.db.get(key, Hash)
+        return len(value) if value is not None else 0
+
+The engine checks the arity, runs one command at a time, and writes down what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verbena.kv.call import Call
+    from verbena.kv.replies import Reply
+
+Function = Callable[..., "Reply"]
+
+FLAGS = frozenset(
+    "write readonly denyoom admin pubsub noscript blocking loading stale skip_monitor skip_slowlog asking fast"
+    " no_auth may_replicate no_async_loading no_multi allow_busy movablekeys".split()
+)
+GROUPS = (
+    "string", "generic", "hash", "list", "set", "sorted_set", "bitmap", "hyperloglog", "geo", "stream",
+    "pubsub", "transactions", "connection", "server", "scripting", "cluster", "extension",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command, or one subcommand (`name` is then "CONFIG GET")."""
+
+    name: str
+    arity: int  # counts the name; negative: at least so many
+    flags: frozenset[str]
+    keys: tuple[int, int, int]  # first, last, step; (0, 0, 0): none, or see `find_keys`
+    group: str
+    summary: str
+    since: str = "1.0.0"
+    function: Function | None = None  # None: native code answers
+    find_keys: Callable[[list[bytes]], list[int]] | None = None  # positions, where `keys` cannot tell
+    explicit: bool = False  # it says itself what to write down; else the log gets the command as it came
+    categories: frozenset[str] = field(default_factory=frozenset)  # of ACL, beyond those that follow from flags
+
+    @property
+    def is_write(self) -> bool:
+        return "write" in self.flags
+
+    def key_positions(self, argv: list[bytes]) -> list[int]:
+        if self.find_keys is not None:
+            return self.find_keys(argv)
+        first, last, step = self.keys
+        if first == 0:
+            return []
+        return list(range(first, (last if last > 0 else len(argv) + last) + 1, step))
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def command(
+    name: str,
+    *,
+    arity: int,
+    flags: str = "",
+    keys: tuple[int, int, int] = (0, 0, 0),
+    group: str = "extension",
+    summary: str,
+    since: str = "1.0.0",
+    find_keys: Callable[[list[bytes]], list[int]] | None = None,
+    explicit: bool = False,
+    categories: str = "",
+) -> Callable[[Function], Function]:
+    """Declares the function that answers `name` ("HSET"; a subcommand: "CONFIG GET"). It is called with the
+    Call and the arguments after the name as bytes; it returns the reply or raises CommandError.
+
+    `explicit`: the function tells what changed by call.db.changed(key, effect…). It must when it touches more
+    than one key, or when running it again would not give the same. A ValueError if it is declared twice."""
+    chosen = frozenset(flags.split())
+    if chosen - FLAGS:
+        raise ValueError(f"{name}: no such flags: {', '.join(sorted(chosen - FLAGS))}")
+    if group not in GROUPS:
+        raise ValueError(f"{name}: no such group: {group}")
+    name = name.upper()
+
+    def declare(function: Function) -> Function:
+        if name in COMMANDS:
+            raise ValueError(f"{name} is declared already")
+        COMMANDS[name] = Command(
+            name, arity, chosen, keys, group, summary, since, function, find_keys, explicit,
+            frozenset(categories.split()),
+        )  # fmt: skip
+        return function
+
+    return declare
+
+
+def native(
+    name: str, *, arity: int, flags: str, keys: tuple[int, int, int], group: str, summary: str, since: str
+) -> None:
+    """Declares a command that native code answers."""
+    COMMANDS[name] = Command(name, arity, frozenset(flags.split()), keys, group, summary, since)
+
+
+def find(argv: list[bytes]) -> Command | None:
+    """The command that these words mean: the subcommand if there is one."""
+    try:
+        name = argv[0].decode("ascii").upper()
+    except UnicodeDecodeError:
+        return None
+    if len(argv) > 1:
+        whole = COMMANDS.get(f"{name} {argv[1].decode('latin-1').upper()}")
+        if whole is not None:
+            return whole
+    return COMMANDS.get(name)
+
+
