@@ -22,5 +22,6 @@ void bind_faults(nb::module_& m);
 void bind_bench(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_session(nb::module_& m);
+void bind_kv(nb::module_& m);
 
 }  // namespace verbena::bind

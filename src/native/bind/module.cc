@@ -27,6 +27,7 @@ NB_MODULE(_native, m) {
   bind_faults(m);
   bind_bench(m);
   bind_transport(m);
+  bind_kv(m);
   m.def(
       "crc32c",
       [](const nb::handle& data, uint32_t seed) {

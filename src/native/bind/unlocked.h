@@ -23,11 +23,17 @@ class Unlocked {
   // Calls back with the GIL.
   template <typename Function>
   auto with_gil(Function function) {
-    rejoin();
+    enter();
     const auto result = function();
+    leave();
+    return result;
+  }
+
+  // The same in two steps, for who calls back often: between them the GIL is held.
+  void enter() { rejoin(); }
+  void leave() {
     outside.fetch_add(1);
     state_ = PyEval_SaveThread();
-    return result;
   }
 
  private:

@@ -30,9 +30,11 @@ class Database(Protocol):
         """Whatever it is."""
 
     def type_of(self, key: bytes) -> str:
-        """"string", "hash", "list", "set", "zset" or "none"."""
+        """ "string", "hash", "list", "set", "zset" or "none"."""
 
-    def put(self, key: bytes, value: Value | bytes, *, expires_ms: int = 0, keep_expiry: bool = False) -> None:
+    def put(
+        self, key: bytes, value: Value | bytes, *, expires_ms: int = 0, keep_expiry: bool = False
+    ) -> None:
         """Stores a value instead of whatever there was. An empty collection: the key goes."""
 
     def delete(self, key: bytes) -> bool:

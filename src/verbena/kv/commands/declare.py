@@ -14,14 +14,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from verbena.kv.call import Call
     from verbena.kv.replies import Reply
 
 Function = Callable[..., "Reply"]
 
 FLAGS = frozenset(
-    "write readonly denyoom admin pubsub noscript blocking loading stale skip_monitor skip_slowlog asking fast"
-    " no_auth may_replicate no_async_loading no_multi allow_busy movablekeys".split()
+    [
+        "write",
+        "readonly",
+        "denyoom",
+        "admin",
+        "pubsub",
+        "noscript",
+        "blocking",
+        "loading",
+        "stale",
+        "skip_monitor",
+        "skip_slowlog",
+        "asking",
+        "fast",
+        "no_auth",
+        "may_replicate",
+        "no_async_loading",
+        "no_multi",
+        "allow_busy",
+        "movablekeys",
+    ]
 )
 GROUPS = (
     "string", "generic", "hash", "list", "set", "sorted_set", "bitmap", "hyperloglog", "geo", "stream",
@@ -43,7 +61,9 @@ class Command:
     function: Function | None = None  # None: native code answers
     find_keys: Callable[[list[bytes]], list[int]] | None = None  # positions, where `keys` cannot tell
     explicit: bool = False  # it says itself what to write down; else the log gets the command as it came
-    categories: frozenset[str] = field(default_factory=frozenset)  # of ACL, beyond those that follow from flags
+    categories: frozenset[str] = field(
+        default_factory=frozenset
+    )  # of ACL, beyond those that follow from flags
 
     @property
     def is_write(self) -> bool:
@@ -116,5 +136,3 @@ def find(argv: list[bytes]) -> Command | None:
         if whole is not None:
             return whole
     return COMMANDS.get(name)
-
-

@@ -1,0 +1,100 @@
+// The store's engine as Python holds it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "bind/buffer.h"
+#include "bind/unlocked.h"
+#include "kv/engine.h"
+#include "kv/loop.h"
+
+namespace verbena::bind {
+
+namespace nb = nanobind;
+
+inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
+inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+// Words as Python has them, for as long as the list lives.
+std::vector<std::string_view> words_of(nb::handle sequence);
+
+// The program's part in Python: an object with run(client, argv), opened(client), closed(client),
+// disturbed(clients), notify(database, kind, event, key) and tick(). Takes the GIL when it is asked the first
+// time in a batch, and keeps it until the batch is over.
+class PythonProgram : public kv::Program {
+ public:
+  PythonProgram(kv::Engine& engine, nb::object object);
+  ~PythonProgram() override;
+
+  void run(kv::Client& client, kv::Words words) override;
+  void opened(kv::Client& client) override;
+  void closed(kv::Client& client) override;
+  void release(const std::vector<uint64_t>& objects) override;
+  void disturbed(const std::vector<uint64_t>& clients) override;
+  void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
+  void tick() override;
+  void rest() override;
+
+  // Set while the loop runs: how its thread got out of the GIL.
+  void set_thread(Unlocked* thread) { thread_ = thread; }
+  // Runs something of Python's within the loop.
+  template <typename Function>
+  void with_gil(Function function) {
+    enter();
+    try {
+      function();
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(object_);
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      PyErr_WriteUnraisable(object_.ptr());
+    }
+  }
+
+ private:
+  void enter();
+
+  kv::Engine& engine_;
+  nb::object object_;
+  nb::object run_, opened_, closed_, disturbed_, notify_, tick_;
+  Unlocked* thread_ = nullptr;
+  bool inside_ = false;
+};
+
+struct EngineHandle {
+  EngineHandle(uint32_t databases, nb::object source);
+  ~EngineHandle();
+
+  // The engine's lock, without keeping the GIL from others while waiting for it.
+  kv::Engine::Lock lock() const {
+    auto held = engine->try_lock();
+    if (!held) {
+      const Unlocked unlocked;
+      held.lock();
+    }
+    return held;
+  }
+
+  std::shared_ptr<kv::Engine> engine;
+  std::shared_ptr<kv::Loop> loop;
+  std::unique_ptr<PythonProgram> program;
+};
+
+// A client by its number: it may be gone.
+struct ClientHandle {
+  EngineHandle* engine;
+  uint64_t id;
+};
+
+struct DatabaseHandle {
+  EngineHandle* engine;
+  uint32_t number;
+};
+
+void bind_kv_client(nb::module_& m);
+void bind_kv_database(nb::module_& m);
+
+}  // namespace verbena::bind

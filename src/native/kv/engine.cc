@@ -1,0 +1,192 @@
+#include "kv/engine.h"
+
+#include <ctime>
+
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::kv {
+
+namespace {
+
+uint64_t unix_ms() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1'000'000;
+}
+
+bool is_arity_wrong(const NativeCommand& command, size_t words) {
+  return command.arity > 0 ? words != static_cast<size_t>(command.arity)
+                           : words < static_cast<size_t>(-command.arity);
+}
+
+std::string small_letters(std::string_view name) {
+  std::string text(name);
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return text;
+}
+
+}  // namespace
+
+void Engine::refresh_time() { keyspace.set_now(unix_ms()); }
+
+void Engine::add(Client& client) {
+  client.created_ms = client.last_ms = keyspace.now_ms();
+  clients_[client.id] = &client;
+  ++figures.connections;
+  if (program_ && client.ruled) program_->opened(client);
+}
+
+void Engine::remove(Client& client) {
+  clients_.erase(client.id);
+  if (program_) program_->closed(client);
+}
+
+Client* Engine::find(uint64_t id) const {
+  const auto found = clients_.find(id);
+  return found == clients_.end() ? nullptr : found->second;
+}
+
+void Engine::told(Client& client) {
+  if (client.out_limit != 0 && client.out.size() > client.out_limit) client.doomed = true;
+  if (client.waking) return;
+  client.waking = true;
+  client.wake();
+}
+
+void Engine::hear(Client& client, std::string_view bytes) {
+  client.bytes_in += bytes.size();
+  figures.bytes_in += bytes.size();
+  client.last_ms = keyspace.now_ms();
+  size_t used = 0;
+  if (client.in.empty()) {
+    process(client, bytes, used);
+    client.in.append(bytes.substr(used));
+  } else {
+    client.in.append(bytes);
+    process(client, client.in, used);
+    client.in.erase(0, used);
+  }
+  if (client.in.empty() && client.in.capacity() > 1u << 16) client.in = {};
+}
+
+void Engine::resume(Client& client) {
+  client.blocked = false;
+  size_t used = 0;
+  process(client, client.in, used);
+  client.in.erase(0, used);
+}
+
+void Engine::process(Client& client, std::string_view input, size_t& used) {
+  while (!client.blocked && !client.closing && !client.doomed) {
+    const RequestLimits limits = client.stranger ? kStrangerLimits : RequestLimits();
+    switch (client.reader.read(input.substr(used), limits)) {
+      case RequestReader::Result::more:
+        return;
+      case RequestReader::Result::bad:
+        ++figures.errors;
+        ReplyWriter(client.out, client.version).error(client.reader.fault());
+        client.closing = true;
+        told(client);
+        used = input.size();
+        return;
+      case RequestReader::Result::ready:
+        const size_t bytes = client.reader.consumed();
+        if (!client.reader.words().empty()) run(client, client.reader.words());
+        client.reader.next();
+        used += bytes;
+    }
+  }
+  if (client.closing || client.doomed) used = input.size();
+}
+
+NativeCommand* Engine::native_for(const Client& client, Words words) const {
+  return ruled || client.ruled ? nullptr : commands.find(words[0]);
+}
+
+void Engine::run(Client& client, Words words) {
+  ++client.commands;
+  ++figures.commands;
+  if (NativeCommand* command = native_for(client, words)) {
+    run_native(client, words, command);
+  } else if (program_) {
+    ++figures.program_commands;
+    if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
+    program_->run(client, words);
+    clock_ns_ = 0;
+  } else {
+    ReplyWriter(client.out, client.version).error("ERR unknown command");
+  }
+  if (!client.out.empty()) told(client);
+}
+
+bool Engine::run_native(Client& client, Words words, NativeCommand* command) {
+  if (!command) command = commands.find(words[0]);
+  if (!command) return false;
+  client.last_command = command->name.data();
+  Database& database = keyspace.database(client.database);
+  std::function<void(char, const char*, std::string_view)> notify;
+  if (notifications && program_) {
+    notify = [&](char kind, const char* event, std::string_view key) {
+      program_->notify(client.database, kind, event, key);
+    };
+  }
+  Call call{keyspace, database, words, ReplyWriter(client.out, client.version), notify ? &notify : nullptr};
+  const size_t before = client.out.size();
+  if (is_arity_wrong(*command, words.size())) {
+    call.error("ERR wrong number of arguments for '" + small_letters(command->name) + "' command");
+    ++command->rejected;
+  } else if (command->writes && !refuse_writes.empty()) {
+    call.error(refuse_writes);
+    ++command->rejected;
+  } else if (command->needs_memory && !keyspace.make_room()) {
+    call.error("OOM command not allowed when used memory > 'maxmemory'.");
+    ++command->rejected;
+  } else {
+    if (time_commands && clock_ns_ == 0) clock_ns_ = now_ns();
+    try {
+      command->run(call);
+    } catch (const Error& error) {  // no memory
+      client.out.resize(before);
+      call.error("OOM " + error.detail());
+    }
+    ++command->calls;
+    if (time_commands) {
+      const uint64_t now = now_ns(), took = now - clock_ns_;
+      command->ns += took;
+      clock_ns_ = now;
+      if (took >= slow_ns) note_slow(client, words, took);
+    }
+    command->failed += call.failed;
+  }
+  figures.errors += call.failed;
+  return true;
+}
+
+void Engine::note_slow(const Client& client, Words words, uint64_t ns) {
+  constexpr size_t kWords = 32, kBytes = 128;
+  if (slow_.size() >= 128) return;
+  Slow slow{client.id, ns, keyspace.now_ms(), {}};
+  for (const std::string_view word : words.first(std::min(words.size(), kWords))) {
+    slow.words.emplace_back(word.substr(0, kBytes));
+  }
+  slow_.push_back(std::move(slow));
+}
+
+void Engine::settle() {
+  clock_ns_ = 0;
+  if (!program_) return;
+  if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
+  if (keyspace.has_released()) program_->release(keyspace.take_released());
+  program_->rest();
+}
+
+void Engine::tick(uint64_t now) {
+  constexpr uint64_t kBudgetNs = 1'000'000;
+  if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
+  for (uint32_t i = 0; i < keyspace.databases(); ++i) {
+    if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);
+  }
+}
+
+}  // namespace verbena::kv

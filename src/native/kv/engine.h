@@ -1,0 +1,115 @@
+// The store itself: runs one command at a time, native ones here and the others by asking the program.
+// Whoever holds its lock is the engine; a loop serves sockets, others may call from their own threads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kv/client.h"
+#include "kv/commands.h"
+#include "kv/keyspace.h"
+
+namespace verbena::kv {
+
+// What the engine asks of the program, with its lock, from the loop's thread.
+class Program {
+ public:
+  virtual ~Program() = default;
+  // A command that native code does not answer, or whose client is ruled.
+  virtual void run(Client& client, Words words) = 0;
+  virtual void opened(Client& client) = 0;
+  virtual void closed(Client& client) = 0;
+  // Values that nothing refers to any more.
+  virtual void release(const std::vector<uint64_t>& objects) = 0;
+  // Watched keys of these clients have changed.
+  virtual void disturbed(const std::vector<uint64_t>& clients) = 0;
+  virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
+  // From time to time, or when its timer is due.
+  virtual void tick() = 0;
+  // The engine has nothing more to ask for now.
+  virtual void rest() = 0;
+};
+
+struct EngineFigures {
+  uint64_t commands = 0, connections = 0, rejected_connections = 0, errors = 0;
+  uint64_t bytes_in = 0, bytes_out = 0, program_commands = 0;
+  uint64_t longest_tick_ns = 0;
+};
+
+class Engine {
+ public:
+  Engine(uint32_t databases, Arena::Source source) : keyspace(databases, std::move(source)) {}
+
+  // Recursive: what the program does within run() comes back here.
+  using Lock = std::unique_lock<std::recursive_mutex>;
+  Lock lock() { return Lock(mutex_); }
+  Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
+
+  // Everything below needs the lock.
+
+  void set_program(Program* program) { program_ = program; }
+  Program* program() const { return program_; }
+  void set_journal(Journal* journal) {
+    journal_ = journal;
+    keyspace.set_journal(journal);
+  }
+  Journal* journal() const { return journal_; }
+
+  void add(Client& client);
+  void remove(Client& client);
+  Client* find(uint64_t id) const;
+  uint64_t next_client() { return ++last_client_; }
+  const std::unordered_map<uint64_t, Client*>& clients() const { return clients_; }
+
+  // A client said something: runs what is whole, keeps the rest.
+  void hear(Client& client, std::string_view bytes);
+  // A client that was blocked may go on with what it has said meanwhile.
+  void resume(Client& client);
+  // Runs one command of a client's, whoever it is ruled by: the reply goes to its `out`.
+  void run(Client& client, Words words);
+  // The same for native commands only; false: it is not one.
+  bool run_native(Client& client, Words words, NativeCommand* command = nullptr);
+  // Can this be run here and now by whoever holds the lock, without the program?
+  NativeCommand* native_for(const Client& client, Words words) const;
+  // There is something for the client in `out`.
+  void told(Client& client);
+
+  // Between batches: what the program has to know. `tick`: and what is to be done from time to time.
+  void settle();
+  void tick(uint64_t now_ns);
+
+  void refresh_time();
+
+  Keyspace keyspace;
+  CommandTable commands;
+  EngineFigures figures;
+  bool ruled = false;          // every command goes by the program: somebody monitors
+  bool notifications = false;  // the program wants to hear of changes
+  bool time_commands = true;
+  std::string refuse_writes;  // why; empty: they are welcome
+  uint64_t slow_ns = 10'000'000;
+  // Slow native commands, for the program's log.
+  struct Slow {
+    uint64_t client, ns, unix_ms;
+    std::vector<std::string> words;
+  };
+  std::vector<Slow> take_slow() { return std::exchange(slow_, {}); }
+
+ private:
+  void process(Client& client, std::string_view input, size_t& used);
+  void note_slow(const Client& client, Words words, uint64_t ns);
+
+  std::recursive_mutex mutex_;
+  Program* program_ = nullptr;
+  Journal* journal_ = nullptr;
+  std::unordered_map<uint64_t, Client*> clients_;
+  uint64_t last_client_ = 0;
+  uint64_t clock_ns_ = 0;  // when the last command ended
+  std::vector<Slow> slow_;
+};
+
+}  // namespace verbena::kv

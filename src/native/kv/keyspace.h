@@ -1,0 +1,213 @@
+// The keys and their values, with expiry, eviction and figures: all that commands stand on. The engine's lock
+// covers it; remote readers see its memory.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kv/index.h"
+#include "kv/siphash.h"
+
+namespace verbena::kv {
+
+using Words = std::span<const std::string_view>;
+
+// Whoever wants to know what changes. Every effect names one key (FLUSHDB and SWAPDB: none).
+class Journal {
+ public:
+  virtual ~Journal() = default;
+  virtual void append(uint32_t database, Words effect) = 0;
+  // The replies to what was appended may go when this returns.
+  virtual void commit() {}
+};
+
+enum class Eviction : uint8_t {
+  none,
+  all_lru,
+  volatile_lru,
+  all_lfu,
+  volatile_lfu,
+  all_random,
+  volatile_random,
+  volatile_ttl
+};
+
+struct KeyspaceFigures {
+  uint64_t hits = 0, misses = 0, expired = 0, evicted = 0, dirty = 0;
+};
+
+class Keyspace;
+
+// An item where it is: valid until the next change of the keyspace.
+class Entry {
+ public:
+  Entry() = default;
+  Entry(ItemHeader* item, uint64_t* slot) : item_(item), slot_(slot) {}
+  explicit operator bool() const { return item_ != nullptr; }
+  Type type() const { return item_ ? item_->type : Type::none; }
+  std::string_view key() const { return {bytes(), item_->key_bytes}; }
+  std::string_view value() const { return {bytes() + item_->key_bytes, item_->value_bytes}; }
+  uint64_t expires_ms() const { return item_->expires_ms; }
+  uint64_t object() const {  // of a type that is not a string
+    uint64_t number;
+    std::memcpy(&number, bytes() + item_->key_bytes, sizeof number);
+    return number;
+  }
+  uint32_t recency() const { return item_->recency; }
+  size_t memory_bytes() const;
+
+ private:
+  friend class Database;
+  friend class Keyspace;
+  char* bytes() const { return reinterpret_cast<char*>(item_ + 1); }
+  ItemHeader* item_ = nullptr;
+  uint64_t* slot_ = nullptr;
+};
+
+class Database {
+ public:
+  Database(Keyspace& keyspace, uint32_t number);
+  ~Database();
+
+  uint32_t number() const { return number_; }
+  size_t size() const { return index_->size(); }
+  size_t volatile_keys() const { return volatile_; }
+  const Index& index() const { return *index_; }
+
+  // The item; one that has expired is removed. `use` counts as a use of it, and as a hit or a miss.
+  Entry find(std::string_view key, bool use = true);
+  // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
+  // nobody. Throws if there is no memory.
+  Entry set(Entry there, std::string_view key, std::string_view value, uint64_t expires_ms);
+  // The same for a value that the program holds; the one that was there is given back.
+  Entry set_object(Entry there, std::string_view key, Type type, uint64_t object, uint64_t expires_ms);
+  // A string's value made longer or shorter, zeros at its end; write to the result, then seal().
+  Entry resize(Entry there, std::string_view key, size_t bytes);
+  char* writable(Entry& there);  // the value's bytes, nobody else's any more
+  void seal(Entry& there);       // after writing
+  void set_expires(Entry& there, uint64_t expires_ms);
+  void erase(Entry there);
+  void clear();
+
+  // Time for a while: keys whose time has come. Stops at the deadline; returns how many went.
+  size_t expire_due(uint64_t now_ms, uint64_t deadline_ns);
+  // A key that the policy would rather lose, among a sample; none: there is nothing to evict.
+  std::optional<std::string> choose_victim(Eviction policy);
+  std::optional<std::string> random_key();
+  // About `count` keys from `cursor` on, and the next cursor.
+  template <typename Function>
+  uint64_t scan(uint64_t cursor, size_t count, Function function) {
+    return index_->scan(cursor, count, [&](uint64_t* slot) { function(at(slot)); });
+  }
+
+ private:
+  friend class Keyspace;
+  Entry at(uint64_t* slot) const;
+  uint64_t hash(std::string_view key) const;
+  Entry store(Entry there, std::string_view key, std::string_view value, size_t value_bytes, Type type,
+              uint64_t expires_ms);
+  void await_expiry(uint64_t hash, uint64_t before_ms, uint64_t expires_ms);
+
+  Keyspace& keyspace_;
+  uint32_t number_;
+  std::unique_ptr<Index> index_;
+  size_t volatile_ = 0;
+  // Hashes of keys, by the second in which to look whether they have expired.
+  std::map<uint64_t, std::vector<uint64_t>> due_;
+};
+
+class Keyspace {
+ public:
+  Keyspace(uint32_t databases, Arena::Source source);
+
+  Database& database(uint32_t number);
+  uint32_t databases() const { return static_cast<uint32_t>(databases_.size()); }
+  bool exists(uint32_t number) const { return databases_[number] != nullptr; }
+  void swap(uint32_t one, uint32_t other);
+
+  // Every command sets the time it runs at.
+  void set_now(uint64_t unix_ms) { now_ms_ = unix_ms; }
+  uint64_t now_ms() const { return now_ms_; }
+
+  void set_journal(Journal* journal) { journal_ = journal; }
+  void log(uint32_t database, Words effect) {
+    if (journal_) journal_->append(database, effect);
+  }
+  // After a change of a key: whoever watches it hears of it.
+  void changed(Database& database, std::string_view key) {
+    ++figures.dirty;
+    if (!watched_.empty()) tell_watchers(database.number(), key);
+  }
+  void watch(uint32_t database, std::string_view key, uint64_t client);
+  void unwatch(uint64_t client);
+  std::vector<uint64_t> take_disturbed() { return std::exchange(disturbed_, {}); }
+  bool has_disturbed() const { return !disturbed_.empty(); }
+  void disturb_all(uint32_t database);
+
+  // Remote readers: from now on nothing is changed in place, and blocks are kept for a while.
+  void expose() { exposed_ = true; }
+  bool is_exposed() const { return exposed_; }
+  const HashKey& hash_key() const { return hash_key_; }
+  void retire(Location location, size_t bytes);
+  // Time for a while: gives memory back that nobody can be reading any more, and what was flushed.
+  void reclaim(uint64_t now_ns, uint64_t deadline_ns);
+  bool has_rubbish() const { return !retired_.empty() || !flushed_.empty(); }
+  void bury(std::unique_ptr<Index> index) { flushed_.push_back({std::move(index), 0}); }
+
+  // Objects that nothing refers to any more: the program's to release.
+  std::vector<uint64_t> take_released() { return std::exchange(released_, {}); }
+  bool has_released() const { return !released_.empty(); }
+
+  Arena& arena() { return arena_; }
+  size_t used_bytes() const { return arena_.used_bytes(); }
+  // Evicts until there is room; false: there is not, and writes must be refused.
+  bool make_room();
+  uint32_t stamp(uint32_t before) const;  // an item's recency after a use
+  uint64_t idle_seconds(uint32_t recency) const;
+  uint32_t frequency(uint32_t recency) const;
+
+  uint64_t max_bytes = 0;  // 0: no bound
+  Eviction eviction = Eviction::none;
+  uint32_t samples = 5;
+  KeyspaceFigures figures;
+
+ private:
+  friend class Database;
+  struct Retired {
+    Location location;
+    size_t bytes;
+    uint64_t at_ns;
+  };
+  static constexpr uint64_t kGraceNs = 100'000'000;  // far longer than any read takes
+  static constexpr size_t kAlwaysSealed = 4096;  // longer items get a checksum when somebody asks for them
+
+  void release(ItemHeader* item, Location location);
+  void tell_watchers(uint32_t database, std::string_view key);
+  uint64_t random();
+
+  Arena arena_;
+  const HashKey hash_key_;
+  uint64_t now_ms_ = 0;
+  Journal* journal_ = nullptr;
+  bool exposed_ = false;
+  std::deque<Retired> retired_;
+  struct Flushed {
+    std::unique_ptr<Index> index;
+    uint64_t cursor;
+  };
+  std::deque<Flushed> flushed_;
+  std::vector<uint64_t> released_;
+  std::unordered_map<std::string, std::vector<uint64_t>> watched_;  // by database and key
+  std::vector<uint64_t> disturbed_;                                 // clients whose watched keys changed
+  uint64_t random_state_;
+  std::vector<std::unique_ptr<Database>> databases_;  // before the arena goes
+};
+
+}  // namespace verbena::kv

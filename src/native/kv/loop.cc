@@ -1,0 +1,293 @@
+#include "kv/loop.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::kv {
+
+namespace {
+
+constexpr uint64_t kBell = 0, kListenerBit = uint64_t{1} << 63;
+
+std::string show(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    return std::string(text) + ":" + std::to_string(ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6.sin6_port));
+  }
+  const auto& local = reinterpret_cast<const sockaddr_un&>(address);
+  return std::string(local.sun_path) + ":0";
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.ss_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  }
+  return true;  // a Unix socket
+}
+
+}  // namespace
+
+SocketClient::SocketClient(Loop& owner, uint64_t number, UniqueFd socket)
+    : Client(number), loop(owner), wire(std::move(socket)) {}
+
+void SocketClient::wake() { loop.woken_.push_back(this); }
+
+Loop::Loop(Engine& engine) : engine_(engine), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw Error("fd_limit", "serve", "epoll_create1() failed", errno);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kBell}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event);
+}
+
+Loop::~Loop() {
+  const auto held = engine_.lock();
+  engine_.set_program(nullptr);
+  for (auto& [id, client] : clients_) engine_.remove(*client);
+}
+
+void Loop::listen(UniqueFd socket, std::shared_ptr<iwarp::TlsContext> tls) {
+  const auto held = engine_.lock();
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerBit | listeners_.size()}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    throw Error("invalid_argument", "listen", "epoll_ctl() failed", errno);
+  }
+  listeners_.push_back(std::make_unique<Listener>(std::move(socket), std::move(tls)));
+}
+
+void Loop::stop_listening() {
+  const auto held = engine_.lock();
+  for (auto& listener : listeners_) listener->socket.reset();
+}
+
+void Loop::stop() {
+  stopping_.store(true);
+  bell_.signal();
+}
+
+void Loop::post(std::function<void()> work) {
+  const std::lock_guard held(posted_mutex_);
+  posted_.push_back(std::move(work));
+  bell_.signal();
+}
+
+void Loop::do_posted() {
+  std::deque<std::function<void()>> work;
+  {
+    const std::lock_guard held(posted_mutex_);
+    work.swap(posted_);
+  }
+  for (auto& piece : work) piece();
+}
+
+int Loop::timeout_ms() const {
+  int timeout = kTickMs;
+  if (engine_.keyspace.has_rubbish()) timeout = 1;
+  if (timer_ms_ != 0) {
+    const auto left = static_cast<int64_t>(timer_ms_ - engine_.keyspace.now_ms());
+    timeout = static_cast<int>(std::clamp<int64_t>(left, 0, timeout));
+  }
+  return timeout;
+}
+
+void Loop::run() {
+  std::array<epoll_event, 256> events;
+  int timeout = 0;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+    std::vector<SocketClient*> woken;
+    {
+      const auto held = engine_.lock();
+      engine_.refresh_time();
+      for (int i = 0; i < count; ++i) {
+        const uint64_t id = events[static_cast<size_t>(i)].data.u64;
+        if (id == kBell) {
+          bell_.clear();
+          do_posted();
+        } else if (id & kListenerBit) {
+          accept(*listeners_[id & ~kListenerBit]);
+        } else if (const auto found = clients_.find(id); found != clients_.end()) {
+          const uint32_t what = events[static_cast<size_t>(i)].events;
+          if (what & EPOLLOUT) engine_.told(*found->second);
+          if (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
+        }
+      }
+      const uint64_t now = now_ns();
+      if (now - ticked_ns_ >= kTickNs) {
+        ticked_ns_ = now;
+        engine_.tick(now);
+      }
+      const bool due = timer_ms_ != 0 && timer_ms_ <= engine_.keyspace.now_ms();
+      if (engine_.program() && (due || now - program_ticked_ns_ >= kTickMs * 1'000'000ull)) {
+        program_ticked_ns_ = now;
+        if (due) timer_ms_ = 0;
+        engine_.program()->tick();
+      }
+      if (engine_.journal()) engine_.journal()->commit();
+      engine_.settle();
+      timeout = timeout_ms();
+      woken.swap(woken_);
+    }
+    // Only this thread touches sockets' clients, so the lock is free for others meanwhile.
+    std::vector<SocketClient*> over;
+    for (SocketClient* client : woken) {
+      client->waking = false;
+      if (write(*client)) over.push_back(client);
+    }
+    if (over.empty()) continue;
+    const auto held = engine_.lock();
+    std::sort(over.begin(), over.end());
+    over.erase(std::unique(over.begin(), over.end()), over.end());
+    for (SocketClient* client : over) close(*client);
+    std::erase_if(woken_, [&](SocketClient* client) {
+      return std::find(over.begin(), over.end(), client) != over.end();
+    });
+    engine_.settle();
+    if (!woken_.empty()) timeout = 0;
+  }
+}
+
+void Loop::accept(Listener& listener) {
+  for (int i = 0; i < 64; ++i) {
+    UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    greet(std::move(socket), listener.tls);
+  }
+}
+
+void Loop::greet(UniqueFd socket, const std::shared_ptr<iwarp::TlsContext>& tls) {
+  const int on = 1, fd = socket.get();
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  sockaddr_storage peer{}, own{};
+  socklen_t size = sizeof peer;
+  getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size);
+  size = sizeof own;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
+  const auto refuse = [&](std::string_view why) {
+    ++engine_.figures.rejected_connections;
+    [[maybe_unused]] const ssize_t told = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  };
+  if (engine_.clients().size() >= max_clients) return refuse("-ERR max number of clients reached\r\n");
+  if (is_protected && !is_loopback(peer)) {
+    return refuse(
+        "-DENIED Verbena runs in protected mode: no password is set, so only this machine may connect. "
+        "Set one (requirepass, or an ACL user), or turn protected-mode off if the network can be "
+        "trusted.\r\n");
+  }
+  auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
+  if (tls) {
+    client->wire.encrypt(tls->answer(fd));
+    client->shaking_hands = true;
+  }
+  client->address = show(peer.ss_family == AF_UNIX ? own : peer);
+  client->local_address = show(own);
+  client->ruled = newcomers_ruled;
+  client->stranger = newcomers_strange;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = client->id}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return;
+  engine_.add(*client);
+  clients_.emplace(client->id, std::move(client));
+}
+
+void Loop::read(SocketClient& client) {
+  if (client.shaking_hands) {
+    const auto step = client.wire.tls()->shake_hands();
+    if (step == iwarp::TlsSession::Step::failed) client.doomed = true;
+    if (client.doomed) return engine_.told(client);
+    watch(client, step == iwarp::TlsSession::Step::wants_write);
+    if (step != iwarp::TlsSession::Step::done) return;
+    client.shaking_hands = false;
+  }
+  do {
+    // A long value goes where it will stay; the rest by a buffer that all share.
+    const size_t expected = client.reader.expected_bytes();
+    if (expected > client.in.size() + kReadBytes && !client.blocked) {
+      const size_t had = client.in.size(), room = std::min(expected - had, size_t{1} << 20);
+      if (client.in.capacity() < had + room) {
+        client.in.reserve(std::min(expected, std::max(had + room, 2 * client.in.capacity())));
+      }
+      client.in.resize(had + room);
+      const iovec piece{client.in.data() + had, room};
+      const ssize_t got = client.wire.read({&piece, 1});
+      client.in.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (got > 0) {
+        client.bytes_in += static_cast<size_t>(got);
+        engine_.figures.bytes_in += static_cast<size_t>(got);
+        engine_.hear(client, {});
+        continue;
+      }
+      if (got == 0 || !iwarp::is_not_now(errno)) client.doomed = true;
+    } else {
+      const iovec piece{buffer_.get(), kReadBytes};
+      const ssize_t got = client.wire.read({&piece, 1});
+      if (got > 0) {
+        engine_.hear(client, {buffer_.get(), static_cast<size_t>(got)});
+        continue;
+      }
+      if (got == 0 || !iwarp::is_not_now(errno)) client.doomed = true;
+    }
+    break;
+  } while (client.wire.has_unread() && !client.doomed);
+  if (client.doomed) engine_.told(client);
+}
+
+bool Loop::write(SocketClient& client) {
+  if (client.doomed) return true;
+  if (client.shaking_hands) return false;
+  while (client.written < client.out.size()) {
+    const ssize_t sent =
+        client.wire.write(client.out.data() + client.written, client.out.size() - client.written);
+    if (sent <= 0) {
+      if (sent < 0 && !iwarp::is_not_now(errno)) return true;
+      watch(client, true);
+      return false;
+    }
+    client.written += static_cast<size_t>(sent);
+  }
+  if (!client.wire.flush()) {
+    if (!iwarp::is_not_now(errno)) return true;
+    watch(client, true);
+    return false;
+  }
+  client.bytes_out += client.out.size();
+  engine_.figures.bytes_out += client.out.size();
+  client.written = 0;
+  client.out.clear();
+  if (client.out.capacity() > 1u << 16) client.out = {};
+  if (client.wants_write) watch(client, false);
+  return client.closing;
+}
+
+void Loop::watch(SocketClient& client, bool writable) {
+  if (client.wants_write == writable) return;
+  client.wants_write = writable;
+  epoll_event event{.events = EPOLLIN | (writable ? EPOLLOUT : 0u), .data = {.u64 = client.id}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fileno(), &event);
+}
+
+void Loop::close(SocketClient& client) {
+  engine_.keyspace.unwatch(client.id);
+  engine_.remove(client);
+  clients_.erase(client.id);
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,82 @@
+// Serves the engine's clients on sockets: one thread, epoll, and nothing that blocks but the wait itself.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <unordered_map>
+
+#include "kv/engine.h"
+#include "providers/iwarp/wire.h"
+#include "util/fd.h"
+
+namespace verbena::kv {
+
+class Loop;
+
+class SocketClient : public Client {
+ public:
+  SocketClient(Loop& owner, uint64_t number, UniqueFd socket);
+  void wake() override;
+  int fileno() const override { return wire.socket(); }
+
+  Loop& loop;
+  iwarp::Wire wire;
+  bool shaking_hands = false;  // TLS
+  bool wants_write = false;    // it could not take all: epoll tells when it can
+  size_t written = 0;          // of `out`
+};
+
+class Loop {
+ public:
+  explicit Loop(Engine& engine);
+  ~Loop();
+
+  // Listening sockets; `tls`: with certificates.
+  void listen(UniqueFd socket, std::shared_ptr<iwarp::TlsContext> tls = nullptr);
+  void stop_listening();
+  // Runs until stop(); `idle` says how long to wait at most, in ms, and is asked with the engine's lock.
+  void run();
+  void stop();  // from any thread, and from signal handlers
+  void wake() const { bell_.signal(); }
+  // Runs this on the loop's thread, with the engine's lock.
+  void post(std::function<void()> work);
+  void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // the program's tick() is due then; 0: no
+
+  Engine& engine() { return engine_; }
+  size_t max_clients = 10000;
+  bool newcomers_ruled = false, newcomers_strange = false, is_protected = false;
+
+ private:
+  friend class SocketClient;
+  struct Listener {
+    UniqueFd socket;
+    std::shared_ptr<iwarp::TlsContext> tls;
+  };
+  static constexpr size_t kReadBytes = 64u << 10;
+  static constexpr uint64_t kTickNs = 10'000'000;
+  static constexpr int kTickMs = 100;
+
+  void accept(Listener& listener);
+  void greet(UniqueFd socket, const std::shared_ptr<iwarp::TlsContext>& tls);
+  void read(SocketClient& client);
+  // Writes what it can; true: the client is done for.
+  bool write(SocketClient& client);
+  void watch(SocketClient& client, bool writable);
+  void close(SocketClient& client);
+  int timeout_ms() const;
+  void do_posted();
+
+  Engine& engine_;
+  const UniqueFd epoll_;
+  const EventFd bell_;
+  std::atomic<bool> stopping_{false};
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::unordered_map<uint64_t, std::unique_ptr<SocketClient>> clients_;
+  std::vector<SocketClient*> woken_;
+  std::mutex posted_mutex_;
+  std::deque<std::function<void()>> posted_;
+  uint64_t timer_ms_ = 0, ticked_ns_ = 0, program_ticked_ns_ = 0;
+  std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
+};
+
+}  // namespace verbena::kv

@@ -1,0 +1,67 @@
+// How a keyspace lies in memory that remote clients read: a directory of segments, segments of buckets,
+// buckets of slots, items. Every word a reader follows is stored whole; an item proves itself by its
+// checksum.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace verbena::kv {
+
+// Where something lies: the chunk's number and the offset in it, in units of 16 bytes. 0: nowhere.
+using Location = uint64_t;
+constexpr uint32_t kUnit = 16;
+constexpr Location make_location(uint32_t chunk, uint64_t offset) {
+  return uint64_t{chunk} << 32 | offset / kUnit;
+}
+constexpr uint32_t chunk_of(Location location) { return static_cast<uint32_t>(location >> 32); }
+constexpr uint64_t offset_of(Location location) { return (location & 0xffffffff) * kUnit; }
+
+enum class Type : uint8_t { none, string, hash, list, set, zset, dead = 255 };
+
+struct ItemHeader {
+  uint32_t checksum;  // CRC32C of all that follows `recency`
+  uint32_t recency;   // of its last use, as the eviction policy counts
+  uint32_t key_bytes;
+  uint32_t value_bytes;
+  uint64_t expires_ms;  // Unix time; 0: never
+  uint32_t hash;        // the lower half of the key's
+  Type type;
+  uint8_t sealed;  // 0: the checksum says nothing, ask the server
+  uint8_t unused[2];
+};
+static_assert(sizeof(ItemHeader) == 32 && offsetof(ItemHeader, key_bytes) == 8);
+constexpr size_t kChecked = offsetof(ItemHeader, key_bytes);  // where what the checksum covers begins
+// Key and value follow. A value that is not a string is the number of an object that the server holds.
+
+// A slot: 16 bits of the hash, and the item's location. 0: empty.
+constexpr uint64_t make_slot(uint64_t hash, Location location) { return hash >> 48 << 48 | location; }
+constexpr Location location_of(uint64_t slot) { return slot & 0xffff'ffff'ffff; }
+constexpr uint16_t tag_of(uint64_t slot_or_hash) { return static_cast<uint16_t>(slot_or_hash >> 48); }
+
+constexpr uint32_t kSlots = 15;
+constexpr uint8_t kNobody = 255;
+struct alignas(128) Bucket {
+  // Of its segment: how many bits of the hash above kBucketBits are the same in it, and which they are.
+  // A reader whose key has others looks in a directory that is out of date.
+  uint8_t depth;
+  uint8_t owner;  // the database; kNobody: it is gone
+  uint8_t unused[2];
+  uint32_t prefix;
+  uint64_t slots[kSlots];
+};
+static_assert(sizeof(Bucket) == 128);
+
+constexpr uint32_t kBucketBits = 7;
+constexpr uint32_t kBuckets = 1 << kBucketBits;
+struct Segment {
+  Bucket buckets[kBuckets];
+};
+constexpr uint32_t kMaxDepth = 24;  // item.hash has no more bits to split by
+
+constexpr uint32_t bucket_of(uint64_t hash) { return static_cast<uint32_t>(hash) & (kBuckets - 1); }
+constexpr uint32_t prefix_of(uint64_t hash, uint32_t depth) {
+  return static_cast<uint32_t>(hash) >> kBucketBits & ((1u << depth) - 1);
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,117 @@
+"""Clients that wait for a key: blocking pops. Who came first is served first."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from verbena.kv.call import Call
+from verbena.kv.replies import CommandError, Reply
+
+if TYPE_CHECKING:
+    from verbena.kv.server import Server
+
+Retry = Callable[[Call], "Reply | None"]
+
+
+class _Waiter:
+    __slots__ = ("call", "deadline_ms", "empty", "keys", "retry")
+
+    def __init__(self, call: Call, keys: list[bytes], retry: Retry, deadline_ms: int, empty: Reply) -> None:
+        self.call = call
+        self.keys = keys
+        self.retry = retry
+        self.deadline_ms = deadline_ms
+        self.empty = empty
+
+
+class Blocking:
+    """`waited_for`: (database, key) → those who wait, in order."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.waited_for: dict[tuple[int, bytes], OrderedDict[int, _Waiter]] = {}
+        self._waiters: dict[int, _Waiter] = {}  # by client
+        self._ready: list[tuple[int, bytes]] = []
+        self._deadlines: list[tuple[int, int, int]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def block(self, call: Call, keys: list[bytes], retry: Retry, timeout_s: float, empty: Reply) -> Reply:
+        """The client waits until one of the keys changes and `retry` has an answer, or `timeout_s` (0: for
+        good) is over: then it gets `empty`. Within a transaction it gets that at once."""
+        from verbena.kv.replies import NO_REPLY
+
+        if self._server.in_transaction:
+            return empty
+        client = call.client
+        deadline = call.now_ms + max(1, int(timeout_s * 1000)) if timeout_s else 0
+        waiter = _Waiter(call, list(dict.fromkeys(keys)), retry, deadline, empty)
+        self._waiters[client.id] = waiter
+        for key in waiter.keys:
+            self.waited_for.setdefault((call.db.index, key), OrderedDict())[client.id] = waiter
+        if deadline:
+            heapq.heappush(self._deadlines, (deadline, next(self._order), client.id))
+            self._server.engine.set_timer(self._deadlines[0][0])
+        client.native.blocked = True
+        return NO_REPLY
+
+    def signal(self, database: int, key: bytes) -> None:
+        """A key has changed. Those who wait are served when the command is over."""
+        if (database, key) in self.waited_for:
+            self._ready.append((database, key))
+
+    def serve(self) -> None:
+        """After a command: those whose keys have something."""
+        while self._ready:
+            place = self._ready.pop(0)
+            for waiter in list(self.waited_for.get(place, {}).values()):
+                call = waiter.call
+                self._server.running = None
+                call.now_ms = self._server.engine.now_ms
+                try:
+                    answer = waiter.retry(call)
+                except CommandError as error:
+                    answer = error
+                if answer is not None:
+                    self._finish(call.client.id, answer)
+
+    def expire(self, now_ms: int) -> None:
+        """Those whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            deadline, _, client = heapq.heappop(self._deadlines)
+            waiter = self._waiters.get(client)
+            if waiter is not None and waiter.deadline_ms == deadline:
+                self._finish(client, waiter.empty)
+        self._server.engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
+
+    def unblock(self, client: int, *, error: str = "") -> bool:
+        """By CLIENT UNBLOCK: as if its time were over, or with an error."""
+        waiter = self._waiters.get(client)
+        if waiter is None:
+            return False
+        self._finish(client, CommandError(error) if error else waiter.empty)
+        return True
+
+    def forget(self, client: int) -> None:
+        waiter = self._waiters.pop(client, None)
+        if waiter is None:
+            return
+        for key in waiter.keys:
+            place = (waiter.call.db.index, key)
+            waiting = self.waited_for.get(place)
+            if waiting is not None:
+                waiting.pop(client, None)
+                if not waiting:
+                    del self.waited_for[place]
+
+    def _finish(self, client: int, answer: Reply) -> None:
+        native = self._waiters[client].call.client.native
+        self.forget(client)
+        native.reply(answer)
+        native.unblock()
