@@ -253,6 +253,8 @@ void bind_kv(nb::module_& parent) {
                                   "The keyspace, its native commands, and the loop that serves clients.");
   bind_kv_client(m);
   bind_kv_database(m);
+  bind_kv_session(m);
+  bind_kv_stream(m);
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),

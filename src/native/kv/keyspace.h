@@ -60,6 +60,7 @@ class Entry {
     std::memcpy(&number, bytes() + item_->key_bytes, sizeof number);
     return number;
   }
+  bool is_sealed() const { return item_->sealed != 0; }
   uint32_t recency() const { return item_->recency; }
   size_t memory_bytes() const;
 

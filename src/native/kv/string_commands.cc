@@ -43,7 +43,10 @@ void store(Call& call, Entry there, std::string_view key, std::string_view value
 void get(Call& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
-  entry ? call.reply.bulk(entry.value()) : call.reply.null();
+  if (!entry) return call.reply.null();
+  if (call.keyspace.is_exposed() && !entry.is_sealed())
+    call.database.seal(entry);  // it is wanted: for the next
+  call.reply.bulk(entry.value());
 }
 
 void set(Call& call) {

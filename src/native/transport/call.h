@@ -52,6 +52,7 @@ struct Call {
   Registration* registration = nullptr;  // null: through `bounce`, READs into `result`
   Slot* bounce = nullptr;
   uint64_t position = 0;
+  bool once = false;  // not to be repeated on another link
 };
 
 class CallTable {
@@ -84,6 +85,7 @@ class CallTable {
     call.region = 0;
     call.registration = nullptr;
     call.bounce = nullptr;
+    call.once = false;
     free_.push_back(&call);
   }
   static uint64_t id(const Call& call) { return uint64_t{call.generation} << 32 | call.index; }

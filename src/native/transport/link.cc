@@ -51,4 +51,14 @@ PostError Link::post(SendRequest request) {
   return qp_->post_send({&request, 1}).error;
 }
 
+bool Link::post_all(std::span<SendRequest> requests) {
+  for (SendRequest& request : requests) {
+    ++posted_;
+    if (!(request.flags & send_flag::signaled)) request.id = request_id(RequestTag::message, posted_);
+  }
+  unsignaled_ = 0;
+  spoke = true;
+  return qp_->post_send(requests).accepted == requests.size();
+}
+
 }  // namespace verbena::transport

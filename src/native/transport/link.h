@@ -29,6 +29,8 @@ class Link {
   // Posts one request, for which there must be room. Unsignalled ones get an id and, now and then, a signal
   // of ours. Anything but `none`: the link is unfit, and the session must give it up.
   PostError post(SendRequest request);
+  // The same for several at once, of which the last is signalled. False: the link is unfit.
+  bool post_all(std::span<SendRequest> requests);
   // A request up to this one has completed.
   void complete(uint64_t position) { completed_ = std::max(completed_, position); }
   // Everything was reported: true, or else a report is on its way.

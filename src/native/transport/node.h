@@ -48,6 +48,10 @@ class Node {
     const auto found = handlers_.find(method);
     return found == handlers_.end() ? nullptr : found->second.get();
   }
+  std::shared_ptr<Session> find_session(uint64_t id) const {  // empty: it has ended
+    const auto found = sessions_.find(id);
+    return found == sessions_.end() ? nullptr : found->second;
+  }
   CallTable& calls() { return calls_; }
   RegionTable& regions() { return regions_; }
   Capture* capture() const { return capture_.get(); }  // null: nobody wants messages

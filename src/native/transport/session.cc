@@ -69,7 +69,12 @@ void Session::lose_link(Status status, std::string_view why, bool tell) {
   pulled_bytes_ = 0;
 
   std::deque<Call*> again;
+  std::vector<Call*> failed;
   for (Call* call : posted_) {
+    if (call->once) {
+      failed.push_back(call);
+      continue;
+    }
     if (call->bounce) link_->retired.push_back(std::exchange(call->bounce, nullptr));
     if (call->region == 0) {
       node_.calls().end(*call);  // of a pull: it begins again when the message does
@@ -87,6 +92,10 @@ void Session::lose_link(Status status, std::string_view why, bool tell) {
     pending_.insert(pending_.end(), entry.waiting.begin(), entry.waiting.end());
   }
   regions_.clear();
+  for (Call* call : failed) {
+    call->status = Status::wr_flush_err;
+    finish(*call, Outcome::failed_status);
+  }
   if (status != Status::success) {
     metrics_->add(Count::completion_errors);
     if (status == Status::retry_exc_err || status == Status::rnr_retry_exc_err) {

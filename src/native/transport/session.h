@@ -42,6 +42,14 @@ struct RemoteRegion {
   std::vector<Call*> waiting;
 };
 
+// One READ among several that are told of as one, into registered memory.
+struct GatherPiece {
+  uint64_t region = 0, offset = 0;
+  std::byte* local = nullptr;
+  uint32_t length = 0;
+  Registration* memory = nullptr;
+};
+
 class Session {
  public:
   Session(Node& node, SessionOptions options, std::shared_ptr<EventQueue> control,
@@ -82,6 +90,11 @@ class Session {
   // READ or WRITE of a region of the peer's. Without a registration the bytes pass through a slot.
   Call* operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local, uint32_t length,
                 Registration* registration);
+  // READs that end as one call, when the last has arrived. Unlike operate()'s they are not repeated on
+  // another link, but fail. Null: they cannot leave now, for want of a link, of room, or of a region that is
+  // not known yet, which is then asked for.
+  Call* gather(std::span<const GatherPiece> pieces);
+  static constexpr size_t kMostGathered = 64;
   // The longest operation that needs no registration.
   uint32_t slot_bytes() const;
   // Bulk: the region, which may be being asked for still; null: there is no link.

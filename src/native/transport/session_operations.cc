@@ -1,5 +1,6 @@
 // One-sided work of a session, and the pulling of payloads that were too long to send.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "transport/ids.h"
@@ -55,6 +56,46 @@ Call* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std::byt
   call.registration = registration;
   if (!registration && opcode == Opcode::write) call.result.assign(local, local + length);
   queue_operation(call);
+  return &call;
+}
+
+Call* Session::gather(std::span<const GatherPiece> pieces) {
+  if (!link() || pieces.empty() || pieces.size() > kMostGathered || link_->room() < pieces.size() ||
+      !pending_.empty()) {
+    return nullptr;
+  }
+  std::array<Sge, kMostGathered> local;
+  std::array<SendRequest, kMostGathered> requests;
+  uint32_t total = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const GatherPiece& piece = pieces[i];
+    const RemoteRegion* remote = region(piece.region);
+    if (!remote || !remote->known || (remote->access & access::remote_read) == 0 ||
+        piece.offset > remote->length || piece.length > remote->length - piece.offset) {
+      return nullptr;
+    }
+    local[i] = {reinterpret_cast<uint64_t>(piece.local), piece.length,
+                piece.memory->on(link_->port()).lkey()};
+    requests[i] = {.opcode = Opcode::read,
+                   .flags = 0,
+                   .rkey = remote->rkey,
+                   .remote_addr = remote->addr + piece.offset,
+                   .local = {&local[i], 1}};
+    total += piece.length;
+  }
+  Call& call = node_.calls().begin(*this);
+  call.started_ns = now_ns();
+  call.opcode = Opcode::read;
+  call.once = true;
+  call.length = total;
+  posted_.push_back(&call);
+  SendRequest& last = requests[pieces.size() - 1];
+  last.id = request_id(RequestTag::operation, call.index);
+  last.flags = send_flag::signaled;
+  metrics_->add(Count::read_ops, pieces.size() - 1);
+  const bool posted = link_->post_all(std::span(requests).first(pieces.size()));
+  call.position = link_->position();
+  if (!posted) lose_link(Status::wr_flush_err, "the queue pair refused an operation");
   return &call;
 }
 

@@ -19,6 +19,8 @@ from verbena.kv.replies import NO_REPLY, CommandError, Reply
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from verbena.kv.gateway import Gateway
+
 
 class Server:
     """An engine with its commands. `memory`: where chunks of memory come from; None: the process's own."""
@@ -35,6 +37,7 @@ class Server:
         self.running: Command | None = None
         self.verbatim = False  # the running command is to be written down as it came
         self.in_transaction = False
+        self.gateway: Gateway | None = None
         self._thread: threading.Thread | None = None
         self.engine.set_program(self)
 
@@ -82,6 +85,8 @@ class Server:
 
     def tick(self) -> None:
         self.blocking.expire(self.engine.now_ms)
+        if self.gateway is not None:
+            self.gateway.sweep()
 
     # Running commands
 

@@ -1,0 +1,138 @@
+// The store by sessions: the gate that lets them in, and the reader that clients use.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "bind/kv.h"
+#include "bind/transport.h"
+#include "kv/reader.h"
+#include "kv/session_gate.h"
+
+namespace verbena::bind {
+namespace {
+
+struct GateHandle {
+  std::shared_ptr<kv::Engine> engine;
+  std::shared_ptr<kv::Loop> loop;
+  std::unique_ptr<kv::SessionGate> gate;
+};
+
+struct ReaderHandle {
+  std::unique_ptr<kv::Reader> reader;
+  std::mutex mutex;  // one thread at a time
+};
+
+void make_gate(GateHandle* self, EngineHandle& engine, NodeHandle& node) {
+  new (self) GateHandle{engine.engine, engine.loop, nullptr};
+  const auto& shared = node.node.share("serve a store");
+  const Unlocked unlocked;
+  self->gate = std::make_unique<kv::SessionGate>(*engine.engine, *engine.loop, shared);
+}
+
+// None: ask the server. Absent: there is no such key.
+struct Absent {};
+nb::object* absent = nullptr;  // what a lookup in vain returns; None means that the server must be asked
+
+nb::object to_object(const kv::Reader::Answer& answer) {
+  if (answer.step == kv::Step::found) return to_bytes(answer.value);
+  return answer.step == kv::Step::absent ? *absent : nb::none();
+}
+
+// Never waits for it with the GIL: whoever has it wants the GIL sooner or later.
+std::unique_lock<std::mutex> lock(ReaderHandle& self) {
+  std::unique_lock held(self.mutex, std::try_to_lock);
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  return held;
+}
+
+nb::object get(ReaderHandle& self, const nb::bytes& key) {
+  const auto held = lock(self);
+  kv::Reader::Answer answer;
+  {
+    const Unlocked unlocked;
+    answer = self.reader->get(view_of(key));
+  }
+  return to_object(answer);
+}
+
+nb::list get_many(ReaderHandle& self, nb::handle keys) {
+  const nb::object kept = nb::steal(PySequence_Fast(keys.ptr(), "keys must be a sequence"));
+  const auto words = words_of(kept);
+  const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(words.size())));
+  const auto held = lock(self);
+  {
+    Unlocked unlocked;
+    self.reader->get_many(words, [&](size_t first, std::span<const kv::Reader::Answer> answers) {
+      unlocked.enter();
+      for (size_t i = 0; i < answers.size(); ++i) {
+        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(first + i),
+                        to_object(answers[i]).release().ptr());
+      }
+      unlocked.leave();
+    });
+  }
+  return nb::borrow<nb::list>(list);
+}
+
+nb::object get_into(ReaderHandle& self, const nb::bytes& key, nb::handle buffer) {
+  const BufferView view(buffer, PyBUF_WRITABLE);
+  kv::Reader::Length length;
+  const auto held = lock(self);
+  {
+    const Unlocked unlocked;
+    length = self.reader->get_into(view_of(key), {view.data(), view.size()});
+  }
+  if (length.step == kv::Step::found) return nb::int_(length.bytes);
+  return length.step == kv::Step::absent ? *absent : nb::none();
+}
+
+}  // namespace
+
+void bind_kv_session(nb::module_& m) {
+  nb::class_<Absent>(m, "Absent", "What a lookup in vain returns.").def("__repr__", [](const Absent&) {
+    return "ABSENT";
+  });
+  absent = new nb::object(nb::cast(Absent{}));
+  m.attr("ABSENT") = *absent;
+
+  nb::class_<GateHandle>(m, "Gate", "Lets sessions of a node into an engine. Outlived by neither.")
+      .def("__init__", make_gate, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def(
+          "add_region", [](GateHandle& self, uint64_t key) { self.gate->add_region(key); }, nb::arg("key"),
+          "The engine's next chunk of memory can be read by this key.")
+      .def(
+          "sweep", [](GateHandle& self) { self.gate->sweep(); }, "Lets go of sessions that have ended.")
+      .def_prop_ro("requests", [](GateHandle& self) { return self.gate->requests(); });
+
+  nb::class_<ReaderHandle>(m, "Reader", "Reads a store's strings from its memory, by a session.")
+      .def(
+          "__init__",
+          [](ReaderHandle* self, SessionHandle& session, uint32_t database) {
+            new (self) ReaderHandle;
+            self->reader =
+                std::make_unique<kv::Reader>(session.node.share(), session.session.share(), database);
+          },
+          nb::arg("session"), nb::arg("database") = 0, nb::keep_alive<1, 2>())
+      .def(
+          "load",
+          [](ReaderHandle& self, const nb::bytes& layout) {
+            const auto held = lock(self);
+            return self.reader->load(view_of(layout));
+          },
+          nb::arg("layout"), "What the server's kv.layout said; False: it was not that.")
+      .def("get", get, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
+           "The string, ABSENT, or None: the server must be asked.")
+      .def("get_many", get_many, nb::arg("keys"),
+           nb::sig("def get_many(self, keys: Sequence[bytes]) -> list[bytes | Absent | None]"))
+      .def("get_into", get_into, nb::arg("key"), nb::arg("buffer"),
+           nb::sig("def get_into(self, key: bytes, buffer: Buffer) -> int | Absent | None"),
+           "Its length; if it is longer than the buffer, nothing was written.")
+      .def_prop_ro("reads", [](ReaderHandle& self) { return self.reader->reads(); });
+}
+
+}  // namespace verbena::bind

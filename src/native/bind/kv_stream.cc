@@ -1,0 +1,291 @@
+// A client's stream over a session: commands out, replies in, without the GIL while waiting.
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "bind/errors.h"
+#include "bind/kv.h"
+#include "bind/transport.h"
+#include "bind/waiting.h"
+#include "kv/reply_reader.h"
+#include "kv/session_layout.h"
+
+namespace verbena::bind {
+namespace {
+
+using transport::Call;
+using transport::Outcome;
+
+PyObject* command_error = nullptr;  // verbena.kv.replies.CommandError, kept for good
+
+// Builds Python's objects.
+class ObjectBuilder : public kv::ReplyVisitor {
+ public:
+  void null() override { add(nb::none()); }
+  void boolean(bool yes) override { add(nb::bool_(yes)); }
+  void integer(int64_t number) override { add(nb::int_(number)); }
+  void number(double value) override { add(nb::float_(value)); }
+  void big_number(std::string_view digits) override {
+    add(nb::module_::import_("builtins").attr("int")(std::string(digits)));
+  }
+  void simple(std::string_view text) override { add(nb::str(text.data(), text.size())); }
+  void bulk(std::string_view bytes) override { add(to_bytes(bytes)); }
+  void error(std::string_view text) override {
+    add(nb::borrow(command_error)(
+        nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"))));
+  }
+  void begin(Kind kind, size_t) override { open_.push_back({kind, nb::list()}); }
+  void end() override {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    if (done.kind == Kind::map) return add(to_dict(done.items));
+    if (done.kind == Kind::set) return add(to_set(done.items));
+    add(std::move(done.items));
+  }
+  nb::object take() { return std::move(result_); }
+
+ private:
+  struct Open {
+    Kind kind;
+    nb::list items;
+  };
+  void add(nb::object value) {
+    if (open_.empty()) {
+      result_ = std::move(value);
+    } else {
+      open_.back().items.append(value);
+    }
+  }
+  // Keys that Python cannot hash (a list, a map) come as pairs in a list.
+  static nb::object to_dict(const nb::list& items) {
+    nb::dict dict;
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (PyDict_SetItem(dict.ptr(), nb::object(items[i]).ptr(), nb::object(items[i + 1]).ptr()) != 0) {
+        PyErr_Clear();
+        return items;
+      }
+    }
+    return dict;
+  }
+  static nb::object to_set(const nb::list& items) {
+    PyObject* set = PyFrozenSet_New(items.ptr());
+    if (set) return nb::steal(set);
+    PyErr_Clear();
+    return items;
+  }
+
+  std::vector<Open> open_;
+  nb::object result_;
+};
+
+void put_word(std::string& out, std::string_view word) {
+  out.append("$").append(std::to_string(word.size())).append("\r\n").append(word).append("\r\n");
+}
+
+void put_object(std::string& out, nb::handle word) {
+  PyObject* object = word.ptr();
+  if (PyBytes_Check(object)) {
+    return put_word(out, {PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object))});
+  }
+  if (PyUnicode_Check(object)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (!text) throw nb::python_error();
+    return put_word(out, {text, static_cast<size_t>(size)});
+  }
+  if ((PyLong_Check(object) && !PyBool_Check(object)) || PyFloat_Check(object)) {
+    return put_word(out, nb::cast<std::string>(nb::repr(word)));
+  }
+  const BufferView view(word, PyBUF_SIMPLE);
+  put_word(out, {reinterpret_cast<const char*>(view.data()), view.size()});
+}
+
+// One command in RESP.
+void put_command(std::string& out, nb::handle words) {
+  const nb::object kept = nb::steal(PySequence_Fast(words.ptr(), "a command is a sequence of words"));
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(kept.ptr());
+  if (count == 0) throw nb::value_error("a command has at least one word");
+  out.append("*").append(std::to_string(count)).append("\r\n");
+  for (Py_ssize_t i = 0; i < count; ++i) put_object(out, PySequence_Fast_GET_ITEM(kept.ptr(), i));
+}
+
+// Whole replies at the start of `bytes`, appended to `list`, at most so many; how many bytes they took.
+size_t decode_into(nb::list& list, std::string_view bytes, size_t most) {
+  size_t used = 0;
+  for (size_t i = 0; i < most && used < bytes.size(); ++i) {
+    size_t length = 0;
+    const kv::ReplyResult result = kv::measure_reply(bytes.substr(used), length);
+    if (result == kv::ReplyResult::more) break;
+    if (result == kv::ReplyResult::bad) throw Error("protocol_error", "read a reply", "this is not RESP");
+    ObjectBuilder builder;
+    kv::visit_reply(bytes.substr(used), builder);
+    list.append(builder.take());
+    used += length;
+  }
+  return used;
+}
+
+struct StreamHandle {
+  Owned<transport::Node> node;
+  Owned<transport::Session> session;
+  uint32_t number;
+  uint32_t talk, receive, close;
+  std::string unread;
+  std::mutex mutex;
+};
+
+// Says something and hears what there is by then.
+void exchange(StreamHandle& self, uint32_t method, std::string_view bytes, double timeout_s,
+              std::string& heard) {
+  Call* call;
+  {
+    const auto held = lock_from_python(*self.node);
+    call = self.session->call(method, std::as_bytes(std::span(bytes)));
+  }
+  if (!call) throw Error("closed", "talk to the store", "the session has ended, or too many messages wait");
+  bool done = false;
+  const auto cancel = [&] {
+    const auto held = lock_from_python(*self.node);
+    if (call->finished.load()) {
+      self.node->calls().end(*call);
+    } else {
+      self.session->cancel(*call);
+    }
+  };
+  try {
+    done = wait_with_signals(deadline_after(timeout_s),
+                             [&](uint64_t until_ns) { return self.node->wait(*call, until_ns); });
+  } catch (...) {
+    cancel();
+    throw;
+  }
+  if (!done) {
+    cancel();
+    throw Error("call_timeout", "talk to the store", "no answer in time");
+  }
+  const Outcome outcome = call->outcome;
+  const auto answer = call->answer();
+  heard.append(reinterpret_cast<const char*>(answer.data()), answer.size());
+  {
+    const auto held = lock_from_python(*self.node);
+    self.node->calls().end(*call);
+  }
+  if (outcome != Outcome::ok) {
+    std::string why = std::move(heard);
+    heard.clear();
+    if (outcome == Outcome::no_such_method) why = "the peer serves no store";
+    throw Error(outcome == Outcome::session_failed ? "closed" : "remote_failure", "talk to the store", why);
+  }
+}
+
+std::string header_of(const StreamHandle& self) {
+  const kv::StreamHeader header{self.number};
+  return {reinterpret_cast<const char*>(&header), sizeof header};
+}
+
+nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
+  const nb::object kept = nb::steal(PySequence_Fast(commands.ptr(), "commands must be a sequence"));
+  std::string out = header_of(self);
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(kept.ptr()));
+  for (size_t i = 0; i < count; ++i) {
+    put_command(out, PySequence_Fast_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  nb::list replies;
+  if (count == 0) return replies;
+  std::unique_lock held(self.mutex, std::try_to_lock);
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  exchange(self, self.talk, out, timeout_s, self.unread);
+  self.unread.erase(0, decode_into(replies, self.unread, count));
+  while (replies.size() < count) {  // blocked, or so long that it comes in parts
+    exchange(self, self.receive, header_of(self), timeout_s, self.unread);
+    self.unread.erase(0, decode_into(replies, self.unread, count - replies.size()));
+  }
+  return replies;
+}
+
+nb::object execute(StreamHandle& self, nb::args words) {
+  nb::list commands;
+  commands.append(words);
+  nb::object reply = nb::object(run(self, commands, -1)[0]);
+  if (PyObject_IsInstance(reply.ptr(), command_error) == 1) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(reply.ptr())), reply.ptr());
+    throw nb::python_error();
+  }
+  return reply;
+}
+
+}  // namespace
+
+void bind_kv_stream(nb::module_& m) {
+  m.def("use_command_error", [](nb::handle type) { command_error = type.inc_ref().ptr(); }, nb::arg("type"));
+  m.def(
+      "encode_command",
+      [](nb::handle words) {
+        std::string out;
+        put_command(out, words);
+        return to_bytes(out);
+      },
+      nb::arg("words"), "A command in RESP. Words are bytes, str, int, float or buffers.");
+  m.def(
+      "decode",
+      [](const nb::bytes& data, size_t most) {
+        nb::list list;
+        const size_t used = decode_into(list, view_of(data), most);
+        return nb::make_tuple(list, used);
+      },
+      nb::arg("data"), nb::arg("most") = SIZE_MAX,
+      nb::sig("def decode(data: bytes, most: int = ...) -> tuple[list[Any], int]"),
+      "The whole replies at the start of the data, and how many bytes they took.");
+  nb::class_<StreamHandle>(m, "Stream",
+                           "A connection to a store by a session. One thread at a time gets through.")
+      .def(
+          "__init__",
+          [](StreamHandle* self, SessionHandle& session, uint32_t number) {
+            new (self) StreamHandle{session.node,
+                                    session.session,
+                                    number,
+                                    transport::method::of_name("kv"),
+                                    transport::method::of_name("kv.receive"),
+                                    transport::method::of_name("kv.close"),
+                                    {},
+                                    {}};
+          },
+          nb::arg("session"), nb::arg("number"), nb::keep_alive<1, 2>())
+      .def_ro("number", &StreamHandle::number)
+      .def("execute", execute, nb::arg("words"), nb::sig("def execute(self, *words: Word) -> Any"),
+           "One command, its reply; CommandError is raised.")
+      .def("run", run, nb::arg("commands"), nb::arg("timeout_s") = -1.0,
+           nb::sig("def run(self, commands: Sequence[Sequence[Word]], timeout_s: float = -1.0) -> list[Any]"),
+           "Several commands at once, their replies in order; errors stand among them.")
+      .def(
+          "send",
+          [](StreamHandle& self, const nb::handle& data, double timeout_s) {
+            const BufferView view(data, PyBUF_SIMPLE);
+            std::string out = header_of(self), heard;
+            out.append(reinterpret_cast<const char*>(view.data()), view.size());
+            exchange(self, self.talk, out, timeout_s, heard);
+            return to_bytes(heard);
+          },
+          nb::arg("data"), nb::arg("timeout_s") = -1.0, "Bytes of RESP; what there is to hear by then.")
+      .def(
+          "receive",
+          [](StreamHandle& self, double timeout_s) {
+            std::string heard;
+            exchange(self, self.receive, header_of(self), timeout_s, heard);
+            return to_bytes(heard);
+          },
+          nb::arg("timeout_s") = -1.0, "What there is to hear, once there is something.")
+      .def("close", [](StreamHandle& self) {
+        const auto held = lock_from_python(*self.node);
+        if (self.session->is_over()) return;
+        const std::string header = header_of(self);
+        if (Call* call = self.session->call(self.close, std::as_bytes(std::span(header)))) {
+          self.session->cancel(*call);  // nobody waits for the answer
+        }
+      });
+}
+
+}  // namespace verbena::bind

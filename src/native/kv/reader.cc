@@ -1,0 +1,226 @@
+#include "kv/reader.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <ctime>
+
+#include "kv/index.h"
+#include "util/clock.h"
+
+namespace verbena::kv {
+
+using transport::Call;
+using transport::GatherPiece;
+using transport::Outcome;
+
+Reader::Reader(std::shared_ptr<transport::Node> node, std::shared_ptr<transport::Session> session,
+               uint32_t database)
+    : node_(std::move(node)), session_(std::move(session)), database_(database) {}
+
+Reader::~Reader() {
+  const auto held = node_->lock();
+  items_.registration.close();
+  directories_.registration.close();
+}
+
+bool Reader::load(std::string_view layout) {
+  directory_ = {};
+  return map_.load(layout);
+}
+
+// The wire of one host has one clock; elsewhere, keys that expire are the server's business.
+uint64_t Reader::now_ms() const {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  const auto held = node_->lock();
+  const transport::Link* link = session_->link();
+  if (!link || link->port().name() != "shm") return 0;
+  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1'000'000;
+}
+
+bool Reader::read(std::span<const GatherPiece> pieces) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Call* call;
+    {
+      const auto held = node_->lock();
+      call = session_->gather(pieces);
+    }
+    if (!call) {
+      if (!learn_regions(pieces)) return false;
+      continue;
+    }
+    ++reads_;
+    if (!node_->wait(*call, now_ns() + kPatienceNs)) {
+      // It cannot be taken back while the wire may write: the link is given up, which ends it.
+      const auto held = node_->lock();
+      session_->lose_link(Status::retry_exc_err, "a read was not answered");
+    }
+    const bool ok = call->outcome == Outcome::ok;
+    node_->end(*call);
+    return ok;
+  }
+  return false;
+}
+
+// A plain READ waits for a link and asks for the region.
+bool Reader::learn_regions(std::span<const GatherPiece> pieces) {
+  uint64_t known = 0;
+  for (const GatherPiece& piece : pieces) {
+    if (piece.region == known) continue;
+    known = piece.region;
+    Call* call;
+    {
+      const auto held = node_->lock();
+      call = session_->operate(Opcode::read, piece.region, piece.offset, nullptr, 1, nullptr);
+    }
+    if (!call) return false;
+    if (!node_->wait(*call, now_ns() + kPatienceNs)) {
+      const auto held = node_->lock();
+      session_->cancel(*call);
+      return false;
+    }
+    const bool ok = call->outcome == Outcome::ok;
+    node_->end(*call);
+    if (!ok) return false;
+  }
+  return true;
+}
+
+bool Reader::read_at(Location location, uint64_t bytes, Scratch& scratch) {
+  const StoreMap::Place place = map_.place(location);
+  if (place.room < bytes || bytes > scratch.memory.size()) return false;
+  const GatherPiece piece{place.region, place.offset, scratch.memory.data(), static_cast<uint32_t>(bytes),
+                          &scratch.registration};
+  return read({&piece, 1});
+}
+
+bool Reader::refresh() {
+  IndexRoot root;
+  if (!read_at(map_.root(database_), sizeof root, directories_)) return false;
+  std::memcpy(&root, directories_.memory.data(), sizeof root);
+  if (root.depth > kMaxDepth) return false;
+  const uint64_t bytes = sizeof(Location) << root.depth;
+  Directory fresh{root.depth, std::vector<Location>(size_t{1} << root.depth)};
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t some = std::min<uint64_t>(bytes - done, kDirectoryBytes);
+    if (!read_at(root.directory + done / kUnit, some, directories_)) return false;
+    std::memcpy(reinterpret_cast<std::byte*>(fresh.segments.data()) + done, directories_.memory.data(), some);
+    done += some;
+  }
+  directory_ = std::move(fresh);
+  return true;
+}
+
+void Reader::note_size(uint64_t item_bytes) {
+  // The next is likely as long: one READ instead of two.
+  guess_ = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(item_bytes), 128, kScratchBytes / 2));
+}
+
+Step Reader::follow(Lookup& lookup, std::span<std::byte> into, transport::Registration* registration) {
+  const uint64_t now = now_ms();
+  Step step = Step::refresh;
+  if (!directory_.segments.empty()) step = lookup.begin(directory_, map_, guess_, now);
+  while (true) {
+    if (step == Step::refresh) {
+      if (!refresh()) return Step::ask;
+      step = lookup.begin(directory_, map_, guess_, now);
+    }
+    if (step != Step::read) break;
+    const size_t head = lookup.before_value(), length = lookup.length();
+    if (registration && head > 0 && length > head && length - head <= into.size() && length >= kLongBytes) {
+      const StoreMap::Place place = map_.place(lookup.location());
+      if (place.room < length) return Step::ask;
+      const auto body = static_cast<uint32_t>(length - head);
+      const GatherPiece pieces[] = {{place.region, place.offset, items_.memory.data(),
+                                     static_cast<uint32_t>(head), &items_.registration},
+                                    {place.region, place.offset + head, into.data(), body, registration}};
+      if (!read(pieces)) return Step::ask;
+      step = lookup.take({items_.memory.data(), head}, map_, into.first(body));
+      continue;
+    }
+    if (!read_at(lookup.location(), length, items_)) return Step::ask;
+    step = lookup.take({items_.memory.data(), length}, map_);
+  }
+  if (step == Step::found) note_size(lookup.item_bytes());
+  return step;
+}
+
+Reader::Answer Reader::get(std::string_view key) {
+  Lookup lookup(key, map_.hash_key(), database_);
+  const Step step = follow(lookup, {}, nullptr);
+  return {step, lookup.value()};
+}
+
+void Reader::wave(std::span<Lookup> lookups, std::span<Answer> answers) {
+  const uint64_t now = now_ms();
+  const size_t share = kScratchBytes / lookups.size() / 64 * 64;
+  std::array<Step, kWave> steps;
+  const auto begin = [&] {
+    for (size_t i = 0; i < lookups.size(); ++i) {
+      if (steps[i] == Step::refresh) steps[i] = lookups[i].begin(directory_, map_, guess_, now);
+    }
+  };
+  for (size_t i = 0; i < lookups.size(); ++i) steps[i] = Step::refresh;
+  begin();
+  uint64_t longest = 0;
+  while (true) {
+    std::array<GatherPiece, kWave> pieces;
+    std::array<size_t, kWave> whose;
+    size_t count = 0;
+    bool stale = false;
+    for (size_t i = 0; i < lookups.size(); ++i) {
+      stale |= steps[i] == Step::refresh;
+      if (steps[i] != Step::read) continue;
+      const StoreMap::Place place = map_.place(lookups[i].location());
+      if (lookups[i].length() > share || place.room < lookups[i].length()) {
+        steps[i] = Step::ask;  // too long for its share: alone it will do
+        continue;
+      }
+      pieces[count] = {place.region, place.offset, items_.memory.data() + i * share, lookups[i].length(),
+                       &items_.registration};
+      whose[count++] = i;
+    }
+    if (count > 0) {
+      if (!read({pieces.data(), count})) break;
+      for (size_t j = 0; j < count; ++j) {
+        const size_t i = whose[j];
+        steps[i] = lookups[i].take({pieces[j].local, pieces[j].length}, map_);
+        if (steps[i] == Step::found) {
+          answers[i] = {Step::found, lookups[i].value()};
+          longest = std::max(longest, lookups[i].item_bytes());
+        } else if (steps[i] == Step::absent) {
+          answers[i] = {Step::absent, {}};
+        }
+      }
+    } else if (stale) {
+      if (!refresh()) break;
+      begin();
+    } else {
+      break;
+    }
+  }
+  if (longest > 0) note_size(longest);
+}
+
+Reader::Length Reader::get_into(std::string_view key, std::span<std::byte> into) {
+  transport::Registration registration(into.data(), into.size(), access::local_write);
+  Lookup lookup(key, map_.hash_key(), database_);
+  // A first READ of the header tells how long it is; the second goes where it is wanted.
+  const uint32_t guess = std::exchange(guess_, 128);
+  const Step step = follow(lookup, into, &registration);
+  guess_ = guess;
+  {
+    const auto held = node_->lock();
+    registration.close();
+  }
+  const std::string_view value = lookup.value();
+  if (step == Step::found && value.size() <= into.size() &&
+      value.data() != reinterpret_cast<const char*>(into.data())) {
+    std::memcpy(into.data(), value.data(), value.size());
+  }
+  return {step, value.size()};
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,191 @@
+#include "kv/session_gate.h"
+
+#include <cstring>
+
+#include "kv/session_layout.h"
+
+namespace verbena::kv {
+
+namespace {
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+template <typename T>
+void append(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+constexpr size_t kMostStreams = 1024;  // of one session
+
+}  // namespace
+
+// Heard of outside of a call of its own: a push, or the end of a wait. In the engine's thread.
+void SessionClient::wake() {
+  waking = false;
+  if (!is_receiving || (out.empty() && !doomed && !closing)) return;
+  is_receiving = false;
+  gate.answer(session, receiving, out);
+  bytes_out += out.size();
+  out.clear();
+}
+
+SessionGate::SessionGate(Engine& engine, Loop& loop, std::shared_ptr<transport::Node> node)
+    : engine_(engine), loop_(loop), node_(std::move(node)) {
+  constexpr std::pair<const char*, Method> kMethods[] = {{"kv", Method::talk},
+                                                         {"kv.receive", Method::receive},
+                                                         {"kv.close", Method::close},
+                                                         {"kv.layout", Method::layout}};
+  for (const auto& [name, method] : kMethods) {
+    node_->handle(transport::method::of_name(name), std::make_shared<Door>(*this, method));
+  }
+}
+
+void SessionGate::add_region(uint64_t key) {
+  const auto held = engine_.lock();
+  regions_.push_back(key);
+}
+
+// A node's thread never waits for the engine, which may be waiting for the node: it leaves a note instead.
+void SessionGate::take(Method method, const transport::Request& request) {
+  requests_.fetch_add(1, std::memory_order_relaxed);
+  const std::string_view payload = text_of(request.payload);
+  if (payload.size() < sizeof(StreamHeader)) {
+    return request.session.fail(request.call, transport::Outcome::remote_failure, "the request is too short");
+  }
+  const uint64_t session = request.session.id();
+  if (method == Method::talk && queued_.load(std::memory_order_acquire) == 0) {
+    if (const auto held = engine_.try_lock()) {
+      StreamHeader header;
+      std::memcpy(&header, payload.data(), sizeof header);
+      const auto found = clients_.find({session, header.stream});
+      if (found != clients_.end() && may_run_now(*found->second, payload.substr(sizeof header))) {
+        SessionClient& client = *found->second;
+        engine_.refresh_time();
+        client.waking = true;  // its answer goes with this call, not by wake()
+        engine_.hear(client, payload.substr(sizeof header));
+        client.waking = false;
+        request.session.reply(request.call, bytes_of(client.out));
+        client.bytes_out += client.out.size();
+        client.out.clear();
+        if (engine_.keyspace.has_disturbed() || engine_.keyspace.has_released()) loop_.wake();
+        return;
+      }
+    }
+  }
+  queue(method, session, request.call, std::string(payload));
+}
+
+// Whole native commands only, and nothing of the client's under way.
+bool SessionGate::may_run_now(const SessionClient& client, std::string_view bytes) {
+  if (client.ruled || client.stranger || client.blocked || !client.in.empty() || engine_.ruled ||
+      engine_.notifications || engine_.journal() || bytes.empty()) {
+    return false;
+  }
+  bool native = true;
+  while (native && !bytes.empty()) {
+    native = peek_.read(bytes, {}) == RequestReader::Result::ready && !peek_.words().empty() &&
+             engine_.commands.find(peek_.words()[0]) != nullptr;
+    if (native) bytes.remove_prefix(peek_.consumed());
+    peek_.next();
+  }
+  return native;
+}
+
+void SessionGate::queue(Method method, uint64_t session, uint64_t call, std::string payload) {
+  queued_.fetch_add(1, std::memory_order_relaxed);
+  loop_.post([this, method, session, call, payload = std::move(payload)] {
+    queued_.fetch_sub(1, std::memory_order_release);
+    serve(method, session, call, payload, [&](std::string_view reply) { answer(session, call, reply); });
+  });
+}
+
+void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::string_view payload,
+                        const Answer& reply) {
+  StreamHeader header;
+  std::memcpy(&header, payload.data(), sizeof header);
+  SessionClient& from = client(session, header.stream);
+  switch (method) {
+    case Method::talk:
+      from.waking = true;
+      engine_.hear(from, payload.substr(sizeof header));
+      from.waking = false;
+      if (engine_.journal()) engine_.journal()->commit();
+      reply(from.out);
+      from.bytes_out += from.out.size();
+      from.out.clear();
+      break;
+    case Method::receive:
+      if (from.is_receiving) answer(session, from.receiving, {});  // one at a time: the former has ended
+      from.is_receiving = true;
+      from.receiving = call;
+      from.wake();
+      return;
+    case Method::close:
+      reply({});
+      return remove(from);
+    case Method::layout:
+      reply(layout(from));
+      return;
+  }
+  if (from.doomed || from.closing) remove(from);
+}
+
+SessionClient& SessionGate::client(uint64_t session, uint32_t stream) {
+  auto& client = clients_[{session, stream}];
+  if (client) return *client;
+  const auto first = clients_.lower_bound({session, 0});
+  const auto last = clients_.lower_bound({session + 1, 0});
+  client = std::make_unique<SessionClient>(*this, engine_.next_client(), session, stream);
+  client->address = "session:" + std::to_string(session);
+  client->ruled = loop_.newcomers_ruled;
+  client->stranger = loop_.newcomers_strange;
+  if (static_cast<size_t>(std::distance(first, last)) > kMostStreams) client->doomed = true;
+  engine_.add(*client);
+  return *client;
+}
+
+void SessionGate::remove(SessionClient& client) {
+  if (client.is_receiving) answer(client.session, client.receiving, client.out);
+  engine_.keyspace.unwatch(client.id);
+  engine_.remove(client);
+  clients_.erase({client.session, client.stream});
+}
+
+void SessionGate::sweep() {
+  std::vector<SessionClient*> gone;
+  {
+    const auto held = node_->lock();
+    for (const auto& [name, client] : clients_) {
+      if (!node_->find_session(client->session)) gone.push_back(client.get());
+    }
+  }
+  for (SessionClient* client : gone) remove(*client);
+}
+
+// Who may not read everything may not read memory either.
+std::string SessionGate::layout(const SessionClient& client) {
+  std::string out;
+  if (client.ruled || client.stranger) return out;
+  engine_.keyspace.expose();
+  append(out, LayoutHeader{kLayoutVersion, engine_.keyspace.databases(),
+                           static_cast<uint32_t>(regions_.size()), 0, engine_.keyspace.hash_key()});
+  for (uint32_t i = 0; i < engine_.keyspace.databases(); ++i) {
+    append(out, engine_.keyspace.exists(i) ? engine_.keyspace.database(i).index().root() : Location{0});
+  }
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    append(out, ChunkEntry{regions_[i], engine_.keyspace.arena().chunk(i).length});
+  }
+  return out;
+}
+
+void SessionGate::answer(uint64_t session, uint64_t call, std::string_view bytes) {
+  const auto held = node_->lock();
+  const auto found = node_->find_session(session);
+  if (found && !found->is_over()) found->reply(call, bytes_of(bytes));
+}
+
+}  // namespace verbena::kv

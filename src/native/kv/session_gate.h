@@ -1,0 +1,75 @@
+// Lets sessions in: each stream of theirs is a client of the engine. Native commands run at once on whatever
+// thread drives the node; the others, and those that find the engine busy, go by its loop.
+#pragma once
+
+#include <deque>
+#include <map>
+
+#include "kv/engine.h"
+#include "kv/loop.h"
+#include "transport/methods.h"
+#include "transport/node.h"
+
+namespace verbena::kv {
+
+class SessionGate;
+
+class SessionClient : public Client {
+ public:
+  SessionClient(SessionGate& owner, uint64_t number, uint64_t of_session, uint32_t of_stream)
+      : Client(number), gate(owner), session(of_session), stream(of_stream) {}
+  void wake() override;
+
+  SessionGate& gate;
+  const uint64_t session;
+  const uint32_t stream;
+  uint64_t receiving = 0;  // the call that waits for something to hear
+  bool is_receiving = false;
+};
+
+class SessionGate {
+ public:
+  SessionGate(Engine& engine, Loop& loop, std::shared_ptr<transport::Node> node);
+
+  // The engine has a chunk more, which sessions read by this key.
+  void add_region(uint64_t key);
+  // Lets go of the streams of sessions that have ended. In the engine's thread.
+  void sweep();
+  uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class SessionClient;
+  enum class Method : uint8_t { talk, receive, close, layout };
+  class Door : public transport::Handler {
+   public:
+    Door(SessionGate& gate, Method method) : gate_(gate), method_(method) {}
+    void handle(const transport::Request& request) override { gate_.take(method_, request); }
+
+   private:
+    SessionGate& gate_;
+    const Method method_;
+  };
+
+  // On the node's thread, with its lock.
+  void take(Method method, const transport::Request& request);
+  bool may_run_now(const SessionClient& client, std::string_view bytes);
+  void queue(Method method, uint64_t session, uint64_t call, std::string payload);
+  // With the engine's lock; `answer` says it, with or without the node's.
+  using Answer = std::function<void(std::string_view)>;
+  void serve(Method method, uint64_t session, uint64_t call, std::string_view payload, const Answer& answer);
+  SessionClient& client(uint64_t session, uint32_t stream);
+  void remove(SessionClient& client);
+  std::string layout(const SessionClient& client);
+  void answer(uint64_t session, uint64_t call, std::string_view bytes);
+
+  Engine& engine_;
+  Loop& loop_;
+  const std::shared_ptr<transport::Node> node_;
+  std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
+  std::vector<uint64_t> regions_;
+  RequestReader peek_;
+  std::atomic<uint32_t> queued_{0};  // calls on their way to the loop: later ones must not overtake them
+  std::atomic<uint64_t> requests_{0};
+};
+
+}  // namespace verbena::kv
