@@ -26,6 +26,8 @@ openssl            command -v openssl
 valgrind           command -v valgrind
 clang              command -v clang++
 libclang-rt-14-dev ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
+redis-server       command -v redis-server
+redis-tools        command -v redis-cli
 libssl-dev         test -f /usr/include/openssl/ssl.h
 openssl            command -v openssl
 "

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from verbena.kv.clients import Client
+    from verbena.kv.replies import Reply
     from verbena.kv.server import Server
     from verbena.kv.values import Value
 
@@ -18,7 +21,7 @@ class Database(Protocol):
     index: int
 
     def get(self, key: bytes, kind: type[AnyValue]) -> AnyValue | None:
-        """The value, to be read or changed in place; None: no such key. WrongType if it is of another kind."""
+        """The value, to be read or changed in place; None: no such key. WrongType: it is of another kind."""
 
     def obtain(self, key: bytes, kind: type[AnyValue]) -> AnyValue:
         """The same; an empty one is stored if there is none. Call changed() afterwards."""
@@ -41,9 +44,9 @@ class Database(Protocol):
         """True: it was there. To be followed by changed() like any other change."""
 
     def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
-        """After every change of a key: wakes those who watch it or wait for it, counts it, removes the key if its
-        collection has become empty, and writes `effect`, a command with this one key, into the log. Without an
-        effect the log gets the command itself, once, or the key's whole image if the command is `explicit`.
+        """After every change of a key: wakes those who watch it or wait for it, counts it, removes the key if
+        its collection has become empty, and writes `effect`, a command with this one key, into the log. Without
+        an effect the log gets the command itself, once, or the key's whole image if the command is `explicit`.
         `event` is the name for keyspace notifications; "": none."""
 
     def exists(self, key: bytes) -> bool: ...
@@ -75,3 +78,16 @@ class Call:
         self.db = db
         self.argv = argv
         self.now_ms = now_ms
+
+    def database(self, index: int) -> Database | None:
+        """Another keyspace; None: there is none of that number."""
+        found: Database | None = self.server.database(index)
+        return found
+
+    def block(
+        self, keys: list[bytes], retry: Callable[[Call], Reply | None], timeout_s: float, empty: Reply
+    ) -> Reply:
+        """The client waits until a key changes and `retry` answers other than None; `empty` is the reply after
+        `timeout_s` (0: never), and at once in a transaction. The command has tried once itself."""
+        answer: Reply = self.server.blocking.block(self, keys, retry, timeout_s, empty)
+        return answer

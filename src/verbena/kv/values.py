@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import ClassVar, Union
 
 from sortedcontainers import SortedList
@@ -13,7 +15,7 @@ class Hash(dict[bytes, bytes]):
     """Fields and their values."""
 
     TYPE: ClassVar[str] = "hash"
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
 
 class List(deque[bytes]):
@@ -23,22 +25,66 @@ class List(deque[bytes]):
     __slots__ = ()
 
 
-class Set(dict[bytes, None]):
-    """Members, in the order in which they came, so that SCAN can go on where it stopped."""
+class Set(dict[bytes, int | None]):
+    """Members. Once one was drawn by chance from a large set, `drawn` has them in any order and each member's
+    value is its place there, so that a draw costs the same however many there are. Use add() and discard()."""
 
     TYPE: ClassVar[str] = "set"
-    __slots__ = ()
+    __slots__ = ("__weakref__", "drawn")
+
+    def __init__(self, members: Iterable[bytes] = ()) -> None:
+        super().__init__(dict.fromkeys(members))
+        self.drawn: list[bytes] | None = None
+
+    def add(self, member: bytes) -> bool:
+        """True: it is new."""
+        if member in self:
+            return False
+        if self.drawn is None:
+            self[member] = None
+        else:
+            self[member] = len(self.drawn)
+            self.drawn.append(member)
+        return True
+
+    def discard(self, member: bytes) -> bool:
+        """True: it was there."""
+        place = self.pop(member, -1)
+        if place == -1:
+            return False
+        if self.drawn is not None and place is not None:
+            last = self.drawn.pop()
+            if last != member:
+                self.drawn[place] = last
+                self[last] = place
+        return True
+
+    def draw(self) -> bytes:
+        """A member by chance; it stays."""
+        if self.drawn is None:
+            if len(self) <= 64:
+                return next(islice(self, random.randrange(len(self)), None))
+            self.drawn = list(self)
+            self.update(zip(self.drawn, range(len(self.drawn)), strict=True))
+        return random.choice(self.drawn)
 
 
 class SortedSet:
     """Members with scores, ordered by score and then by member."""
 
     TYPE: ClassVar[str] = "zset"
-    __slots__ = ("order", "scores")
+    __slots__ = ("__weakref__", "order", "scores")
 
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
-        self.order: SortedList = SortedList()  # of (score, member)
+        self.order: SortedList[tuple[float, bytes]] = SortedList()
+
+    @classmethod
+    def of(cls, scores: dict[bytes, float]) -> SortedSet:
+        made = cls()
+        made.scores = {member: score + 0.0 for member, score in scores.items()}
+        made.order.update((score, member) for member, score in made.scores.items())
+        return made
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -50,6 +96,7 @@ class SortedSet:
         return (member for _, member in self.order)
 
     def put(self, member: bytes, score: float) -> None:
+        score += 0.0  # of the two zeros only the positive one is stored
         old = self.scores.get(member)
         if old is not None:
             if old == score:

@@ -1,0 +1,170 @@
+"""Words of a command as numbers, ranges and options, read exactly as Redis reads them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+from verbena.kv.replies import CommandError, NotAFloat, NotAnInteger, SyntaxMistake
+
+INT64_MIN = -(1 << 63)
+INT64_MAX = (1 << 63) - 1
+NOT_POSITIVE = "ERR value is out of range, must be positive"
+
+_INTEGER = re.compile(rb"-?[1-9][0-9]{0,18}|0")
+_DECIMAL = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.I)
+_HEX = re.compile(rb"[+-]?0x(?:[0-9a-f]+(?:\.[0-9a-f]*)?|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?", re.I)
+_INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.I)
+_SPACES = b" \t\n\v\f\r"
+
+
+def as_integer(word: bytes) -> int | None:
+    """A 64-bit number in its one canonical spelling: no "+1", "01", "-0" or " 1"; else None."""
+    if _INTEGER.fullmatch(word) is None:
+        return None
+    number = int(word)
+    return number if INT64_MIN <= number <= INT64_MAX else None
+
+
+def integer(word: bytes, error: str = "") -> int:
+    number = as_integer(word)
+    if number is None:
+        raise CommandError(error) if error else NotAnInteger()
+    return number
+
+
+def integer_within(word: bytes, least: int, error: str, most: int = INT64_MAX) -> int:
+    """The same text is the error for what is no number and for what is out of range."""
+    number = as_integer(word)
+    if number is None or not least <= number <= most:
+        raise CommandError(error)
+    return number
+
+
+def count_within(word: bytes, most: int) -> int:
+    """A count whose sign means something, between -most and most."""
+    number = integer(word)
+    if not -most <= number <= most:
+        raise CommandError(f"ERR value is out of range, value must between {-most} and {most}")
+    return number
+
+
+def _strtod(word: bytes) -> tuple[float, bool] | None:
+    """As strtod() of a whole word, with its ERANGE; None: it is no number (or NaN)."""
+    if _DECIMAL.fullmatch(word):
+        value = float(word)
+        if value == 0.0:
+            return value, re.search(rb"[1-9]", re.split(rb"[eE]", word)[0]) is not None
+        return value, math.isinf(value)
+    if _INFINITE.fullmatch(word):
+        return float(word), False
+    if _HEX.fullmatch(word):
+        try:
+            return float.fromhex(word.decode()), False
+        except OverflowError:
+            return math.copysign(math.inf, -1.0 if word[:1] == b"-" else 1.0), True
+    return None
+
+
+def as_float(word: bytes) -> float | None:
+    """A double: infinities and hexadecimal are, NaN and what overflows or vanishes are not."""
+    read = _strtod(word)
+    return None if read is None or (read[1] and (read[0] == 0.0 or math.isinf(read[0]))) else read[0]
+
+
+def floating(word: bytes, error: str = "") -> float:
+    number = as_float(word)
+    if number is None:
+        raise CommandError(error) if error else NotAFloat()
+    return number
+
+
+def format_double(number: float) -> bytes:
+    """As replies of both protocols spell it."""
+    return b"%.17g" % number
+
+
+def timeout_seconds(word: bytes) -> float:
+    number = as_float(word)
+    if number is None or math.isinf(number):
+        raise CommandError("ERR timeout is not a float or out of range")
+    if number < 0:
+        raise CommandError("ERR timeout is negative")
+    if number * 1000 > INT64_MAX:
+        raise CommandError("ERR timeout is out of range")
+    return number
+
+
+def key_count(word: bytes, rest: Sequence[bytes], error: str) -> int:
+    """How many keys follow; `rest` are the words after this one."""
+    count = integer_within(word, 1, error)
+    if count > len(rest):
+        raise SyntaxMistake()
+    return count
+
+
+def score_range(low: bytes, high: bytes) -> tuple[float, bool, float, bool]:
+    """The least score, whether it is excluded itself, the greatest, whether that is."""
+
+    def bound(word: bytes) -> tuple[float, bool]:
+        excluded = word[:1] == b"("
+        # strtod() again, but here nobody looks for leading spaces, an empty word or overflow.
+        text = (word[1:] if excluded else word).split(b"\0")[0]
+        read = _strtod(text.lstrip(_SPACES)) if text else (0.0, False)
+        if read is None:
+            raise CommandError("ERR min or max is not a float")
+        return read[0], excluded
+
+    return (*bound(low), *bound(high))
+
+
+class LexBound:
+    """One end of a range of members: `word` is None for an end beyond all members."""
+
+    __slots__ = ("excluded", "infinity", "word")
+
+    def __init__(self, text: bytes) -> None:
+        self.word: bytes | None = None
+        self.excluded = False
+        self.infinity = 0
+        if text in (b"-", b"+"):
+            self.infinity = -1 if text == b"-" else 1
+        elif text[:1] in (b"(", b"["):
+            self.word = text[1:]
+            self.excluded = text[:1] == b"("
+        else:
+            raise CommandError("ERR min or max not valid string range item")
+
+    def admits_above(self, member: bytes) -> bool:
+        """As the lower end: is the member above it?"""
+        if self.word is None:
+            return self.infinity < 0
+        return member > self.word if self.excluded else member >= self.word
+
+    def admits_below(self, member: bytes) -> bool:
+        if self.word is None:
+            return self.infinity > 0
+        return member < self.word if self.excluded else member <= self.word
+
+
+def clamp_range(start: int, stop: int, length: int) -> tuple[int, int]:
+    """Redis's inclusive, possibly negative, positions as a Python slice."""
+    if start < 0:
+        start = max(start + length, 0)
+    if stop < 0:
+        stop += length
+    stop = min(stop, length - 1) + 1
+    return (start, stop) if start < stop else (0, 0)
+
+
+def numkeys_at(position: int, *before: int) -> Callable[[list[bytes]], list[int]]:
+    """A `find_keys` for commands that say at `position` how many keys follow; `before` are keys too."""
+
+    def find(argv: list[bytes]) -> list[int]:
+        count = as_integer(argv[position]) if position < len(argv) else None
+        if count is None or not 0 < count <= len(argv) - position - 1:
+            return []
+        return [*before, *range(position + 1, position + 1 + count)]
+
+    return find

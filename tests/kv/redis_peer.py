@@ -1,0 +1,90 @@
+"""The distribution's redis-server on a Unix socket of its own; connections that keep every reply's type."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SERVER = shutil.which("redis-server")
+MISSING = "redis-server is not installed (apt-get install redis-server)"
+
+
+class Peer:
+    """One connection. Replies are (type byte, content), as memory_database.wire() makes them."""
+
+    def __init__(self, path: Path, protocol: int) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(20)
+        self.socket.connect(str(path))
+        self.file = self.socket.makefile("rb")
+        self.protocol = protocol
+        if protocol == 3:
+            self.run("HELLO", "3")
+
+    def run(self, *words: bytes | str | int | float) -> Any:
+        argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        parts = [b"*%d\r\n" % len(argv)]
+        parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in argv]
+        self.socket.sendall(b"".join(parts))
+        return self._read()
+
+    def _read(self) -> Any:
+        line = self.file.readline()
+        kind, rest = chr(line[0]), line[1:-2]
+        if kind == ":":
+            return (kind, int(rest))
+        if kind in "+-":
+            return (kind, rest.decode("latin-1"))
+        if kind == "_":
+            return (kind, None)
+        if kind == ",":
+            return (kind, rest)
+        count = int(rest)
+        if count < 0:
+            return (kind, None)
+        if kind == "$":
+            content = self.file.read(count)
+            self.file.read(2)
+            return (kind, content)
+        return (kind, [self._read() for _ in range(count * (2 if kind == "%" else 1))])
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[Path]:
+    """The path of its socket."""
+    assert SERVER is not None
+    path = folder / "redis.sock"
+    arguments = [
+        "--port",
+        "0",
+        "--unixsocket",
+        str(path),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+        str(folder),
+    ]
+    with subprocess.Popen(
+        [SERVER, *arguments], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "ready to accept connections" in line:
+                    break
+            else:
+                raise RuntimeError("redis-server ended at once")
+            yield path
+        finally:
+            process.terminate()

@@ -1,0 +1,88 @@
+"""Random commands to our functions and to the distribution's redis-server: the same replies, in both protocols;
+and what our log of effects says, done again, gives the same contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kv.grammar import TEMPLATES, expand
+from kv.memory_database import MemoryServer, wire
+from kv.redis_peer import MISSING, SERVER, Peer, redis_server
+
+from verbena.kv.values import Set
+
+pytestmark = pytest.mark.skipif(SERVER is None, reason=MISSING)
+
+UNORDERED = frozenset(b"SMEMBERS SINTER SUNION SDIFF HKEYS HVALS KEYS SCAN SSCAN HSCAN ZSCAN".split())
+UNORDERED_PAIRS = frozenset((b"HGETALL",))
+BY_CHANCE = frozenset(b"SPOP SRANDMEMBER HRANDFIELD ZRANDMEMBER RANDOMKEY".split())
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Peer]]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as path:
+        connections = {protocol: Peer(path, protocol) for protocol in (2, 3)}
+        yield connections
+        for peer in connections.values():
+            peer.close()
+
+
+def shape(reply: Any) -> Any:
+    """What remains of a reply if its contents are by chance: types and lengths."""
+    kind, content = reply
+    if isinstance(content, list):
+        return (kind, [shape(item) for item in content])
+    return (kind, content is None) if kind in "$," else reply
+
+
+def comparable(name: bytes, reply: Any) -> Any:
+    kind, content = reply
+    if name in BY_CHANCE:
+        return shape(reply)
+    if not isinstance(content, list):
+        return reply
+    if name in UNORDERED_PAIRS:
+        return (kind, sorted(zip(content[::2], content[1::2], strict=True)))
+    if name in UNORDERED:
+        return (kind, sorted((comparable(name, item) for item in content), key=repr))
+    return reply
+
+
+def follow(argv: list[bytes], ours: MemoryServer, peer: Peer) -> None:
+    """Members that SPOP took by chance: ours become those that Redis still has."""
+    if len(argv) > 1 and isinstance(ours.databases[0].any(argv[1]), Set):
+        members = [content for _, content in peer.run("SMEMBERS", argv[1])[1]]
+        ours.databases[0].put(argv[1], Set(members), keep_expiry=True)
+        ours.log.append((0, (argv[1], Set(members), 0)))
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=200)
+@given(
+    protocol=st.sampled_from((2, 3)),
+    steps=st.lists(st.tuples(st.sampled_from(TEMPLATES), st.integers(0, 2**32)), min_size=10, max_size=60),
+)
+def test_the_same_commands_give_the_same_replies(
+    peers: dict[int, Peer], protocol: int, steps: list[tuple[str, int]]
+) -> None:
+    """Each reply is Redis's, to the byte and the type, wherever Redis itself leaves nothing to chance."""
+    peer = peers[protocol]
+    peer.run("FLUSHALL")
+    ours = MemoryServer()
+    done = []
+    for template, seed in steps:
+        argv = expand(template, seed)
+        done.append(b" ".join(argv))
+        name = argv[0].upper()
+        theirs = comparable(name, peer.run(*argv))
+        mine = comparable(name, wire(ours.run(*argv), protocol))
+        assert mine == theirs, done
+        if name == b"SPOP":
+            follow(argv, ours, peer)
+        elif name in (b"SET", b"DEL"):
+            ours.log.append((0, argv))
+    assert ours.replayed().contents() == ours.contents(), done
