@@ -1,8 +1,6 @@
 // A client's stream over a session: commands out, replies in, without the GIL while waiting.
 #include <nanobind/stl/string.h>
 
-#include <optional>
-
 #include "bind/errors.h"
 #include "bind/kv.h"
 #include "bind/transport.h"
@@ -126,35 +124,65 @@ size_t decode_into(nb::list& list, std::string_view bytes, size_t most) {
 }
 
 struct StreamHandle {
+  ~StreamHandle() { drop(); }
+  // Nobody waits any more for what there may be to hear.
+  void drop() {
+    if (!receiving || node.is_inherited()) return;
+    const auto held = lock_from_python(*node);
+    if (receiving->finished.load()) {
+      node->calls().end(*receiving);
+    } else {
+      session->cancel(*receiving);
+    }
+    receiving = nullptr;
+  }
+
   Owned<transport::Node> node;
   Owned<transport::Session> session;
   uint32_t number;
   uint32_t talk, receive, close;
+  // A kv.receive that is not answered yet. It outlives a time-out: its answer would be lost otherwise.
+  Call* receiving = nullptr;
   std::string unread;
   std::mutex mutex;
 };
 
-// Says something and hears what there is by then.
-void exchange(StreamHandle& self, uint32_t method, std::string_view bytes, double timeout_s,
-              std::string& heard) {
-  Call* call;
+// What a call that has finished was told; it ends.
+void take_answer(StreamHandle& self, Call& call, std::string& heard) {
+  const Outcome outcome = call.outcome;
+  const auto answer = call.answer();
+  std::string words(reinterpret_cast<const char*>(answer.data()), answer.size());
   {
     const auto held = lock_from_python(*self.node);
-    call = self.session->call(method, std::as_bytes(std::span(bytes)));
+    self.node->calls().end(call);
   }
+  if (outcome == Outcome::ok) return (void)heard.append(words);
+  if (outcome == Outcome::no_such_method) words = "the peer serves no store";
+  throw Error(outcome == Outcome::session_failed ? "closed" : "remote_failure", "talk to the store", words);
+}
+
+Call& start(StreamHandle& self, uint32_t method, std::string_view bytes) {
+  const auto held = lock_from_python(*self.node);
+  Call* call = self.session->call(method, std::as_bytes(std::span(bytes)));
   if (!call) throw Error("closed", "talk to the store", "the session has ended, or too many messages wait");
+  return *call;
+}
+
+// Says something and hears what there is by then, after what was heard before.
+void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+  Call& call = start(self, self.talk, bytes);
   bool done = false;
   const auto cancel = [&] {
     const auto held = lock_from_python(*self.node);
-    if (call->finished.load()) {
-      self.node->calls().end(*call);
+    if (call.finished.load()) {
+      self.node->calls().end(call);
     } else {
-      self.session->cancel(*call);
+      self.session->cancel(call);
     }
   };
   try {
     done = wait_with_signals(deadline_after(timeout_s),
-                             [&](uint64_t until_ns) { return self.node->wait(*call, until_ns); });
+                             [&](uint64_t until_ns) { return self.node->wait(call, until_ns); });
   } catch (...) {
     cancel();
     throw;
@@ -163,24 +191,26 @@ void exchange(StreamHandle& self, uint32_t method, std::string_view bytes, doubl
     cancel();
     throw Error("call_timeout", "talk to the store", "no answer in time");
   }
-  const Outcome outcome = call->outcome;
-  const auto answer = call->answer();
-  heard.append(reinterpret_cast<const char*>(answer.data()), answer.size());
-  {
-    const auto held = lock_from_python(*self.node);
-    self.node->calls().end(*call);
+  if (self.receiving && self.receiving->finished.load()) {
+    take_answer(self, *std::exchange(self.receiving, nullptr), heard);
   }
-  if (outcome != Outcome::ok) {
-    std::string why = std::move(heard);
-    heard.clear();
-    if (outcome == Outcome::no_such_method) why = "the peer serves no store";
-    throw Error(outcome == Outcome::session_failed ? "closed" : "remote_failure", "talk to the store", why);
-  }
+  take_answer(self, call, heard);
 }
 
 std::string header_of(const StreamHandle& self) {
   const kv::StreamHeader header{self.number};
   return {reinterpret_cast<const char*>(&header), sizeof header};
+}
+
+// What there is to hear, once there is something; false: not in time.
+bool receive(StreamHandle& self, double timeout_s, std::string& heard) {
+  if (!self.receiving) self.receiving = &start(self, self.receive, header_of(self));
+  if (!wait_with_signals(deadline_after(timeout_s),
+                         [&](uint64_t until_ns) { return self.node->wait(*self.receiving, until_ns); })) {
+    return false;
+  }
+  take_answer(self, *std::exchange(self.receiving, nullptr), heard);
+  return true;
 }
 
 nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
@@ -197,10 +227,12 @@ nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
     const Unlocked unlocked;
     held.lock();
   }
-  exchange(self, self.talk, out, timeout_s, self.unread);
+  exchange(self, out, timeout_s, self.unread);
   self.unread.erase(0, decode_into(replies, self.unread, count));
   while (replies.size() < count) {  // blocked, or so long that it comes in parts
-    exchange(self, self.receive, header_of(self), timeout_s, self.unread);
+    if (!receive(self, timeout_s, self.unread)) {
+      throw Error("call_timeout", "talk to the store", "no answer in time");
+    }
     self.unread.erase(0, decode_into(replies, self.unread, count - replies.size()));
   }
   return replies;
@@ -250,6 +282,7 @@ void bind_kv_stream(nb::module_& m) {
                                     transport::method::of_name("kv"),
                                     transport::method::of_name("kv.receive"),
                                     transport::method::of_name("kv.close"),
+                                    nullptr,
                                     {},
                                     {}};
           },
@@ -266,19 +299,21 @@ void bind_kv_stream(nb::module_& m) {
             const BufferView view(data, PyBUF_SIMPLE);
             std::string out = header_of(self), heard;
             out.append(reinterpret_cast<const char*>(view.data()), view.size());
-            exchange(self, self.talk, out, timeout_s, heard);
+            exchange(self, out, timeout_s, heard);
             return to_bytes(heard);
           },
           nb::arg("data"), nb::arg("timeout_s") = -1.0, "Bytes of RESP; what there is to hear by then.")
       .def(
           "receive",
-          [](StreamHandle& self, double timeout_s) {
+          [](StreamHandle& self, double timeout_s) -> nb::object {
             std::string heard;
-            exchange(self, self.receive, header_of(self), timeout_s, heard);
+            if (!receive(self, timeout_s, heard)) return nb::none();
             return to_bytes(heard);
           },
-          nb::arg("timeout_s") = -1.0, "What there is to hear, once there is something.")
+          nb::arg("timeout_s") = -1.0, nb::sig("def receive(self, timeout_s: float = -1.0) -> bytes | None"),
+          "What there is to hear, once there is something; None: nothing in time.")
       .def("close", [](StreamHandle& self) {
+        self.drop();
         const auto held = lock_from_python(*self.node);
         if (self.session->is_over()) return;
         const std::string header = header_of(self);

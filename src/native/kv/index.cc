@@ -6,13 +6,20 @@
 
 namespace verbena::kv {
 
-Index::Index(Arena& arena, uint8_t owner, Retire retire)
+Index::Index(Arena& arena, Location root, uint8_t owner, Retire retire)
     : arena_(arena), retire_(std::move(retire)), owner_(owner) {
-  root_ = arena_.allocate(sizeof(IndexRoot));
-  const Location directory = arena_.allocate(sizeof(Location));
-  directory_ = reinterpret_cast<Location*>(arena_.at(directory));
+  directory_at_ = arena_.allocate(sizeof(Location));
+  directory_ = reinterpret_cast<Location*>(arena_.at(directory_at_));
   directory_[0] = new_segment(0, 0);
-  *reinterpret_cast<IndexRoot*>(arena_.at(root_)) = {directory, 0, 0};
+  set_root(root);
+}
+
+// A reader that sees one of the two only finds a segment with another prefix, and looks again.
+void Index::set_root(Location root) {
+  root_ = root;
+  auto* place = reinterpret_cast<IndexRoot*>(arena_.at(root_));
+  store(&place->directory, directory_at_);
+  std::atomic_ref(place->depth).store(depth_, std::memory_order_release);
 }
 
 Index::~Index() {
@@ -20,9 +27,7 @@ Index::~Index() {
     const auto* segment = reinterpret_cast<Segment*>(arena_.at(directory_[i]));
     if (segment->buckets[0].prefix == i) retire_(directory_[i], sizeof(Segment));  // once each
   }
-  const auto* root = reinterpret_cast<IndexRoot*>(arena_.at(root_));
-  retire_(root->directory, sizeof(Location) << depth_);
-  retire_(root_, sizeof(IndexRoot));
+  retire_(directory_at_, sizeof(Location) << depth_);
 }
 
 uint64_t* Index::find(uint64_t hash, std::string_view key) const {
@@ -104,16 +109,14 @@ void Index::split(uint32_t prefix) {
 
 void Index::double_directory() {
   const size_t bytes = sizeof(Location) << depth_;
-  auto* root = reinterpret_cast<IndexRoot*>(arena_.at(root_));
-  const Location before = root->directory, location = arena_.allocate(2 * bytes);
-  auto* doubled = reinterpret_cast<Location*>(arena_.at(location));
+  const Location before = directory_at_;
+  directory_at_ = arena_.allocate(2 * bytes);
+  auto* doubled = reinterpret_cast<Location*>(arena_.at(directory_at_));
   std::memcpy(doubled, directory_, bytes);
   std::memcpy(doubled + (size_t{1} << depth_), directory_, bytes);
   directory_ = doubled;
   ++depth_;
-  // A reader that sees one of the two only finds a segment with another prefix, and looks again.
-  store(&root->directory, location);
-  std::atomic_ref(root->depth).store(depth_, std::memory_order_release);
+  set_root(root_);
   retire_(before, bytes);
 }
 

@@ -21,7 +21,8 @@ class Index {
  public:
   // How blocks that readers may still look at are given back.
   using Retire = std::function<void(Location, size_t)>;
-  Index(Arena& arena, uint8_t owner, Retire retire);
+  // `root`: where readers learn of it, an IndexRoot that outlives it.
+  Index(Arena& arena, Location root, uint8_t owner, Retire retire);
   ~Index();
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
@@ -37,6 +38,7 @@ class Index {
   }
   size_t size() const { return size_; }
   Location root() const { return root_; }
+  void set_root(Location root);
   // Readers who came for the former owner find nothing any more.
   void set_owner(uint8_t owner);
   size_t index_bytes() const { return segments_ * sizeof(Segment) + (sizeof(Location) << depth_); }
@@ -79,7 +81,8 @@ class Index {
   const Retire retire_;
   uint8_t owner_;
   Location root_;
-  Location* directory_;  // as the root says
+  Location directory_at_;
+  Location* directory_;  // which is there
   uint32_t depth_ = 0;
   size_t size_ = 0, segments_ = 0;
 };

@@ -35,11 +35,17 @@ size_t Entry::memory_bytes() const { return Arena::block_bytes(item_bytes(*item_
 Database::Database(Keyspace& keyspace, uint32_t number)
     : keyspace_(keyspace),
       number_(number),
-      index_(std::make_unique<Index>(
-          keyspace.arena_, static_cast<uint8_t>(number),
-          [&keyspace](Location location, size_t bytes) { keyspace.retire(location, bytes); })) {}
+      root_(keyspace.arena_.allocate(sizeof(IndexRoot))),
+      index_(new_index()) {}
 
 Database::~Database() = default;
+
+std::unique_ptr<Index> Database::new_index() {
+  Keyspace& keyspace = keyspace_;
+  return std::make_unique<Index>(
+      keyspace.arena_, root_, static_cast<uint8_t>(number_),
+      [&keyspace](Location location, size_t bytes) { keyspace.retire(location, bytes); });
+}
 
 uint64_t Database::hash(std::string_view key) const { return siphash(keyspace_.hash_key_, key); }
 
@@ -174,10 +180,7 @@ void Database::erase(Entry there) {
 
 void Database::clear() {
   if (keyspace_.exposed_) index_->set_owner(kNobody);
-  auto fresh =
-      std::make_unique<Index>(keyspace_.arena_, static_cast<uint8_t>(number_),
-                              [this](Location location, size_t bytes) { keyspace_.retire(location, bytes); });
-  keyspace_.bury(std::exchange(index_, std::move(fresh)));
+  keyspace_.bury(std::exchange(index_, new_index()));
   volatile_ = 0;
   due_.clear();
 }
@@ -276,9 +279,12 @@ void Keyspace::swap(uint32_t one, uint32_t other) {
   database(one), database(other);
   for (const uint32_t number : {one, other}) disturb_all(number);
   std::swap(databases_[one], databases_[other]);
+  std::swap(databases_[one]->root_, databases_[other]->root_);
   for (const uint32_t number : {one, other}) {
-    databases_[number]->number_ = number;
-    databases_[number]->index_->set_owner(static_cast<uint8_t>(number));
+    Database& database = *databases_[number];
+    database.number_ = number;
+    database.index_->set_owner(static_cast<uint8_t>(number));
+    database.index_->set_root(database.root_);
   }
 }
 

@@ -116,8 +116,11 @@ class Database {
               uint64_t expires_ms);
   void await_expiry(uint64_t hash, uint64_t before_ms, uint64_t expires_ms);
 
+  std::unique_ptr<Index> new_index();
+
   Keyspace& keyspace_;
   uint32_t number_;
+  Location root_;
   std::unique_ptr<Index> index_;
   size_t volatile_ = 0;
   // Hashes of keys, by the second in which to look whether they have expired.

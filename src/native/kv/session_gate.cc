@@ -171,6 +171,7 @@ std::string SessionGate::layout(const SessionClient& client) {
   std::string out;
   if (client.ruled || client.stranger) return out;
   engine_.keyspace.expose();
+  engine_.keyspace.database(client.database);  // it may be empty still
   append(out, LayoutHeader{kLayoutVersion, engine_.keyspace.databases(),
                            static_cast<uint32_t>(regions_.size()), 0, engine_.keyspace.hash_key()});
   for (uint32_t i = 0; i < engine_.keyspace.databases(); ++i) {

@@ -1,1 +1,20 @@
-"""The key-value store: a Redis-compatible server whose strings remote clients can read one-sided."""
+"""The key-value store: a Redis-compatible server whose strings remote clients can read one-sided.
+Gives Client and AsyncClient, pools for redis-py and valkey-py, and the decorator that adds a command.
+May depend on verbena.transport, verbena.config and below; never on another service."""
+
+from verbena.kv.async_client import AsyncClient
+from verbena.kv.client import Client
+from verbena.kv.commands.declare import command
+from verbena.kv.connectors import async_redis_pool, async_valkey_pool, redis_pool, valkey_pool
+from verbena.kv.replies import CommandError
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "CommandError",
+    "async_redis_pool",
+    "async_valkey_pool",
+    "command",
+    "redis_pool",
+    "valkey_pool",
+]

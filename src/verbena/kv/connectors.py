@@ -1,0 +1,281 @@
+"""Existing programs on these wires: connections for redis-py and valkey-py, plain and asyncio.
+
+    redis.Redis(connection_pool=verbena.kv.redis_pool("127.0.0.1:7471"))
+
+Pipelines, transactions and pub/sub work as over TCP. Connections to one address share a session."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import socket
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from verbena import _native, transport
+from verbena.errors import VerbenaError
+
+_stream_numbers = itertools.count(1 << 30)
+
+
+class _Sessions:
+    """Sessions that connections share; the last one closes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, bytes], tuple[transport.Session, int]] = {}
+
+    def take(self, address: str, secret: bytes) -> transport.Session:
+        with self._lock:
+            session, users = self._open.get((address, secret), (None, 0))
+            if session is None or session.closed or session._native.is_over:
+                session, users = transport.connect_blocking(address, secret=secret), 0
+            self._open[address, secret] = (session, users + 1)
+            return session
+
+    def give(self, address: str, secret: bytes, session: transport.Session) -> None:
+        with self._lock:
+            known, users = self._open.get((address, secret), (None, 0))
+            if known is not session:
+                return
+            if users > 1:
+                self._open[address, secret] = (session, users - 1)
+                return
+            del self._open[address, secret]
+        session.close_blocking()
+
+
+_sessions = _Sessions()
+
+
+class StreamSocket:
+    """As much of a socket as client libraries use, on a stream of a session."""
+
+    def __init__(self, address: str, secret: bytes) -> None:
+        self._address, self._secret = address, secret
+        self._session = _sessions.take(address, secret)
+        self._stream = _native.kv.Stream(self._session._native, next(_stream_numbers))
+        self._unread = b""
+        self._timeout_s: float | None = None
+        self._closed = False
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+
+    def gettimeout(self) -> float | None:
+        return self._timeout_s
+
+    def setblocking(self, blocking: bool) -> None:
+        self._timeout_s = None if blocking else 0.0
+
+    def sendall(self, data: bytes) -> None:
+        self._unread += self._do(self._stream.send, data, self._seconds(blocking=True))
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if not self._unread:
+            heard = self._do(self._stream.receive, self._seconds())
+            if heard is None:
+                if self._timeout_s == 0.0:
+                    raise BlockingIOError
+                raise TimeoutError("timed out")
+            self._unread = heard
+        data = self._unread[:size]
+        if not flags & socket.MSG_PEEK:
+            self._unread = self._unread[size:]
+        return data
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.recv(size or view.nbytes, flags)
+        view[: len(data)] = data
+        return len(data)
+
+    def pending(self) -> int:
+        """As TLS sockets say it: what can be had without waiting."""
+        return len(self._unread)
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("session", self._stream.number)
+
+    def getpeername(self) -> str:
+        return self._address
+
+    def shutdown(self, how: int) -> None: ...
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._stream.close()
+        _sessions.give(self._address, self._secret, self._session)
+
+    def _seconds(self, *, blocking: bool = False) -> float:
+        if self._timeout_s is None or (blocking and self._timeout_s == 0.0):
+            return -1.0
+        return self._timeout_s
+
+    def _do(self, function: Any, *arguments: Any) -> Any:
+        if self._closed:
+            raise OSError("the connection is closed")
+        try:
+            return function(*arguments)
+        except VerbenaError as error:
+            if error.code == "call_timeout":
+                raise TimeoutError(str(error)) from error
+            raise ConnectionError(str(error)) from error
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _StreamWriter:
+    """As much of asyncio's writer as client libraries use."""
+
+    def __init__(self, session: transport.Session, reader: asyncio.StreamReader) -> None:
+        self._session, self._reader = session, reader
+        self._number = next(_stream_numbers).to_bytes(4, "little")
+        self._unsent: list[bytes] = []
+        self._closing = False
+        self._receiver = asyncio.get_running_loop().create_task(self._receive())
+
+    def write(self, data: bytes) -> None:
+        self._unsent.append(bytes(data))
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        self._unsent.extend(map(bytes, lines))
+
+    async def drain(self) -> None:
+        if self._closing:
+            raise ConnectionResetError("the connection is closed")
+        data, self._unsent = b"".join([self._number, *self._unsent]), []
+        if len(data) > len(self._number):
+            try:
+                self._feed(await self._session.call("kv", data))
+            except VerbenaError as error:
+                self._reader.feed_eof()
+                raise ConnectionError(str(error)) from error
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._receiver.cancel()
+        self._reader.feed_eof()
+        self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def wait_closed(self) -> None:
+        if self._closing:
+            await self._ending
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def _feed(self, data: bytes) -> None:
+        if data and not self._closing:
+            self._reader.feed_data(data)
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                self._feed(await self._session.call("kv.receive", self._number))
+        except VerbenaError:
+            self._reader.feed_eof()
+
+    async def _end(self) -> None:
+        await self._session.close()
+
+
+def connection_class(library: str) -> type[Any]:
+    """The connection of "redis" or "valkey", on sessions: for a pool's `connection_class`, with `host`, `port` and
+    `secret`."""
+    base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
+
+    class SessionConnection(base):  # type: ignore[misc]
+        def __init__(self, host: str = "127.0.0.1", port: int = transport.DEFAULT_PORT, *, secret: bytes = b"",
+                     socket_timeout: float | None = None, **options: Any) -> None:  # fmt: skip
+            super().__init__(**options)
+            self.host, self.port, self.secret = host, port, secret
+            self.socket_timeout = socket_timeout
+
+        def repr_pieces(self) -> list[tuple[str, Any]]:
+            return [("host", self.host), ("port", self.port), ("db", self.db)]
+
+        def _connect(self) -> StreamSocket:
+            try:
+                made = StreamSocket(_address(self.host, self.port), self.secret)
+            except VerbenaError as error:
+                raise ConnectionError(str(error)) from error
+            made.settimeout(self.socket_timeout)
+            return made
+
+        def _host_error(self) -> str:
+            return _address(self.host, self.port)
+
+    return SessionConnection
+
+
+def async_connection_class(library: str) -> type[Any]:
+    """The same for the library's asyncio side."""
+    base: Any = importlib.import_module(f"{library}.asyncio.connection").AbstractConnection
+
+    class AsyncSessionConnection(base):  # type: ignore[misc]
+        def __init__(self, *, host: str = "127.0.0.1", port: int = transport.DEFAULT_PORT, secret: bytes = b"",
+                     **options: Any) -> None:  # fmt: skip
+            self.host, self.port, self.secret = host, port, secret
+            super().__init__(**options)
+
+        def repr_pieces(self) -> list[tuple[str, Any]]:
+            return [("host", self.host), ("port", self.port), ("db", self.db)]
+
+        async def _connect(self) -> None:
+            try:
+                session = await transport.connect(_address(self.host, self.port), secret=self.secret)
+            except VerbenaError as error:
+                raise ConnectionError(str(error)) from error
+            self._reader = asyncio.StreamReader()
+            self._writer = _StreamWriter(session, self._reader)
+            await self.on_connect()
+
+        def _host_error(self) -> str:
+            return _address(self.host, self.port)
+
+    return AsyncSessionConnection
+
+
+def _split(address: str) -> dict[str, Any]:
+    host, _, port = address.rpartition(":")
+    return {"host": host.strip("[]"), "port": int(port)}
+
+
+def redis_pool(address: str, **options: Any) -> Any:
+    """A redis.ConnectionPool on sessions."""
+    library = importlib.import_module("redis")
+    return library.ConnectionPool(connection_class=connection_class("redis"), **_split(address), **options)
+
+
+def valkey_pool(address: str, **options: Any) -> Any:
+    """A valkey.ConnectionPool on sessions."""
+    library = importlib.import_module("valkey")
+    return library.ConnectionPool(connection_class=connection_class("valkey"), **_split(address), **options)
+
+
+def async_redis_pool(address: str, **options: Any) -> Any:
+    """A redis.asyncio.ConnectionPool on sessions."""
+    library = importlib.import_module("redis.asyncio")
+    return library.ConnectionPool(
+        connection_class=async_connection_class("redis"), **_split(address), **options
+    )
+
+
+def async_valkey_pool(address: str, **options: Any) -> Any:
+    """A valkey.asyncio.ConnectionPool on sessions."""
+    library = importlib.import_module("valkey.asyncio")
+    return library.ConnectionPool(
+        connection_class=async_connection_class("valkey"), **_split(address), **options
+    )

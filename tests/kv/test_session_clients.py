@@ -1,0 +1,159 @@
+"""The store by sessions: one-sided reads, messages, and what happens when the memory changes meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.store import Store
+
+from verbena.kv import AsyncClient, Client, CommandError
+
+
+@pytest.fixture(params=["shm", "iwarp"])
+def client(store: Store, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(store.sessions, wire=request.param) as client:
+        client.execute("FLUSHALL")
+        yield client
+
+
+def test_a_get_is_one_sided(client: Client) -> None:
+    """What was stored is read from the server's memory, and so is the lack of it."""
+    client.set("key", "value")
+    assert client.get("key") == b"value"
+    assert client.get("nothing") is None
+    assert (client.one_sided_gets, client.asked_gets) == (2, 0)
+
+
+def test_a_get_needs_no_server(store: Store) -> None:
+    """On one host a stopped server's memory is read all the same."""
+    with Client(store.sessions, wire="shm") as client:
+        client.set("key", "value")
+        assert client.get("key") == b"value"
+        os.kill(store.process.pid, signal.SIGSTOP)
+        try:
+            assert client.get("key") == b"value"
+            assert client.get("nothing") is None
+            assert client.mget(["key", "nothing"]) == [b"value", None]
+        finally:
+            os.kill(store.process.pid, signal.SIGCONT)
+        assert client.asked_gets == 0
+        assert client.set("key", "other")
+        assert client.get("key") == b"other"
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 4000, 4096, 70_000, 3 << 20])
+def test_values_of_any_size_come_back(client: Client, size: int) -> None:
+    """A long value is asked for once, which gives it its checksum; from then on it is read."""
+    value = os.urandom(size)
+    client.set("key", value)
+    assert [client.get("key") for _ in range(3)] == [value] * 3
+    buffer = bytearray(size + 1)
+    assert client.get_into("key", buffer) == size
+    assert buffer[:size] == value
+    assert client.asked_gets <= 1
+    if size:
+        with pytest.raises(ValueError, match="the buffer"):
+            client.get_into("key", bytearray(size - 1))
+
+
+def test_changes_are_seen_at_once(client: Client) -> None:
+    """A read after a write's reply gives what was written, deleted, renewed or flushed."""
+    for round_number in range(200):
+        client.set("key", f"value {round_number}" * (round_number % 7 + 1))
+        assert client.get("key") == (f"value {round_number}" * (round_number % 7 + 1)).encode()
+    client.delete("key")
+    assert client.get("key") is None
+    client.set("key", "again")
+    client.execute("APPEND", "key", "!")
+    assert client.get("key") == b"again!"
+    assert client.incr("count", 5) == 5
+    assert client.get("count") == b"5"
+
+
+def test_many_keys_are_found_while_the_index_grows(client: Client) -> None:
+    """Segments split and the directory doubles under the reader."""
+    keys = [f"key {i}" for i in range(20_000)]
+    for start in range(0, len(keys), 500):
+        some = keys[start : start + 500]
+        client.mset({key: key * 2 for key in some})
+        assert client.get(some[-1]) == (some[-1] * 2).encode()
+        assert client.get(keys[start // 2]) == (keys[start // 2] * 2).encode()
+    assert client.mget(keys) == [(key * 2).encode() for key in keys]
+    assert client.asked_gets < len(keys) // 10
+
+
+def test_a_key_that_expires_is_gone(client: Client) -> None:
+    """Its time is the server's to tell, wherever clocks may differ."""
+    client.set("key", "value", px=80)
+    assert client.get("key") == b"value"
+    deadline = time.monotonic() + 5
+    while client.get("key") is not None:
+        assert time.monotonic() < deadline
+    assert client.execute("EXISTS", "key") == 0
+
+
+def test_no_read_is_torn(store: Store) -> None:
+    """A value is always one that was stored, whole, while another client replaces it all the time."""
+    patterns = [bytes([i]) * (50 + 37 * i) for i in range(1, 60)]
+    stop = threading.Event()
+    with Client(store.sessions) as writer, Client(store.sessions) as reader:
+        writer.set("torn", patterns[0])
+
+        def write() -> None:
+            while not stop.is_set():
+                for pattern in patterns:
+                    writer.set("torn", pattern)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            for _ in range(5000):
+                value = reader.get("torn")
+                assert value is not None
+                assert value == value[:1] * (50 + 37 * value[0])
+        finally:
+            stop.set()
+            thread.join()
+        assert reader.one_sided_gets > 0
+
+
+def test_errors_are_raised(client: Client) -> None:
+    client.set("key", "text")
+    with pytest.raises(CommandError, match="not an integer"):
+        client.incr("key")
+    replies = client.run([["SET", "a", "1"], ["INCR", "key"], ["GET", "a"]])
+    assert replies[0] == "OK"
+    assert isinstance(replies[1], CommandError)
+    assert replies[2] == b"1"
+
+
+def test_flushed_keys_are_not_read_any_more(client: Client) -> None:
+    client.mset({f"key {i}": "value" for i in range(1000)})
+    assert client.get("key 7") == b"value"
+    client.execute("FLUSHALL")
+    assert client.get("key 7") is None
+
+
+def test_a_client_may_refuse_to_read_by_itself(store: Store) -> None:
+    with Client(store.sessions, one_sided=False) as client:
+        client.set("key", "value")
+        assert client.get("key") == b"value"
+        assert (client.one_sided_gets, client.asked_gets) == (0, 1)
+
+
+async def test_asyncio(store: Store) -> None:
+    async with await AsyncClient.connect(store.sessions) as client:
+        assert await client.set("key", "value")
+        assert await client.get("key") == b"value"
+        assert await client.mget(["key", "nothing"]) == [b"value", None]
+        assert await client.run([["SET", "n", 1], ["INCR", "n"]]) == ["OK", 2]
+        assert not await client.set("key", "other", "NX")
+        with pytest.raises(CommandError, match="not an integer"):
+            await client.execute("INCR", "key")
+        assert await client.delete("key") == 1
+        assert client.one_sided_gets == 1
