@@ -1,6 +1,6 @@
 """Random commands from templates. A word in capitals of one letter stands for something by chance:
-K key, F field or member, V value, I integer, X number, R end of a score range, L end of a range of words,
-C cursor, P pattern, N how many keys follow (right as a rule), G degrees,
+K key, H key of a HyperLogLog, F field or member, V value, I integer, X number, R end of a score range,
+L end of a range of words, C cursor, P pattern, N how many keys follow (right as a rule), G degrees,
 O bit, T type of a bit field. [ ] may be left out, + repeats up to three times,
 a|b is one of these. Now and then a word is lost, doubled or replaced, as users do."""
 
@@ -124,15 +124,44 @@ BITFIELD K [OVERFLOW WRAP|SAT|FAIL] [SET T O I] [INCRBY T O I] [GET T O]
 BITFIELD K OVERFLOW WRAP|SAT|FAIL INCRBY T O I INCRBY T O I
 BITFIELD_RO K GET T O [GET T O] [SET T O I]
 GET K
+PEXPIREAT K 4000000000000
+PEXPIRETIME K
+PFADD H V+
+PFADD H F+
+PFCOUNT H+
+PFMERGE H H+
+PFADD K V
+LCS K K [LEN] [IDX] [MINMATCHLEN I] [WITHMATCHLEN]
+SUBSTR K I I
+KEYS P
+SCAN C [MATCH P] [COUNT 1000] [TYPE string|hash|zset|x]
+RENAME K K
+RENAMENX K K
+COPY K K [DB 1|0|99|x] [REPLACE]
+COPY K K [REPLACE]
+MOVE K 1|0|99|x
+RANDOMKEY
+SORT K [BY V] [LIMIT I I] [GET # GET k*] [ASC|DESC] [ALPHA] [STORE K]
+SORT K [LIMIT I I] [ALPHA] [DESC]
+SORT K BY k*|w_*|k*->a|k1->* [ALPHA] [DESC] [GET *->a] [GET k*]
+SORT_RO K [ALPHA] [DESC] [STORE K]
+OBJECT ENCODING nosuchkey
+OBJECT REFCOUNT nosuchkey
+OBJECT FREQ K
+OBJECT IDLETIME nosuchkey
+OBJECT HELP
+DUMP nosuchkey
+RESTORE K I V [REPLACE] [ABSTTL] [IDLETIME I] [FREQ I]
 """.strip().splitlines()
 
-NATIVE = frozenset(("GET", "SET", "DEL", "TYPE", "PEXPIREAT", "PEXPIRETIME"))
+NATIVE = frozenset(("DUMP", "GET", "SET", "DEL", "TYPE", "PEXPIREAT", "PEXPIRETIME"))
 WORDS = {
     "K": ["k1", "k2", "k3", "k4"],
+    "H": ["h1", "h2", "h3"],
     "F": ["a", "b", "c", "d", "aa", "1", "-5", ""],
     "V": ["a", "b", "1", "10", "-3", "3.5", "1e3", "foo", "", "9223372036854775807", "x" * 70],
-    "I": ["0", "1", "2", "3", "-1", "-2", "-3", "5", "100", "-100", "9223372036854775807", "01", "abc"],
-    "X": ["0", "1", "2", "-1", "1.5", "0.1", "3.0", "inf", "-inf", "1e20", "-0.0", "1e-7", "0x10", "nan", "x"],
+    "I": ["0", "1", "2", "3", "-1", "-2", "-3", "5", "100", "-100", "9223372036854775807", "01", "x"],
+    "X": ["0", "1", "2", "-1", "1.5", "0.1", "3.0", "inf", "-inf", "1e20", "-0.0", "1e-7", "0x1", "nan", "x"],
     "R": ["-inf", "+inf", "0", "1", "(1", "2", "(2", "1.5", "(", "", " 1", "(inf", "(-inf", "x", "nan"],
     "L": ["-", "+", "[a", "(a", "[b", "(c", "[", "(", "[aa", "a", ""],
     "C": ["0", "0", "0", "abc", "18446744073709551616"],

@@ -1,4 +1,4 @@
-"""The engine's keyspace in plain Python, for tests of commands: honest to verbena.kv.call.Database, and it keeps
+"""The engine's keyspace in plain Python, for tests of commands: honest to kv.call.Database, and it keeps
 what changed() was told, so that a test can play the log again."""
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ import random
 from typing import Any
 
 from verbena.kv.call import Call
+from verbena.kv.commands import load
 from verbena.kv.commands.declare import Command, find
 from verbena.kv.replies import NULL_ARRAY, CommandError, NullArray, Pairs, Reply, WrongType
 from verbena.kv.values import Hash, List, Set, SortedSet
 
-import verbena.kv.commands.data_types  # noqa: F401  isort: skip
+load()
 
 TYPES = {Hash: "hash", List: "list", Set: "set", SortedSet: "zset", bytes: "string"}
 
@@ -100,6 +101,9 @@ class MemoryDatabase:
     def random_key(self) -> bytes | None:
         keys = [key for key in list(self.values) if self.exists(key)]
         return random.choice(keys) if keys else None
+
+    def details(self, key: bytes) -> tuple[str, int, int, int] | None:
+        return (self.type_of(key), 0, 0, 0) if self.exists(key) else None
 
     def clear(self) -> None:
         self.values.clear()

@@ -1,5 +1,5 @@
-"""Random commands to our functions and to the distribution's redis-server: the same replies, in both protocols;
-and what our log of effects says, done again, gives the same contents."""
+"""Random commands to our functions and to the distribution's redis-server: the same replies in both
+protocols; and what our log of effects says, done again, gives the same contents."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from verbena.kv.values import Set
 pytestmark = pytest.mark.skipif(SERVER is None, reason=MISSING)
 
 UNORDERED = frozenset(b"SMEMBERS SINTER SUNION SDIFF HKEYS HVALS KEYS SCAN SSCAN HSCAN ZSCAN".split())
+SORTS = frozenset((b"SORT", b"SORT_RO"))
 UNORDERED_PAIRS = frozenset((b"HGETALL",))
 BY_CHANCE = frozenset(b"SPOP SRANDMEMBER HRANDFIELD ZRANDMEMBER RANDOMKEY".split())
 
@@ -39,7 +40,8 @@ def shape(reply: Any) -> Any:
     return (kind, content is None) if kind in "$," else reply
 
 
-def comparable(name: bytes, reply: Any) -> Any:
+def comparable(words: list[bytes], reply: Any) -> Any:
+    name = words[0].upper()
     kind, content = reply
     if name in BY_CHANCE:
         return shape(reply)
@@ -47,9 +49,17 @@ def comparable(name: bytes, reply: Any) -> Any:
         return reply
     if name in UNORDERED_PAIRS:
         return (kind, sorted(zip(content[::2], content[1::2], strict=True)))
-    if name in UNORDERED:
-        return (kind, sorted((comparable(name, item) for item in content), key=repr))
+    if name in UNORDERED or (
+        name in SORTS and (b"BY" in words or b"by" in words)
+    ):  # of a set, ties have no order
+        return (kind, sorted((comparable(words, item) for item in content), key=repr))
     return reply
+
+
+def unpredictable(ours: MemoryServer, argv: list[bytes]) -> bool:
+    """Redis takes an empty element for 0, or not, by what errno was left by an earlier conversion."""
+    value = ours.databases[0].any(argv[1]) if len(argv) > 1 else None
+    return not isinstance(value, bytes | None) and b"" in value
 
 
 def follow(argv: list[bytes], ours: MemoryServer, peer: Peer) -> None:
@@ -78,8 +88,10 @@ def test_the_same_commands_give_the_same_replies(
         argv = expand(template, seed)
         done.append(b" ".join(argv))
         name = argv[0].upper()
-        theirs = comparable(name, peer.run(*argv))
-        mine = comparable(name, wire(ours.run(*argv), protocol))
+        if name in SORTS and unpredictable(ours, argv):
+            continue
+        theirs = comparable(argv, peer.run(*argv))
+        mine = comparable(argv, wire(ours.run(*argv), protocol))
         assert mine == theirs, done
         if name == b"SPOP":
             follow(argv, ours, peer)

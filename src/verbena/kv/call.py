@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from verbena.kv.clients import Client
     from verbena.kv.replies import Reply
@@ -45,8 +45,8 @@ class Database(Protocol):
 
     def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
         """After every change of a key: wakes those who watch it or wait for it, counts it, removes the key if
-        its collection has become empty, and writes `effect`, a command with this one key, into the log. Without
-        an effect the log gets the command itself, once, or the key's whole image if the command is `explicit`.
+        its collection has become empty, and writes `effect`, a command with this one key, into the log.
+        Without one the log gets the command itself, once, or the key's image if the command is `explicit`.
         `event` is the name for keyspace notifications; "": none."""
 
     def exists(self, key: bytes) -> bool: ...
@@ -61,6 +61,9 @@ class Database(Protocol):
         """The next cursor, 0 at the end, and about `count` keys. Who is there throughout is returned."""
 
     def random_key(self) -> bytes | None: ...
+
+    def details(self, key: bytes) -> tuple[str, int, int, int] | None:
+        """Its type, bytes, seconds since it was used, and how often it was; None: no such key."""
 
     def clear(self) -> None: ...
 
@@ -81,13 +84,18 @@ class Call:
 
     def database(self, index: int) -> Database | None:
         """Another keyspace; None: there is none of that number."""
-        found: Database | None = self.server.database(index)
-        return found
+        databases: Sequence[Database] = self.server.databases
+        return databases[index] if 0 <= index < len(databases) else None
 
     def block(
         self, keys: list[bytes], retry: Callable[[Call], Reply | None], timeout_s: float, empty: Reply
     ) -> Reply:
-        """The client waits until a key changes and `retry` answers other than None; `empty` is the reply after
-        `timeout_s` (0: never), and at once in a transaction. The command has tried once itself."""
+        """The client waits until a key changes and `retry` answers other than None; `empty` is the reply
+        after `timeout_s` (0: never), and at once in a transaction. The command has tried once itself."""
         answer: Reply = self.server.blocking.block(self, keys, retry, timeout_s, empty)
         return answer
+
+    @property
+    def lfu(self) -> bool:
+        """Whether the engine counts how often keys are used, to evict the least used."""
+        return "lfu" in str(getattr(self.server, "eviction_policy", ""))

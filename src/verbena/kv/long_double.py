@@ -1,4 +1,4 @@
-"""Sums of x87 long doubles, 64 bits of mantissa: what INCRBYFLOAT and HINCRBYFLOAT of Redis give on x86-64."""
+"""Sums of x87 long doubles, 64 bits of mantissa: what HINCRBYFLOAT of Redis gives on x86-64."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class List(deque[bytes]):
 
 class Set(dict[bytes, int | None]):
     """Members. Once one was drawn by chance from a large set, `drawn` has them in any order and each member's
-    value is its place there, so that a draw costs the same however many there are. Use add() and discard()."""
+    value is its place there, so that a draw costs the same however many they are. Use add(), discard()."""
 
     TYPE: ClassVar[str] = "set"
     __slots__ = ("__weakref__", "drawn")

@@ -123,8 +123,7 @@ def _run(call: Call, key: bytes, words: Sequence[bytes], *, only_read: bool) -> 
 
 
 @command("BITFIELD", arity=-2, flags="write denyoom", keys=KEY, group="bitmap", since="3.2.0",
-         summary="Reads, sets and adds to integers of any width: GET, SET, INCRBY,"
-                 " OVERFLOW WRAP|SAT|FAIL.")  # fmt: skip
+         summary="Integers of any width: GET, SET, INCRBY, OVERFLOW WRAP|SAT|FAIL.")  # fmt: skip
 def bitfield(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, words, only_read=False)
 

@@ -154,8 +154,7 @@ def linsert(call: Call, key: bytes, where: bytes, pivot: bytes, element: bytes) 
 
 
 @command("LREM", arity=4, flags="write", keys=KEY, group="list",
-         summary="Removes elements of a value: all (0), so many from the left, or"
-                 " (negative) from the right.")  # fmt: skip
+         summary="Removes what equals it: all (0), some from the left or (negative) the right.")  # fmt: skip
 def lrem(call: Call, key: bytes, count: bytes, element: bytes) -> Reply:
     limit = integer(count)
     value = call.db.get(key, List)
@@ -195,8 +194,7 @@ def ltrim(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
 
 
 @command("LPOS", arity=-3, flags="readonly", keys=KEY, group="list", since="6.0.6",
-         summary="Where a value stands: RANK from which match on, COUNT how many, MAXLEN"
-                 " how far to look.")  # fmt: skip
+         summary="Where an element stands: RANK, COUNT and MAXLEN say which, how many, how far.")  # fmt: skip
 def lpos(call: Call, key: bytes, element: bytes, *words: bytes) -> Reply:
     rank, count, most = 1, -1, 0
     for position in range(0, len(words), 2):

@@ -1,7 +1,7 @@
 """HSCAN, SSCAN, ZSCAN and SCAN: cursors that survive changes, and Redis's patterns.
 
-A collection is scanned in the order of its members' hashes: the cursor is the hash to go on from, so whoever is
-there from the first call to the last is seen, whatever comes and goes meanwhile. One sort serves a whole scan."""
+A collection is scanned in the order of its members' hashes: the cursor is the hash to go on from, so who is
+there from the first call to the last is seen, whatever comes and goes meanwhile. One sort serves a scan."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def pattern(glob: bytes) -> re.Pattern[bytes]:
 
 
 def _bracket(glob: bytes, position: int) -> tuple[bytes, int]:
-    """A class from after its "[" on, and where the pattern continues. One never closed ends with the pattern."""
+    """A class from after its "[" on, and where the pattern continues. One never closed ends with it."""
     inverted = glob[position : position + 1] == b"^"
     position += inverted
     ranges: list[tuple[int, int]] = []

@@ -22,16 +22,18 @@ def score_slice(value: SortedSet, low: bytes, high: bytes) -> tuple[int, int]:
 
 def _score_slice(value: SortedSet, bounds: tuple[float, bool, float, bool]) -> tuple[int, int]:
     least, above, greatest, below = bounds
-    start = _first_above(value, least) if above else value.order.bisect_left((least,))
-    stop = value.order.bisect_left((greatest,)) if below else _first_above(value, greatest)
+    start = _first_above(value, least) if above else _first_at(value, least)
+    stop = _first_at(value, greatest) if below else _first_above(value, greatest)
     return (start, stop) if start < stop else (0, 0)
 
 
+def _first_at(value: SortedSet, score: float) -> int:
+    alone: Any = (score,)  # sorts before every member with that score
+    return int(value.order.bisect_left(alone))
+
+
 def _first_above(value: SortedSet, score: float) -> int:
-    # A tuple of the score alone sorts before every member with that score.
-    return (
-        len(value) if score == math.inf else int(value.order.bisect_left((math.nextafter(score, math.inf),)))
-    )
+    return len(value) if score == math.inf else _first_at(value, math.nextafter(score, math.inf))
 
 
 def lex_slice(value: SortedSet, low: LexBound, high: LexBound, *, reverse: bool = False) -> tuple[int, int]:
@@ -106,7 +108,7 @@ def _options(words: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) 
 
 
 def _select(call: Call, key: bytes, first: bytes, last: bytes, chosen: _Range) -> list[tuple[float, bytes]]:
-    """The pairs (score, member) of a range, in the order asked for. Bounds are read even if there is no key."""
+    """The pairs (score, member) of a range, in the order asked for. Bounds are read without a key too."""
     low, high = (last, first) if chosen.reverse else (first, last)
     places = scores = words = None
     if chosen.by == b"SCORE":
@@ -160,8 +162,7 @@ _BY_LEX = frozenset((b"LIMIT",))
 
 
 @command("ZRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
-         summary="Members between two places, scores (BYSCORE) or words (BYLEX); REV:"
-                 " the highest first.")  # fmt: skip
+         summary="Members between two places, scores (BYSCORE) or words (BYLEX); REV turns it.")  # fmt: skip
 def zrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
     return _range(call, key, first, last, _options(words, _Range(), _ALL))
 

@@ -19,8 +19,7 @@ _FLAGS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 
 
 @command("ZADD", arity=-4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
-         summary="Adds members or changes their scores: NX XX GT LT say which, CH counts"
-                 " changes, INCR adds.")  # fmt: skip
+         summary="Adds members, changes scores: NX XX GT LT say which, CH counts, INCR adds.")  # fmt: skip
 def zadd(call: Call, key: bytes, *words: bytes) -> Reply:
     flags: set[bytes] = set()
     start = 0
