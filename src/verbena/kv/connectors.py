@@ -7,8 +7,10 @@ Pipelines, transactions and pub/sub work as over TCP. Connections to one address
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib
 import itertools
+import os
 import socket
 import threading
 from collections.abc import Iterable
@@ -78,7 +80,7 @@ class StreamSocket:
             heard = self._do(self._stream.receive, self._seconds())
             if heard is None:
                 if self._timeout_s == 0.0:
-                    raise BlockingIOError
+                    raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
                 raise TimeoutError("timed out")
             self._unread = heard
         data = self._unread[:size]
@@ -199,8 +201,9 @@ def connection_class(library: str) -> type[Any]:
     class SessionConnection(base):  # type: ignore[misc]
         def __init__(self, host: str = "127.0.0.1", port: int = transport.DEFAULT_PORT, *, secret: bytes = b"",
                      socket_timeout: float | None = None, **options: Any) -> None:  # fmt: skip
-            super().__init__(**options)
             self.host, self.port, self.secret = host, port, secret
+            self._where = _address(host, port)
+            super().__init__(**options)
             self.socket_timeout = socket_timeout
 
         def repr_pieces(self) -> list[tuple[str, Any]]:
@@ -208,14 +211,14 @@ def connection_class(library: str) -> type[Any]:
 
         def _connect(self) -> StreamSocket:
             try:
-                made = StreamSocket(_address(self.host, self.port), self.secret)
+                made = StreamSocket(self._where, self.secret)
             except VerbenaError as error:
                 raise ConnectionError(str(error)) from error
             made.settimeout(self.socket_timeout)
             return made
 
         def _host_error(self) -> str:
-            return _address(self.host, self.port)
+            return self._where
 
     return SessionConnection
 
@@ -228,6 +231,7 @@ def async_connection_class(library: str) -> type[Any]:
         def __init__(self, *, host: str = "127.0.0.1", port: int = transport.DEFAULT_PORT, secret: bytes = b"",
                      **options: Any) -> None:  # fmt: skip
             self.host, self.port, self.secret = host, port, secret
+            self._where = _address(host, port)
             super().__init__(**options)
 
         def repr_pieces(self) -> list[tuple[str, Any]]:
@@ -235,7 +239,7 @@ def async_connection_class(library: str) -> type[Any]:
 
         async def _connect(self) -> None:
             try:
-                session = await transport.connect(_address(self.host, self.port), secret=self.secret)
+                session = await transport.connect(self._where, secret=self.secret)
             except VerbenaError as error:
                 raise ConnectionError(str(error)) from error
             self._reader = asyncio.StreamReader()
@@ -243,7 +247,7 @@ def async_connection_class(library: str) -> type[Any]:
             await self.on_connect()
 
         def _host_error(self) -> str:
-            return _address(self.host, self.port)
+            return self._where
 
     return AsyncSessionConnection
 

@@ -1,0 +1,103 @@
+"""redis-py and valkey-py on sessions: what works over TCP works here."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.store import Store
+
+from verbena import kv
+
+POOLS = {"redis": kv.redis_pool, "valkey": kv.valkey_pool}
+ASYNC_POOLS = {"redis": kv.async_redis_pool, "valkey": kv.async_valkey_pool}
+CLASSES = {"redis": "Redis", "valkey": "Valkey"}
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def library(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param)
+    return str(request.param)
+
+
+@pytest.fixture(params=[2, 3])
+def client(store: Store, library: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    pool = POOLS[library](store.sessions, protocol=request.param)
+    client = getattr(importlib.import_module(library), CLASSES[library])(connection_pool=pool)
+    client.flushall()
+    yield client
+    client.close()
+    pool.disconnect()
+
+
+def test_commands_and_pipelines(client: Any) -> None:
+    assert client.set("key", "value")
+    assert client.get("key") == b"value"
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(100):
+            pipe.set(f"key {number}", number)
+        assert pipe.execute() == [True] * 100
+    assert client.hset("hash", mapping={"a": "1", "b": "2"}) == 2
+    assert client.hgetall("hash") == {b"a": b"1", b"b": b"2"}
+    big = b"x" * (2 << 20)
+    client.set("big", big)
+    assert client.get("big") == big
+
+
+def test_transactions(client: Any) -> None:
+    with client.pipeline() as pipe:
+        pipe.watch("count")
+        pipe.multi()
+        pipe.incr("count").incr("count")
+        assert pipe.execute() == [1, 2]
+    with client.pipeline() as pipe:
+        pipe.watch("count")
+        client.incr("count")
+        pipe.multi()
+        pipe.incr("count")
+        with pytest.raises(Exception, match="Watched variable changed|WATCH"):
+            pipe.execute()
+    assert client.get("count") == b"3"
+
+
+def test_publish_and_subscribe(client: Any) -> None:
+    with client.pubsub() as subscriber:
+        subscriber.subscribe("news")
+        subscriber.psubscribe("n*")
+        kinds = [subscriber.get_message(timeout=5)["type"] for _ in range(2)]
+        assert kinds == ["subscribe", "psubscribe"]
+        assert subscriber.get_message(timeout=0.05) is None
+        assert client.publish("news", "hello") == 2
+        first, second = subscriber.get_message(timeout=5), subscriber.get_message(timeout=5)
+        assert sorted([first["type"], second["type"]]) == ["message", "pmessage"]
+        assert first["data"] == second["data"] == b"hello"
+
+
+def test_blocking_pop(client: Any) -> None:
+    popped: list[Any] = []
+    thread = threading.Thread(target=lambda: popped.append(client.blpop(["queue"], timeout=10)))
+    thread.start()
+    client.rpush("queue", "work")
+    thread.join(10)
+    assert [tuple(item) for item in popped] == [(b"queue", b"work")]
+
+
+async def test_asyncio(store: Store, library: str) -> None:
+    module = importlib.import_module(f"{library}.asyncio")
+    pool = ASYNC_POOLS[library](store.sessions)
+    client = getattr(module, CLASSES[library])(connection_pool=pool)
+    await client.set("key", "value")
+    assert await asyncio.gather(*(client.get("key") for _ in range(20))) == [b"value"] * 20
+    async with client.pipeline(transaction=True) as pipe:
+        assert await pipe.set("n", 1).incr("n").execute() == [True, 2]
+    async with client.pubsub() as subscriber:
+        await subscriber.subscribe("news")
+        assert (await subscriber.get_message(timeout=5))["type"] == "subscribe"
+        await client.publish("news", "hello")
+        assert (await subscriber.get_message(timeout=5))["data"] == b"hello"
+    await client.aclose()
+    await pool.disconnect()
