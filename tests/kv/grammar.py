@@ -1,6 +1,6 @@
 """Random commands from templates. A word in capitals of one letter stands for something by chance:
-K key, H key of a HyperLogLog, F field or member, V value, I integer, X number, R end of a score range,
-L end of a range of words, C cursor, P pattern, N how many keys follow (right as a rule), G degrees,
+K key, H of a HyperLogLog, E of places, F field or member, V value, I integer, X number, R end of a range of
+scores, L end of a range of words, C cursor, P pattern, N how many keys follow (right as a rule), G degrees,
 O bit, T type of a bit field. [ ] may be left out, + repeats up to three times,
 a|b is one of these. Now and then a word is lost, doubled or replaced, as users do."""
 
@@ -141,7 +141,7 @@ COPY K K [DB 1|0|99|x] [REPLACE]
 COPY K K [REPLACE]
 MOVE K 1|0|99|x
 RANDOMKEY
-SORT K [BY V] [LIMIT I I] [GET # GET k*] [ASC|DESC] [ALPHA] [STORE K]
+SORT K [BY V] [GET # GET k*] [ASC|DESC] [ALPHA] [STORE K]
 SORT K [LIMIT I I] [ALPHA] [DESC]
 SORT K BY k*|w_*|k*->a|k1->* [ALPHA] [DESC] [GET *->a] [GET k*]
 SORT_RO K [ALPHA] [DESC] [STORE K]
@@ -151,12 +151,25 @@ OBJECT FREQ K
 OBJECT IDLETIME nosuchkey
 OBJECT HELP
 DUMP nosuchkey
+GEOADD K [NX|XX] [CH] G G F
+GEOADD E [NX|XX] [CH] G G F
+GEOADD E G G F G G F
+GEODIST E F F [M|KM|FT|MI|x]
+GEOHASH E F+
+GEOSEARCH E FROMLONLAT G G BYRADIUS G M|KM|FT|MI [ASC] [WITHDIST] [WITHHASH]
+GEOSEARCH E FROMMEMBER F BYBOX 5000 7000 M|KM|MI [DESC] [COUNT I] [WITHDIST]
+GEOSEARCHSTORE E E FROMLONLAT G G BYRADIUS 5000 KM [STOREDIST] [COUNT I] [ASC]
+GEORADIUS E G G 5000 KM [WITHDIST] [ASC] [STORE|STOREDIST E]
+GEORADIUSBYMEMBER E F 3000 KM [WITHDIST] [COUNT I]
+GEORADIUS_RO E G G 5000 KM [STORE E]
+GEORADIUSBYMEMBER_RO E F 5000 KM [WITHHASH]
 RESTORE K I V [REPLACE] [ABSTTL] [IDLETIME I] [FREQ I]
 """.strip().splitlines()
 
 NATIVE = frozenset(("DUMP", "GET", "SET", "DEL", "TYPE", "PEXPIREAT", "PEXPIRETIME"))
 WORDS = {
     "K": ["k1", "k2", "k3", "k4"],
+    "E": ["g1", "g2"],
     "H": ["h1", "h2", "h3"],
     "F": ["a", "b", "c", "d", "aa", "1", "-5", ""],
     "V": ["a", "b", "1", "10", "-3", "3.5", "1e3", "foo", "", "9223372036854775807", "x" * 70],
@@ -164,7 +177,7 @@ WORDS = {
     "X": ["0", "1", "2", "-1", "1.5", "0.1", "3.0", "inf", "-inf", "1e20", "-0.0", "1e-7", "0x1", "nan", "x"],
     "R": ["-inf", "+inf", "0", "1", "(1", "2", "(2", "1.5", "(", "", " 1", "(inf", "(-inf", "x", "nan"],
     "L": ["-", "+", "[a", "(a", "[b", "(c", "[", "(", "[aa", "a", ""],
-    "C": ["0", "0", "0", "abc", "18446744073709551616"],
+    "C": ["0", "0", "0", "abc"],
     "P": ["*", "a*", "?", "[ab]", "[^a]", "*a*", "\\a", "[", "[a-c]*", "k*", "[]", "[c-a]"],
     "O": ["0", "1", "7", "8", "13", "100", "#1", "#2", "-1", "x", "4294967296"],
     "T": ["u8", "i8", "u3", "i64", "u63", "u64", "i5", "i16", "x", "i0", "u1"],

@@ -53,8 +53,6 @@ def _bounds(words: Sequence[bytes], length: int) -> tuple[int, int]:
     """First and last bit of a range given in bytes or (BIT) bits; none: the last is before the first."""
     first = integer(words[0]) if words else 0
     last = integer(words[1]) if len(words) > 1 else -1
-    if first < 0 and last < 0 and first > last:
-        return 0, -1
     unit = words[2].upper() if len(words) > 2 else b"BYTE"
     if unit not in (b"BIT", b"BYTE"):
         raise SyntaxMistake()
@@ -81,6 +79,8 @@ def bitcount(call: Call, key: bytes, *words: bytes) -> Reply:
         return 0
     if len(words) == 1 or len(words) > 3:
         raise SyntaxMistake()
+    if words and 0 > integer(words[0]) > integer(words[1]):
+        return 0
     first, last = _bounds(words, len(text))
     return _part(text, first, last)[0].bit_count() if first <= last else 0
 

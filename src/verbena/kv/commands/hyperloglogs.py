@@ -36,7 +36,7 @@ def pfadd(call: Call, key: bytes, *elements: bytes) -> Reply:
     return 1
 
 
-@command("PFCOUNT", arity=-2, flags="readonly may_replicate", keys=(1, -1, 1), group="hyperloglog",
+@command("PFCOUNT", arity=-2, flags="readonly", keys=(1, -1, 1), group="hyperloglog",
          since="2.8.9",
          summary="How many different elements were counted, in one or in all together.")  # fmt: skip
 def pfcount(call: Call, *keys: bytes) -> Reply:

@@ -1,0 +1,57 @@
+"""Blocking pops: what they ask the engine for, and what they do when it calls again."""
+
+from __future__ import annotations
+
+import pytest
+from kv.memory_database import MemoryServer
+
+from verbena.kv.commands.declare import COMMANDS
+from verbena.kv.replies import CommandError, NullArray
+
+
+def again(server: MemoryServer, *words: str):
+    """Calls the one who waits; the command is the one that runs."""
+    server.running = COMMANDS[words[0]]
+    _, retry, _ = server.waiting[0]
+    return retry(server.call([word.encode() for word in words]))
+
+
+@pytest.mark.parametrize(
+    ("words", "fill", "answer"),
+    [
+        (("BLPOP", "k", "other", "2.5"), ("RPUSH", "other", "a", "b"), [b"other", b"a"]),
+        (("BRPOP", "k", "2.5"), ("RPUSH", "k", "a", "b"), [b"k", b"b"]),
+        (("BLMOVE", "k", "d", "LEFT", "RIGHT", "2.5"), ("RPUSH", "k", "a", "b"), b"a"),
+        (("BRPOPLPUSH", "k", "d", "2.5"), ("RPUSH", "k", "a", "b"), b"b"),
+        (("BLMPOP", "2.5", "1", "k", "LEFT", "COUNT", "5"), ("RPUSH", "k", "a", "b"), [b"k", [b"a", b"b"]]),
+        (("BZPOPMIN", "k", "2.5"), ("ZADD", "k", "1", "a", "2", "b"), [b"k", b"a", 1.0]),
+        (("BZPOPMAX", "k", "2.5"), ("ZADD", "k", "1", "a", "2", "b"), [b"k", b"b", 2.0]),
+        (("BZMPOP", "2.5", "1", "k", "MIN"), ("ZADD", "k", "1", "a", "2", "b"), [b"k", [[b"a", 1.0]]]),
+    ],
+)
+def test_who_waits_is_served_by_the_retry(words, fill, answer):
+    """While the key is missing or of another type it goes on waiting; then it is served, and
+    the log alone gives the same contents."""
+    server = MemoryServer()
+    assert isinstance(server.run(*words), NullArray)
+    keys, _, timeout_s = server.waiting[0]
+    assert timeout_s == 2.5
+    assert again(server, *words) is None
+    server.run("SADD", fill[1], "x")
+    assert again(server, *words) is None
+    server.run("SREM", fill[1], "x")
+    server.run(*fill)
+    assert fill[1].encode() in keys
+    assert again(server, *words) == answer
+    assert server.replayed().contents() == server.contents()
+
+
+def test_a_move_to_something_else_ends_the_wait_with_an_error():
+    """The target's type is looked at when there is something to move; nothing is lost then."""
+    server = MemoryServer()
+    server.run("SADD", "d", "x")
+    server.run("BLMOVE", "k", "d", "LEFT", "LEFT", "0")
+    server.run("RPUSH", "k", "a")
+    with pytest.raises(CommandError, match="WRONGTYPE"):
+        again(server, "BLMOVE")
+    assert server.run("LLEN", "k") == 1

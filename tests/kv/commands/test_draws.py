@@ -1,0 +1,46 @@
+"""Members by chance: from small and large sets, while they change."""
+
+from __future__ import annotations
+
+import pytest
+from kv.memory_database import MemoryServer
+
+
+@pytest.mark.parametrize("size", [3, 500])
+def test_spop_takes_each_member_once(size):
+    """Draws, additions and removals in turn keep the set whole; the log alone gives the same."""
+    server = MemoryServer()
+    server.run("SADD", "k", *range(size))
+    expected = {b"%d" % number for number in range(size)}
+    for turn in range(size // 2):
+        taken = server.run("SPOP", "k")
+        assert taken in expected
+        expected.remove(taken)
+        server.run("SADD", "k", f"new{turn}")
+        expected.add(b"new%d" % turn)
+        gone = min(expected)
+        server.run("SREM", "k", gone)
+        expected.remove(gone)
+        assert server.run("SRANDMEMBER", "k") in expected
+    assert server.run("SMEMBERS", "k") == frozenset(expected)
+    assert server.replayed().contents() == server.contents()
+    assert server.run("SPOP", "k", size + 1) == frozenset(expected)
+    assert server.run("EXISTS", "k") == 0
+
+
+DRAWS = [("SADD", "SRANDMEMBER"), ("HSET", "HRANDFIELD"), ("ZADD", "ZRANDMEMBER")]
+
+
+@pytest.mark.parametrize(("add", "draw"), DRAWS)
+def test_several_by_chance(add, draw):
+    """A positive count gives different members, a negative one as many as asked for; in time all come."""
+    server = MemoryServer()
+    for number in range(20):
+        words = {"SADD": [f"m{number}"], "HSET": [f"m{number}", "v"], "ZADD": ["1", f"m{number}"]}[add]
+        server.run(add, "k", *words)
+    everyone = {f"m{number}".encode() for number in range(20)}
+    some = server.run(draw, "k", 15)
+    assert len(some) == len(set(some)) == 15
+    assert set(some) <= everyone
+    assert len(server.run(draw, "k", -50)) == 50
+    assert set(server.run(draw, "k", -2000)) == everyone
