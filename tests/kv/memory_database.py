@@ -168,6 +168,8 @@ class MemoryServer:
     def _native(self, argv: list[bytes], db: MemoryDatabase) -> Reply:
         """As much of the engine's own commands as tests of the others need."""
         name, *words = argv
+        if name.upper() in (b"SET", b"DEL", b"PEXPIREAT"):
+            self.log.append((db.index, argv))
         match name.upper():
             case b"SET":
                 db.put(words[0], words[1])

@@ -102,4 +102,6 @@ def duplicate(value: Value | bytes) -> Value | bytes:
         return value
     if isinstance(value, SortedSet):
         return SortedSet.of(value.scores)
-    return type(value)(value)
+    if isinstance(value, Hash):
+        return Hash(value)
+    return List(value) if isinstance(value, List) else Set(value)

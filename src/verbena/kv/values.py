@@ -6,7 +6,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import ClassVar, Union
+from typing import ClassVar
 
 from sortedcontainers import SortedList
 
@@ -121,5 +121,5 @@ class SortedSet:
             self.put(member, score)
 
 
-Value = Union[Hash, List, Set, SortedSet]
+Value = Hash | List | Set | SortedSet
 KINDS: tuple[type[Value], ...] = (Hash, List, Set, SortedSet)

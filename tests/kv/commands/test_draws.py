@@ -44,3 +44,10 @@ def test_several_by_chance(add, draw):
     assert set(some) <= everyone
     assert len(server.run(draw, "k", -50)) == 50
     assert set(server.run(draw, "k", -2000)) == everyone
+
+
+@pytest.mark.parametrize(("add", "draw"), DRAWS)
+def test_more_repetitions_than_memory_holds_are_refused(add, draw):
+    server = MemoryServer()
+    server.run(add, "k", *{"SADD": ["m"], "HSET": ["m", "v"], "ZADD": ["1", "m"]}[add])
+    assert server.run(draw, "k", -(1 << 60)).text == "ERR value is out of range"

@@ -20,6 +20,7 @@ from verbena.kv.replies import CommandError, NotAFloat, Pairs, Reply, SyntaxMist
 from verbena.kv.values import Hash
 
 KEY = (1, 1, 1)
+MOST_REPETITIONS = 1 << 24
 
 
 def _set_fields(call: Call, key: bytes, words: tuple[bytes, ...], name: str) -> int:
@@ -184,10 +185,17 @@ def count_of_pairs(count: int) -> None:
         raise CommandError("ERR value is out of range")
 
 
+def repetitions(count: int) -> int:
+    """A negative count may ask for more than there is memory; Redis would try."""
+    if -count > MOST_REPETITIONS:
+        raise CommandError("ERR value is out of range")
+    return -count
+
+
 def random_choice(members: list[bytes], count: int) -> list[bytes]:
     """So many of them, each once; a negative count: as many, repeated perhaps."""
     if count < 0:
-        return random.choices(members, k=-count)
+        return random.choices(members, k=repetitions(count))
     return members if count >= len(members) else random.sample(members, count)
 
 

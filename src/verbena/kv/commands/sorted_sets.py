@@ -10,7 +10,7 @@ from verbena.kv.call import Call
 from verbena.kv.commands import scanning
 from verbena.kv.commands.arguments import INT64_MAX, count_within, floating, format_double
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.hashes import count_of_pairs
+from verbena.kv.commands.hashes import count_of_pairs, repetitions
 from verbena.kv.replies import CommandError, Pairs, Reply, SyntaxMistake
 from verbena.kv.values import SortedSet
 
@@ -152,7 +152,7 @@ def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
     if value is None or count == 0:
         return []
     if count < 0:
-        chosen = [value.order[random.randrange(len(value))] for _ in range(-count)]
+        chosen = [value.order[random.randrange(len(value))] for _ in range(repetitions(count))]
     elif count >= len(value):
         chosen = list(value.order)
     else:
