@@ -255,6 +255,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_database(m);
   bind_kv_session(m);
   bind_kv_stream(m);
+  bind_kv_rdma(m);
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),

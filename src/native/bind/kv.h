@@ -98,5 +98,6 @@ void bind_kv_client(nb::module_& m);
 void bind_kv_database(nb::module_& m);
 void bind_kv_session(nb::module_& m);
 void bind_kv_stream(nb::module_& m);
+void bind_kv_rdma(nb::module_& m);
 
 }  // namespace verbena::bind

@@ -104,7 +104,7 @@ void bind_kv_client(nb::module_& m) {
                    [](ClientHandle& self) {
                      return with_client(self, [](kv::Client& client) { return client.out.size(); });
                    })
-      .def("reply", reply, nb::arg("value"), "Answers, or pushes, in the protocol that it speaks.")
+      .def("reply", reply, nb::arg("value").none(), "Answers, or pushes, in the protocol that it speaks.")
       .def(
           "write",
           [](ClientHandle& self, const nb::bytes& raw) {

@@ -103,10 +103,19 @@ void bind_kv_session(nb::module_& m) {
       .def("__init__", make_gate, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def(
-          "add_region", [](GateHandle& self, uint64_t key) { self.gate->add_region(key); }, nb::arg("key"),
-          "The engine's next chunk of memory can be read by this key.")
+          "add_region",
+          [](GateHandle& self, uint64_t key) {
+            const Unlocked unlocked;
+            self.gate->add_region(key);
+          },
+          nb::arg("key"), "The engine's next chunk of memory can be read by this key.")
       .def(
-          "sweep", [](GateHandle& self) { self.gate->sweep(); }, "Lets go of sessions that have ended.")
+          "sweep",
+          [](GateHandle& self) {
+            const Unlocked unlocked;
+            self.gate->sweep();
+          },
+          "Lets go of sessions that have ended.")
       .def_prop_ro("requests", [](GateHandle& self) { return self.gate->requests(); });
 
   nb::class_<ReaderHandle>(m, "Reader", "Reads a store's strings from its memory, by a session.")

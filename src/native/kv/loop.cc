@@ -16,7 +16,7 @@ namespace verbena::kv {
 
 namespace {
 
-constexpr uint64_t kBell = 0, kListenerBit = uint64_t{1} << 63;
+constexpr uint64_t kBell = 0, kListenerBit = uint64_t{1} << 63, kWatchBit = uint64_t{1} << 62;
 
 std::string show(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -89,6 +89,21 @@ void Loop::post(std::function<void()> work) {
   bell_.signal();
 }
 
+uint64_t Loop::watch(int fd, std::function<void()> readable) {
+  const uint64_t id = kWatchBit | ++last_watch_;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw Error("fd_limit", "watch", "epoll_ctl() failed", errno);
+  }
+  watches_.emplace(id, std::make_shared<std::function<void()>>(std::move(readable)));
+  return id;
+}
+
+void Loop::unwatch(uint64_t watch, int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watches_.erase(watch);
+}
+
 void Loop::do_posted() {
   std::deque<std::function<void()>> work;
   {
@@ -124,6 +139,11 @@ void Loop::run() {
           do_posted();
         } else if (id & kListenerBit) {
           accept(*listeners_[id & ~kListenerBit]);
+        } else if (id & kWatchBit) {
+          const auto watch = watches_.find(id);
+          if (watch == watches_.end()) continue;
+          const auto kept = watch->second;  // it may unwatch itself
+          (*kept)();
         } else if (const auto found = clients_.find(id); found != clients_.end()) {
           const uint32_t what = events[static_cast<size_t>(i)].events;
           if (what & EPOLLOUT) engine_.told(*found->second);
@@ -134,6 +154,7 @@ void Loop::run() {
       if (now - ticked_ns_ >= kTickNs) {
         ticked_ns_ = now;
         engine_.tick(now);
+        for (const auto& work : at_ticks_) work(now);
       }
       const bool due = timer_ms_ != 0 && timer_ms_ <= engine_.keyspace.now_ms();
       if (engine_.program() && (due || now - program_ticked_ns_ >= kTickMs * 1'000'000ull)) {

@@ -40,6 +40,11 @@ class Loop {
   void wake() const { bell_.signal(); }
   // Runs this on the loop's thread, with the engine's lock.
   void post(std::function<void()> work);
+  // Calls this on the loop's thread, with the engine's lock, while the descriptor is readable. With the lock.
+  uint64_t watch(int fd, std::function<void()> readable);
+  void unwatch(uint64_t watch, int fd);
+  // Called at every tick, with the engine's lock.
+  void on_tick(std::function<void(uint64_t)> work) { at_ticks_.push_back(std::move(work)); }
   void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // the program's tick() is due then; 0: no
 
   Engine& engine() { return engine_; }
@@ -73,6 +78,9 @@ class Loop {
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_map<uint64_t, std::unique_ptr<SocketClient>> clients_;
   std::vector<SocketClient*> woken_;
+  uint64_t last_watch_ = 0;
+  std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
+  std::vector<std::function<void(uint64_t)>> at_ticks_;
   std::mutex posted_mutex_;
   std::deque<std::function<void()>> posted_;
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, program_ticked_ns_ = 0;

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 namespace verbena::kv {
@@ -216,7 +217,7 @@ std::string format_double(double value) {
     return {text, std::to_chars(text, text + sizeof text, static_cast<int64_t>(value)).ptr};
   }
   char text[40];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+  return {text, static_cast<size_t>(std::snprintf(text, sizeof text, "%.17g", value))};
 }
 
 }  // namespace verbena::kv

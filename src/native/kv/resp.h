@@ -83,7 +83,7 @@ class ReplyWriter {
   const int version_;
 };
 
-// A double in as few digits as say it exactly, as Redis writes it: "3", "0.1", "1e+22", "inf".
+// A double with all digits that say it exactly, as Redis 7.0 writes it: "3", "0.10000000000000001", "inf".
 std::string format_double(double value);
 
 }  // namespace verbena::kv

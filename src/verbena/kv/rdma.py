@@ -1,0 +1,204 @@
+"""Valkey over RDMA, server and client: RESP through windows of memory that each end lends the other. Stock Valkey
+clients connect to our server, and our client to a stock Valkey server, on whatever wire has WRITE_WITH_IMM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib
+import os
+import socket
+from typing import Any
+
+from verbena import _native, verbs
+from verbena.errors import VerbenaError
+from verbena.kv.server import Server
+
+WINDOW_BYTES = 1 << 20
+# What Valkey's own client asks for. A receiver that is not ready is waited for, for ever.
+_PARAMETERS = {"responder_resources": 1, "initiator_depth": 1, "retry_count": 7, "rnr_retry": 7}
+
+
+class _Parts:
+    """A queue pair with its window, before it is connected."""
+
+    def __init__(self, context: verbs.Context, window_bytes: int) -> None:
+        self.pd = context.alloc_pd()
+        receives, sends = _native.kv.WINDOW_RECEIVES, _native.kv.WINDOW_SENDS
+        self.cq = context.create_cq(receives + 2 * sends)
+        self.srq = self.pd.create_srq(receives, max_sge=1)
+        self.qp = self.pd.create_qp(
+            self.cq, srq=self.srq, max_send=sends, max_recv=1, max_send_sge=1, max_recv_sge=1, max_inline=0
+        )
+        self.link = _native.kv.WindowLink(self.pd._native, self.cq._native, self.srq._native, window_bytes)
+        self.connection: verbs.Connection | None = None
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.disconnect()
+        for part in (self.qp, self.srq, self.cq, self.pd):
+            part.close()
+
+
+class RdmaListener:
+    """Takes Valkey's RDMA clients for a server, at an address of the wire's own kind. On the running loop."""
+
+    def __init__(self, server: Server, wire: str, address: str, *, window_bytes: int = WINDOW_BYTES) -> None:
+        self.context = verbs.open_device(wire)
+        self.wire = wire
+        self._window_bytes = window_bytes
+        try:
+            self._listener = self.context.listen(address)
+        except BaseException:
+            self.context.close()
+            raise
+        self._door = _native.kv.RdmaDoor(server.engine)
+        self._server = server
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._start(self._accept())
+
+    @property
+    def address(self) -> str:
+        return self._listener.address
+
+    @property
+    def clients(self) -> int:
+        return self._door.clients
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.to_thread(self._door.close)
+        await asyncio.to_thread(self.context.close)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        while True:
+            self._start(self._admit(await self._listener.accept()))
+
+    async def _admit(self, request: verbs.ConnectRequest) -> None:
+        parts = await asyncio.to_thread(_Parts, self.context, self._window_bytes)
+        try:
+            parts.connection = await request.accept(parts.qp, **_PARAMETERS)
+        except (VerbenaError, OSError):
+            await asyncio.to_thread(parts.close)
+            return
+        await asyncio.to_thread(
+            self._door.admit, parts.link, parts.qp._native, parts.connection._native, parts
+        )
+
+
+class RdmaSocket:
+    """As much of a socket as client libraries use, to a Valkey server by RDMA. `url`: rdma://host:port."""
+
+    def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
+        scheme, _, address = url.partition("://")
+        wire = {"rdma": "ibv", "ibv": "ibv", "iwarp": "iwarp", "shm": "shm"}.get(scheme)
+        if wire is None or not address:
+            raise ValueError(f"{url!r} is not rdma://host:port")
+        self.url = url
+        self._context = verbs.open_device(wire)
+        self._timeout_s: float | None = None
+        self._peeked = b""
+        self._closed = False
+        try:
+            self._parts = _Parts(self._context, WINDOW_BYTES)
+            self._parts.connection = self._context.connect_blocking(
+                self._parts.qp, address, timeout_s=timeout_s, **_PARAMETERS
+            )
+            self._stream = _native.kv.RdmaStream(
+                self._parts.link, self._parts.qp._native, self._parts.connection._native
+            )
+        except BaseException:
+            self._context.close()
+            raise
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+
+    def gettimeout(self) -> float | None:
+        return self._timeout_s
+
+    def sendall(self, data: bytes) -> None:
+        self._do(self._stream.send, data, self._timeout_s if self._timeout_s else -1.0)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if not self._peeked:
+            heard = self._do(self._stream.receive, size, -1.0 if self._timeout_s is None else self._timeout_s)
+            if heard is None and self._timeout_s == 0.0:
+                raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
+            if heard is None:
+                raise TimeoutError("timed out")
+            self._peeked = heard
+        data = self._peeked[:size]
+        if not flags & socket.MSG_PEEK:
+            self._peeked = self._peeked[size:]
+        return data
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.recv(size or view.nbytes, flags)
+        view[: len(data)] = data
+        return len(data)
+
+    def pending(self) -> int:
+        return len(self._peeked)
+
+    def getsockname(self) -> tuple[str, int]:
+        return (self.url, 0)
+
+    def getpeername(self) -> str:
+        return self.url
+
+    def shutdown(self, how: int) -> None: ...
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(VerbenaError):
+                self._parts.close()
+            self._context.close()
+
+    def _do(self, function: Any, *arguments: Any) -> Any:
+        if self._closed:
+            raise OSError("the connection is closed")
+        try:
+            return function(*arguments)
+        except VerbenaError as error:
+            if error.code == "call_timeout":
+                raise TimeoutError(str(error)) from error
+            raise ConnectionError(str(error)) from error
+
+
+def rdma_pool(url: str, *, library: str = "valkey", **options: Any) -> Any:
+    """A pool of valkey-py's (or redis-py's: `library="redis"`) to a Valkey server by RDMA:
+    valkey.Valkey(connection_pool=verbena.kv.rdma_pool("rdma://192.0.2.1:6379"))."""
+    base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
+
+    class RdmaConnection(base):  # type: ignore[misc]
+        def __init__(self, url: str, *, socket_timeout: float | None = None, **others: Any) -> None:
+            self.host, self.port, self._url = url, 0, url
+            super().__init__(**others)
+            self.socket_timeout = socket_timeout
+
+        def repr_pieces(self) -> list[tuple[str, Any]]:
+            return [("url", self._url), ("db", self.db)]
+
+        def _connect(self) -> RdmaSocket:
+            try:
+                made = RdmaSocket(self._url)
+            except VerbenaError as error:
+                raise ConnectionError(str(error)) from error
+            made.settimeout(self.socket_timeout)
+            return made
+
+        def _host_error(self) -> str:
+            return self._url
+
+    pool = importlib.import_module(library).ConnectionPool
+    return pool(connection_class=RdmaConnection, url=url, **options)

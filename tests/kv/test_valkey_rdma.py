@@ -1,0 +1,125 @@
+"""Valkey over RDMA on the wires that this machine has: our server, our client, and peers that mean harm."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from verbena import verbs
+from verbena.kv.rdma import RdmaListener, RdmaSocket, rdma_pool
+from verbena.kv.server import Server
+
+SCHEMES = {"iwarp": "iwarp", "shm": "shm"}
+
+
+@pytest.fixture(params=list(SCHEMES))
+async def listener(request: pytest.FixtureRequest) -> AsyncIterator[RdmaListener]:
+    server = Server()
+    server.start()
+    listener = RdmaListener(server, request.param, "127.0.0.1:0" if request.param == "iwarp" else "")
+    yield listener
+    await listener.close()
+    server.stop()
+
+
+def url(listener: RdmaListener) -> str:
+    return f"{SCHEMES[listener.wire]}://{listener.address}"
+
+
+@pytest.mark.parametrize("library", ["valkey", "redis"])
+async def test_a_library_works_over_rdma(listener: RdmaListener, library: str) -> None:
+    """Commands, pipelines, and values longer than the window, which goes round many times."""
+    module = pytest.importorskip(library)
+
+    def use() -> None:
+        pool = rdma_pool(url(listener), library=library, protocol=2)
+        client: Any = getattr(module, library.capitalize())(connection_pool=pool)
+        assert client.ping()
+        assert client.set("key", "value")
+        assert client.get("key") == b"value"
+        with client.pipeline(transaction=False) as pipe:
+            for number in range(6000):
+                pipe.set(f"key {number}", number)
+            assert pipe.execute() == [True] * 6000
+        big = bytes(range(256)) * (3 << 12)
+        for _ in range(3):
+            client.set("big", big)
+            assert client.get("big") == big
+        pool.disconnect()
+
+    await asyncio.to_thread(use)
+
+
+async def test_clients_that_leave_are_forgotten(listener: RdmaListener) -> None:
+    def come_and_go() -> None:
+        for _ in range(5):
+            peer = RdmaSocket(url(listener))
+            peer.settimeout(10)
+            peer.sendall(b"PING\r\n")
+            assert peer.recv(100) == b"+PONG\r\n"
+            peer.close()
+
+    await asyncio.to_thread(come_and_go)
+    async with asyncio.timeout(10):
+        while listener.clients:
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def raw_peer(
+    listener: RdmaListener,
+) -> AsyncIterator[tuple[verbs.QueuePair, Any, tuple[int, int, int]]]:
+    """A queue pair that has heard of the server's window: (address, length, key)."""
+    context = verbs.open_device(listener.wire)
+    try:
+        pd = context.alloc_pd()
+        qp = pd.create_qp(context.create_cq(64))
+        memory = pd.allocate(1 << 16, access=verbs.Access.ALL)
+        await context.connect(qp, listener.address)
+        received = await asyncio.wait_for(qp.recv(memory[:32]), 10)
+        assert received.byte_count == 32
+        code, address, length, key = struct.unpack(">H14xQII", bytes(memoryview(memory)[:32]))
+        assert code == 3
+        yield qp, memory, (address, length, key)
+    finally:
+        await asyncio.to_thread(context.close)
+
+
+async def is_closed(qp: verbs.QueuePair) -> bool:
+    async with asyncio.timeout(10):
+        while qp.connection.state is verbs.ConnectionState.ESTABLISHED:
+            await asyncio.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        struct.pack(">H30x", 9),  # no such opcode
+        struct.pack(">H14x", 3),  # too short
+        struct.pack(">H14xQII", 3, 0, 0, 0),  # a window of nothing
+    ],
+    ids=["opcode", "short", "empty window"],
+)
+async def test_nonsense_closes_the_connection(listener: RdmaListener, message: bytes) -> None:
+    """A SEND that is no control message ends that connection; the server goes on."""
+    async with raw_peer(listener) as (qp, memory, _):
+        memoryview(memory)[: len(message)] = message
+        await qp.send(memory[: len(message)])
+        assert await is_closed(qp)
+    peer = await asyncio.to_thread(RdmaSocket, url(listener))
+    await asyncio.to_thread(peer.sendall, b"PING\r\n")
+    assert await asyncio.to_thread(peer.recv, 100) == b"+PONG\r\n"
+    await asyncio.to_thread(peer.close)
+
+
+async def test_an_immediate_beyond_the_window_closes_the_connection(listener: RdmaListener) -> None:
+    async with raw_peer(listener) as (qp, memory, (address, length, key)):
+        memoryview(memory)[:6] = b"PING\r\n"
+        await qp.write(memory[:6], verbs.RemoteMemory(address, key, 6), immediate=length + 1)
+        assert await is_closed(qp)
