@@ -34,8 +34,8 @@ help: ## list the targets
 
 install: .venv/.installed ## build the package into .venv
 
-run: install ## run the demonstration
-	@verbena demo
+run: install ## run the key-value store (ARGS=…)
+	@verbena serve $(ARGS)
 
 test: install ## native tests under sanitizers, then pytest (ARGS=…)
 	@native=0; $(MAKE) --no-print-directory -k native-test || native=1; pytest $(ARGS) || exit 1; \

@@ -180,6 +180,8 @@ nb::dict figures(EngineHandle& self) {
   dict["rejected_connections"] = all.rejected_connections;
   dict["clients"] = engine.clients().size();
   dict["errors"] = all.errors;
+  dict["input_disconnections"] = all.input_disconnections;
+  dict["output_disconnections"] = all.output_disconnections;
   dict["bytes_in"] = all.bytes_in;
   dict["bytes_out"] = all.bytes_out;
   dict["hits"] = keys.hits;
@@ -188,6 +190,7 @@ nb::dict figures(EngineHandle& self) {
   dict["evicted"] = keys.evicted;
   dict["dirty"] = keys.dirty;
   dict["used_bytes"] = self.engine->keyspace.used_bytes();
+  dict["rubbish"] = self.engine->keyspace.rubbish();
   dict["chunk_bytes"] = self.engine->keyspace.arena().chunk_bytes();
   return dict;
 }
@@ -197,8 +200,16 @@ nb::dict command_figures(EngineHandle& self) {
   nb::dict dict;
   for (const kv::NativeCommand& command : self.engine->commands.all()) {
     dict[std::string(command.name).c_str()] =
-        nb::make_tuple(command.calls, command.ns, command.rejected, command.failed);
+        nb::make_tuple(command.calls, command.ns, command.rejected, command.failed,
+                       std::vector<uint64_t>(command.buckets.begin(), command.buckets.end()));
   }
+  return dict;
+}
+
+nb::dict error_figures(EngineHandle& self) {
+  const auto held = self.lock();
+  nb::dict dict;
+  for (const auto& [code, count] : self.engine->errors) dict[nb::str(code.data(), code.size())] = count;
   return dict;
 }
 
@@ -208,7 +219,9 @@ void reset_figures(EngineHandle& self) {
   self.engine->keyspace.figures = {.dirty = self.engine->keyspace.figures.dirty};
   for (kv::NativeCommand& command : self.engine->commands.all()) {
     command.calls = command.ns = command.rejected = command.failed = 0;
+    command.buckets = {};
   }
+  self.engine->errors.clear();
 }
 
 nb::list take_slow(EngineHandle& self) {
@@ -284,15 +297,17 @@ void bind_kv(nb::module_& parent) {
           nb::arg("unix_ms"), "The program's tick() is called then; 0: only from time to time.")
       .def(
           "newcomers",
-          [](EngineHandle& self, bool ruled, bool strange, bool is_protected, size_t max_clients) {
+          [](EngineHandle& self, bool ruled, bool strange, bool is_protected, size_t max_clients,
+             size_t out_limit) {
             const auto held = self.lock();
             self.loop->newcomers_ruled = ruled;
             self.loop->newcomers_strange = strange;
             self.loop->is_protected = is_protected;
             self.loop->max_clients = max_clients;
+            self.loop->newcomers_out_limit = out_limit;
           },
           nb::kw_only(), nb::arg("ruled"), nb::arg("strange"), nb::arg("protected"), nb::arg("max_clients"),
-          "How clients that connect from now on are treated.")
+          nb::arg("out_limit") = 0, "How clients that connect from now on are treated.")
       .def(
           "database",
           [](EngineHandle& self, uint32_t number) {
@@ -355,13 +370,35 @@ void bind_kv(nb::module_& parent) {
            })
       .def("figures", figures, nb::sig("def figures(self) -> dict[str, int]"))
       .def("command_figures", command_figures,
-           nb::sig("def command_figures(self) -> dict[str, tuple[int, int, int, int]]"),
-           "(calls, nanoseconds, rejected, failed) of each native command.")
+           nb::sig("def command_figures(self) -> dict[str, tuple[int, int, int, int, list[int]]]"),
+           "(calls, nanoseconds, rejected, failed, calls by the time they took) of each native command.")
+      .def("error_figures", error_figures, nb::sig("def error_figures(self) -> dict[str, int]"),
+           "How often native code answered with which code.")
+      .def("count_output_disconnection",
+           [](EngineHandle& self) {
+             const auto held = self.lock();
+             ++self.engine->figures.output_disconnections;
+           })
       .def("reset_figures", reset_figures)
       .def("take_slow", take_slow, "(client, ns, unix_ms, words) of native commands that took long.")
       .def_prop_rw("ruled", getter<&kv::Engine::ruled>(), setter<&kv::Engine::ruled, bool>())
-      .def_prop_rw("notifications", getter<&kv::Engine::notifications>(),
-                   setter<&kv::Engine::notifications, bool>())
+      .def_prop_rw(
+          "notifications", [](EngineHandle& self) { return self.engine->notifications(); },
+          [](EngineHandle& self, bool wanted) {
+            const auto held = self.lock();
+            self.engine->set_notifications(wanted);
+          })
+      .def_prop_rw("active_expiry", getter<&kv::Engine::active_expiry>(),
+                   setter<&kv::Engine::active_expiry, bool>())
+      .def(
+          "limit_requests",
+          [](EngineHandle& self, size_t word_bytes, size_t buffer_bytes) {
+            const auto held = self.lock();
+            self.engine->limits.word_bytes = word_bytes;
+            self.engine->max_input_bytes = buffer_bytes;
+          },
+          nb::kw_only(), nb::arg("word_bytes"), nb::arg("buffer_bytes"),
+          "The longest word of a request, and how much of a client's may wait.")
       .def_prop_rw("slow_ns", getter<&kv::Engine::slow_ns>(), setter<&kv::Engine::slow_ns, uint64_t>())
       .def_prop_rw("refuse_writes", getter<&kv::Engine::refuse_writes>(),
                    setter<&kv::Engine::refuse_writes, std::string>())

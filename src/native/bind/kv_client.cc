@@ -1,6 +1,8 @@
 // A client of the store as its program sees it.
 #include <nanobind/stl/string.h>
 
+#include <set>
+
 #include "bind/kv.h"
 #include "bind/kv_replies.h"
 
@@ -53,17 +55,27 @@ bool run_native(ClientHandle& self, nb::handle argv) {
                      [&](kv::Client& client) { return self.engine->engine->run_native(client, words); });
 }
 
+// Not here: what it said meanwhile must not run inside whatever runs now.
+void resume(ClientHandle& self) {
+  auto* handle = self.engine;
+  handle->loop->post([handle, id = self.id] {
+    kv::Client* waiting = handle->engine->find(id);
+    if (waiting && !waiting->blocked) handle->engine->resume(*waiting);
+  });
+}
+
 void unblock(ClientHandle& self) {
   with_client(self, [&](kv::Client& client) {
     if (!client.blocked) return;
     client.blocked = false;
-    // Not here: what it said meanwhile must not run inside whatever runs now.
-    auto* handle = self.engine;
-    handle->loop->post([handle, id = self.id] {
-      kv::Client* waiting = handle->engine->find(id);
-      if (waiting && !waiting->blocked) handle->engine->resume(*waiting);
-    });
+    resume(self);
   });
+}
+
+// Names live for good: there are only as many as there are commands.
+const char* kept(const std::string& name) {
+  static std::set<std::string> names;
+  return names.insert(name).first->c_str();
 }
 
 }  // namespace
@@ -91,11 +103,15 @@ void bind_kv_client(nb::module_& m) {
       .def_prop_ro("commands", get<&kv::Client::commands>())
       .def_prop_ro("bytes_in", get<&kv::Client::bytes_in>())
       .def_prop_ro("bytes_out", get<&kv::Client::bytes_out>())
-      .def_prop_ro("last_command",
-                   [](ClientHandle& self) {
-                     return with_client(self,
-                                        [](kv::Client& client) { return std::string(client.last_command); });
-                   })
+      .def_prop_rw("no_touch", get<&kv::Client::no_touch>(), set<&kv::Client::no_touch, bool>())
+      .def_prop_rw(
+          "last_command",
+          [](ClientHandle& self) {
+            return with_client(self, [](kv::Client& client) { return std::string(client.last_command); });
+          },
+          [](ClientHandle& self, const std::string& name) {
+            with_client(self, [&](kv::Client& client) { client.last_command = kept(name); });
+          })
       .def_prop_ro("pending_in",
                    [](ClientHandle& self) {
                      return with_client(self, [](kv::Client& client) { return client.in.size(); });
@@ -132,6 +148,7 @@ void bind_kv_client(nb::module_& m) {
             self.engine->engine->keyspace.watch(database, view_of(key), self.id);
           },
           nb::arg("database"), nb::arg("key"))
+      .def("resume", resume, "The same for one that is not blocked any more, but was.")
       .def("unblock", unblock, "It goes on with what it has said meanwhile.")
       .def(
           "close",

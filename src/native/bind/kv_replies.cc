@@ -129,7 +129,7 @@ void bind_kv_replies(nb::module_& m) {
         write_reply(writer, reply);
         return nb::bytes(out.data(), out.size());
       },
-      nb::arg("reply"), nb::arg("version") = 2, "A reply in RESP.");
+      nb::arg("reply").none(), nb::arg("version") = 2, "A reply in RESP.");
 }
 
 }  // namespace verbena::bind

@@ -33,6 +33,7 @@ class Client {
   bool closing = false;   // once it has heard what is in `out`
   bool doomed = false;    // at once
   bool waking = false;    // wake() was called
+  bool no_touch = false;  // what it reads does not get younger by it
 
   RequestReader reader;
   std::string in;  // a request that is not whole yet

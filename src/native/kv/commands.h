@@ -41,6 +41,8 @@ struct NativeCommand {
   void (*run)(Call&);
   // For INFO.
   uint64_t calls = 0, ns = 0, failed = 0, rejected = 0;
+  static constexpr size_t kBuckets = 40;
+  std::array<uint64_t, kBuckets> buckets = {};  // [n]: calls that took less than 2^n ns, and at least half
 };
 
 std::span<const NativeCommand> string_commands();

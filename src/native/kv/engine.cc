@@ -1,5 +1,6 @@
 #include "kv/engine.h"
 
+#include <bit>
 #include <ctime>
 
 #include "util/clock.h"
@@ -48,7 +49,10 @@ Client* Engine::find(uint64_t id) const {
 }
 
 void Engine::told(Client& client) {
-  if (client.out_limit != 0 && client.out.size() > client.out_limit) client.doomed = true;
+  if (client.out_limit != 0 && client.out.size() > client.out_limit && !client.doomed) {
+    client.doomed = true;
+    ++figures.output_disconnections;
+  }
   if (client.waking) return;
   client.waking = true;
   client.wake();
@@ -68,6 +72,11 @@ void Engine::hear(Client& client, std::string_view bytes) {
     client.in.erase(0, used);
   }
   if (client.in.empty() && client.in.capacity() > 1u << 16) client.in = {};
+  if (client.in.size() > max_input_bytes) {
+    client.doomed = true;
+    ++figures.input_disconnections;
+    told(client);
+  }
 }
 
 void Engine::resume(Client& client) {
@@ -79,12 +88,13 @@ void Engine::resume(Client& client) {
 
 void Engine::process(Client& client, std::string_view input, size_t& used) {
   while (!client.blocked && !client.closing && !client.doomed) {
-    const RequestLimits limits = client.stranger ? kStrangerLimits : RequestLimits();
-    switch (client.reader.read(input.substr(used), limits)) {
+    const RequestLimits& bounds = client.stranger ? kStrangerLimits : limits;
+    switch (client.reader.read(input.substr(used), bounds)) {
       case RequestReader::Result::more:
         return;
       case RequestReader::Result::bad:
         ++figures.errors;
+        ++errors["ERR"];
         ReplyWriter(client.out, client.version).error(client.reader.fault());
         client.closing = true;
         told(client);
@@ -107,12 +117,14 @@ NativeCommand* Engine::native_for(const Client& client, Words words) const {
 void Engine::run(Client& client, Words words) {
   ++client.commands;
   ++figures.commands;
+  keyspace.touching = !client.no_touch;
   if (NativeCommand* command = native_for(client, words)) {
     run_native(client, words, command);
   } else if (program_) {
     ++figures.program_commands;
     if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
     program_->run(client, words);
+    if (!notices_.empty()) tell_notices();
     clock_ns_ = 0;
   } else {
     ReplyWriter(client.out, client.version).error("ERR unknown command");
@@ -126,9 +138,9 @@ bool Engine::run_native(Client& client, Words words, NativeCommand* command) {
   client.last_command = command->name.data();
   Database& database = keyspace.database(client.database);
   std::function<void(char, const char*, std::string_view)> notify;
-  if (notifications && program_) {
+  if (notifications_ && program_) {
     notify = [&](char kind, const char* event, std::string_view key) {
-      program_->notify(client.database, kind, event, key);
+      notices_.push_back({client.database, kind, event, std::string(key)});
     };
   }
   Call call{keyspace, database, words, ReplyWriter(client.out, client.version), notify ? &notify : nullptr};
@@ -154,13 +166,42 @@ bool Engine::run_native(Client& client, Words words, NativeCommand* command) {
     if (time_commands) {
       const uint64_t now = now_ns(), took = now - clock_ns_;
       command->ns += took;
+      ++command->buckets[std::min<size_t>(static_cast<size_t>(std::bit_width(took)),
+                                          NativeCommand::kBuckets - 1)];
       clock_ns_ = now;
       if (took >= slow_ns) note_slow(client, words, took);
     }
     command->failed += call.failed;
   }
-  figures.errors += call.failed;
+  if (call.failed) {
+    ++figures.errors;
+    note_error(std::string_view(client.out).substr(before));
+  }
+  if (!notices_.empty()) tell_notices();
   return true;
+}
+
+// `reply` begins with an error.
+void Engine::note_error(std::string_view reply) {
+  ++errors[std::string(reply.substr(1, reply.find(' ') - 1))];
+}
+
+void Engine::set_notifications(bool wanted) {
+  notifications_ = wanted;
+  keyspace.on_gone = nullptr;
+  if (wanted) {
+    keyspace.on_gone = [this](uint32_t database, char kind, const char* event, std::string_view key) {
+      notices_.push_back({database, kind, event, std::string(key)});
+    };
+  }
+}
+
+void Engine::tell_notices() {
+  const auto notices = std::exchange(notices_, {});
+  if (!program_) return;
+  for (const Notice& notice : notices) {
+    program_->notify(notice.database, notice.kind, notice.event, notice.key);
+  }
 }
 
 void Engine::note_slow(const Client& client, Words words, uint64_t ns) {
@@ -176,6 +217,7 @@ void Engine::note_slow(const Client& client, Words words, uint64_t ns) {
 void Engine::settle() {
   clock_ns_ = 0;
   if (!program_) return;
+  if (!notices_.empty()) tell_notices();
   if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
   if (keyspace.has_released()) program_->release(keyspace.take_released());
   program_->rest();
@@ -184,7 +226,7 @@ void Engine::settle() {
 void Engine::tick(uint64_t now) {
   constexpr uint64_t kBudgetNs = 1'000'000;
   if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
-  for (uint32_t i = 0; i < keyspace.databases(); ++i) {
+  for (uint32_t i = 0; active_expiry && i < keyspace.databases(); ++i) {
     if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);
   }
 }

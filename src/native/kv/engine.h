@@ -37,6 +37,7 @@ class Program {
 struct EngineFigures {
   uint64_t commands = 0, connections = 0, rejected_connections = 0, errors = 0;
   uint64_t bytes_in = 0, bytes_out = 0, program_commands = 0;
+  uint64_t input_disconnections = 0, output_disconnections = 0;  // for what they sent, or did not fetch
   uint64_t longest_tick_ns = 0;
 };
 
@@ -84,11 +85,19 @@ class Engine {
 
   void refresh_time();
 
+  // The program wants to hear of changes. It hears of them between commands, so that nothing it says to
+  // clients can come in the middle of a reply.
+  void set_notifications(bool wanted);
+  bool notifications() const { return notifications_; }
+
   Keyspace keyspace;
   CommandTable commands;
+  RequestLimits limits;
+  size_t max_input_bytes = size_t{1} << 30;          // of requests that are not whole, or wait
+  std::unordered_map<std::string, uint64_t> errors;  // by code, such as "WRONGTYPE"
   EngineFigures figures;
-  bool ruled = false;          // every command goes by the program: somebody monitors
-  bool notifications = false;  // the program wants to hear of changes
+  bool ruled = false;         // every command goes by the program: somebody monitors
+  bool active_expiry = true;  // keys whose time has come go by themselves, not only when they are asked for
   bool time_commands = true;
   std::string refuse_writes;  // why; empty: they are welcome
   uint64_t slow_ns = 10'000'000;
@@ -101,6 +110,8 @@ class Engine {
 
  private:
   void process(Client& client, std::string_view input, size_t& used);
+  void note_error(std::string_view reply);
+  void tell_notices();
   void note_slow(const Client& client, Words words, uint64_t ns);
 
   std::recursive_mutex mutex_;
@@ -110,6 +121,14 @@ class Engine {
   uint64_t last_client_ = 0;
   uint64_t clock_ns_ = 0;  // when the last command ended
   std::vector<Slow> slow_;
+  struct Notice {
+    uint32_t database;
+    char kind;
+    const char* event;
+    std::string key;
+  };
+  bool notifications_ = false;
+  std::vector<Notice> notices_;
 };
 
 }  // namespace verbena::kv

@@ -67,12 +67,13 @@ Entry Database::find(std::string_view key, bool use) {
     ++keyspace_.figures.expired;
     keyspace_.log(number_, effect);
     keyspace_.changed(*this, name);
+    if (keyspace_.on_gone) keyspace_.on_gone(number_, 'x', "expired", name);
     keyspace_.figures.misses += use;
     return {};
   }
   if (use) {
     ++keyspace_.figures.hits;
-    entry.item_->recency = keyspace_.stamp(entry.item_->recency);
+    if (keyspace_.touching) entry.item_->recency = keyspace_.stamp(entry.item_->recency);
   }
   return entry;
 }
@@ -373,6 +374,7 @@ bool Keyspace::make_room() {
         ++figures.evicted;
         log(database->number(), effect);
         changed(*database, *victim);
+        if (on_gone) on_gone(database->number(), 'e', "evicted", *victim);
       }
       found = true;
     }

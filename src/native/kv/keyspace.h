@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -151,6 +152,8 @@ class Keyspace {
   }
   void watch(uint32_t database, std::string_view key, uint64_t client);
   void unwatch(uint64_t client);
+  // Keys that have gone by themselves: ('x', "expired") and ('e', "evicted"), if somebody wants to know.
+  std::function<void(uint32_t database, char kind, const char* event, std::string_view key)> on_gone;
   std::vector<uint64_t> take_disturbed() { return std::exchange(disturbed_, {}); }
   bool has_disturbed() const { return !disturbed_.empty(); }
   void disturb_all(uint32_t database);
@@ -162,6 +165,7 @@ class Keyspace {
   void retire(Location location, size_t bytes);
   // Time for a while: gives memory back that nobody can be reading any more, and what was flushed.
   void reclaim(uint64_t now_ns, uint64_t deadline_ns);
+  size_t rubbish() const { return retired_.size() + flushed_.size(); }
   bool has_rubbish() const { return !retired_.empty() || !flushed_.empty(); }
   void bury(std::unique_ptr<Index> index) { flushed_.push_back({std::move(index), 0}); }
 
@@ -177,6 +181,7 @@ class Keyspace {
   uint64_t idle_seconds(uint32_t recency) const;
   uint32_t frequency(uint32_t recency) const;
 
+  bool touching = true;    // a use makes a key younger
   uint64_t max_bytes = 0;  // 0: no bound
   Eviction eviction = Eviction::none;
   uint32_t samples = 5;

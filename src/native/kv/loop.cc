@@ -223,6 +223,7 @@ void Loop::greet(UniqueFd socket, const std::shared_ptr<iwarp::TlsContext>& tls)
   client->local_address = show(own);
   client->ruled = newcomers_ruled;
   client->stranger = newcomers_strange;
+  client->out_limit = newcomers_out_limit;
   epoll_event event{.events = EPOLLIN, .data = {.u64 = client->id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return;
   engine_.add(*client);

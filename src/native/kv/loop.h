@@ -50,6 +50,7 @@ class Loop {
   Engine& engine() { return engine_; }
   size_t max_clients = 10000;
   bool newcomers_ruled = false, newcomers_strange = false, is_protected = false;
+  size_t newcomers_out_limit = 0;
 
  private:
   friend class SocketClient;

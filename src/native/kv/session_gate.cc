@@ -82,7 +82,7 @@ void SessionGate::take(Method method, const transport::Request& request) {
 // Whole native commands only, and nothing of the client's under way.
 bool SessionGate::may_run_now(const SessionClient& client, std::string_view bytes) {
   if (client.ruled || client.stranger || client.blocked || !client.in.empty() || engine_.ruled ||
-      engine_.notifications || engine_.journal() || bytes.empty()) {
+      engine_.notifications() || engine_.journal() || bytes.empty()) {
     return false;
   }
   bool native = true;

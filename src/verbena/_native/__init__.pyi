@@ -2,7 +2,7 @@
 
 import enum
 
-from verbena._native import bench as bench, transport as transport
+from verbena._native import bench as bench, kv as kv, transport as transport
 import verbena.errors
 
 class QpState(enum.IntEnum):

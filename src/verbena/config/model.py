@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from verbena.config.keys import Key, section
 from verbena.config.near import nearest
 from verbena.config.network import Cluster, Network, Replication, Shards
 from verbena.config.service import Iwarp, Log, Metrics, Session, Tls
+from verbena.config.store import Kv
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ IN_FORCE = frozenset(
         *(f"log.{name}" for name in ("level", "format")),
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
         *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
+        *(f"kv.{field.name}" for field in fields(Kv)),
     }
 )
 
@@ -73,6 +75,7 @@ class Config:
     iwarp: Iwarp = section(Iwarp)
     metrics: Metrics = section(Metrics)
     log: Log = section(Log)
+    kv: Kv = section(Kv)
 
     file: Path | None = field(default=None, compare=False)
     """The file that was read, if there was one."""

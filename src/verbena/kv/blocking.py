@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from verbena.kv.call import Call
@@ -65,6 +65,10 @@ class Blocking:
         """A key has changed. Those who wait are served when the command is over."""
         if (database, key) in self.waited_for:
             self._ready.append((database, key))
+
+    def signal_all(self, databases: Collection[int]) -> None:
+        """Whole databases have changed."""
+        self._ready.extend(place for place in self.waited_for if place[0] in databases)
 
     def serve(self) -> None:
         """After a command: those whose keys have something."""

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from verbena import _native
+    from verbena.kv.acl import User
 
 
 class Client:
     """One connection. `native` are its bytes, and what the engine knows of it."""
 
-    def __init__(self, native: _native.kv.Client) -> None:
+    def __init__(self, native: _native.kv.Client, user: User) -> None:
         self.native = native
         self.id = native.id
-        self.user = "default"
-        self.authenticated = True
+        self.user = user
+        self.authenticated = user.needs_no_password
         # A transaction: commands that wait for EXEC; None: there is none.
         self.queue: list[list[bytes]] | None = None
         self.spoilt = False  # a command that could not be queued: EXEC will refuse
@@ -24,13 +25,38 @@ class Client:
         self.channels: set[bytes] = set()
         self.patterns: set[bytes] = set()
         self.shard_channels: set[bytes] = set()
+        self.monitors = False
+        self.muted = False  # CLIENT REPLY OFF
+        self.skips = 0  # CLIENT REPLY SKIP: 2 now, 1 while the next command runs
+        self.no_evict = self.no_touch = False
+        self.library_name = self.library_version = ""
+        self.over_soft_limit_ms = 0  # since when its output has been too long
 
     @property
     def subscriptions(self) -> int:
         return len(self.channels) + len(self.patterns) + len(self.shard_channels)
 
-    def rule(self, default: bool = False) -> None:
+    @property
+    def is_subscriber(self) -> bool:
+        return bool(self.channels or self.patterns or self.shard_channels)
+
+    @property
+    def may_only_listen(self) -> bool:
+        """In RESP2 what is pushed and what is answered look alike, so a subscriber may ask for little."""
+        return self.is_subscriber and self.native.version == 2
+
+    def rule(self) -> None:
         """Has the engine send its commands here, if there is a reason to; else native ones run at once."""
         self.native.ruled = bool(
-            default or self.queue is not None or self.subscriptions or not self.authenticated
+            self.queue is not None
+            or self.may_only_listen
+            or not self.authenticated
+            or not self.user.may_do_all
+            or self.muted
+            or self.skips
         )
+        self.native.stranger = not self.authenticated
+
+    def forget_transaction(self) -> None:
+        self.queue = None
+        self.spoilt = self.disturbed = self.watching = False

@@ -54,9 +54,9 @@ class Database:
             else:
                 server.engine.log(self.index, self.image(key))
         if event and server.notifications:
-            server.notify(self.index, event, key)
+            server.notify(self.index, "", event, key)
         if gone and event != "del" and server.notifications:
-            server.notify(self.index, "del", key)
+            server.notify(self.index, "g", "del", key)
         if server.blocking.waited_for:
             server.blocking.signal(self.index, key)
 

@@ -1,0 +1,292 @@
+"""The store's engine."""
+
+import verbena._native.transport
+
+def use_replies(
+    error: object, pairs: object, null_array: object, verbatim: object, push: object, no_reply: object
+) -> None:
+    """The classes of replies that have no type of Python's own."""
+
+def encode(reply: object | None, version: int = 2) -> bytes:
+    """A reply in RESP."""
+
+class Engine:
+    """The keyspace, its native commands, and the loop that serves clients."""
+
+    def __init__(self, databases: int = 16, memory: object | None = None) -> None:
+        """
+        `memory`: a function that gives a writable buffer of so many bytes, or None for the process's own.
+        """
+
+    def set_program(self, program: object) -> None:
+        """Who answers what native code does not."""
+
+    def run(self) -> None:
+        """Serves until stop(), on the thread that calls it."""
+
+    def stop(self) -> None:
+        """From any thread."""
+
+    def post(self, function: object) -> None:
+        """Calls it on the loop's thread, between commands."""
+
+    def listen(self, fd: int) -> None:
+        """Takes clients from a listening socket, of which it keeps a duplicate."""
+
+    def stop_listening(self) -> None: ...
+    def set_timer(self, unix_ms: int) -> None:
+        """The program's tick() is called then; 0: only from time to time."""
+
+    def newcomers(
+        self, *, ruled: bool, strange: bool, protected: bool, max_clients: int, out_limit: int = 0
+    ) -> None:
+        """How clients that connect from now on are treated."""
+
+    def database(self, number: int) -> Database: ...
+    def client(self, id: int) -> Client: ...
+    @property
+    def client_ids(self) -> list[int]: ...
+    def swap(self, one: int, other: int) -> None: ...
+    def log(self, database: int, effect: object) -> None:
+        """Writes an effect into the log, if there is one."""
+
+    def make_room(self) -> bool:
+        """Evicts if need be; False: commands that need memory must be refused."""
+
+    def unwatch(self, client: int) -> None: ...
+    def is_native(self, name: bytes) -> bool: ...
+    @property
+    def native_commands(self) -> list: ...
+    @property
+    def now_ms(self) -> int: ...
+    def refresh_time(self) -> None: ...
+    def figures(self) -> dict[str, int]: ...
+    def command_figures(self) -> dict[str, tuple[int, int, int, int, list[int]]]:
+        """
+        (calls, nanoseconds, rejected, failed, calls by the time they took) of each native command.
+        """
+
+    def error_figures(self) -> dict[str, int]:
+        """How often native code answered with which code."""
+
+    def count_output_disconnection(self) -> None: ...
+    def reset_figures(self) -> None: ...
+    def take_slow(self) -> list:
+        """(client, ns, unix_ms, words) of native commands that took long."""
+
+    @property
+    def ruled(self) -> bool: ...
+    @ruled.setter
+    def ruled(self, arg: bool, /) -> None: ...
+    @property
+    def notifications(self) -> bool: ...
+    @notifications.setter
+    def notifications(self, arg: bool, /) -> None: ...
+    @property
+    def active_expiry(self) -> bool: ...
+    @active_expiry.setter
+    def active_expiry(self, arg: bool, /) -> None: ...
+    def limit_requests(self, *, word_bytes: int, buffer_bytes: int) -> None:
+        """The longest word of a request, and how much of a client's may wait."""
+
+    @property
+    def slow_ns(self) -> int: ...
+    @slow_ns.setter
+    def slow_ns(self, arg: int, /) -> None: ...
+    @property
+    def refuse_writes(self) -> str: ...
+    @refuse_writes.setter
+    def refuse_writes(self, arg: str, /) -> None: ...
+    def limit_memory(self, *, bytes: int, policy: int, samples: int) -> None: ...
+
+class Client:
+    """A client by its number. One that is gone answers with nothing."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def here(self) -> bool: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def local_address(self) -> str: ...
+    @property
+    def fileno(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @name.setter
+    def name(self, arg: str, /) -> None: ...
+    @property
+    def database(self) -> int: ...
+    @database.setter
+    def database(self, arg: int, /) -> None: ...
+    @property
+    def version(self) -> int: ...
+    @version.setter
+    def version(self, arg: int, /) -> None: ...
+    @property
+    def ruled(self) -> bool: ...
+    @ruled.setter
+    def ruled(self, arg: bool, /) -> None: ...
+    @property
+    def stranger(self) -> bool: ...
+    @stranger.setter
+    def stranger(self, arg: bool, /) -> None: ...
+    @property
+    def blocked(self) -> bool: ...
+    @blocked.setter
+    def blocked(self, arg: bool, /) -> None: ...
+    @property
+    def out_limit(self) -> int: ...
+    @out_limit.setter
+    def out_limit(self, arg: int, /) -> None: ...
+    @property
+    def created_ms(self) -> int: ...
+    @property
+    def last_ms(self) -> int: ...
+    @property
+    def commands(self) -> int: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def bytes_out(self) -> int: ...
+    @property
+    def no_touch(self) -> bool: ...
+    @no_touch.setter
+    def no_touch(self, arg: bool, /) -> None: ...
+    @property
+    def last_command(self) -> str: ...
+    @last_command.setter
+    def last_command(self, arg: str, /) -> None: ...
+    @property
+    def pending_in(self) -> int: ...
+    @property
+    def pending_out(self) -> int: ...
+    def reply(self, value: object | None) -> None:
+        """Answers, or pushes, in the protocol that it speaks."""
+
+    def write(self, raw: bytes) -> None:
+        """The same for what is RESP already."""
+
+    def take_out(self, start: int) -> object:
+        """What has been answered from there on, taken back."""
+
+    def run_native(self, argv: object) -> bool:
+        """False: native code has no such command."""
+
+    def watch(self, database: int, key: bytes) -> None: ...
+    def resume(self) -> None:
+        """The same for one that is not blocked any more, but was."""
+
+    def unblock(self) -> None:
+        """It goes on with what it has said meanwhile."""
+
+    def close(self, *, at_once: bool = False) -> None:
+        """After it has heard what there is, or at once."""
+
+def use_kinds(hash: object, list: object, set: object, sorted_set: object, wrong_type: object) -> None:
+    """
+    The classes of values that Python holds, and the error for the wrong one.
+    """
+
+class Database:
+    """One keyspace. For the engine's thread, within a command."""
+
+    @property
+    def index(self) -> int: ...
+    def get(self, key: bytes, kind: object) -> object: ...
+    def obtain(self, key: bytes, kind: object) -> object: ...
+    def string(self, key: bytes) -> object: ...
+    def any(self, key: bytes) -> object: ...
+    def type_of(self, key: bytes) -> str: ...
+    def put(self, key: bytes, value: object, *, expires_ms: int = 0, keep_expiry: bool = False) -> None: ...
+    def delete(self, key: bytes) -> bool: ...
+    def changed(self, key: bytes) -> bool:
+        """
+        Tells those who watch it, and removes an empty collection; True: there is no such key any more.
+        """
+
+    def exists(self, key: bytes) -> bool: ...
+    def expires_ms(self, key: bytes) -> int: ...
+    def set_expires_ms(self, key: bytes, expires_ms: int) -> None: ...
+    def scan(self, cursor: int, count: int, details: bool = False) -> tuple:
+        """The next cursor and keys, or (key, value, expires_ms) with `details`."""
+
+    def random_key(self) -> object: ...
+    def details(self, key: bytes) -> object:
+        """(type, bytes, idle seconds, frequency), or None."""
+
+    def clear(self) -> None: ...
+    @property
+    def volatile_keys(self) -> int: ...
+    def __len__(self) -> int: ...
+
+class Absent:
+    """What a lookup in vain returns."""
+
+    def __repr__(self) -> str: ...
+
+ABSENT: Absent = ...
+
+class Gate:
+    """Lets sessions of a node into an engine. Outlived by neither."""
+
+    def __init__(self, engine: Engine, node: verbena._native.transport.Node) -> None: ...
+    def add_region(self, key: int) -> None:
+        """The engine's next chunk of memory can be read by this key."""
+
+    def sweep(self) -> None:
+        """Lets go of sessions that have ended."""
+
+    @property
+    def requests(self) -> int: ...
+
+class Reader:
+    """Reads a store's strings from its memory, by a session."""
+
+    def __init__(self, session: verbena._native.transport.Session, database: int = 0) -> None: ...
+    def load(self, layout: bytes) -> bool:
+        """What the server's kv.layout said; False: it was not that."""
+
+    def get(self, key: bytes) -> bytes | Absent | None:
+        """The string, ABSENT, or None: the server must be asked."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | Absent | None]: ...
+    def get_into(self, key: bytes, buffer: Buffer) -> int | Absent | None:
+        """Its length; if it is longer than the buffer, nothing was written."""
+
+    @property
+    def reads(self) -> int: ...
+
+def use_command_error(type: object) -> None: ...
+def encode_command(words: object) -> bytes:
+    """A command in RESP. Words are bytes, str, int, float or buffers."""
+
+def decode(data: bytes, most: int = ...) -> tuple[list[Any], int]:
+    """
+    The whole replies at the start of the data, and how many bytes they took.
+    """
+
+class Stream:
+    """
+    A connection to a store by a session. One thread at a time gets through.
+    """
+
+    def __init__(self, session: verbena._native.transport.Session, number: int) -> None: ...
+    @property
+    def number(self) -> int: ...
+    def execute(self, *words: Word) -> Any:
+        """One command, its reply; CommandError is raised."""
+
+    def run(self, commands: Sequence[Sequence[Word]], timeout_s: float = -1.0) -> list[Any]:
+        """
+        Several commands at once, their replies in order; errors stand among them.
+        """
+
+    def send(self, data: object, timeout_s: float = -1.0) -> bytes:
+        """Bytes of RESP; what there is to hear by then."""
+
+    def receive(self, timeout_s: float = -1.0) -> bytes | None:
+        """What there is to hear, once there is something; None: nothing in time."""
+
+    def close(self) -> None: ...

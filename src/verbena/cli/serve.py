@@ -1,0 +1,127 @@
+"""`verbena serve`: the key-value store, for clients of Redis and Valkey and for sessions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+from functools import partial
+
+from verbena import __version__, transport
+from verbena.config import Config
+from verbena.config.flags import add_flags, given_flags
+from verbena.config.load import load
+from verbena.errors import VerbenaError
+from verbena.kv.gateway import Gateway
+from verbena.kv.startup import Listening, listen, make_server
+from verbena.transport.configured import configure_log, listen_address, settings_from
+
+EPILOG = """\
+examples:
+  verbena serve                                 everything at its default; then: redis-cli ping
+  verbena serve --port 7000 --kv-maxmemory 1GiB --kv-maxmemory-policy allkeys-lru
+  verbena serve --commands my_commands.py       with commands of your own
+  verbena serve --config store.toml
+
+Every key of the configuration has a flag: `verbena config reference KEY` names it.
+
+SIGTERM, SIGINT or SHUTDOWN ends it with status 0; nothing is left behind
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "serve",
+        help="run the key-value store",
+        description="Serves a key-value store that speaks the protocol of Redis, and takes sessions.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", metavar="PORT", help="the same as --kv-port")
+    parser.add_argument(
+        "--commands",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module, or a file of Python, that declares further commands (may be repeated)",
+    )
+    add_flags(parser, listed=("kv",))
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    flags = given_flags(options)
+    if options.port is not None:
+        flags.setdefault("kv.port", options.port)
+    if options.commands:
+        flags["kv.commands"] = ",".join(filter(None, (flags.get("kv.commands", ""), *options.commands)))
+    return asyncio.run(_serve(load(options.config, flags=flags)))
+
+
+async def _serve(config: Config) -> int:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    configure_log(config)
+    node, gateway = None, None
+    if config.kv.sessions:
+        node = await asyncio.to_thread(transport.Node, settings_from(config))
+        gateway = Gateway(node)
+    places, listener = Listening(), None
+    try:
+        server = make_server(config, memory=gateway.memory if gateway is not None else None)
+        server.shut_down = partial(_set, loop, stopped)
+        places = listen(server, config)
+        if node is not None and gateway is not None:
+            gateway.open(server)
+            server.info_sections["rdma"] = node.info_rdma
+            listener = await _sessions(config, node, places)
+        server.start()
+        print(_banner(config, places, listener), flush=True)
+        await stopped.wait()
+        await asyncio.to_thread(server.stop)
+    finally:
+        places.close()
+        if listener is not None:
+            await listener.close()
+        if node is not None:
+            await asyncio.to_thread(node.close)
+    print("verbena: the store has ended", file=sys.stderr)
+    return 0
+
+
+def _set(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(stopped.set)
+
+
+async def _sessions(config: Config, node: transport.Node, places: Listening) -> transport.Listener:
+    """Takes sessions. A port that is taken, and was not asked for, is replaced by a free one."""
+    try:
+        return await transport.listen("", node=node, config=config)
+    except VerbenaError as error:
+        asked = config.source_of("session.listen_port").kind != "default"
+        if asked or error.code != "address_in_use":
+            raise
+    session = replace(config.session, listen_port=0)
+    listener = await transport.listen("", node=node, config=replace(config, session=session))
+    places.notes.append(f"{listen_address(config)} is taken: sessions are taken at {listener.address}")
+    return listener
+
+
+def _banner(config: Config, places: Listening, listener: transport.Listener | None) -> str:
+    lines = [f"verbena {__version__} serves, process {os.getpid()}"]
+    for name, where in (("redis", places.tcp), ("redis, tls", places.tls), ("redis, unix", places.unix)):
+        if where:
+            lines.append(f"  {name:<12}{where}")
+    if listener is not None:
+        lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
+        if config.metrics.listen:
+            lines.append(f"  {'metrics':<12}http://{config.metrics.listen}/metrics")
+    lines += [f"  note: {note}" for note in places.notes]
+    if places.tcp:
+        lines.append(f"try: redis-cli -p {places.tcp.rpartition(':')[2]} ping")
+    return "\n".join(lines)

@@ -1,0 +1,101 @@
+"""The table of keys, third part: `[kv]`, the store that `verbena serve` runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verbena.config.keys import Section, boolean, choice, integer, secret, size, text
+from verbena.config.kinds import Secret, Text
+from verbena.config.service import ADDRESS, FILE, KIB, MIB
+
+EVENTS = Text("letters out of K, E, A, g, $, l, s, h, z, x, e, t and d", r"[KEAg$lshzxetd]*")
+TIB = 1 << 40
+
+
+@dataclass(frozen=True)
+class Kv(Section):
+    """The key-value store that `verbena serve` runs, for clients of Redis and Valkey."""
+
+    READ_BY = "the store"
+
+    listen_address: str = text(
+        "127.0.0.1",
+        ADDRESS,
+        "The address where clients are taken.",
+        "`0.0.0.0` and `::` mean every interface. Without a password only this machine is let in: see "
+        "`protected_mode`.",
+    )
+    tcp: bool = boolean(True, "Whether clients are taken by TCP without TLS.")
+    port: int = integer(
+        6379,
+        0,
+        65535,
+        "The TCP port where clients are taken; 0 picks one.",
+        "If it was not asked for, and is taken, a free one is used instead, and said.",
+    )
+    unix_socket: str = text("", FILE, "A Unix socket for clients of this machine, removed at the end.")
+    tls_port: int = integer(
+        0,
+        0,
+        65535,
+        "The TCP port where clients speak TLS, with the certificate of `[tls]`; 0: none.",
+        "Where `tls.ca` and `tls.require_client_certificate` are set, clients must show one as well.",
+    )
+    sessions: bool = boolean(
+        True,
+        "Whether sessions are taken, too: `[session]` says where, and who may.",
+        "`verbena.connect()` needs it.",
+    )
+    password: Secret = secret(
+        4,
+        "The password of the user `default`.",
+        "There is no flag: command lines can be seen by all.",
+    )
+    acl_file: str = text(
+        "", FILE, "The file of users and their rules, as ACL SAVE writes it.", "It may be absent at first."
+    )
+    protected_mode: bool = boolean(
+        True, "Whether, as long as no password is set, only clients of this machine are let in."
+    )
+    databases: int = integer(16, 1, 256, "How many databases SELECT can choose from.")
+    maxclients: int = integer(10_000, 1, 1_000_000, "How many clients are served at once.")
+    timeout_s: int = integer(0, 0, 2**31 - 1, "After how long without a command a client is closed; 0 never.")
+    maxmemory: int = size(
+        0,
+        0,
+        1024 * TIB,
+        "How much memory strings and keys may take; 0: no bound.",
+        "Then `maxmemory_policy` applies.",
+    )
+    maxmemory_policy: str = choice(
+        "noeviction",
+        (
+            *("noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu"),
+            *("allkeys-random", "volatile-random", "volatile-ttl"),
+        ),
+        "Which keys go when memory is full; with noeviction writes are refused.",
+    )
+    maxmemory_samples: int = integer(5, 1, 64, "Among how many keys the one to go is chosen.")
+    notify_keyspace_events: str = text(
+        "", EVENTS, "Which changes of keys are published, in the letters of Redis; empty: none."
+    )
+    slowlog_log_slower_than: int = integer(
+        10_000, -1, 2**63 - 1, "From how many microseconds on SLOWLOG has a command; -1: it has none."
+    )
+    slowlog_max_len: int = integer(128, 0, 2**31, "How many it keeps.")
+    latency_monitor_threshold_ms: int = integer(
+        0, 0, 2**63 - 1, "From when on LATENCY has an event; 0: it has none."
+    )
+    client_output_buffer_limit: str = text(
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        Text("class, hard limit, soft limit and seconds, for one class or several"),
+        "How much a client may leave unread before it is closed.",
+        "The hard limit counts at once, the soft one after so many seconds; 0: no bound.",
+    )
+    proto_max_bulk_len: int = size(512 * MIB, MIB, 4096 * MIB - KIB, "The longest value or argument.")
+    commands: str = text(
+        "",
+        Text("modules or files, separated by commas"),
+        "Modules or files of Python with further commands, separated by commas.",
+        "They declare them as the store's own are declared: see the guide.",
+    )

@@ -1,0 +1,6 @@
+"""Who may do what: users, their passwords and rules. Knows commands by their declarations alone."""
+
+from verbena.kv.acl.registry import Acl, Denied
+from verbena.kv.acl.user import User
+
+__all__ = ["Acl", "Denied", "User"]

@@ -1,0 +1,74 @@
+"""The categories of commands, as rules name them: they follow from flags and groups."""
+
+from __future__ import annotations
+
+import functools
+
+from verbena.kv.commands.declare import COMMANDS, Command
+
+CATEGORIES = (
+    "keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo",
+    "stream", "pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction",
+    "scripting",
+)  # fmt: skip
+
+_BY_GROUP = {
+    "generic": "keyspace",
+    "sorted_set": "sortedset",
+    "transactions": "transaction",
+    **{name: name for name in CATEGORIES},
+}
+# Of the other groups' commands: those that can do harm though no flag says so.
+_DANGEROUS = frozenset(
+    {
+        *[
+            "KEYS",
+            "SORT",
+            "SORT_RO",
+            "FLUSHALL",
+            "FLUSHDB",
+            "SWAPDB",
+            "INFO",
+            "ROLE",
+            "RESTORE",
+            "MIGRATE",
+            "LASTSAVE",
+        ],
+        *(f"CLIENT {name}" for name in ("KILL", "LIST", "PAUSE", "UNPAUSE", "UNBLOCK", "NO-EVICT")),
+    }
+)
+_KEYSPACE = frozenset({"FLUSHALL", "FLUSHDB", "SWAPDB", "DBSIZE"})
+
+
+def categories_of(command: Command) -> frozenset[str]:
+    """All that it belongs to, without the @."""
+    found = set(command.categories)
+    flags = command.flags
+    if "write" in flags:
+        found.add("write")
+    if "readonly" in flags:
+        found.add("read")
+    if "admin" in flags:
+        found |= {"admin", "dangerous"}
+    for same in ("pubsub", "fast", "blocking"):
+        if same in flags:
+            found.add(same)
+    if "fast" not in flags:
+        found.add("slow")
+    if command.group in _BY_GROUP:
+        found.add(_BY_GROUP[command.group])
+    if command.name in _DANGEROUS:
+        found.add("dangerous")
+    if command.name in _KEYSPACE:
+        found.add("keyspace")
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=64)
+def _members(category: str, count: int) -> frozenset[str]:
+    return frozenset(name for name, command in COMMANDS.items() if category in categories_of(command))
+
+
+def members(category: str) -> frozenset[str]:
+    """The commands of a category, subcommands by their whole names."""
+    return _members(category, len(COMMANDS))

@@ -1,0 +1,169 @@
+"""A user: passwords, whether it is on, and its rules."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+
+from verbena.kv.acl.selector import RuleMistake, Selector
+from verbena.kv.commands.declare import Command
+
+_HASH = re.compile(rb"[0-9a-f]{64}")
+BAD_HASH = "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+
+
+def hashed(password: bytes) -> str:
+    return hashlib.sha256(password).hexdigest()
+
+
+class User:
+    """Made off, without passwords and without rights, as ACL SETUSER does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.enabled = False
+        self.nopass = False
+        self.sanitizes = True
+        self.passwords: list[str] = []  # hashes
+        self.root = Selector()
+        self.selectors: list[Selector] = []
+        self.may_do_all = False  # nothing is to be checked
+
+    @property
+    def needs_no_password(self) -> bool:
+        return self.enabled and self.nopass
+
+    def changed_by(self, rules: list[bytes]) -> User:
+        """What it would be after these rules; RuleMistake, with the rule first, if one is wrong."""
+        twin = User(self.name)
+        twin.enabled, twin.nopass, twin.sanitizes = self.enabled, self.nopass, self.sanitizes
+        twin.passwords = list(self.passwords)
+        twin.root, twin.selectors = self.root.copy(), [selector.copy() for selector in self.selectors]
+        for rule in gathered(rules):
+            try:
+                twin._apply(rule)
+            except RuleMistake as mistake:
+                raise RuleMistake(
+                    f"Error in ACL SETUSER modifier '{rule.decode('utf-8', 'replace')}': {mistake}"
+                ) from None
+        twin.may_do_all = twin.root.allows_everything
+        return twin
+
+    def become(self, other: User) -> None:
+        """Takes over everything, so that whoever is this user now is bound by it at once."""
+        self.__dict__.update(other.__dict__)
+
+    def _apply(self, rule: bytes) -> None:
+        word = rule.lower()
+        if word in (b"on", b"off"):
+            self.enabled = word == b"on"
+        elif word == b"nopass":
+            self.nopass, self.passwords = True, []
+        elif word == b"resetpass":
+            self.nopass, self.passwords = False, []
+        elif word in (b"sanitize-payload", b"skip-sanitize-payload"):
+            self.sanitizes = word == b"sanitize-payload"
+        elif word == b"reset":
+            name = self.name
+            self.become(User(name))
+        elif word == b"clearselectors":
+            self.selectors = []
+        elif rule[:1] in (b">", b"#"):
+            self._add_password(rule)
+        elif rule[:1] in (b"<", b"!"):
+            self._remove_password(rule)
+        elif rule[:1] == b"(":
+            selector = Selector()
+            for inner in rule[1:-1].split():
+                selector.apply(inner)
+            self.selectors.append(selector)
+        else:
+            self.root.apply(rule)
+
+    def _add_password(self, rule: bytes) -> None:
+        if rule[:1] == b"#" and not _HASH.fullmatch(rule[1:]):
+            raise RuleMistake(BAD_HASH)
+        digest = rule[1:].decode() if rule[:1] == b"#" else hashed(rule[1:])
+        self.nopass = False
+        if digest not in self.passwords:
+            self.passwords.append(digest)
+
+    def _remove_password(self, rule: bytes) -> None:
+        if rule[:1] == b"!" and not _HASH.fullmatch(rule[1:]):
+            raise RuleMistake(BAD_HASH)
+        digest = rule[1:].decode() if rule[:1] == b"!" else hashed(rule[1:])
+        if digest not in self.passwords:
+            raise RuleMistake("The password you are trying to remove from the user does not exist")
+        self.passwords.remove(digest)
+
+    def accepts(self, password: bytes) -> bool:
+        """In a time that does not tell how much of it was right."""
+        if self.nopass:
+            return True
+        digest = hashed(password)
+        return sum(hmac.compare_digest(digest, known) for known in self.passwords) > 0
+
+    def check(self, command: Command, argv: list[bytes]) -> tuple[str, bytes] | None:
+        """("command" | "key" | "channel", what) that is refused; None: it may."""
+        best: tuple[str, bytes] | None = None
+        for selector in (self.root, *self.selectors):
+            refused = _check_one(selector, command, argv)
+            if refused is None:
+                return None
+            if best is None or _DEPTH[refused[0]] > _DEPTH[best[0]]:
+                best = refused
+        return best
+
+    @property
+    def flags(self) -> list[str]:
+        found = ["on" if self.enabled else "off"]
+        found += ["nopass"] if self.nopass else []
+        found += [] if self.sanitizes else ["skip-sanitize-payload"]
+        return found
+
+    def describe(self) -> str:
+        """As ACL LIST and the file have it."""
+        words = ["user", self.name, *self.flags, *(f"#{digest}" for digest in self.passwords)]
+        words.append(self.root.describe())
+        words += [f"({selector.describe()})" for selector in self.selectors]
+        return " ".join(words)
+
+
+# Of several selectors, the complaint of the one that came farthest is the useful one.
+_DEPTH = {"command": 0, "key": 1, "channel": 2}
+_CHANNELS = {
+    "PUBLISH": (1, 2), "SPUBLISH": (1, 2), "SUBSCRIBE": (1, None), "SSUBSCRIBE": (1, None),
+    "PSUBSCRIBE": (1, None),
+}  # fmt: skip
+
+
+def _check_one(selector: Selector, command: Command, argv: list[bytes]) -> tuple[str, bytes] | None:
+    if "no_auth" not in command.flags and selector.refuses_command(command, argv):
+        return "command", command.name.lower().replace(" ", "|").encode()
+    if (key := selector.refused_key(command, argv)) is not None:
+        return "key", key
+    if command.name in _CHANNELS and not selector.all_channels:
+        first, last = _CHANNELS[command.name]
+        for channel in argv[first:last]:
+            if not selector.allows_channel(channel, is_pattern=command.name == "PSUBSCRIBE"):
+                return "channel", channel
+    return None
+
+
+def gathered(rules: list[bytes]) -> list[bytes]:
+    """Selectors may be spread over several words: one word each."""
+    out: list[bytes] = []
+    inside: list[bytes] = []
+    for rule in rules:
+        if not inside and rule[:1] != b"(":
+            out.append(rule)
+            continue
+        inside.append(rule)
+        if rule[-1:] == b")":
+            out.append(b" ".join(inside))
+            inside = []
+    if inside:
+        start = inside[0].decode("utf-8", "replace")
+        raise RuleMistake(f"Unmatched parenthesis in acl selector starting at '{start}'.")
+    return out

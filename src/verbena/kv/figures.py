@@ -1,0 +1,117 @@
+"""What the program counts beyond the engine's own figures: its commands, errors, rates, peaks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verbena import _native
+
+BUCKETS = 40  # a bucket holds what took less than 2^n ns and not less than half of it
+_SAMPLES = 16
+
+
+@dataclass
+class CommandFigures:
+    calls: int = 0
+    ns: int = 0
+    rejected: int = 0
+    failed: int = 0
+    buckets: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+
+    def add(self, ns: int) -> None:
+        self.calls += 1
+        self.ns += ns
+        self.buckets[min(ns.bit_length(), BUCKETS - 1)] += 1
+
+
+def percentile(buckets: list[int], percent: float) -> float:
+    """Nanoseconds; the upper end of the bucket in which it lies."""
+    wanted = sum(buckets) * percent / 100
+    seen = 0
+    for exponent, count in enumerate(buckets):
+        seen += count
+        if count and seen >= wanted:
+            return float(1 << exponent)
+    return 0.0
+
+
+class Rate:
+    """How fast a figure grows, over the last samples."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
+
+    def sample(self, now_s: float, value: int) -> None:
+        self._samples.append((now_s, value))
+
+    @property
+    def per_second(self) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
+        return max(0, last - first) / (last_s - first_s) if last_s > first_s else 0.0
+
+
+class Figures:
+    def __init__(self, engine: _native.kv.Engine) -> None:
+        self._engine = engine
+        self.commands: dict[str, CommandFigures] = {}
+        self.errors: dict[str, int] = {}
+        self.peak_bytes = 0
+        self.peak_time = time.time()
+        self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
+
+    def of(self, name: str) -> CommandFigures:
+        figures = self.commands.get(name)
+        if figures is None:
+            figures = self.commands[name] = CommandFigures()
+        return figures
+
+    def failed(self, text: str) -> None:
+        """An error was answered."""
+        code = text.partition(" ")[0]
+        if len(self.errors) < 128 or code in self.errors:
+            self.errors[code] = self.errors.get(code, 0) + 1
+
+    def tick(self) -> None:
+        now, all_ = time.monotonic(), self._engine.figures()
+        self.ops.sample(now, all_["commands"])
+        self.bytes_in.sample(now, all_["bytes_in"])
+        self.bytes_out.sample(now, all_["bytes_out"])
+        if all_["used_bytes"] > self.peak_bytes:
+            self.peak_bytes, self.peak_time = all_["used_bytes"], time.time()
+
+    def reset(self) -> None:
+        self._engine.reset_figures()
+        self.commands.clear()
+        self.errors.clear()
+        self.peak_bytes, self.peak_time = self._engine.figures()["used_bytes"], time.time()
+        self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
+
+    def all_commands(self) -> dict[str, CommandFigures]:
+        """Those of native code, too. A command that was never called is not in it."""
+        found = dict(self.commands)
+        for name, (calls, ns, rejected, failed, buckets) in self._engine.command_figures().items():
+            if calls or rejected:
+                there = found.get(name, CommandFigures())
+                found[name] = CommandFigures(
+                    calls + there.calls, ns + there.ns, rejected + there.rejected, failed + there.failed,
+                    [a + b for a, b in zip(buckets, there.buckets, strict=True)],
+                )  # fmt: skip
+        return found
+
+    def all_errors(self) -> dict[str, int]:
+        found = dict(self.errors)
+        for code, count in self._engine.error_figures().items():
+            found[code] = found.get(code, 0) + count
+        return found
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
