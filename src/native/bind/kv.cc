@@ -68,13 +68,13 @@ PythonProgram::PythonProgram(kv::Engine& engine, nb::object object)
 PythonProgram::~PythonProgram() = default;
 
 void PythonProgram::enter() {
-  if (inside_ || !thread_) return;
+  if (inside_) return;
   thread_->enter();
   inside_ = true;
 }
 
 void PythonProgram::rest() {
-  if (!inside_) return;
+  if (!inside_ || std::this_thread::get_id() != loop_thread_) return;
   inside_ = false;
   thread_->leave();
 }

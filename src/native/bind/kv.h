@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "bind/buffer.h"
@@ -39,11 +41,19 @@ class PythonProgram : public kv::Program {
   void rest() override;
 
   // Set while the loop runs: how its thread got out of the GIL.
-  void set_thread(Unlocked* thread) { thread_ = thread; }
-  // Runs something of Python's within the loop.
+  void set_thread(Unlocked* thread) {
+    thread_ = thread;
+    loop_thread_ = std::this_thread::get_id();
+  }
+  // Runs something of Python's, on the loop's thread or another that has the engine's lock.
   template <typename Function>
   void with_gil(Function function) {
-    enter();
+    std::optional<nb::gil_scoped_acquire> other;
+    if (thread_ && std::this_thread::get_id() == loop_thread_) {
+      enter();
+    } else {
+      other.emplace();
+    }
     try {
       function();
     } catch (nb::python_error& error) {
@@ -61,6 +71,7 @@ class PythonProgram : public kv::Program {
   nb::object object_;
   nb::object run_, opened_, closed_, disturbed_, notify_, tick_;
   Unlocked* thread_ = nullptr;
+  std::thread::id loop_thread_;
   bool inside_ = false;
 };
 
