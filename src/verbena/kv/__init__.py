@@ -6,6 +6,7 @@ from verbena.kv.async_client import AsyncClient
 from verbena.kv.client import Client
 from verbena.kv.commands.declare import command
 from verbena.kv.connectors import async_redis_pool, async_valkey_pool, redis_pool, valkey_pool
+from verbena.kv.rdma import rdma_pool
 from verbena.kv.replies import CommandError
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "async_redis_pool",
     "async_valkey_pool",
     "command",
+    "rdma_pool",
     "redis_pool",
     "valkey_pool",
 ]
