@@ -16,6 +16,7 @@ from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
 from verbena.errors import VerbenaError
 from verbena.kv.gateway import Gateway
+from verbena.kv.rdma import RdmaListener, wire_of
 from verbena.kv.startup import Listening, listen, make_server
 from verbena.transport.configured import configure_log, listen_address, settings_from
 
@@ -71,7 +72,7 @@ async def _serve(config: Config) -> int:
     if config.kv.sessions:
         node = await asyncio.to_thread(transport.Node, settings_from(config))
         gateway = Gateway(node)
-    places, listener = Listening(), None
+    places, listener, rdma = Listening(), None, None
     try:
         server = make_server(config, memory=gateway.memory if gateway is not None else None)
         server.shut_down = partial(_set, loop, stopped)
@@ -80,9 +81,13 @@ async def _serve(config: Config) -> int:
             gateway.open(server)
             server.info_sections["rdma"] = node.info_rdma
             listener = await _sessions(config, node, places)
+        if config.kv.rdma_listen:
+            rdma = RdmaListener(server, *wire_of(config.kv.rdma_listen))
         server.start()
-        print(_banner(config, places, listener), flush=True)
+        print(_banner(config, places, listener, rdma), flush=True)
         await stopped.wait()
+        if rdma is not None:
+            await rdma.close()
         await asyncio.to_thread(server.stop)
     finally:
         places.close()
@@ -112,11 +117,15 @@ async def _sessions(config: Config, node: transport.Node, places: Listening) -> 
     return listener
 
 
-def _banner(config: Config, places: Listening, listener: transport.Listener | None) -> str:
+def _banner(
+    config: Config, places: Listening, listener: transport.Listener | None, rdma: RdmaListener | None
+) -> str:
     lines = [f"verbena {__version__} serves, process {os.getpid()}"]
     for name, where in (("redis", places.tcp), ("redis, tls", places.tls), ("redis, unix", places.unix)):
         if where:
             lines.append(f"  {name:<12}{where}")
+    if rdma is not None:
+        lines.append(f"  {'valkey rdma':<12}{rdma.address} on {rdma.wire}")
     if listener is not None:
         lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
         if config.metrics.listen:

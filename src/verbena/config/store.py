@@ -41,6 +41,12 @@ class Kv(Section):
         "The TCP port where clients speak TLS, with the certificate of `[tls]`; 0: none.",
         "Where `tls.ca` and `tls.require_client_certificate` are set, clients must show one as well.",
     )
+    rdma_listen: str = text(
+        "",
+        Text('rdma://HOST:PORT, iwarp://HOST:PORT, shm://NAME, or "" for none', r"((rdma|iwarp|shm)://.*)?"),
+        "Where clients that speak Valkey over RDMA are taken.",
+        "Only this machine's wires matter to iwarp:// and shm://, which only Verbena's own client speaks.",
+    )
     sessions: bool = boolean(
         True,
         "Whether sessions are taken, too: `[session]` says where, and who may.",
@@ -57,7 +63,7 @@ class Kv(Section):
     protected_mode: bool = boolean(
         True, "Whether, as long as no password is set, only clients of this machine are let in."
     )
-    databases: int = integer(16, 1, 256, "How many databases SELECT can choose from.")
+    databases: int = integer(16, 1, 128, "How many databases SELECT can choose from.")
     maxclients: int = integer(10_000, 1, 1_000_000, "How many clients are served at once.")
     timeout_s: int = integer(0, 0, 2**31 - 1, "After how long without a command a client is closed; 0 never.")
     maxmemory: int = size(

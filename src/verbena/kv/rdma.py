@@ -20,6 +20,15 @@ WINDOW_BYTES = 1 << 20
 _PARAMETERS = {"responder_resources": 1, "initiator_depth": 1, "retry_count": 7, "rnr_retry": 7}
 
 
+def wire_of(url: str) -> tuple[str, str]:
+    """The wire and the address that rdma://host:port means. ValueError if it means none."""
+    scheme, _, address = url.partition("://")
+    wire = {"rdma": "ibv", "iwarp": "iwarp", "shm": "shm"}.get(scheme)
+    if wire is None or not address:
+        raise ValueError(f"{url!r} is not rdma://host:port, iwarp://host:port or shm://name")
+    return wire, address
+
+
 class _Parts:
     """A queue pair with its window, before it is connected."""
 
@@ -97,10 +106,7 @@ class RdmaSocket:
     """As much of a socket as client libraries use, to a Valkey server by RDMA. `url`: rdma://host:port."""
 
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
-        scheme, _, address = url.partition("://")
-        wire = {"rdma": "ibv", "ibv": "ibv", "iwarp": "iwarp", "shm": "shm"}.get(scheme)
-        if wire is None or not address:
-            raise ValueError(f"{url!r} is not rdma://host:port")
+        wire, address = wire_of(url)
         self.url = url
         self._context = verbs.open_device(wire)
         self._timeout_s: float | None = None
