@@ -277,13 +277,15 @@ TEST("bulk transfers arrive whole while links break") {
   std::atomic<uint64_t> progress{0};
   const auto go_on = [] { return true; };
   const BulkOptions options{.fragment_bytes = 64 << 10, .depth = 8};
-  const BulkResult put_result =
-      put(*client.node, *client.session, {region->key, 0, source.data(), kBytes}, options, progress, go_on);
+  constexpr size_t kPiece = (7u << 20) + 123;
+  Registration from(source.data(), kBytes, 0, kPiece), to(back.data(), kBytes, access::local_write, kPiece);
+  const BulkResult put_result = put(*client.node, *client.session, {region->key, 0, source.data(), kBytes},
+                                    options, from, progress, go_on);
   CHECK(put_result.outcome == Outcome::ok && progress == kBytes);
   CHECK(std::memcmp(memory->data(), source.data(), kBytes) == 0);
   progress = 0;
   const BulkResult get_result =
-      get(*client.node, *client.session, {region->key, 0, back.data(), kBytes}, options, progress, go_on);
+      get(*client.node, *client.session, {region->key, 0, back.data(), kBytes}, options, to, progress, go_on);
   CHECK(get_result.outcome == Outcome::ok && progress == kBytes);
   CHECK(back == source);
   done = true;

@@ -95,7 +95,7 @@ bool Session::post_operation(Call& call) {
   Sge piece{reinterpret_cast<uint64_t>(call.local), call.length, 0};
   if (call.registration) {
     try {
-      piece.lkey = call.registration->on(port).lkey();
+      piece.lkey = node_.registering([&] { return call.registration->lkey(port, call.local); });
     } catch (const std::exception& error) {
       const auto text = std::as_bytes(std::span(std::string_view(error.what())));
       call.result.assign(text.begin(), text.end());
@@ -251,7 +251,7 @@ bool Session::admit(Pull& pull) {
   if (pulled_bytes_ > 0 && pulled_bytes_ + length > 2 * options_.max_message_bytes) return false;
   pull.memory = link_->port().context().allocate(length, false);
   pull.registration = std::make_unique<Registration>(pull.memory->data(), length, access::local_write);
-  pull.registration->on(link_->port());
+  node_.registering([&] { pull.registration->on(link_->port()); });
   pull.admitted = true;
   pulled_bytes_ += length;
   return true;

@@ -33,12 +33,23 @@ DEFAULT = Source("default")
 # The keys that something reads. The others are checked already, and take effect when their service comes.
 IN_FORCE = frozenset(
     {
-        *(f"network.{name}" for name in ("rdma_enabled", "rdma_device", "rdma_fallback")),
+        *(
+            f"network.{name}"
+            for name in ("rdma_enabled", "rdma_device", "rdma_port", "rdma_gid_index", "rdma_fallback")
+        ),
         *(
             f"network.rdma.{name}"
             for name in (
                 *("max_connections", "connection_timeout_ms", "connection_retries", "retry_delay_ms"),
-                *("inline_threshold", "send_queue_depth", "recv_queue_depth", "cq_size"),
+                *(
+                    "max_mr_size",
+                    "inline_threshold",
+                    "send_queue_depth",
+                    "recv_queue_depth",
+                    "max_send_sge",
+                    "max_recv_sge",
+                ),
+                *("cq_size", "poll_batch"),
                 *("adaptive_polling", "busy_poll_us", "pin_memory", "huge_pages"),
                 *("recv_buffer_pool_size", "recv_buffer_size"),
             )

@@ -225,7 +225,7 @@ class Dialer:
             # Somebody is there, and turned our probe down. A wire that rests would turn the link down, too.
             return LinkRefusal.decode(error.private_data).reason is not LinkRefusalReason.DRILL
         finally:
-            await asyncio.to_thread(qp.close)
+            await asyncio.to_thread(wire.close_qp, qp)
         return True
 
     def _address_of(self, wire: str) -> str:

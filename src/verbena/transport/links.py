@@ -29,13 +29,13 @@ class LiveLink:
         """Afterwards nothing of it can land any more."""
         if self.watcher is not None:
             self.watcher.cancel()
-        await asyncio.to_thread(_close, self.connection, self.qp)
+        await asyncio.to_thread(_close, self.wire, self.connection, self.qp)
 
 
-def _close(connection: verbs.Connection | None, qp: verbs.QueuePair) -> None:
+def _close(wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair) -> None:
     if connection is not None:
         connection.disconnect()
-    qp.close()
+    wire.close_qp(qp)
 
 
 async def dial_link(session: Session, wire: Wire, address: str, attempt: int) -> LiveLink:
@@ -58,10 +58,10 @@ async def dial_link(session: Session, wire: Wire, address: str, attempt: int) ->
         answer = LinkAnswer.decode(connection.private_data, key=session._key, wire=wire.name, attempt=attempt)
         return _attach(session, wire, qp, connection, prepared, answer)
     except RejectedError as error:
-        await _discard(connection, qp, prepared)
+        await _discard(wire, connection, qp, prepared)
         raise LinkRefusal.decode(error.private_data).error(operation="dial", peer=address) from error
     except BaseException:
-        await _discard(connection, qp, prepared)
+        await _discard(wire, connection, qp, prepared)
         raise
 
 
@@ -82,7 +82,7 @@ async def accept_link(
         )
         return _attach(session, wire, qp, connection, prepared, asked)
     except BaseException:
-        await _discard(connection, qp, prepared)
+        await _discard(wire, connection, qp, prepared)
         raise
 
 
@@ -101,9 +101,9 @@ def _attach(
 
 
 async def _discard(
-    connection: verbs.Connection | None, qp: verbs.QueuePair, prepared: _native.transport.Link
+    wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair, prepared: _native.transport.Link
 ) -> None:
-    await asyncio.shield(asyncio.to_thread(_close, connection, qp))
+    await asyncio.shield(asyncio.to_thread(_close, wire, connection, qp))
     prepared.drop()
 
 

@@ -28,6 +28,7 @@ from verbena.transport.wires import Wire
 
 _MOST_HELLOS = 256  # at once; more wait in the kernel's queue
 
+_EVERYWHERE = {"0.0.0.0", "::"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 OnSession = Callable[[Session], object]
@@ -156,6 +157,8 @@ class Listener:
     def _listen_on(self, wire: Wire, where: HostPort) -> None:
         by_host = wire.name != "shm"
         host = HostPort(where.host or "0.0.0.0", 0)
+        if wire.name == "ibv" and host.host in _EVERYWHERE and self._has_own_gid():
+            by_host = False  # the entry of the device's table is an address, which the client is told
         try:
             listener = wire.context.listen(str(host) if by_host else "")
         except VerbenaError as error:
@@ -163,9 +166,15 @@ class Listener:
             return
         self._listeners.append(listener)
         # The client knows by which name it reaches this host; only the port is news to it.
-        address = f":{listener.address.rpartition(':')[2]}" if by_host else listener.address
+        bound_host, _, port = listener.address.rpartition(":")
+        by_host = by_host or bound_host.strip("[]") in _EVERYWHERE
+        address = f":{port}" if by_host else listener.address
         self._offers.append(WireOffer(wire.name, address))
         self._start(self._accept_links(wire, listener))
+
+    def _has_own_gid(self) -> bool:
+        options = self.node.settings.ibv
+        return options is not None and options.gid_index is not None
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coroutine)

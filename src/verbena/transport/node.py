@@ -34,6 +34,8 @@ from verbena.verbs import Access
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_SWEEP_EVERY_S = 1.0
+
 
 @functools.cache
 def boot_epoch() -> int:
@@ -72,10 +74,13 @@ class Node:
         self._resting: dict[str, float] = {}
         self._closed = False
         self._native = _native.transport.Node(
-            busy_poll_us=self.settings.busy_poll_us if self.settings.adaptive_polling else 0,
+            busy_poll_us=self.settings.busy_poll_us,
+            sleeps=self.settings.adaptive_polling,
+            poll_batch=self.settings.poll_batch,
             by_loop=by_loop,
             heartbeat_s=self.settings.heartbeat_interval_ms / 1000,
             silence_s=self.settings.peer_timeout_ms / 1000,
+            max_region_bytes=self.settings.max_mr_size,
         )
         self._control_queue = _native.transport.EventQueue()
         self.wires = Wires(self._native, self.settings)
@@ -83,6 +88,8 @@ class Node:
         self._control.call_soon_threadsafe(
             self._control.add_reader, self._control_queue.fileno(), self._on_control
         )
+        if self.wires.keeping:
+            self._control.call_soon_threadsafe(self._sweep)
         if not self.wires.names:
             self.close()
             reasons = "; ".join(f"{wire}: {reason}" for wire, reason in self.wires.reasons.items())
@@ -119,7 +126,12 @@ class Node:
     def allocate(self, nbytes: int, *, access: Access = Access.ALL, session: Session | None = None) -> Region:
         """Exposes zeroed memory that the best wire shares best."""
         wire = next(iter(self.wires))
-        memory = wire.pd.allocate(nbytes, access=Access.LOCAL_WRITE, huge_pages=self.settings.huge_pages)
+        memory = wire.pd.allocate(
+            nbytes,
+            access=Access.LOCAL_WRITE,
+            huge_pages=self.settings.huge_pages,
+            pin=self.settings.pin_memory,
+        )
         return self.expose(memoryview(memory), access=access, session=session)  # type: ignore[arg-type]
 
     def snapshot(self) -> Snapshot:
@@ -218,6 +230,12 @@ class Node:
                 control.spawn(session._on_link_lost(call, status, why))
             elif kind == EventKind.GOODBYE:
                 control.spawn(session._close(tell=False))
+
+    def _sweep(self) -> None:
+        """Now and then, where registrations are kept: lets go of buffers that the program has dropped."""
+        if not self._closed:
+            self._native.sweep_registrations()
+            self._control.call_later(_SWEEP_EVERY_S, self._sweep)
 
     def _rest_wire(self, name: str, rest_s: float) -> None:
         self._resting[name] = time.monotonic() + rest_s

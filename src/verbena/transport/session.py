@@ -23,6 +23,7 @@ from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.links import LiveLink
 from verbena.transport.loop_events import Finished, LoopEvents, NativeEvent
 from verbena.transport.outcomes import EventKind, Outcome, outcome_error
+from verbena.transport.owners import owner_of
 from verbena.transport.region import RemoteRegion
 from verbena.verbs import WcStatus
 
@@ -142,7 +143,7 @@ class Session:
         view = memoryview(data).cast("B")
         self._check(remote, "write", view.nbytes)
         if view.nbytes > self._native.slot_bytes:
-            await self.put(view, remote)
+            await self.put(data, remote)
             return
         native = self._native
         await self._await(
@@ -494,7 +495,7 @@ class SyncOperations:
         view = memoryview(data).cast("B")
         session._check(remote, "write", view.nbytes)
         if view.nbytes > session._native.slot_bytes:
-            self.put(view, remote)
+            self.put(data, remote)
             return
         try:
             session._native.write(remote.key, remote.offset, view, _seconds(timeout_s))
@@ -535,6 +536,7 @@ class SyncOperations:
                 fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
                 depth=settings.num_memory_regions,
                 progress=progress,
+                owner=owner_of(data) if session.wire in session.node.wires.keeping else None,
             )
         except VerbenaError as error:
             raise self._told(error) from None
