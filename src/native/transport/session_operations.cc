@@ -132,6 +132,9 @@ void Session::finish_operation(Call& call, Status status) {
   if (found == posted_.end()) return;
   posted_.erase(found);
   const bool is_read = call.opcode == Opcode::read;
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture_operation(*capture, call, status);
+  }
   if (call.bounce) {
     if (is_read && status == Status::success) {
       call.result.assign(call.bounce->data, call.bounce->data + call.length);
@@ -145,6 +148,13 @@ void Session::finish_operation(Call& call, Status status) {
     (is_read ? metrics_->read : metrics_->write).record(now_ns() - call.started_ns);
   }
   finish(call, status == Status::success ? Outcome::ok : Outcome::failed_status);
+}
+
+void Session::capture_operation(Capture& capture, const Call& call, Status status) {
+  const std::byte* data = call.bounce ? call.bounce->data : call.local;
+  const size_t length = call.opcode == Opcode::read && status != Status::success ? 0 : call.length;
+  capture.record(call.opcode == Opcode::read ? Captured::read : Captured::write, id(), link_->port().name(),
+                 {.remote_addr = call.remote_addr, .rkey = call.rkey, .status = status}, {data, length});
 }
 
 void Session::resolve(uint64_t key, RemoteRegion& entry) {
@@ -198,6 +208,10 @@ bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uin
   const Sge piece{reinterpret_cast<uint64_t>(local), length, lkey};
   metrics_->add(Count::write_ops);
   metrics_->add(Count::write_bytes, length);
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Captured::write, id(), link_->port().name(), {.remote_addr = remote_addr, .rkey = rkey},
+                    {local, length});
+  }
   if (link_->post({.opcode = Opcode::write,
                    .flags = 0,
                    .rkey = rkey,

@@ -60,6 +60,7 @@ IN_FORCE = frozenset(
                 *("node_name", "listen_address", "listen_port", "secret", "secret_file"),
                 *("heartbeat_interval_ms", "peer_timeout_ms", "max_message_size", "resume_timeout_s"),
                 *("upgrade_delay_ms", "upgrade_delay_max_ms", "idle_timeout_s", "allow_drill"),
+                *("capture_folder", "capture_headers_only"),
             )
         ),
         *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),

@@ -50,6 +50,8 @@ def settings_from(config: Config) -> Settings:
         upgrade_delay_max_ms=session.upgrade_delay_max_ms,
         allow_drill=session.allow_drill,
         metrics_listen=config.metrics.listen,
+        capture_folder=session.capture_folder,
+        capture_headers_only=session.capture_headers_only,
         secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
         iwarp=iwarp_options(config),
         ibv=ibv_options(config),

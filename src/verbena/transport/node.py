@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from verbena import _native
-from verbena.errors import setup_error
+from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
 from verbena.transport.agreement import Authentication, NodeInfo
-from verbena.transport.capture import CaptureFile
+from verbena.transport.capture import CaptureFile, file_in
 from verbena.transport.drill import Drilled, drill
 from verbena.transport.hello_frames import is_name
 from verbena.transport.loop_events import LoopEvents, NativeEvent
@@ -94,6 +94,15 @@ class Node:
             self.close()
             reasons = "; ".join(f"{wire}: {reason}" for wire, reason in self.wires.reasons.items())
             raise setup_error("no_common_wire", operation="open wires", detail=reasons)
+        if self.settings.capture_folder:
+            try:
+                self.capture(
+                    file_in(self.settings.capture_folder, self.name),
+                    headers_only=self.settings.capture_headers_only,
+                )
+            except VerbenaError:
+                self.close()
+                raise
 
     @property
     def info(self) -> NodeInfo:
@@ -155,8 +164,9 @@ class Node:
         return await drill(self, self.sessions, wire=wire, rest_s=rest_s, wait_s=wait_s)
 
     def capture(self, path: str | os.PathLike[str], *, headers_only: bool = False) -> CaptureFile:
-        """Writes every message of its sessions to a pcapng file that Wireshark opens, until the capture or
-        the node is closed. The file holds what the program sends: only its owner may read it."""
+        """Writes every message of its sessions, and its own one-sided work, to a pcapng file that Wireshark
+        opens, until the capture or the node is closed. The file holds what the program sends: only its owner
+        may read it."""
         if self._capture is not None and not self._capture.closed:
             detail = f"messages are being captured to {self._capture.path} already"
             raise setup_error("invalid_argument", operation="capture", detail=detail)

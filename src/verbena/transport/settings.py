@@ -49,6 +49,8 @@ class Settings:
     upgrade_delay_max_ms: int = 60_000
     allow_drill: bool = False  # peers may ask this node to break its links
     metrics_listen: str = ""
+    capture_folder: str = ""
+    capture_headers_only: bool = False
     secret: bytes = field(default=b"", repr=False)
     iwarp: IwarpOptions | None = None  # None: as the environment says
     ibv: IbvOptions | None = None  # None: any port, and whichever GID reaches the peer
