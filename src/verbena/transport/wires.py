@@ -84,7 +84,7 @@ class Wires:
             device = settings.devices.get(name, "") or (_active_device() if name == "ibv" else "")
             context = settings.open_device(f"{name}:{device}" if device else name, **options)
         except VerbenaError as error:
-            self.reasons[name] = error.detail or error.what
+            self.reasons[name] = (error.detail or error.what).removeprefix(f"{name}: ")
             return
         try:
             limits = context.attributes
