@@ -79,7 +79,7 @@ struct Side {
   }
   void attach(uint64_t peer_received) {
     const auto held = node->lock();
-    session->attach(std::move(link), peer_received, kWindow, 512);
+    session->attach(std::move(link), peer_received, session->sequence().done(), kWindow, 512);
   }
   Gid gid() const { return context->query().ports.at(0).gids.at(0); }
 

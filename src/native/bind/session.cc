@@ -197,12 +197,12 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, uint64
   }
 }
 
-void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint32_t window,
+void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t told, uint32_t window,
             uint32_t peer_slot_bytes) {
   const Unlocked unlocked;
   const auto held = self.node->lock();
   if (!link.link) throw Error("invalid_argument", "attach", "the link was dropped or is in use");
-  self.session->attach(std::move(link.link), received, window, peer_slot_bytes);
+  self.session->attach(std::move(link.link), received, told, window, peer_slot_bytes);
 }
 
 nb::dict metrics(SessionHandle& self) {
@@ -258,13 +258,13 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("has_link", locked([](Session& s) { return s.link() != nullptr; }))
       .def_prop_ro("is_over", locked([](Session& s) { return s.is_over(); }))
       .def_prop_ro("slot_bytes", locked([](Session& s) { return s.slot_bytes(); }))
-      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("window"),
-           nb::arg("peer_slot_bytes"))
+      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("told"),
+           nb::arg("window"), nb::arg("peer_slot_bytes"))
       .def(
           "lose_link",
           [](SessionHandle& self, uint64_t links, const std::string& why) {
             const auto held = lock_from_python(*self.node);
-            if (self.session->links() == links) self.session->lose_link(Status::retry_exc_err, why);
+            if (self.session->links() == links) self.session->lose_link(Status::success, why);
           },
           nb::arg("links"), nb::arg("why"), "The link with this number is gone; a later one is not meant.")
       .def("detach", locked([](Session& s) { s.lose_link(Status::success, "detached", false); }),

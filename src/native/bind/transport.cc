@@ -55,6 +55,13 @@ LinkHandle* prepare_link(PortHandle& self, QueuePairHandle& qp) {
                         std::make_unique<transport::Link>(self.port.share(), qp.qp.share("prepare a link"))};
 }
 
+void say_ready(LinkHandle& self) {
+  const auto held = lock_from_python(*self.node);
+  if (!self.link || !self.link->say_ready()) {
+    throw Error("queue_full", "say ready", "the link was dropped, or there is no buffer to send from");
+  }
+}
+
 SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& peer, QueueHandle& control,
                            QueueHandle* requests, uint64_t max_message_bytes, uint32_t max_serving,
                            uint32_t max_waiting, uint32_t fragment_bytes) {
@@ -126,6 +133,14 @@ void bind_transport(nb::module_& parent) {
            "(kind, session, call, token, outcome, status, method, payload) of each event.");
 
   nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
+      .def("say_ready", say_ready, "Tells the peer that nothing of a former link can land here any more.")
+      .def_prop_ro(
+          "heard",
+          [](LinkHandle& self) {
+            const auto held = lock_from_python(*self.node);
+            return self.link && !self.link->early.empty();
+          },
+          "The peer has said something.")
       .def("drop", &LinkHandle::drop, "It did not: the queue pair was closed.");
 
   nb::class_<PortHandle>(m, "Port", "One wire of a node.")

@@ -29,6 +29,9 @@ class Link {
   // Posts one request, for which there must be room. Unsignalled ones get an id and, now and then, a signal
   // of ours. Anything but `none`: the link is unfit, and the session must give it up.
   PostError post(SendRequest request);
+  // Before it is a session's: tells the peer that nothing of a former link can land here any more.
+  // False: there is no buffer for it.
+  bool say_ready();
   // A request up to this one has completed.
   void complete(uint64_t position) { completed_ = std::max(completed_, position); }
   // Everything was reported: true, or else a report is on its way.

@@ -15,6 +15,13 @@ class EventQueue:
 class Link:
     """A queue pair that is becoming a session's link."""
 
+    def say_ready(self) -> None:
+        """Tells the peer that nothing of a former link can land here any more."""
+
+    @property
+    def heard(self) -> bool:
+        """The peer has said something."""
+
     def drop(self) -> None:
         """It did not: the queue pair was closed."""
 
@@ -145,7 +152,7 @@ class Session:
     def is_over(self) -> bool: ...
     @property
     def slot_bytes(self) -> int: ...
-    def attach(self, link: Link, *, received: int, window: int, peer_slot_bytes: int) -> None: ...
+    def attach(self, link: Link, *, received: int, told: int, window: int, peer_slot_bytes: int) -> None: ...
     def lose_link(self, links: int, why: str) -> None:
         """The link with this number is gone; a later one is not meant."""
 

@@ -237,8 +237,13 @@ class Listener:
             async with session._changing:
                 waiter.attempts.accept(asked.attempt)
                 is_first = session._native.links == 0
-                await session._drop_now()
-                link = await accept_link(session, wire, request, asked)
+                try:
+                    link = await accept_link(session, wire, request, asked)
+                except BaseException:
+                    if session._link is None and not session.closed:
+                        session._set_state(LinkState.DISCONNECTED, None, f"{wire.name}: it did not come up")
+                        waiter.link_lost(wire.name, "it did not come up")
+                    raise
                 waiter.linked()
                 session._take_link(link, "the client chose it")
         except VerbenaError as error:

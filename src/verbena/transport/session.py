@@ -445,7 +445,9 @@ class Session:
             return
         self._native.say_goodbye()
         last = self._native.sent
-        while self._native.acknowledged < last and self._native.has_link:
+        while self._native.has_link:
+            if self._native.acknowledged >= last:
+                return
             await asyncio.sleep(0.002)
 
     def _log(self, event: str, **fields: log.Field) -> None:
