@@ -292,6 +292,12 @@ TEST("with markers, one way or both, it is the same conversation") {
       CHECK(pair.a.memory.responses == 1 && pair.a.memory.executed.back() == 3);
       CHECK(std::equal(bytes.begin(), bytes.end(), pair.a.memory.sink.begin()));
       CHECK(!pair.a.stream.in_segment() && !pair.b.stream.in_segment());
+      pair.a.write(pattern(1000, 3), 0);
+      const Bytes part(pair.a.out.begin(), pair.a.out.begin() + 600);
+      pair.a.out.erase(pair.a.out.begin(), pair.a.out.begin() + 600);
+      CHECK(pair.b.hear(part) && pair.b.stream.in_segment());  // as the watch for dribblers sees it
+      pair.exchange();
+      CHECK(!pair.b.stream.in_segment() && pair.a.memory.executed.back() == 4);
       pair.a.write(pattern(8), 0, kKey + 1);
       pair.exchange();
       CHECK(pair.a.memory.terminations == std::vector<uint16_t>{0x1100});
