@@ -36,6 +36,7 @@ QUESTIONS = {
     "iwarp-crowd": ("iwarp_crowd.py",),
     "sessions": ("sessions.py",),
     "fallback": ("fallback.py",),
+    "far-memory": ("far_memory.py",),
 }
 
 

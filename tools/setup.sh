@@ -24,6 +24,7 @@ ucx-utils          command -v ucx_info
 util-linux         command -v setarch
 openssl            command -v openssl
 valgrind           command -v valgrind
+iproute2           command -v ip
 clang              command -v clang++
 libclang-rt-14-dev ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
 redis-server       command -v redis-server

@@ -159,11 +159,32 @@ class Memory final : public StreamHost {
 class End {
  public:
   End(const Agreement& agreement, uint32_t ird, size_t mulpdu, int receives)
-      : memory_(receives), stream_(agreement, ird, mulpdu, 12, memory_), ird_(std::max(ird, 1u)) {
+      : memory_(receives),
+        stream_(agreement, ird, mulpdu, 12, memory_),
+        ird_(std::max(ird, 1u)),
+        peer_markers_(agreement.crc),
+        own_markers_(agreement.crc) {
     memory_.stream = &stream_;
   }
 
-  void hear(const Bytes& bytes, size_t step) {
+  // Where markers are expected they are put in, but not into bytes that need not be an FPDU: what follows
+  // those has its markers in the wrong places.
+  void hear_marked(const Bytes& bytes, size_t step, bool is_fpdu) {
+    Bytes marked = bytes;
+    if (is_fpdu) {
+      marked.resize(peer_markers_.marked_bytes(bytes.size()));
+      const iovec all{const_cast<std::byte*>(bytes.data()), bytes.size() - kMpaCrcBytes};
+      peer_markers_.insert({&all, 1}, marked.data());
+    }
+    for (size_t at = 0; at < marked.size() && !memory_.is_over; at += step) {
+      const bool goes_on = stream_.take_marked({marked.data() + at, std::min(step, marked.size() - at)});
+      REQUIRE(goes_on != (stream_.fault() || stream_.was_terminated()));
+      memory_.is_over = !goes_on;
+    }
+  }
+
+  void hear(const Bytes& bytes, size_t step, bool is_fpdu) {
+    if (stream_.expects_markers()) return hear_marked(bytes, step, is_fpdu);
     for (size_t at = 0; at < bytes.size() && !memory_.is_over;) {
       iovec room[kMaxPieces + 1];
       const size_t count = stream_.reader().room(room);
@@ -239,7 +260,7 @@ class End {
     check_output();
   }
 
-  void check_output() const {
+  void check_output() {
     iovec pieces[kMaxPieces + 2];
     const size_t count = segment_.gather(0, pieces);
     Bytes out;
@@ -248,6 +269,11 @@ class End {
       out.insert(out.end(), from, from + pieces[i].iov_len);
     }
     REQUIRE(out.size() == segment_.total_bytes() && out.size() % kMpaAlignment == 0);
+    if (stream_.agreement().sends_markers) {
+      std::span<const std::byte> left = out;
+      REQUIRE(own_markers_.take(left) == MarkerStripper::Event::fpdu && left.empty());
+      return;
+    }
     const size_t ulpdu = std::to_integer<size_t>(out[0]) << 8 | std::to_integer<size_t>(out[1]);
     REQUIRE(out.size() == kMpaLengthBytes + ulpdu + pad_bytes(ulpdu) + kMpaCrcBytes);
     const uint32_t sum =
@@ -260,6 +286,8 @@ class End {
   Memory memory_;
   Stream stream_;
   const size_t ird_;
+  MarkerInserter peer_markers_;
+  MarkerStripper own_markers_;
   OutSegment segment_;
 };
 
@@ -271,6 +299,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const Agreement agreement{.initiator = (flags & 1) != 0,
                             .crc = (flags & 2) != 0,
                             .acknowledged = (flags & 4) != 0,
+                            .sends_markers = (flags & 0x20) != 0,
+                            .expects_markers = (flags & 0x40) != 0,
                             .rtr = static_cast<Rtr>(flags >> 3 & 3)};
   End end(agreement, ird, 128 + size_t{mulpdu} * 256, receives % 8);
   fuzz::Wire peer(agreement.crc, {.stag = kKey, .base = 0, .size = kRegion});
@@ -279,7 +309,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const uint8_t step = input.byte() % kSteps;
     if (step == set_step) run = size_t{input.byte()} * 16 + 1;
     if (step < fuzz::Wire::kKinds) {
-      end.hear(peer.next(step, input), run);
+      end.hear(peer.next(step, input), run, step != fuzz::Wire::raw);
     } else {
       end.act(step, input);
     }
@@ -295,7 +325,8 @@ enum Terms : unsigned {
   crc = 2,
   acknowledged = 4,
   greet_by_write = 2 << 3,
-  greet_by_read = 3 << 3
+  greet_by_read = 3 << 3,
+  with_markers = 0x60
 };
 
 fuzz::Script& begin(fuzz::Script& script, unsigned terms) {
@@ -319,6 +350,29 @@ SEED("responder-takes-everything") {
       .number(uint16_t{8});
   fuzz::control(script, RdmapOpcode::atomic_request).byte(2).number(uint16_t{8});
   script.number(uint64_t{1}).number(UINT64_MAX).byte(talk);
+}
+
+SEED("responder-with-markers") {
+  begin(script, crc | acknowledged | greet_by_write | with_markers);
+  fuzz::tagged(script, RdmapOpcode::write, true, 0, 0);
+  fuzz::message(script, RdmapOpcode::send, true, 3000);
+  fuzz::tagged(script, RdmapOpcode::write, true, 64, 488);
+  script.byte(set_step).byte(4);
+  fuzz::tagged(script, RdmapOpcode::write, true, 64, 5000);
+  fuzz::control(script, RdmapOpcode::read_request)
+      .byte(1)
+      .byte(0)
+      .number(uint32_t{15000})
+      .number(uint16_t{8});
+  script.byte(talk);
+}
+
+SEED("markers-in-the-wrong-places") {
+  begin(script, with_markers);
+  fuzz::tagged(script, RdmapOpcode::write, true, 0, 10);
+  script.byte(fuzz::Wire::raw).byte(4).number(uint32_t{0});
+  fuzz::tagged(script, RdmapOpcode::write, true, 0, 2000);
+  script.byte(talk);
 }
 
 SEED("initiator-hears-its-answers") {

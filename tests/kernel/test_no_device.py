@@ -30,6 +30,7 @@ def test_opening_says_what_to_do():
     """UnavailableError, with the reason and the remedy."""
     with pytest.raises(errors.UnavailableError) as failure:
         verbs.open_device("ibv")
+    assert failure.value.code == "no_device"
     for words in (*WORDS, "cause: ", "remedy: `verbena doctor`"):
         assert words in str(failure.value)
 

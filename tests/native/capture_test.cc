@@ -6,6 +6,7 @@
 
 #include "check.h"
 
+using namespace verbena;
 using namespace verbena::transport;
 
 namespace {
@@ -43,6 +44,27 @@ TEST("a message longer than wanted is cut, and its length told") {
   std::memcpy(static_cast<void*>(&header), block.data() + 28, sizeof header);
   CHECK(header.length == 500 && header.session == 7 && header.direction == Direction::sent);
   CHECK(std::string(header.wire, sizeof header.wire) == "a wire w");
+}
+
+TEST("one-sided work has its place and status, and the beginning of its data") {
+  const auto kept = [](size_t snap_bytes, size_t length) {
+    Capture capture(snap_bytes, 10'000);
+    capture.record(Captured::read, 7, "shm", {.remote_addr = 0x1234, .rkey = 5, .status = Status::rem_op_err},
+                   bytes(std::string(length, 'x')));
+    const auto block = capture.take();
+    CHECK(word(block, 4) == block.size() && block.size() % 4 == 0);
+    CHECK(word(block, 24) == sizeof(CaptureHeader) + sizeof(CapturedOperation) + length);
+    CaptureHeader header;
+    std::memcpy(static_cast<void*>(&header), block.data() + 28, sizeof header);
+    CHECK(header.kind == Captured::read && header.direction == Direction::received &&
+          header.length == length);
+    CapturedOperation operation;
+    std::memcpy(static_cast<void*>(&operation), block.data() + 28 + sizeof header, sizeof operation);
+    CHECK(operation.remote_addr == 0x1234 && operation.rkey == 5 && operation.status == Status::rem_op_err);
+    return word(block, 20) - sizeof header - sizeof operation;
+  };
+  CHECK(kept(1 << 20, 0) == 0 && kept(1 << 20, 100) == 100 && kept(1 << 20, 5000) == Capture::kMostData);
+  CHECK(kept(40, 100) == 0);
 }
 
 TEST("without room messages are left out and counted, and there is room again once they are taken") {

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "providers/ibv/address.h"
 #include "providers/ibv/gids.h"
+#include "providers/ibv/options.h"
 #include "providers/ibv/provider.h"
 #include "providers/ibv/slots.h"
 #include "util/error.h"
@@ -110,6 +111,29 @@ TEST("a port is known to others by RoCE v2 over IPv4 before all else") {
   CHECK(public_gid(table({link_local(1), ipv4(1), ipv4(1)}, {"RoCE v2", "RoCE v1", "RoCE v2"})) == 2);
   CHECK(public_gid(table({link_local(1), global(1)}, {"RoCE v2", "RoCE v1"})) == 1);
   CHECK(!public_gid(table({Gid{}}, {""})));
+}
+
+TEST("a port or an entry that a device lacks is refused by name, on RoCE") {
+  DeviceAttributes device{.name = "rxe0", .transport = "RoCE"};
+  device.ports = {table({link_local(1), ipv4(1), {}}, {"RoCE v1", kRoceV2, ""})};
+  const auto verdict = [&](const Options& options) {
+    try {
+      check_options(device, options);
+      return std::string("fine");
+    } catch (const Error& error) {
+      return error.code() + ": " + error.what();
+    }
+  };
+  CHECK(verdict({}) == "fine");
+  CHECK(verdict({.port = 1, .gid_index = 1}) == "fine");
+  CHECK(verdict({.port = 2}).find("rxe0 has no port 2, it has 1") != std::string::npos);
+  for (const int absent : {2, 3}) {
+    const std::string refusal = verdict({.port = 1, .gid_index = absent});
+    CHECK(refusal.starts_with("no_gid"));
+    CHECK(refusal.find("it has 0 (RoCE v1), 1 (RoCE v2)") != std::string::npos);
+  }
+  device.transport = "InfiniBand";
+  CHECK(verdict({.gid_index = 3}) == "fine");
 }
 
 TEST("a slot ring is as deep as it was made, and a completion frees all before it") {

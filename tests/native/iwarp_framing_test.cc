@@ -1,11 +1,10 @@
-// FPDUs without a socket: split anywhere, placed, kept, held back, corrupted, cut short, with markers.
+// FPDUs without a socket: split anywhere, placed, kept, held back, corrupted, cut short.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "check.h"
 #include "providers/iwarp/framing.h"
-#include "providers/iwarp/markers.h"
 #include "providers/iwarp/segment.h"
 #include "util/crc32c.h"
 
@@ -225,69 +224,6 @@ TEST("a placement taken back in the middle leaves the memory alone from there on
     }
   }
   CHECK(at == wire.size());
-}
-
-namespace {
-
-// Puts markers into a stream of FPDUs, as a peer would.
-Bytes with_markers(const std::vector<Bytes>& ulpdus, bool crc) {
-  Bytes out;
-  for (const Bytes& fpdu : ulpdus) {
-    Bytes raw;
-    size_t began = 0;
-    bool has_begun = false;
-    const auto add = [&](std::byte byte) {
-      if ((out.size() + raw.size()) % kMarkerInterval == 0) {
-        const size_t pointer = has_begun ? out.size() + raw.size() - began : 0;
-        raw.insert(raw.end(), {std::byte{0}, std::byte{0}, static_cast<std::byte>(pointer >> 8),
-                               static_cast<std::byte>(pointer)});
-      }
-      if (!has_begun) began = out.size() + raw.size();
-      has_begun = true;
-      raw.push_back(byte);
-    };
-    for (size_t i = 0; i + 4 < fpdu.size(); ++i) add(fpdu[i]);
-    // A marker that falls before the CRC is summed, too.
-    if ((out.size() + raw.size()) % kMarkerInterval == 0) {
-      const size_t pointer = out.size() + raw.size() - began;
-      raw.insert(raw.end(), {std::byte{0}, std::byte{0}, static_cast<std::byte>(pointer >> 8),
-                             static_cast<std::byte>(pointer)});
-    }
-    const uint32_t sum = crc ? verbena::crc32c(0, raw.data(), raw.size()) : 0;
-    for (size_t i = 0; i < 4; ++i) raw.push_back(static_cast<std::byte>(sum >> (8 * i)));
-    out.insert(out.end(), raw.begin(), raw.end());
-  }
-  return out;
-}
-
-}  // namespace
-
-TEST("markers are taken out of a stream, wherever it is cut") {
-  const std::vector<Bytes> fpdus = {write_fpdu(pattern(3), true), write_fpdu(pattern(480), true),
-                                    write_fpdu(pattern(5000), true), write_fpdu(pattern(1), true)};
-  Bytes expected;
-  for (const Bytes& fpdu : fpdus) expected.insert(expected.end(), fpdu.begin(), fpdu.end());
-  const Bytes marked = with_markers(fpdus, true);
-  CHECK(marked.size() > expected.size());
-  for (const size_t step : {1ul, 5ul, 600ul, marked.size()}) {
-    MarkerStripper stripper(true);
-    Bytes plain;
-    for (size_t at = 0; at < marked.size(); at += step) {
-      const size_t n = std::min(step, marked.size() - at);
-      CHECK(stripper.take({marked.data() + at, n}, plain) == MarkerStripper::Verdict::fine);
-    }
-    CHECK(plain == expected);
-  }
-}
-
-TEST("a marker that points elsewhere, or a checksum that does not cover it, is refused") {
-  const Bytes marked = with_markers({write_fpdu(pattern(2000), true)}, true);
-  Bytes plain, moved = marked, spoiled = marked;
-  moved[515] ^= std::byte{4};
-  CHECK(MarkerStripper(true).take(moved, plain) == MarkerStripper::Verdict::misplaced);
-  spoiled[100] ^= std::byte{4};
-  CHECK(MarkerStripper(true).take(spoiled, plain) == MarkerStripper::Verdict::corrupt);
-  CHECK(plain.empty());
 }
 
 RUN_TESTS()

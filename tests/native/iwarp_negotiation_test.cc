@@ -153,10 +153,19 @@ TEST("who is called asks for no more READs at once than the caller takes") {
   CHECK(answer.ord == 3 && answer.ird == 8);
 }
 
-TEST("a peer that wants markers is refused, since none are sent") {
-  SetUpFrame asked = request();
-  asked.markers = true;
-  CHECK(!agree(through_the_wire(asked), reply_to(asked, true, 1, 1), false));
+TEST("each end gets markers if it asks for them, and only then") {
+  for (const bool first : {true, false}) {
+    for (const bool second : {true, false}) {
+      SetUpFrame asked = request();
+      asked.markers = first;
+      SetUpFrame answer = reply_to(asked, true, 1, 1);
+      answer.markers = second;
+      const SetUpFrame heard = through_the_wire(asked), answered = through_the_wire(answer);
+      const Agreement initiator = *agree(asked, answered, true), responder = *agree(heard, answer, false);
+      CHECK(initiator.expects_markers == first && responder.sends_markers == first);
+      CHECK(initiator.sends_markers == second && responder.expects_markers == second);
+    }
+  }
 }
 
 TEST("a rejection carries its words") {

@@ -111,9 +111,20 @@ Agreement terms(bool initiator, bool acknowledged, bool crc = true) {
   return {.initiator = initiator, .crc = crc, .acknowledged = acknowledged, .rtr = Rtr::write};
 }
 
+// Markers from the initiator to the responder, and the other way.
+struct Marked {
+  bool there = false, back = false;
+
+  Agreement of(Agreement agreement) const {
+    agreement.sends_markers = agreement.initiator ? there : back;
+    agreement.expects_markers = agreement.initiator ? back : there;
+    return agreement;
+  }
+};
+
 struct End {
-  End(bool initiator, bool acknowledged, bool crc, size_t mulpdu = kMaxSegmentPayload)
-      : stream(terms(initiator, acknowledged, crc), 4, mulpdu, 12, memory) {}
+  End(bool initiator, bool acknowledged, bool crc, size_t mulpdu = kMaxSegmentPayload, Marked marked = {})
+      : stream(marked.of(terms(initiator, acknowledged, crc)), 4, mulpdu, 12, memory) {}
   Memory memory;
   Stream stream;
   OutSegment segment;
@@ -168,6 +179,9 @@ struct End {
   // Takes bytes as a socket would give them, in runs of `step`.
   bool hear(const Bytes& bytes, size_t step = 5000) {
     size_t at = 0;
+    for (; stream.expects_markers() && at < bytes.size(); at += step) {
+      if (!stream.take_marked({bytes.data() + at, std::min(step, bytes.size() - at)})) return false;
+    }
     while (at < bytes.size()) {
       iovec room[kMaxPieces + 1];
       const size_t count = stream.reader().room(room);
@@ -186,8 +200,9 @@ struct End {
 };
 
 struct Pair {
-  explicit Pair(bool acknowledged = true, bool crc = true, size_t mulpdu = kMaxSegmentPayload)
-      : a(true, acknowledged, crc, mulpdu), b(false, acknowledged, crc, mulpdu) {
+  explicit Pair(bool acknowledged = true, bool crc = true, size_t mulpdu = kMaxSegmentPayload,
+                Marked marked = {})
+      : a(true, acknowledged, crc, mulpdu, marked), b(false, acknowledged, crc, mulpdu, marked) {
     a.talk();
     exchange();
   }
@@ -260,6 +275,45 @@ TEST("reads come back in segments and atomics with the old value") {
     pair.exchange();
     CHECK(pair.a.memory.responses == 2 && pair.a.memory.original == 0);
     CHECK(pair.b.memory.region[8] == std::byte{41});
+  }
+}
+
+TEST("with markers, one way or both, it is the same conversation") {
+  for (const Marked marked : {Marked{true, false}, Marked{false, true}, Marked{true, true}}) {
+    for (const bool crc : {true, false}) {
+      Pair pair(true, crc, kMaxSegmentPayload, marked);
+      const Bytes bytes = pattern(150'000);
+      pair.a.send(bytes);
+      pair.a.write(bytes, 8);
+      pair.a.read(8, 150'000);
+      pair.exchange();
+      CHECK(pair.b.memory.messages == std::vector<uint64_t>{150'000});
+      CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.inbox.begin()));
+      CHECK(pair.a.memory.responses == 1 && pair.a.memory.executed.back() == 3);
+      CHECK(std::equal(bytes.begin(), bytes.end(), pair.a.memory.sink.begin()));
+      CHECK(!pair.a.stream.in_segment() && !pair.b.stream.in_segment());
+      pair.a.write(pattern(1000, 3), 0);
+      const Bytes part(pair.a.out.begin(), pair.a.out.begin() + 600);
+      pair.a.out.erase(pair.a.out.begin(), pair.a.out.begin() + 600);
+      CHECK(pair.b.hear(part) && pair.b.stream.in_segment());  // as the watch for dribblers sees it
+      pair.exchange();
+      CHECK(!pair.b.stream.in_segment() && pair.a.memory.executed.back() == 4);
+      pair.a.write(pattern(8), 0, kKey + 1);
+      pair.exchange();
+      CHECK(pair.a.memory.terminations == std::vector<uint16_t>{0x1100});
+    }
+  }
+}
+
+TEST("a marker that lies ends the stream with its own code, a bad checksum with that of any stream") {
+  constexpr size_t kGreeting = 24;  // a marker, and a WRITE of nothing
+  for (const bool lies : {true, false}) {
+    Pair pair(true, !lies, kMaxSegmentPayload, {true, true});
+    pair.a.write(pattern(3000), 0);
+    pair.a.out[lies ? 512 - kGreeting + 3 : 600] ^= std::byte{4};
+    pair.exchange();
+    CHECK(pair.a.memory.terminations == std::vector<uint16_t>{lies ? uint16_t{0x2003} : uint16_t{0x2002}});
+    CHECK(pair.b.memory.region == Bytes(200'000));
   }
 }
 

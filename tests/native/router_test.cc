@@ -57,6 +57,15 @@ TEST("tracked and raw completions part, each in order") {
   CHECK(f.router.tracked() == 0);
 }
 
+TEST("closing a queue pair takes nothing from a queue that somebody else polls") {
+  Fixture f;
+  f.complete(1);
+  f.complete(2);
+  f.router.forget_qp(7);
+  Completion theirs[4];
+  CHECK(f.queue->poll(theirs) == 2);
+}
+
 TEST("polling raw straight from the queue leaves tracked completions to their owners") {
   Fixture f;
   const uint64_t id = f.router.begin(7);

@@ -79,7 +79,7 @@ struct Side {
   }
   void attach(uint64_t peer_received) {
     const auto held = node->lock();
-    session->attach(std::move(link), peer_received, kWindow, 512);
+    session->attach(std::move(link), peer_received, session->sequence().done(), kWindow, 512);
   }
   Gid gid() const { return context->query().ports.at(0).gids.at(0); }
 
@@ -277,13 +277,15 @@ TEST("bulk transfers arrive whole while links break") {
   std::atomic<uint64_t> progress{0};
   const auto go_on = [] { return true; };
   const BulkOptions options{.fragment_bytes = 64 << 10, .depth = 8};
-  const BulkResult put_result =
-      put(*client.node, *client.session, {region->key, 0, source.data(), kBytes}, options, progress, go_on);
+  constexpr size_t kPiece = (7u << 20) + 123;
+  Registration from(source.data(), kBytes, 0, kPiece), to(back.data(), kBytes, access::local_write, kPiece);
+  const BulkResult put_result = put(*client.node, *client.session, {region->key, 0, source.data(), kBytes},
+                                    options, from, progress, go_on);
   CHECK(put_result.outcome == Outcome::ok && progress == kBytes);
   CHECK(std::memcmp(memory->data(), source.data(), kBytes) == 0);
   progress = 0;
   const BulkResult get_result =
-      get(*client.node, *client.session, {region->key, 0, back.data(), kBytes}, options, progress, go_on);
+      get(*client.node, *client.session, {region->key, 0, back.data(), kBytes}, options, to, progress, go_on);
   CHECK(get_result.outcome == Outcome::ok && progress == kBytes);
   CHECK(back == source);
   done = true;

@@ -1,6 +1,7 @@
 // A completion queue and a queue pair without a wire: the test says what completes, and when.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <vector>
@@ -24,6 +25,8 @@ class Queue : public CompletionQueue {
   }
   size_t poll(std::span<Completion> out) override {
     const std::lock_guard lock(mutex_);
+    ++polls_;
+    largest_batch_ = std::max(largest_batch_, out.size());
     size_t count = 0;
     for (; count < out.size() && !ready_.empty(); ready_.pop_front()) out[count++] = ready_.front();
     return count;
@@ -41,12 +44,21 @@ class Queue : public CompletionQueue {
     const std::lock_guard lock(mutex_);
     return armed_;
   }
+  size_t polls() {
+    const std::lock_guard lock(mutex_);
+    return polls_;
+  }
+  size_t largest_batch() {
+    const std::lock_guard lock(mutex_);
+    return largest_batch_;
+  }
 
  private:
   const uint32_t capacity_;
   std::mutex mutex_;
   std::deque<Completion> ready_;
   bool armed_ = false;
+  size_t polls_ = 0, largest_batch_ = 0;
   EventFd event_;
 };
 

@@ -30,11 +30,12 @@ class Fpdu:
     opcode: int | None = None
     last: bool = False
     termination: list[str] = field(default_factory=list)  # layer, type and code of a TERMINATE
+    markers: list[int] = field(default_factory=list)  # how far back each says that the FPDU began
 
     @property
     def length(self) -> int:
-        """On the wire, with length field, pad and CRC."""
-        return (2 + self.ulpdu_length + 3) // 4 * 4 + 4
+        """On the wire, with length field, pad, CRC and markers."""
+        return (2 + self.ulpdu_length + 3) // 4 * 4 + 4 + 4 * len(self.markers)
 
 
 @dataclass
@@ -127,6 +128,8 @@ def _take_packet(packet: ElementTree.Element, server_port: int, result: Decoded)
             result.fpdus.append(Fpdu(from_server, int(show), "not shown"))
         elif name in ("iwarp_mpa.crc_check", "iwarp_mpa.crc"):
             result.fpdus[-1].checksum = item.get("showname", "").rpartition("(")[2].rstrip(")")
+        elif name == "iwarp_mpa.marker_fpduptr":
+            result.fpdus[-1].markers.append(int(show))
         elif name == "iwarp_rdma.opcode":
             result.fpdus[-1].opcode = int(show, 0)
         elif name == "iwarp_ddp.last_flag":

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from support import devices
 from support.link import (
     DEADLINE_S,
     compare_swap,
@@ -26,7 +27,7 @@ from verbena.verbs import Access, QpState, RemoteMemory
 
 pytestmark = [
     pytest.mark.rule("processes"),
-    pytest.mark.parametrize("provider", ["shm", "iwarp"], indirect=True),
+    pytest.mark.parametrize("provider", ["shm", "iwarp", "iwarp-plain"], indirect=True),
 ]
 
 KINDS = ["arena", "bytearray", "numpy", "mmap", "array"]
@@ -46,7 +47,7 @@ def peer(provider, end):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_sided_operations_reach_every_kind_of_memory(end, peer, kind):
-    """WRITE, READ and atomics work on a peer's arena and on its own buffers, byte for byte."""
+    """WRITE and READ work on a peer's arena and on its own buffers, byte for byte."""
     for length in LENGTHS:
         remote = peer.remote(kind, bytes(length))
         assert end.do(write(end.region(pattern(length)), remote))[0].ok
@@ -54,6 +55,11 @@ def test_one_sided_operations_reach_every_kind_of_memory(end, peer, kind):
         assert end.do(read(local, remote))[0].ok
         assert bytes(memoryview(local)) == pattern(length)
     assert peer.content(len(LENGTHS) - 1) == pattern(LENGTHS[-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_atomics_reach_every_kind_of_memory(end, peer, kind):
+    """FETCH_ADD and COMPARE_SWAP work on a peer's arena and on its own buffers."""
     counter, old = peer.remote(kind, bytes(64)), end.region(8)
     aligned = -counter.addr % 8
     place = counter[aligned : aligned + 8]
@@ -61,17 +67,18 @@ def test_one_sided_operations_reach_every_kind_of_memory(end, peer, kind):
     assert word(old) == 40
     assert end.do(compare_swap(old, place, 42, 7))[0].ok
     assert word(old) == 42
-    assert int.from_bytes(peer.content(len(LENGTHS))[aligned : aligned + 8], "little") == 7
+    assert int.from_bytes(peer.content(0)[aligned : aligned + 8], "little") == 7
 
 
 @pytest.mark.parametrize("kind", ["arena", "bytearray"])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_messages_arrive_in_the_other_process(end, peer, kind, length):
-    """SEND with immediate fills the peer's receive, arena or plain buffer."""
+    """SEND, with immediate where there are any, fills the peer's receive, arena or plain buffer."""
+    immediate = None if end.qp.capabilities.get("immediate") == "no" else length
     peer.remote(kind, bytes(length))
     peer.receive(0, 1)
-    assert end.do(send(end.region(pattern(length)), immediate=length))[0].ok
-    assert peer.wait_received(1) == [(0, WcStatus.SUCCESS, length, length)]
+    assert end.do(send(end.region(pattern(length)), immediate=immediate))[0].ok
+    assert peer.wait_received(1) == [(0, WcStatus.SUCCESS, length, immediate)]
     assert peer.content(0) == pattern(length)
 
 
@@ -105,6 +112,7 @@ def test_a_blocked_target_serves_too(end, peer):
 
 def test_the_peer_writes_into_our_plain_buffer(end, peer):
     """The other process reaches a bytearray of ours and announces it with an immediate."""
+    devices.needs(end.context, "atomics")
     buffer = bytearray(100_000)
     mr = end.pd.register(buffer, access=Access.ALL)
     end.expect(())
@@ -142,7 +150,9 @@ def test_keys_are_checked_against_the_peers_own_state(end, peer, kind):
     remote = peer.remote(kind, pattern(64))
     assert end.do(read(end.region(64), remote))[0].ok
     peer.free(0)
-    assert statuses(end.do(write(end.region(64), remote))) == [WcStatus.REM_ACCESS_ERR]
+    request = write(end.region(64), remote)
+    assert statuses(end.do(request)) == [devices.refusal(end.context, request, WcStatus.REM_ACCESS_ERR)]
+    wait_until(lambda: end.qp.state is QpState.ERR, "ERR")
 
 
 @pytest.mark.parametrize("case", ["bounds", "rights", "domain", "misaligned", "key"])
@@ -162,8 +172,9 @@ def test_violations_are_refused_across_processes(end, peer, case):
         "misaligned": lambda: fetch_add(local, remote[4:12], 1),
         "key": lambda: read(local, RemoteMemory(remote.addr, remote.rkey ^ 0x8080, 8)),
     }[case]()
-    expected = WcStatus.REM_INV_REQ_ERR if case == "misaligned" else WcStatus.REM_ACCESS_ERR
-    assert statuses(end.do(request)) == [expected]
+    rule = WcStatus.REM_INV_REQ_ERR if case == "misaligned" else WcStatus.REM_ACCESS_ERR
+    assert statuses(end.do(request)) == [devices.refusal(end.context, request, rule)]
+    wait_until(lambda: end.qp.state is QpState.ERR, "ERR")
     assert peer.content(0) == pattern(64)
 
 

@@ -109,6 +109,34 @@ def test_without_crc_the_field_is_there_and_zero(observed, monkeypatch):
     assert_understood(observed("127.0.0.1", everything), "CRC: 0x00000000")
 
 
+def test_markers_are_where_wireshark_looks_for_them(observed, monkeypatch):
+    """With VERBENA_IWARP_MARKERS=1 at both ends every marker points to its FPDU, and the CRC covers it.
+    Wireshark takes a TCP segment for one FPDU where there are markers, so there is one at a time."""
+    monkeypatch.setenv("VERBENA_IWARP_MARKERS", "1")
+    monkeypatch.setenv("VERBENA_IWARP_ACKNOWLEDGED", "0")
+    monkeypatch.setenv("VERBENA_IWARP_MPA_REVISION", "1")  # which has no greeting
+
+    def one_at_a_time(pair):
+        for length in (1, 99, 480, 488, 492, 500, 1001, 5001, 20_003):
+            for a, b in ((pair.a, pair.b), (pair.b, pair.a)):
+                source, target, back = a.region(pattern(length)), b.region(length), a.region(length)
+                b.expect(b.region(length))
+                for request in (send(source), write(source, target.remote), read(back, target.remote)):
+                    assert statuses(a.do(request)) == [WcStatus.SUCCESS]
+                assert bytes(back) == pattern(length)
+                assert drain(b.recv_cq, 1)[0].ok
+
+    seen = observed("127.0.0.1", one_at_a_time)
+    assert_understood(seen, "Good CRC32", findings=set())
+    for from_server in (False, True):
+        position = 0
+        for fpdu in (f for f in seen.fpdus if f.from_server is from_server):
+            began = position + 4 if position % 512 == 0 else position
+            places = range(-(-position // 512) * 512, position + fpdu.length, 512)
+            assert fpdu.markers == [max(0, place - began) for place in places]
+            position += fpdu.length
+
+
 def test_plain_iwarp_has_nothing_that_wireshark_does_not_know(observed, monkeypatch):
     """Without acknowledgements, and with revision 1 of MPA, there is no finding and no opcode of our own."""
     monkeypatch.setenv("VERBENA_IWARP_ACKNOWLEDGED", "0")

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 import verbena
-from verbena import errors
+from verbena import config, errors
 from verbena.transport import Listener, Request, Settings
-from verbena.transport.capture import PSEUDO_HEADER
+from verbena.transport.capture import OPERATION, PSEUDO_HEADER
 
 SECRET = b"correct horse battery staple"
 SETTINGS = Settings(recv_buffer_pool_size=256, secret=SECRET)
 MESSAGE = struct.Struct("<BBHIQQQII")  # src/native/transport/message_layout.h
 REQUEST, REPLY = 1, 2
+MESSAGES = 0  # the kind of packet
 
 
 def echo(request: Request) -> bytes:
@@ -50,17 +51,81 @@ def blocks(path: Path) -> list[tuple[int, bytes]]:
 def packets(path: Path) -> list[tuple[int, int, str, Any, bytes, int]]:
     """Direction, session, wire, message header, payload, length on the wire."""
     found = []
-    for kind, body in blocks(path):
-        if kind == 6:
+    for block, body in blocks(path):
+        if block == 6:
             captured, original = struct.unpack_from("<II", body, 12)
             packet = body[20 : 20 + captured]
-            version, direction, _, length, session, wire = PSEUDO_HEADER.unpack_from(packet)
+            version, direction, kind, _, length, session, wire = PSEUDO_HEADER.unpack_from(packet)
             assert version == 1
+            if kind != MESSAGES:
+                continue
             assert original == PSEUDO_HEADER.size + length
             header = MESSAGE.unpack_from(packet, PSEUDO_HEADER.size)
             payload = packet[PSEUDO_HEADER.size + MESSAGE.size :]
             found.append((direction, session, wire.rstrip(b"\0").decode(), header, payload, length))
     return found
+
+
+def operations(path: Path) -> list[tuple[str, int, int, int, bytes]]:
+    """What was done, the remote address, the status, the length and the data that was kept."""
+    found = []
+    for block, body in blocks(path):
+        if block == 6:
+            captured, original = struct.unpack_from("<II", body, 12)
+            packet = body[20 : 20 + captured]
+            _, direction, kind, _, length, _, _ = PSEUDO_HEADER.unpack_from(packet)
+            if kind != MESSAGES:
+                address, _, status = OPERATION.unpack_from(packet, PSEUDO_HEADER.size)
+                assert original == PSEUDO_HEADER.size + OPERATION.size + length
+                assert direction == (1 if kind == 2 else 0)
+                data = packet[PSEUDO_HEADER.size + OPERATION.size :]
+                found.append(({1: "write", 2: "read"}[kind], address, status, length, data))
+    return found
+
+
+@pytest.mark.parametrize("wire", ["shm", "iwarp"])
+async def test_one_sided_work_is_in_the_file(listener, tmp_path, wire):
+    """Small and bulk, with the place, the status and the beginning of the data; at the end that does it."""
+    region = listener.node.allocate(1 << 20)
+    pattern = bytes(range(256))
+    path, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcapng"
+    async with await verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
+        with session.node.capture(path), listener.node.capture(theirs):
+            await session.write(region.remote[16:], b"small")
+            assert await session.read(region.remote[16:21]) == b"small"
+            await session.put(pattern * 4096, region.remote)
+            await session.get(region.remote, bytearray(512 << 10))
+        with session.node.capture(tmp_path / "headers.pcapng", headers_only=True):
+            await session.write(region.remote, b"confidential")
+    start = region.remote.addr
+    done = operations(path)
+    assert done[:2] == [("write", start + 16, 0, 5, b"small"), ("read", start + 16, 0, 5, b"small")]
+    fragment = SETTINGS.fragment_bytes
+    puts = [("write", start + at, 0, fragment, pattern) for at in range(0, 1 << 20, fragment)]
+    gets = [("read", start + at, 0, fragment, pattern) for at in range(0, 512 << 10, fragment)]
+    assert sorted(done[2:]) == sorted(puts + gets)
+    assert operations(theirs) == []
+    assert [one[3:] for one in operations(tmp_path / "headers.pcapng")] == [(12, b"")]
+
+
+async def test_a_folder_in_the_configuration_gets_a_file_for_each_node(tmp_path):
+    """By session.capture_folder, for programs that know nothing of it."""
+    text = f"[session]\ncapture_folder = '{tmp_path}'\ncapture_headers_only = true\n"
+    loaded = config.loads(f"{text}[network.rdma]\nrecv_buffer_pool_size = 256\n")
+    async with (
+        await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=loaded) as listener,
+        await verbena.connect(listener.address, config=loaded) as session,
+    ):
+        await session.call("echo", b"confidential")
+    files = list(tmp_path.glob("*.pcapng"))
+    assert len(files) == 2
+    for file in files:
+        assert blocks(file)[-1][0] == 5
+        assert len(packets(file)) > 1
+        assert b"confidential" not in file.read_bytes()
+    missing = config.loads(f"session.capture_folder = '{tmp_path / 'nowhere'}'")
+    with pytest.raises(errors.VerbenaError, match="No such file"):
+        await verbena.connect(listener.address, config=missing)
 
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
@@ -128,10 +193,12 @@ async def test_a_path_that_cannot_be_written_is_an_error_in_words(listener, tmp_
 async def test_wireshark_reads_it(listener, tmp_path):
     """capinfos counts the packets; tshark shows each with its time, direction and bytes."""
     path = tmp_path / "session.pcapng"
+    region = listener.node.allocate(4096)
     async with await verbena.connect(listener.address, config=replace(SETTINGS)) as session:
         with session.node.capture(path) as capture:
             for size in (0, 1, 2, 3, 1000):
                 await session.call("echo", b"x" * size)
+            await session.write(region.remote, b"one-sided")
     infos = subprocess.run(["capinfos", "-M", "-c", "-E", path], capture_output=True, text=True, check=True)
     assert f"Number of packets:   {capture.packets}" in infos.stdout
     assert "USER 0" in infos.stdout or "user0" in infos.stdout.lower()
@@ -140,6 +207,10 @@ async def test_wireshark_reads_it(listener, tmp_path):
     )
     frames = [packet["_source"]["layers"] for packet in json.loads(shown.stdout)]
     assert len(frames) == capture.packets
-    lengths = [int(frame["frame"]["frame.len"]) for frame in frames]
+    raw = [bytes.fromhex(frame["frame_raw"][0]) for frame in frames]
+    messages = [index for index, packet in enumerate(raw) if packet[2] == MESSAGES]
+    lengths = [int(frames[index]["frame"]["frame.len"]) for index in messages]
     assert lengths == [PSEUDO_HEADER.size + one[5] for one in packets(path)]
-    assert [bytes.fromhex(frame["frame_raw"][0])[1] for frame in frames] == [one[0] for one in packets(path)]
+    assert [raw[index][1] for index in messages] == [one[0] for one in packets(path)]
+    (written,) = (packet for packet in raw if packet[2] == 1)
+    assert written.endswith(b"one-sided")

@@ -61,7 +61,7 @@ def test_the_defaults_of_both_are_the_same():
     """A node without a configuration is like one with an empty file, but for what that switches off."""
     ours, theirs = configured.settings_from(Config()), Settings()
     different = {name for name in vars(theirs) if getattr(ours, name) != getattr(theirs, name)}
-    assert different <= {"wires", "devices", "iwarp"}
+    assert different <= {"wires", "devices", "iwarp", "ibv"}
     assert configured.listen_address(Config()) == f"127.0.0.1:{DEFAULT_PORT}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,15 @@ TOKEN = REQUEST.encode(key=KEY, wire="shm")
 REPLY = ANSWER.encode(key=KEY, wire="shm", attempt=9)
 
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
-requests = st.builds(LinkRequest, session_id=U64, attempt=U32, received=U64, window=U16, slot_bytes=U32)
+requests = st.builds(
+    LinkRequest,
+    session_id=U64,
+    attempt=U32,
+    received=U64,
+    window=U16,
+    slot_bytes=U32,
+    replaces=st.booleans(),
+)
 answers = st.builds(LinkAnswer, received=U64, window=U16, slot_bytes=U32)
 
 
@@ -35,14 +44,16 @@ def code_of(error: pytest.ExceptionInfo[VerbenaError]) -> str:
 
 
 def test_the_layout_of_a_request_is_fixed() -> None:
-    """version, session, attempt, received, window, slot bytes, mac, 0x01: a change here is a new version."""
-    assert TOKEN[:27].hex() == "01010203040506070800000009000000000000000a000b00001000"
-    assert TOKEN[27:51] == hmac.new(KEY, b"client\x03shm" + TOKEN[:27], hashlib.sha256).digest()[:24]
-    assert (TOKEN[51:], len(TOKEN)) == (b"\x01", 52)
+    """version, session, attempt, received, window, slot bytes, whether it replaces a link, mac, 0x01: a
+    change here is a new version."""
+    assert TOKEN[:28].hex() == "02010203040506070800000009000000000000000a000b0000100000"
+    assert TOKEN[28:52] == hmac.new(KEY, b"client\x03shm" + TOKEN[:28], hashlib.sha256).digest()[:24]
+    assert (TOKEN[52:], len(TOKEN)) == (b"\x01", 53)
+    assert replace(REQUEST, replaces=True).encode(key=KEY, wire="shm")[27] == 1
 
 
 def test_the_layout_of_an_answer_is_fixed() -> None:
-    assert REPLY[:15].hex() == "01000000000000000c000d00000200"
+    assert REPLY[:15].hex() == "02000000000000000c000d00000200"
     signed = b"server\x03shm" + REPLY[:15] + b"\0\0\0\x09"
     assert REPLY[15:39] == hmac.new(KEY, signed, hashlib.sha256).digest()[:24]
     assert (REPLY[39:], len(REPLY)) == (b"\x01", 40)
@@ -110,8 +121,8 @@ def test_a_token_of_another_length_is_refused(length: int) -> None:
 
 
 def test_another_version_is_told_from_nonsense() -> None:
-    with pytest.raises(VerbenaError, match="the other 2") as error:
-        LinkRequest.session_of(b"\x02" + TOKEN[1:])
+    with pytest.raises(VerbenaError, match="the other 3") as error:
+        LinkRequest.session_of(b"\x03" + TOKEN[1:])
     assert code_of(error) == "version_mismatch"
 
 

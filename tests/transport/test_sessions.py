@@ -14,6 +14,7 @@ import verbena
 from verbena import errors
 from verbena.config import loads
 from verbena.transport import Listener, Request, Session, SessionState, Settings
+from verbena.transport.links import accept_link
 from verbena.verbs import Access
 
 SECRET = "correct horse battery staple"
@@ -258,6 +259,33 @@ async def test_a_session_steps_down_and_up_again(listener: Listener) -> None:
             await asyncio.sleep(0.05)
         watching.cancel()
         assert SessionState.DISCONNECTED in states
+
+
+async def test_the_farewell_waits_for_a_link_that_is_being_made(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may have its link before the listener does, which is closed just then: the client hears it,
+    and does not come back to find itself unknown."""
+    made, closing = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def accept_slowly(*args: Any) -> Any:
+        link = await accept_link(*args)
+        loop.call_soon_threadsafe(made.set)
+        await asyncio.to_thread(closing.wait)
+        return link
+
+    monkeypatch.setattr("verbena.transport.listener.accept_link", accept_slowly)
+    session = await verbena.connect(listener.address, secret=SECRET)
+    await made.wait()
+    (served,) = listener.sessions
+    assert served._link is None
+    closed = asyncio.ensure_future(served.close())
+    await until(lambda: served.closed)
+    closing.set()
+    await closed
+    await until(lambda: session.closed)
+    assert session.state is SessionState.DISCONNECTED
 
 
 async def test_a_demanded_wire_is_never_replaced(listener: Listener) -> None:

@@ -27,6 +27,7 @@ void bind_iwarp(nb::module_& m) {
   nb::class_<Options>(m, "IwarpOptions", "As the environment has them, until they are set.")
       .def("__init__", [](Options* self) { new (self) Options(iwarp::options_from_environment()); })
       .def_rw("crc", &Options::crc, nb::arg().none())
+      .def_rw("markers", &Options::markers)
       .def_rw("acknowledged", &Options::acknowledged)
       .def_rw("mpa_revision", &Options::mpa_revision)
       .def_rw("tls", &Options::tls, nb::arg().none())

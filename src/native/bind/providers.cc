@@ -9,6 +9,7 @@
 #include "bind/connections.h"
 #include "bind/queues.h"
 #include "bind/unlocked.h"
+#include "providers/ibv/options.h"
 #include "verbs/registry.h"
 
 namespace verbena::bind {
@@ -69,6 +70,8 @@ void bind_providers(nb::module_& m) {
       .def_prop_ro("name", [](const ProviderHandle& self) { return self.provider->name(); })
       .def_prop_ro("unavailable_reason",
                    [](const ProviderHandle& self) { return self.provider->unavailable_reason(); })
+      .def_prop_ro("unavailable_code",
+                   [](const ProviderHandle& self) { return self.provider->unavailable_code(); })
       .def("devices",
            [](const ProviderHandle& self) {
              const Unlocked unlocked;
@@ -76,6 +79,18 @@ void bind_providers(nb::module_& m) {
            })
       .def("open", open, nb::arg("device"));
   m.def("provider_names", provider_names);
+  m.def(
+      "open_ibv",
+      [](const std::string& device, int port, int gid_index) {
+        std::shared_ptr<Context> context;
+        {
+          const Unlocked unlocked;
+          context = ibv::open(device, {port, gid_index});
+        }
+        return new ContextHandle(std::move(context));
+      },
+      nb::arg("device"), nb::kw_only(), nb::arg("port"), nb::arg("gid_index"),
+      "Port 0 is any, GID index -1 the best.");
   m.def(
       "find_provider", [](const std::string& name) { return new ProviderHandle{Owned(find_provider(name))}; },
       nb::arg("name"));

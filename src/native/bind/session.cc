@@ -139,9 +139,38 @@ void write(SessionHandle& self, uint64_t region, uint64_t offset, const nb::hand
 
 using Progress = std::atomic<uint64_t>;
 
+// The memory's registration from last time, or a new one. With an owner it may be kept for the next time.
+transport::KeptRegistration take_registration(Node& node, const BufferView& view, const nb::handle& owner) {
+  const uint32_t access = view.readonly() ? 0 : access::local_write;
+  const bool keeps = !owner.is_none() && view.size() <= node.registrations().most_bytes();
+  transport::KeptRegistration entry;
+  if (keeps) {
+    const auto held = lock_from_python(node);
+    entry = node.registrations().take(view.data(), view.size(), access);
+  }
+  if (!entry.memory) {
+    if (keeps) entry.owner = std::make_unique<BufferOwner>(BufferView(owner, PyBUF_FULL_RO));
+    entry.memory = std::make_unique<transport::Registration>(view.data(), view.size(), access,
+                                                             node.options().max_region_bytes);
+  }
+  return entry;
+}
+
+void give_registration(Node& node, transport::KeptRegistration entry, bool is_whole) {
+  transport::RegistrationCache::Owners dropped;  // last: with the GIL, without the lock
+  const auto held = lock_from_python(node);
+  if (entry.owner && is_whole) {
+    dropped = node.registrations().keep(std::move(entry));
+  } else {
+    entry.memory->close();
+    dropped.push_back(std::move(entry.owner));
+  }
+}
+
 void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, uint64_t region, uint64_t offset,
-              uint32_t fragment_bytes, uint32_t depth, const nb::object& progress) {
+              uint32_t fragment_bytes, uint32_t depth, const nb::object& progress, const nb::handle& owner) {
   const BufferView view(buffer, is_put ? PyBUF_SIMPLE : PyBUF_WRITABLE);
+  transport::KeptRegistration entry = take_registration(*self.node, view, owner);
   const transport::BulkTarget target{region, offset, view.data(), view.size()};
   transport::BulkResult result;
   Progress acknowledged{0};
@@ -158,21 +187,22 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, uint64
       });
       return !raised;
     };
-    result = (is_put ? transport::put : transport::get)(*self.node, *self.session, target,
-                                                        {fragment_bytes, depth}, acknowledged, keep_going);
+    result = (is_put ? transport::put : transport::get)(
+        *self.node, *self.session, target, {fragment_bytes, depth}, *entry.memory, acknowledged, keep_going);
   }
+  give_registration(*self.node, std::move(entry), !raised && result.outcome == Outcome::ok);
   if (raised) throw nb::python_error();
   if (result.outcome != Outcome::ok) {
     raise_outcome(self, is_put ? "put" : "get", result.outcome, result.status, result.detail);
   }
 }
 
-void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint32_t window,
+void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t told, uint32_t window,
             uint32_t peer_slot_bytes) {
   const Unlocked unlocked;
   const auto held = self.node->lock();
   if (!link.link) throw Error("invalid_argument", "attach", "the link was dropped or is in use");
-  self.session->attach(std::move(link.link), received, window, peer_slot_bytes);
+  self.session->attach(std::move(link.link), received, told, window, peer_slot_bytes);
 }
 
 nb::dict metrics(SessionHandle& self) {
@@ -228,13 +258,13 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("has_link", locked([](Session& s) { return s.link() != nullptr; }))
       .def_prop_ro("is_over", locked([](Session& s) { return s.is_over(); }))
       .def_prop_ro("slot_bytes", locked([](Session& s) { return s.slot_bytes(); }))
-      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("window"),
-           nb::arg("peer_slot_bytes"))
+      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("told"),
+           nb::arg("window"), nb::arg("peer_slot_bytes"))
       .def(
           "lose_link",
           [](SessionHandle& self, uint64_t links, const std::string& why) {
             const auto held = lock_from_python(*self.node);
-            if (self.session->links() == links) self.session->lose_link(Status::retry_exc_err, why);
+            if (self.session->links() == links) self.session->lose_link(Status::success, why);
           },
           nb::arg("links"), nb::arg("why"), "The link with this number is gone; a later one is not meant.")
       .def("detach", locked([](Session& s) { s.lose_link(Status::success, "detached", false); }),
@@ -299,7 +329,8 @@ void bind_session(nb::module_& m) {
           },
           nb::arg("region"), nb::arg("offset"), nb::arg("data"), nb::arg("queue"), nb::arg("token"))
       .def("transfer", transfer, nb::arg("is_put"), nb::arg("buffer"), nb::arg("region"), nb::arg("offset"),
-           nb::kw_only(), nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none())
+           nb::kw_only(), nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(),
+           nb::arg("owner").none(), "With an owner of the memory its registration is kept for the next time.")
       .def("metrics", metrics, nb::sig("def metrics(self) -> dict[str, dict[str, object]]"));
 }
 

@@ -23,10 +23,11 @@ nb::list take(QueueHandle& self) {
   return list;
 }
 
-void make_node(NodeHandle* self, uint32_t busy_poll_us, bool by_loop, double heartbeat_s, double silence_s) {
+void make_node(NodeHandle* self, uint32_t busy_poll_us, bool sleeps, uint32_t poll_batch, bool by_loop,
+               double heartbeat_s, double silence_s, size_t max_region_bytes) {
   const auto ns = [](double seconds) { return static_cast<uint64_t>(seconds * 1e9); };
-  new (self) NodeHandle(
-      std::make_shared<Node>(transport::NodeOptions{busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s)}));
+  new (self) NodeHandle(std::make_shared<Node>(transport::NodeOptions{
+      busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s), poll_batch, sleeps, max_region_bytes}));
 }
 
 PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& cq,
@@ -42,10 +43,23 @@ PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& 
   return new PortHandle{Owned(node), Owned(port)};
 }
 
+void add_queue(PortHandle& self, CompletionQueueHandle& cq) {
+  const auto& queue = cq.cq.share("add a completion queue");
+  const Unlocked unlocked;
+  self.node->add_queue(*self.port, queue);
+}
+
 LinkHandle* prepare_link(PortHandle& self, QueuePairHandle& qp) {
   const auto held = lock_from_python(*self.node);
   return new LinkHandle{self.node,
                         std::make_unique<transport::Link>(self.port.share(), qp.qp.share("prepare a link"))};
+}
+
+void say_ready(LinkHandle& self) {
+  const auto held = lock_from_python(*self.node);
+  if (!self.link || !self.link->say_ready()) {
+    throw Error("queue_full", "say ready", "the link was dropped, or there is no buffer to send from");
+  }
 }
 
 SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& peer, QueueHandle& control,
@@ -73,6 +87,20 @@ nb::tuple pools(PortHandle& self) {
   const auto used = [](const transport::SlotPool& pool) { return pool.most() - pool.available(); };
   return nb::make_tuple(port.sends().most(), used(port.sends()), port.receives().most(),
                         used(port.receives()));
+}
+
+// Drops owners with the GIL and without the node's lock: that may run the program's code.
+void sweep_registrations(NodeHandle& self) {
+  Node& node = self.node.use("sweep registrations");
+  transport::RegistrationCache::Owners dropped;
+  const auto held = lock_from_python(node);
+  dropped = node.registrations().sweep();
+}
+
+nb::tuple registrations(NodeHandle& self) {
+  const auto held = lock_from_python(*self.node.core());
+  const transport::RegistrationCache& cache = self.node.core()->registrations();
+  return nb::make_tuple(cache.hits(), cache.misses(), cache.evictions(), cache.entries(), cache.bytes());
 }
 
 void set_capture(NodeHandle& self, CaptureHandle* capture) {
@@ -105,12 +133,21 @@ void bind_transport(nb::module_& parent) {
            "(kind, session, call, token, outcome, status, method, payload) of each event.");
 
   nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
+      .def("say_ready", say_ready, "Tells the peer that nothing of a former link can land here any more.")
+      .def_prop_ro(
+          "heard",
+          [](LinkHandle& self) {
+            const auto held = lock_from_python(*self.node);
+            return self.link && !self.link->early.empty();
+          },
+          "The peer has said something.")
       .def("drop", &LinkHandle::drop, "It did not: the queue pair was closed.");
 
   nb::class_<PortHandle>(m, "Port", "One wire of a node.")
       .def_prop_ro("links", [](const PortHandle& self) { return self.port->links(); })
       .def("pools", pools, nb::sig("def pools(self) -> tuple[int, int, int, int]"),
            "Slots to send from and how many are in use, slots to receive into and how many are.")
+      .def("add_queue", add_queue, nb::arg("cq"), "One more completion queue for queue pairs of its links.")
       .def("prepare", prepare_link, nb::arg("qp"), "Before the queue pair is connected.");
 
   nb::class_<ExposedHandle>(m, "Exposed", "Memory that peers may use.")
@@ -129,8 +166,9 @@ void bind_transport(nb::module_& parent) {
           nb::kw_only(), nb::arg("snap_bytes"), nb::arg("room_bytes"));
 
   nb::class_<NodeHandle>(m, "Node", "One program's end of all its sessions.")
-      .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("by_loop"),
-           nb::arg("heartbeat_s"), nb::arg("silence_s"))
+      .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("sleeps"),
+           nb::arg("poll_batch"), nb::arg("by_loop"), nb::arg("heartbeat_s"), nb::arg("silence_s"),
+           nb::arg("max_region_bytes"))
       .def("add_port", add_port, nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::kw_only(), nb::arg("name"),
            nb::arg("slot_bytes"), nb::arg("pool_slots"), nb::arg("window"), nb::arg("huge_pages"),
            nb::arg("pin"))
@@ -151,6 +189,10 @@ void bind_transport(nb::module_& parent) {
                      const auto held = lock_from_python(node);
                      return node.regions().size();
                    })
+      .def("sweep_registrations", sweep_registrations, "Lets go of memory that nobody else has any more.")
+      .def("registrations", registrations,
+           nb::sig("def registrations(self) -> tuple[int, int, int, int, int]"),
+           "Kept registrations: hits, misses, evictions, and how many there are of how many bytes.")
       .def("set_capture", set_capture, nb::arg("capture").none(), "Messages go there; None: nowhere.")
       .def("take_captured", take_captured, nb::arg("capture"),
            nb::sig("def take_captured(self, capture: Capture) -> tuple[bytes, int, int]"),

@@ -17,11 +17,24 @@ struct NodeHandle {
 
   void close() {
     if (!node.start_close()) return;
+    transport::RegistrationCache::Owners dropped;  // with the GIL
     const Unlocked unlocked;
     node.core()->close();
+    const auto held = node.core()->lock();
+    dropped = node.core()->registrations().clear();
   }
 
   Handle<transport::Node> node;
+};
+
+// A buffer of the program's: whatever its export holds stays where it is.
+class BufferOwner final : public transport::MemoryOwner {
+ public:
+  explicit BufferOwner(BufferView view) : view_(std::move(view)) {}
+  bool is_alone() const override { return Py_REFCNT(view_.owner()) == 1; }
+
+ private:
+  BufferView view_;
 };
 
 struct PortHandle {

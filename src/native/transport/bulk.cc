@@ -18,12 +18,12 @@ constexpr uint64_t kSettleNs = 10'000'000'000;  // for a wire to let go of the m
 class Transfer {
  public:
   Transfer(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
-           std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going, uint32_t access)
+           Registration& memory, std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going)
       : node_(node),
         session_(session),
         target_(target),
         options_(options),
-        memory_(target.data, target.length, access),
+        memory_(memory),
         acknowledged_(acknowledged),
         keep_going_(keep_going) {}
   virtual ~Transfer() = default;
@@ -71,7 +71,7 @@ class Transfer {
   Session& session_;
   const BulkTarget target_;
   const BulkOptions options_;
-  Registration memory_;
+  Registration& memory_;
   uint64_t streamed_on_ = 0;  // the link that has WRITEs of ours, if any
 
  private:
@@ -81,7 +81,7 @@ class Transfer {
       Fragment fragment;
       fragment.offset = next_;
       fragment.length =
-          static_cast<uint32_t>(std::min<uint64_t>(options_.fragment_bytes, target_.length - next_));
+          static_cast<uint32_t>(std::min<uint64_t>(options_.fragment_bytes, memory_.in_piece(next_)));
       prepare(fragment);
       next_ += fragment.length;
       window_.push_back(fragment);
@@ -184,6 +184,7 @@ class Transfer {
       }
       if (!is_free) node_.linger();
     }
+    if (finished && is_free) return;
     const auto held = node_.lock();
     memory_.close();
   }
@@ -221,7 +222,7 @@ class Put final : public Transfer {
     }
     uint32_t lkey;
     try {
-      lkey = memory_.on(session_.link()->port()).lkey();
+      lkey = node_.registering([&] { return memory_.lkey(session_.link()->port(), at(fragment)); });
     } catch (const std::exception& error) {
       fail(Outcome::remote_failure, Status::success, error.what());
       return false;
@@ -259,13 +260,15 @@ class Get final : public Transfer {
 }  // namespace
 
 BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
-               std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going) {
-  return Put(node, session, target, options, acknowledged, keep_going, 0).run();
+               Registration& memory, std::atomic<uint64_t>& acknowledged,
+               const std::function<bool()>& keep_going) {
+  return Put(node, session, target, options, memory, acknowledged, keep_going).run();
 }
 
 BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
-               std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going) {
-  return Get(node, session, target, options, acknowledged, keep_going, access::local_write).run();
+               Registration& memory, std::atomic<uint64_t>& acknowledged,
+               const std::function<bool()>& keep_going) {
+  return Get(node, session, target, options, memory, acknowledged, keep_going).run();
 }
 
 }  // namespace verbena::transport

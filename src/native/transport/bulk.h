@@ -30,11 +30,14 @@ struct BulkResult {
   std::string detail;
 };
 
-// `acknowledged` grows as the peer confirms; `keep_going` is asked now and then, and false ends the transfer.
-// When they return, no wire touches the memory any more.
+// `memory` covers the target's, and is registered as needed: it is the caller's, who may keep it if all went
+// well. Otherwise it is closed. `acknowledged` grows as the peer confirms; `keep_going` is asked now and
+// then, and false ends the transfer. When they return, no wire touches the memory any more.
 BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
-               std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going);
+               Registration& memory, std::atomic<uint64_t>& acknowledged,
+               const std::function<bool()>& keep_going);
 BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
-               std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going);
+               Registration& memory, std::atomic<uint64_t>& acknowledged,
+               const std::function<bool()>& keep_going);
 
 }  // namespace verbena::transport

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "transport/message_layout.h"
+
 namespace verbena::transport {
 namespace {
 
@@ -35,25 +37,42 @@ uint64_t wall_clock_ns() {
 
 void Capture::record(Direction direction, uint64_t session, std::string_view wire,
                      std::span<const std::byte> message) {
+  const CaptureHeader header{
+      .direction = direction, .length = static_cast<uint32_t>(message.size()), .session = session};
+  append(header, wire, {}, message.first(std::min(message.size(), snap_bytes_)), message.size());
+}
+
+void Capture::record(Captured kind, uint64_t session, std::string_view wire,
+                     const CapturedOperation& operation, std::span<const std::byte> data) {
+  // A READ's bytes come towards us.
+  const CaptureHeader header{.direction = kind == Captured::read ? Direction::received : Direction::sent,
+                             .kind = kind,
+                             .length = static_cast<uint32_t>(data.size()),
+                             .session = session};
+  // Who wants no more than headers wants no data either.
+  const size_t most = snap_bytes_ > sizeof(MessageHeader) ? kMostData : 0;
+  append(header, wire, std::as_bytes(std::span(&operation, 1)), data.first(std::min(data.size(), most)),
+         data.size());
+}
+
+void Capture::append(CaptureHeader header, std::string_view wire, std::span<const std::byte> front,
+                     std::span<const std::byte> kept, size_t whole) {
   ++packets_;
-  const auto kept = message.first(std::min(message.size(), snap_bytes_));
-  const size_t captured = sizeof(CaptureHeader) + kept.size();
+  const size_t captured = sizeof(CaptureHeader) + front.size() + kept.size();
   const size_t padding = -captured % 4;
   const size_t total = sizeof(PacketBlock) + captured + padding + sizeof(PacketEnd);
   if (blocks_.size() + total > room_bytes_) {
     ++dropped_;
     return;
   }
-  CaptureHeader header{
-      .direction = direction, .length = static_cast<uint32_t>(message.size()), .session = session};
   wire.copy(header.wire, sizeof header.wire);
   const uint64_t now = wall_clock_ns();
   const PacketBlock block{.total_length = static_cast<uint32_t>(total),
                           .time_high = static_cast<uint32_t>(now >> 32),
                           .time_low = static_cast<uint32_t>(now),
                           .captured_length = static_cast<uint32_t>(captured),
-                          .original_length = static_cast<uint32_t>(sizeof header + message.size())};
-  const PacketEnd end{.flags = direction == Direction::sent ? 2u : 1u,
+                          .original_length = static_cast<uint32_t>(sizeof header + front.size() + whole)};
+  const PacketEnd end{.flags = header.direction == Direction::sent ? 2u : 1u,
                       .total_length = static_cast<uint32_t>(total)};
 
   const size_t at = blocks_.size();
@@ -65,6 +84,7 @@ void Capture::record(Direction direction, uint64_t session, std::string_view wir
   };
   put(&block, sizeof block);
   put(&header, sizeof header);
+  if (!front.empty()) put(front.data(), front.size());
   if (!kept.empty()) put(kept.data(), kept.size());
   to += padding;
   put(&end, sizeof end);

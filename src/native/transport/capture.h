@@ -1,6 +1,6 @@
-// Session messages as pcapng blocks, for a file that Wireshark opens: link type USER0, one packet per
-// message, each behind a small header of ours. The node's lock covers it; whoever writes the file takes what
-// there is.
+// Session messages and one-sided work as pcapng blocks, for a file that Wireshark opens: link type USER0, one
+// packet for each, behind a small header of ours. The node's lock covers it; whoever writes the file takes
+// what there is.
 #pragma once
 
 #include <cstddef>
@@ -10,34 +10,56 @@
 #include <utility>
 #include <vector>
 
+#include "verbs/types.h"
+
 namespace verbena::transport {
 
 enum class Direction : uint8_t { sent = 0, received = 1 };
+enum class Captured : uint8_t { message = 0, write = 1, read = 2 };
 
-// In front of each message. Little-endian, like the message.
+// In front of each packet. Little-endian, like what follows.
 struct CaptureHeader {
   uint8_t version = 1;
   Direction direction = Direction::sent;
-  uint16_t unused = 0;
-  uint32_t length = 0;  // of the whole message, whatever was kept of it
+  Captured kind = Captured::message;
+  uint8_t unused = 0;
+  uint32_t length = 0;  // of the whole message or transfer, whatever was kept of it
   uint64_t session = 0;
   char wire[8] = {};  // its name, filled up with zeros
 };
 static_assert(sizeof(CaptureHeader) == 24);
 
+// After it, for a WRITE or READ of ours on the peer's memory; then the beginning of the data.
+struct CapturedOperation {
+  uint64_t remote_addr = 0;
+  uint32_t rkey = 0;
+  Status status = Status::success;
+  uint8_t unused[3] = {};
+};
+static_assert(sizeof(CapturedOperation) == 16);
+
 class Capture {
  public:
+  // Of a transfer's data no more than this is kept: it may be gigabytes, and its beginning tells it.
+  static constexpr size_t kMostData = 256;
+
   // Keeps `snap_bytes` of each message, and `room_bytes` until they are taken.
   Capture(size_t snap_bytes, size_t room_bytes) : snap_bytes_(snap_bytes), room_bytes_(room_bytes) {}
 
   void record(Direction direction, uint64_t session, std::string_view wire,
               std::span<const std::byte> message);
+  // A one-sided operation: when it has completed, or was posted if nothing reports it.
+  void record(Captured kind, uint64_t session, std::string_view wire, const CapturedOperation& operation,
+              std::span<const std::byte> data);
   // Whole blocks, in order.
   std::vector<std::byte> take() { return std::exchange(blocks_, {}); }
   uint64_t packets() const { return packets_; }
   uint64_t dropped() const { return dropped_; }  // for want of room
 
  private:
+  void append(CaptureHeader header, std::string_view wire, std::span<const std::byte> front,
+              std::span<const std::byte> kept, size_t whole);
+
   const size_t snap_bytes_, room_bytes_;
   std::vector<std::byte> blocks_;
   uint64_t packets_ = 0, dropped_ = 0;

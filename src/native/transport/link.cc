@@ -1,8 +1,10 @@
 #include "transport/link.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "transport/ids.h"
+#include "transport/message_layout.h"
 
 namespace verbena::transport {
 
@@ -34,6 +36,17 @@ bool Link::drained() {
     qp_->post_send({&nothing, 1});
   }
   return false;
+}
+
+bool Link::say_ready() {
+  Slot* slot = port_->sends().take();
+  if (!slot) return false;
+  MessageHeader header{.kind = MessageKind::ping};
+  header.crc = message_crc(header, {});
+  std::memcpy(slot->data, &header, sizeof header);
+  control.emplace_back(slot, posted_ + 1);
+  const Sge piece{reinterpret_cast<uint64_t>(slot->data), sizeof header, slot->lkey};
+  return post({.opcode = Opcode::send, .flags = 0, .local = {&piece, 1}}) == PostError::none;
 }
 
 PostError Link::post(SendRequest request) {

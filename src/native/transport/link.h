@@ -31,6 +31,9 @@ class Link {
   PostError post(SendRequest request);
   // The same for several at once, of which the last is signalled. False: the link is unfit.
   bool post_all(std::span<SendRequest> requests);
+  // Before it is a session's: tells the peer that nothing of a former link can land here any more.
+  // False: there is no buffer for it.
+  bool say_ready();
   // A request up to this one has completed.
   void complete(uint64_t position) { completed_ = std::max(completed_, position); }
   // Everything was reported: true, or else a report is on its way.

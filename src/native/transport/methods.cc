@@ -69,7 +69,8 @@ void resolve(Node& node, const Request& request, const ResolveRequest& fields) {
     return request.session.fail(request.call, Outcome::denied, "the region was revoked, or is not for you");
   }
   try {
-    const MemoryRegion& registered = region->memory.on(link->port());
+    const MemoryRegion& registered =
+        node.registering([&]() -> MemoryRegion& { return region->memory.on(link->port()); });
     const ResolveReply reply{reinterpret_cast<uint64_t>(region->memory.data()), region->memory.length(),
                              registered.rkey(), region->memory.access()};
     request.session.reply(request.call, bytes_of(reply));

@@ -2,6 +2,8 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+
 #include "transport/ids.h"
 #include "util/clock.h"
 #include "util/error.h"
@@ -17,19 +19,33 @@ int make_epoll() {
 
 }  // namespace
 
-Node::Node(const NodeOptions& options) : options_(options), epoll_(make_epoll()) {
+Node::Node(const NodeOptions& options)
+    : options_(options),
+      epoll_(make_epoll()),
+      registrations_(options.max_region_bytes),
+      polled_(std::max(options.poll_batch, 1u)) {
   add_own_methods(*this);
   thread_ = std::jthread([this] { run(); });
 }
 
 std::shared_ptr<Port> Node::add_port(std::shared_ptr<Port> port) {
   const auto held = lock();
-  epoll_event event{.events = EPOLLIN, .data = {}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, port->cq().fileno(), &event) != 0) {
-    throw Error("fd_limit", "add a wire to a node", "epoll_ctl() failed", errno);
-  }
+  for (const auto& cq : port->queues()) watch(*cq);
   ports_.push_back(port);
   return port;
+}
+
+void Node::add_queue(Port& port, std::shared_ptr<CompletionQueue> cq) {
+  const auto held = lock();
+  watch(*cq);
+  port.add_queue(std::move(cq));
+}
+
+void Node::watch(const CompletionQueue& cq) {
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, cq.fileno(), &event) != 0) {
+    throw Error("fd_limit", "add a wire to a node", "epoll_ctl() failed", errno);
+  }
 }
 
 std::shared_ptr<Session> Node::add_session(SessionOptions options, std::shared_ptr<EventQueue> control,
@@ -75,11 +91,13 @@ void Node::end(Call& call) {
 bool Node::drive_locked() {
   bool found = false;
   for (const auto& port : ports_) {
-    const size_t count = port->cq().poll(polled_);
-    for (size_t i = 0; i < count; ++i) handle_completion(*port, polled_[i]);
-    if (count == 0) continue;
-    found = true;
-    port->flush_receives();
+    for (const auto& cq : port->queues()) {
+      const size_t count = cq->poll(polled_);
+      for (size_t i = 0; i < count; ++i) handle_completion(*port, polled_[i]);
+      if (count == 0) continue;
+      found = true;
+      port->flush_receives();
+    }
   }
   return found;
 }

@@ -15,7 +15,9 @@
 #include "transport/methods.h"
 #include "transport/port.h"
 #include "transport/regions.h"
+#include "transport/registration_cache.h"
 #include "transport/session.h"
+#include "util/error.h"
 #include "util/fd.h"
 
 namespace verbena::transport {
@@ -24,7 +26,10 @@ struct NodeOptions {
   uint32_t busy_poll_us = 100;  // how long to spin after the last work before sleeping
   bool by_loop = false;         // an event loop drives: see fileno()
   uint64_t heartbeat_ns = 1'000'000'000;
-  uint64_t silence_ns = 10'000'000'000;  // nothing heard for so long: the link is lost
+  uint64_t silence_ns = 10'000'000'000;     // nothing heard for so long: the link is lost
+  uint32_t poll_batch = 32;                 // completions taken from a queue at a time
+  bool sleeps = true;                       // false: spins without end
+  size_t max_region_bytes = 1'000'000'000;  // registered in one piece, and kept registered in all
 };
 
 class Node {
@@ -34,6 +39,7 @@ class Node {
 
   // Set-up.
   std::shared_ptr<Port> add_port(std::shared_ptr<Port> port);
+  void add_queue(Port& port, std::shared_ptr<CompletionQueue> cq);  // for more links on a wire
   std::shared_ptr<Session> add_session(SessionOptions options, std::shared_ptr<EventQueue> control,
                                        std::shared_ptr<EventQueue> requests);
   void remove_session(Session& session);  // after its end()
@@ -54,6 +60,17 @@ class Node {
   }
   CallTable& calls() { return calls_; }
   RegionTable& regions() { return regions_; }
+  RegistrationCache& registrations() { return registrations_; }
+  // Runs what registers memory; if the wire cannot, once more without the registrations that are merely kept.
+  template <typename Function>
+  decltype(auto) registering(Function function) {
+    try {
+      return function();
+    } catch (const Error&) {
+      if (!registrations_.make_room()) throw;
+    }
+    return function();
+  }
   Capture* capture() const { return capture_.get(); }  // null: nobody wants messages
   void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
@@ -74,12 +91,13 @@ class Node {
   bool drive_locked();
   void handle_completion(Port& port, const Completion& completion);
   void arm();
+  void watch(const CompletionQueue& cq);
+  uint64_t spin_end(uint64_t now) const;
   void tick_if_due(uint64_t now);
   void run();
   void stand_in();
   void sleep(int timeout_ms);
 
-  static constexpr size_t kPollBatch = 32;
   static constexpr uint64_t kTickNs = 20'000'000;
 
   const NodeOptions options_;
@@ -91,8 +109,9 @@ class Node {
   std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
   CallTable calls_;
   RegionTable regions_;
+  RegistrationCache registrations_;
   std::shared_ptr<Capture> capture_;
-  Completion polled_[kPollBatch];
+  std::vector<Completion> polled_;
   uint64_t ticked_ns_ = 0;
   std::atomic<uint32_t> callers_{0};        // threads that spin for a call of theirs
   std::atomic<uint64_t> caller_rounds_{0};  // grows while such threads drive

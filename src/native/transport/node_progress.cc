@@ -40,6 +40,7 @@ bool sleep_on(const EventFd& event, int queues, uint64_t timeout_ns) {
 bool Node::drive() {
   const auto held = lock();
   loop_rounds_.fetch_add(1, std::memory_order_relaxed);
+  tick_if_due(now_ns());  // a loop that always finds something never rests
   return drive_locked();
 }
 
@@ -51,10 +52,16 @@ bool Node::rest() {
   return drive_locked();
 }
 
+uint64_t Node::spin_end(uint64_t now) const {
+  return options_.sleeps ? now + uint64_t{options_.busy_poll_us} * 1000 : ~uint64_t{0};
+}
+
 void Node::arm() {
   for (const auto& port : ports_) {
-    port->cq().acknowledge();
-    port->cq().arm(false);
+    for (const auto& cq : port->queues()) {
+      cq->acknowledge();
+      cq->arm(false);
+    }
   }
 }
 
@@ -63,7 +70,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   if (done()) return true;
   callers_.fetch_add(1, std::memory_order_relaxed);
   uint64_t now = now_ns();
-  const uint64_t spin_until = std::min(deadline_ns, now + uint64_t{options_.busy_poll_us} * 1000);
+  const uint64_t spin_until = std::min(deadline_ns, spin_end(now));
   bool is_done = false;
   while (!is_done && now < spin_until) {
     for (int i = 0; i < kRoundsPerClock && !is_done; ++i) {
@@ -117,7 +124,8 @@ void Node::linger() {
   }
   caller_rounds_.fetch_add(1, std::memory_order_relaxed);
   callers_.fetch_sub(1, std::memory_order_relaxed);
-  if (!found) std::this_thread::sleep_for(std::chrono::microseconds(options_.busy_poll_us));
+  if (!found && options_.sleeps)
+    std::this_thread::sleep_for(std::chrono::microseconds(options_.busy_poll_us));
 }
 
 void Node::sleep(int timeout_ms) {
@@ -127,7 +135,7 @@ void Node::sleep(int timeout_ms) {
 }
 
 void Node::run() {
-  uint64_t busy_until = 0, seen_callers = 0;
+  uint64_t busy_until = options_.sleeps ? 0 : spin_end(0), seen_callers = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (options_.by_loop) {
       stand_in();
@@ -140,7 +148,7 @@ void Node::run() {
       mutex_.unlock();
     }
     const uint64_t now = now_ns();
-    if (found) busy_until = now + uint64_t{options_.busy_poll_us} * 1000;
+    if (found) busy_until = spin_end(now);
     const uint64_t rounds = caller_rounds_.load(std::memory_order_relaxed);
     const bool callers = callers_.load(std::memory_order_relaxed) > 0 || rounds != seen_callers;
     seen_callers = rounds;
@@ -160,7 +168,7 @@ void Node::run() {
       found = drive_locked();
     }
     if (found) {
-      busy_until = now_ns() + uint64_t{options_.busy_poll_us} * 1000;
+      busy_until = spin_end(now_ns());
     } else {
       sleep(kTickMs);
     }

@@ -16,7 +16,7 @@ Port::Port(std::shared_ptr<Context> context, std::shared_ptr<ProtectionDomain> p
            std::shared_ptr<CompletionQueue> cq, std::shared_ptr<SharedReceiveQueue> srq, PortOptions options)
     : context_(std::move(context)),
       pd_(std::move(pd)),
-      cq_(std::move(cq)),
+      queues_{std::move(cq)},
       srq_(std::move(srq)),
       options_(std::move(options)),
       sends_(context_, pd_, options_.slot_bytes, options_.pool_slots, options_.huge_pages, options_.pin),

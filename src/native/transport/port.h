@@ -1,5 +1,5 @@
-// One wire of a node: its context with a completion queue and a shared receive queue that all sessions on
-// this wire use, and the buffers. The node's lock covers it.
+// One wire of a node: its context with the completion queues and the shared receive queue that all sessions
+// on this wire use, and the buffers. The node's lock covers it.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,9 @@ class Port {
   const PortOptions& options() const { return options_; }
   Context& context() const { return *context_; }
   ProtectionDomain& pd() const { return *pd_; }
-  CompletionQueue& cq() const { return *cq_; }
+  // Links are spread over them, so that none can overflow. Never fewer than one.
+  const std::vector<std::shared_ptr<CompletionQueue>>& queues() const { return queues_; }
+  void add_queue(std::shared_ptr<CompletionQueue> cq) { queues_.push_back(std::move(cq)); }
   SlotPool& sends() { return sends_; }
   SlotPool& receives() { return receives_; }
 
@@ -53,7 +55,7 @@ class Port {
   static constexpr size_t kRepostBatch = 16;
   const std::shared_ptr<Context> context_;
   const std::shared_ptr<ProtectionDomain> pd_;
-  const std::shared_ptr<CompletionQueue> cq_;
+  std::vector<std::shared_ptr<CompletionQueue>> queues_;
   const std::shared_ptr<SharedReceiveQueue> srq_;
   const PortOptions options_;
   SlotPool sends_, receives_;

@@ -4,17 +4,19 @@
 
 namespace verbena::transport {
 
-MemoryRegion& Registration::on(const Port& port) {
-  for (const auto& [known, region] : regions_) {
-    if (known == &port) return *region;
+MemoryRegion& Registration::piece(const Port& port, size_t number) {
+  for (const Known& known : known_) {
+    if (known.port == &port && known.number == number) return *known.region;
   }
-  regions_.emplace_back(&port, port.pd().register_memory(data_, length_, access_, pin_));
-  return *regions_.back().second;
+  const size_t offset = piece_bytes_ == SIZE_MAX ? 0 : number * piece_bytes_;
+  known_.push_back(
+      {&port, number, port.pd().register_memory(data_ + offset, in_piece(offset), access_, false)});
+  return *known_.back().region;
 }
 
 void Registration::close() {
-  for (const auto& [port, region] : regions_) region->close();
-  regions_.clear();
+  for (const Known& known : known_) known.region->close();
+  known_.clear();
 }
 
 }  // namespace verbena::transport

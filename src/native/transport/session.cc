@@ -18,7 +18,7 @@ Session::Session(Node& node, SessionOptions options, std::shared_ptr<EventQueue>
 
 Session::~Session() = default;
 
-void Session::attach(std::unique_ptr<Link> link, uint64_t received, uint32_t window,
+void Session::attach(std::unique_ptr<Link> link, uint64_t received, uint64_t told, uint32_t window,
                      uint32_t peer_slot_bytes) {
   lose_link(Status::success, "replaced", false);
   release_link();
@@ -40,7 +40,7 @@ void Session::attach(std::unique_ptr<Link> link, uint64_t received, uint32_t win
   if (!sequence_.acknowledge(received)) {
     return lose_link(Status::bad_resp_err, "the peer has received what was never sent");
   }
-  acknowledged_to_peer_ = sequence_.done();  // the hand-shake told it
+  acknowledged_to_peer_ = std::min(told, sequence_.done());
   forget_acknowledged();
   flush();
   for (const auto& [slot, bytes] : std::exchange(link_->early, {})) {

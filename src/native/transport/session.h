@@ -19,6 +19,7 @@
 
 namespace verbena::transport {
 
+class Capture;
 class Node;
 
 // The request was wrong, not the link: it fails by itself, and is not tried again on the next link.
@@ -66,9 +67,11 @@ class Session {
   size_t serving() const { return serving_; }
   size_t waiting() const { return unacknowledged_.size() - transmitted_; }
 
-  // The peer has received ours up to `received` and takes `window` more; replays the rest.
-  // Whatever link there was must have been closed, so that nothing of it can land any more.
-  void attach(std::unique_ptr<Link> link, uint64_t received, uint32_t window, uint32_t peer_slot_bytes);
+  // The peer has received ours up to `received` at least and takes `window` more; replays the rest. It knows
+  // that we have received up to `told`. Whatever link there was must have been closed at both ends, so that
+  // nothing of it can land any more.
+  void attach(std::unique_ptr<Link> link, uint64_t received, uint64_t told, uint32_t window,
+              uint32_t peer_slot_bytes);
   // The link is of no use any more; tells the program, unless it knows.
   void lose_link(Status status, std::string_view why, bool tell = true);
   // The lost link's queue pair has been closed: its buffers can go.
@@ -167,6 +170,7 @@ class Session {
   bool post_operation(Call& call);
   void post_pending();
   void finish_operation(Call& call, Status status);
+  void capture_operation(Capture& capture, const Call& call, Status status);
   void queue_operation(Call& call);
   void finish(Call& call, Outcome outcome);
   void resolve(uint64_t key, RemoteRegion& entry);

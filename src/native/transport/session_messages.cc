@@ -92,8 +92,8 @@ bool Session::transmit(Outgoing& message, std::span<const std::byte> payload) {
     try {
       if (!message.offered) offer(message, payload);
       Offered& offered = *message.offered;
-      reference = {reinterpret_cast<uint64_t>(offered.bytes->data()), offered.length,
-                   offered.registration.on(port).rkey(), offered.crc};
+      const uint32_t rkey = node_.registering([&] { return offered.registration.on(port).rkey(); });
+      reference = {reinterpret_cast<uint64_t>(offered.bytes->data()), offered.length, rkey, offered.crc};
       payload = std::as_bytes(std::span(&reference, 1));
       header.flags = message_flag::by_reference;
     } catch (const std::exception& error) {

@@ -136,7 +136,7 @@ bool Session::post_operation(Call& call) {
   Sge piece{reinterpret_cast<uint64_t>(call.local), call.length, 0};
   if (call.registration) {
     try {
-      piece.lkey = call.registration->on(port).lkey();
+      piece.lkey = node_.registering([&] { return call.registration->lkey(port, call.local); });
     } catch (const std::exception& error) {
       const auto text = std::as_bytes(std::span(std::string_view(error.what())));
       call.result.assign(text.begin(), text.end());
@@ -173,6 +173,9 @@ void Session::finish_operation(Call& call, Status status) {
   if (found == posted_.end()) return;
   posted_.erase(found);
   const bool is_read = call.opcode == Opcode::read;
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture_operation(*capture, call, status);
+  }
   if (call.bounce) {
     if (is_read && status == Status::success) {
       call.result.assign(call.bounce->data, call.bounce->data + call.length);
@@ -186,6 +189,13 @@ void Session::finish_operation(Call& call, Status status) {
     (is_read ? metrics_->read : metrics_->write).record(now_ns() - call.started_ns);
   }
   finish(call, status == Status::success ? Outcome::ok : Outcome::failed_status);
+}
+
+void Session::capture_operation(Capture& capture, const Call& call, Status status) {
+  const std::byte* data = call.bounce ? call.bounce->data : call.local;
+  const size_t length = call.opcode == Opcode::read && status != Status::success ? 0 : call.length;
+  capture.record(call.opcode == Opcode::read ? Captured::read : Captured::write, id(), link_->port().name(),
+                 {.remote_addr = call.remote_addr, .rkey = call.rkey, .status = status}, {data, length});
 }
 
 void Session::resolve(uint64_t key, RemoteRegion& entry) {
@@ -239,6 +249,10 @@ bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uin
   const Sge piece{reinterpret_cast<uint64_t>(local), length, lkey};
   metrics_->add(Count::write_ops);
   metrics_->add(Count::write_bytes, length);
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Captured::write, id(), link_->port().name(), {.remote_addr = remote_addr, .rkey = rkey},
+                    {local, length});
+  }
   if (link_->post({.opcode = Opcode::write,
                    .flags = 0,
                    .rkey = rkey,
@@ -292,7 +306,7 @@ bool Session::admit(Pull& pull) {
   if (pulled_bytes_ > 0 && pulled_bytes_ + length > 2 * options_.max_message_bytes) return false;
   pull.memory = link_->port().context().allocate(length, false);
   pull.registration = std::make_unique<Registration>(pull.memory->data(), length, access::local_write);
-  pull.registration->on(link_->port());
+  node_.registering([&] { pull.registration->on(link_->port()); });
   pull.admitted = true;
   pulled_bytes_ += length;
   return true;

@@ -143,6 +143,7 @@ class Provider {
   virtual ~Provider() = default;
   virtual std::string_view name() const = 0;
   virtual std::string unavailable_reason() const = 0;  // empty: it can be used here
+  virtual std::string_view unavailable_code() const { return "provider_missing"; }  // of errors.py
   virtual std::vector<DeviceAttributes> devices() const = 0;
   virtual std::shared_ptr<Context> open(const std::string& device) = 0;  // empty name: the first
 };

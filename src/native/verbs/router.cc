@@ -187,6 +187,8 @@ void CompletionRouter::end_batch(uint64_t id, uint64_t posted, std::shared_ptr<v
 
 void CompletionRouter::forget_qp(uint32_t qp_num) {
   const std::lock_guard lock(pump_mutex_);
+  // With nothing to look for the queue is left alone: it may be polled by somebody who knows nothing of us.
+  if (tracked_.load(std::memory_order_relaxed) == 0) return;
   drain();  // what really finished keeps its own status
   size_t slots;
   {

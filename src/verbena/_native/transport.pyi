@@ -15,6 +15,13 @@ class EventQueue:
 class Link:
     """A queue pair that is becoming a session's link."""
 
+    def say_ready(self) -> None:
+        """Tells the peer that nothing of a former link can land here any more."""
+
+    @property
+    def heard(self) -> bool:
+        """The peer has said something."""
+
     def drop(self) -> None:
         """It did not: the queue pair was closed."""
 
@@ -27,6 +34,9 @@ class Port:
         """
         Slots to send from and how many are in use, slots to receive into and how many are.
         """
+
+    def add_queue(self, cq: verbena._native.CompletionQueue) -> None:
+        """One more completion queue for queue pairs of its links."""
 
     def prepare(self, qp: verbena._native.QueuePair) -> Link:
         """Before the queue pair is connected."""
@@ -51,7 +61,17 @@ class Capture:
 class Node:
     """One program's end of all its sessions."""
 
-    def __init__(self, *, busy_poll_us: int, by_loop: bool, heartbeat_s: float, silence_s: float) -> None: ...
+    def __init__(
+        self,
+        *,
+        busy_poll_us: int,
+        sleeps: bool,
+        poll_batch: int,
+        by_loop: bool,
+        heartbeat_s: float,
+        silence_s: float,
+        max_region_bytes: int,
+    ) -> None: ...
     def add_port(
         self,
         pd: verbena._native.ProtectionDomain,
@@ -81,6 +101,14 @@ class Node:
     def expose(self, buffer: object, *, access: int, only_session: int) -> Exposed: ...
     @property
     def regions(self) -> int: ...
+    def sweep_registrations(self) -> None:
+        """Lets go of memory that nobody else has any more."""
+
+    def registrations(self) -> tuple[int, int, int, int, int]:
+        """
+        Kept registrations: hits, misses, evictions, and how many there are of how many bytes.
+        """
+
     def set_capture(self, capture: Capture | None) -> None:
         """Messages go there; None: nowhere."""
 
@@ -124,7 +152,7 @@ class Session:
     def is_over(self) -> bool: ...
     @property
     def slot_bytes(self) -> int: ...
-    def attach(self, link: Link, *, received: int, window: int, peer_slot_bytes: int) -> None: ...
+    def attach(self, link: Link, *, received: int, told: int, window: int, peer_slot_bytes: int) -> None: ...
     def lose_link(self, links: int, why: str) -> None:
         """The link with this number is gone; a later one is not meant."""
 
@@ -155,5 +183,10 @@ class Session:
         fragment_bytes: int,
         depth: int,
         progress: object | None,
-    ) -> None: ...
+        owner: object | None,
+    ) -> None:
+        """
+        With an owner of the memory its registration is kept for the next time.
+        """
+
     def metrics(self) -> dict[str, dict[str, object]]: ...

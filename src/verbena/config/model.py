@@ -34,12 +34,23 @@ DEFAULT = Source("default")
 # The keys that something reads. The others are checked already, and take effect when their service comes.
 IN_FORCE = frozenset(
     {
-        *(f"network.{name}" for name in ("rdma_enabled", "rdma_device", "rdma_fallback")),
+        *(
+            f"network.{name}"
+            for name in ("rdma_enabled", "rdma_device", "rdma_port", "rdma_gid_index", "rdma_fallback")
+        ),
         *(
             f"network.rdma.{name}"
             for name in (
                 *("max_connections", "connection_timeout_ms", "connection_retries", "retry_delay_ms"),
-                *("inline_threshold", "send_queue_depth", "recv_queue_depth", "cq_size"),
+                *(
+                    "max_mr_size",
+                    "inline_threshold",
+                    "send_queue_depth",
+                    "recv_queue_depth",
+                    "max_send_sge",
+                    "max_recv_sge",
+                ),
+                *("cq_size", "poll_batch"),
                 *("adaptive_polling", "busy_poll_us", "pin_memory", "huge_pages"),
                 *("recv_buffer_pool_size", "recv_buffer_size"),
             )
@@ -50,6 +61,7 @@ IN_FORCE = frozenset(
                 *("node_name", "listen_address", "listen_port", "secret", "secret_file"),
                 *("heartbeat_interval_ms", "peer_timeout_ms", "max_message_size", "resume_timeout_s"),
                 *("upgrade_delay_ms", "upgrade_delay_max_ms", "idle_timeout_s", "allow_drill"),
+                *("capture_folder", "capture_headers_only"),
             )
         ),
         *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),

@@ -54,8 +54,10 @@ class NetworkRdma(Section):
         10**9,
         4 * KIB,
         TIB,
-        "The longest memory region that is registered in one piece.",
-        "It bounds the cache of registrations too. More data is moved through several regions.",
+        "The longest piece of a program's buffer that is registered at once when it is put or got.",
+        "More data is moved through several regions. As much in all is kept registered for the next transfer"
+        " of the same buffer, on wires where registering costs something: RDMA devices. Memory that a node"
+        " exposes has one key, and is one region however long it is.",
     )
     inline_threshold: int = size(
         256,
@@ -78,14 +80,23 @@ class NetworkRdma(Section):
         "How many receives a connection keeps posted.",
         "It is the number of messages a peer may send before one of them has been taken.",
     )
-    max_send_sge: int = integer(4, 1, 128, "How many pieces of memory one send may gather.")
-    max_recv_sge: int = integer(4, 1, 128, "How many pieces of memory one receive may scatter to.")
+    max_send_sge: int = integer(
+        4,
+        1,
+        128,
+        "How many pieces of memory one send may gather.",
+        "Queue pairs of sessions are made for so many, or what the device has; their own messages use one.",
+    )
+    max_recv_sge: int = integer(
+        4, 1, 128, "How many pieces of memory one receive may scatter to.", "As `max_send_sge`."
+    )
     cq_size: int = integer(
         4096,
         2,
         4_194_303,
         "How many completions a completion queue holds.",
-        "Connections share a queue; another is made when the next one's sends and receives would not fit.",
+        "Connections share a queue; another is made when the next one's sends and receives would not fit."
+        " A device that takes less lowers it.",
     )
     poll_batch: int = integer(
         32,
@@ -97,7 +108,8 @@ class NetworkRdma(Section):
     adaptive_polling: bool = boolean(
         True,
         "Whether waiting spins for `busy_poll_us` and then sleeps until the wire rings.",
-        "Off, waiting spins without end: the lowest latency, at the price of a core.",
+        "Off, waiting spins without end: the lowest latency, at the price of a core for each node, and of"
+        " the event loop's idle time.",
     )
     busy_poll_us: int = integer(
         100,
@@ -149,14 +161,18 @@ class Network(Section):
         "The RDMA device.",
         "`verbena devices` lists them; `auto` takes the first whose port is ACTIVE.",
     )
-    rdma_port: int = integer(1, 1, 255, "The device's port.")
+    rdma_port: int = integer(
+        1, 1, 255, "The device's port.", "A device that has no such port is not used. For RDMA devices only."
+    )
     rdma_gid_index: int = integer(
         3,
         -1,
         255,
         "Which entry of the port's GID table is our address.",
         "It decides between RoCE v1 and v2, IPv4 and IPv6: `verbena devices -v` lists the entries."
-        " -1 takes the first RoCE v2 entry that has an IP address. InfiniBand mostly wants 0.",
+        " -1 takes the one that others reach best: RoCE v2 before v1, IPv4 before IPv6. A device whose table"
+        " lacks the entry is not used. For RoCE only: connections over InfiniBand and iWARP are made by IP"
+        " address.",
     )
     rdma_fallback: str = choice(
         "tcp",

@@ -88,6 +88,16 @@ class Session(Section):
         "The time doubles with every failure, up to `upgrade_delay_max_ms`.",
     )
     upgrade_delay_max_ms: int = integer(60_000, 1, 24 * HOUR_MS, "The longest such wait.")
+    capture_folder: str = text(
+        "",
+        FILE,
+        "A folder where each node writes what its sessions send, receive, read and write to a pcapng file.",
+        "Wireshark opens it. It holds the program's data: only its owner may read it. For finding faults; it"
+        " costs time.",
+    )
+    capture_headers_only: bool = boolean(
+        False, "Whether those files leave out the payloads of messages and the data of transfers."
+    )
     allow_drill: bool = boolean(
         False,
         "Whether peers that have proven who they are may break this node's links on purpose.",

@@ -1,10 +1,12 @@
-"""A node's messages in a pcapng file: native code keeps them in bounded memory, a thread here writes them.
-A packet is 24 bytes of ours (src/native/transport/capture.h) and then the message as it travelled. When the
-disk is too slow packets are left out, and counted: the file's end says how many."""
+"""A node's messages and one-sided work in a pcapng file: native code keeps them in bounded memory, a thread
+here writes them. A packet is 24 bytes of ours (src/native/transport/capture.h) and then the message as it
+travelled; or the address, key and status of a WRITE or READ with the beginning of its data. When the disk is
+too slow packets are left out, and counted: the file's end says how many."""
 
 from __future__ import annotations
 
 import os
+import re
 import struct
 import threading
 import time
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from verbena.transport.node import Node
 
 LINKTYPE_USER0 = 147
-PSEUDO_HEADER = struct.Struct("<BBHIQ8s")  # version, direction (0 sent, 1 received), 0, length, session, wire
+# Version, direction (0 sent, 1 received), kind (0 message, 1 WRITE, 2 READ), 0, length, session, wire.
+PSEUDO_HEADER = struct.Struct("<BBBBIQ8s")
+OPERATION = struct.Struct("<QIBxxx")  # of a WRITE or READ: remote address, key, status; then data
 MESSAGE_HEADER_BYTES = 40
 ROOM_BYTES = 16 << 20
 WRITE_EVERY_S = 0.1
@@ -104,12 +108,18 @@ class CaptureFile:
             self._node._native.set_capture(None)
 
 
+def file_in(folder: str, node: str) -> Path:
+    """A name for a node's file that no other has."""
+    stem = re.sub(r"[^A-Za-z0-9._-]", "-", node)
+    return Path(folder) / f"{stem}-{os.getpid()}-{time.time_ns()}.pcapng"
+
+
 def _head(node: str, snap_bytes: int) -> bytes:
     section = struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1) + _options((4, b"verbena"))
     # Zero: no limit. The unit of time is 10⁻⁹ s.
     snap = 0 if snap_bytes > 1 << 20 else snap_bytes + PSEUDO_HEADER.size
     interface = struct.pack("<HHI", LINKTYPE_USER0, 0, snap) + _options(
-        (2, node.encode()), (3, b"session messages"), (9, b"\x09")
+        (2, node.encode()), (3, b"session messages and one-sided work"), (9, b"\x09")
     )
     return _block(_SECTION, section) + _block(_INTERFACE, interface)
 

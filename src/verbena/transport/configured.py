@@ -9,7 +9,7 @@ from verbena.transport import log
 from verbena.transport.address import HostPort
 from verbena.transport.settings import Settings
 from verbena.transport.tls import client_context, server_context
-from verbena.verbs import IwarpOptions, Tls
+from verbena.verbs import IbvOptions, IwarpOptions, Tls
 
 _FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}
 
@@ -25,11 +25,15 @@ def settings_from(config: Config) -> Settings:
         send_queue_depth=rdma.send_queue_depth,
         recv_queue_depth=rdma.recv_queue_depth,
         cq_size=rdma.cq_size,
+        max_mr_size=rdma.max_mr_size,
         inline_threshold=rdma.inline_threshold,
+        max_send_sge=rdma.max_send_sge,
+        max_recv_sge=rdma.max_recv_sge,
         recv_buffer_pool_size=rdma.recv_buffer_pool_size,
         recv_buffer_size=rdma.recv_buffer_size,
         huge_pages=rdma.huge_pages,
         pin_memory=rdma.pin_memory,
+        poll_batch=rdma.poll_batch,
         busy_poll_us=rdma.busy_poll_us,
         adaptive_polling=rdma.adaptive_polling,
         max_send_size=config.shards.rdma.max_send_size,
@@ -46,9 +50,18 @@ def settings_from(config: Config) -> Settings:
         upgrade_delay_max_ms=session.upgrade_delay_max_ms,
         allow_drill=session.allow_drill,
         metrics_listen=config.metrics.listen,
+        capture_folder=session.capture_folder,
+        capture_headers_only=session.capture_headers_only,
         secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
         iwarp=iwarp_options(config),
+        ibv=ibv_options(config),
     )
+
+
+def ibv_options(config: Config) -> IbvOptions:
+    """The RDMA device's."""
+    index = config.network.rdma_gid_index
+    return IbvOptions(port=config.network.rdma_port, gid_index=None if index < 0 else index)
 
 
 def iwarp_options(config: Config) -> IwarpOptions:

@@ -7,8 +7,8 @@ import contextlib
 import math
 import random
 import ssl
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Coroutine, Mapping
+from typing import Any, Literal, TypeVar
 
 from verbena.errors import RejectedError, VerbenaError, setup_error
 from verbena.transport import hello_io
@@ -22,6 +22,8 @@ from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
 from verbena.transport.session import Handler, Session
 from verbena.transport.tls import handshake_error, peer_identity
+
+T = TypeVar("T")
 
 
 class Dialer:
@@ -98,15 +100,32 @@ class Dialer:
         hello = self._make_hello("open", writer)
         return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
 
-    async def _probe(self) -> int | None:
-        """The peer's boot epoch; None if it does not answer."""
-        try:
-            reader, writer = await self._dial_control()
-            hello = self._make_hello("probe", writer)
-            alive = await hello_io.probe(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
-        except VerbenaError:
-            return None
+    async def _probe(self, until: float) -> int | None:
+        """The peer's boot epoch; None if it does not answer in time."""
+        with contextlib.suppress(VerbenaError):
+            return await self._within(until, self._ask_epoch())
+        return None
+
+    async def _ask_epoch(self) -> int:
+        reader, writer = await self._dial_control()
+        hello = self._make_hello("probe", writer)
+        alive = await hello_io.probe(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
         return alive.boot_epoch
+
+    async def _within(self, until: float, work: Coroutine[Any, Any, T]) -> T:
+        """Its result; connect_timeout if it takes longer than until then, when the policy decides anew."""
+        left_s = None if until == math.inf else max(0.0, until - asyncio.get_running_loop().time())
+        try:
+            return await asyncio.wait_for(work, left_s)
+        except VerbenaError:
+            raise  # one of its own, which may be a TimeoutError too
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            raise setup_error(
+                "connect_timeout",
+                operation="dial",
+                peer=str(self.address),
+                detail="the time for a link is over",
+            ) from error
 
     def _make_hello(self, purpose: Literal["open", "probe"], writer: asyncio.StreamWriter) -> ClientHello:
         return ClientHello(
@@ -154,7 +173,7 @@ class Dialer:
             if isinstance(action, Dial):
                 action = await self._dial(session, policy, action)
             elif isinstance(action, Probe):
-                action = policy.probed(await self._probe(), loop.time())
+                action = policy.probed(await self._probe(action.until), loop.time())
             else:
                 if policy.state is LinkState.UNAVAILABLE and session.state is not policy.state:
                     session._set_state(LinkState.UNAVAILABLE, None, policy.story())
@@ -195,12 +214,13 @@ class Dialer:
                 )
             self._attempt += 1
             async with session._changing:
-                await session._drop_now()
-                link = await dial_link(session, self.node.wires[name], self._address_of(name), self._attempt)
+                dialled = dial_link(session, self.node.wires[name], self._address_of(name), self._attempt)
+                link = await self._within(action.until, dialled)
                 session._take_link(link, self._why(name, policy))
         except VerbenaError as error:
             if action.background and session._link is None:
-                # The present link was given up for the better one, which did not come up after all.
+                # The better one broke when it was to take over.
+                session._set_state(LinkState.DISCONNECTED, None, f"{name}: {error.what}")
                 policy.link_lost(policy.wire or name, error.code, loop.time())
             session._log(
                 "dial_failed", wire=name, reason=error.code, detail=error.detail, attempt=self._attempt
@@ -225,7 +245,7 @@ class Dialer:
             # Somebody is there, and turned our probe down. A wire that rests would turn the link down, too.
             return LinkRefusal.decode(error.private_data).reason is not LinkRefusalReason.DRILL
         finally:
-            await asyncio.to_thread(qp.close)
+            await asyncio.to_thread(wire.close_qp, qp)
         return True
 
     def _address_of(self, wire: str) -> str:

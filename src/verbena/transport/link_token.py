@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from verbena.errors import VerbenaError, setup_error
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 56
 PROBE = b"probe"  # in place of a token: does the wire work?
 MAC_BYTES = 24
 _END = b"\x01"
 
-_REQUEST = struct.Struct("!BQIQHI")  # version, session id, attempt, received, window, slot bytes
+_REQUEST = struct.Struct("!BQIQHIB")  # version, session id, attempt, received, window, slot bytes, replaces
 _ANSWER = struct.Struct("!BQHI")  # version, received, window, slot bytes
 _ATTEMPT = struct.Struct("!I")
-assert _REQUEST.size == 27
+assert _REQUEST.size == 28
 assert _ANSWER.size == 15
 assert max(_REQUEST.size, _ANSWER.size) + MAC_BYTES + len(_END) <= MAX_BYTES
 
@@ -30,13 +30,15 @@ assert max(_REQUEST.size, _ANSWER.size) + MAC_BYTES + len(_END) <= MAX_BYTES
 class LinkRequest:
     """In the connect: the client resumes, or begins, a session. `received` is the highest sequence number
     processed in order; `attempt` is higher than in any request before. `window` messages of up to
-    `slot_bytes` each may be under way to the client."""
+    `slot_bytes` each may be under way to the client. `replaces`: the client's present link is up, and both
+    ends keep theirs until this one is."""
 
     session_id: int
     attempt: int
     received: int
     window: int
     slot_bytes: int
+    replaces: bool = False
 
     def encode(self, *, key: bytes, wire: str) -> bytes:
         """The signed token for a link on `wire`; invalid_argument if a number does not fit."""
@@ -48,6 +50,7 @@ class LinkRequest:
             self.received,
             self.window,
             self.slot_bytes,
+            self.replaces,
         )
         return fields + _mac(key, b"client", wire, fields) + _END
 
@@ -62,7 +65,8 @@ class LinkRequest:
         """The request, verified: bad_message, version_mismatch or credentials if it is not one."""
         values, fields, mac = _split(_REQUEST, data)
         _verify(mac, _mac(key, b"client", wire, fields))
-        return cls(*values[1:])
+        _, session_id, attempt, received, window, slot_bytes, replaces = values
+        return cls(session_id, attempt, received, window, slot_bytes, bool(replaces))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from verbena.transport.wires import Wire
 
 _MOST_HELLOS = 256  # at once; more wait in the kernel's queue
 
+_EVERYWHERE = {"0.0.0.0", "::"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 OnSession = Callable[[Session], object]
@@ -156,6 +157,8 @@ class Listener:
     def _listen_on(self, wire: Wire, where: HostPort) -> None:
         by_host = wire.name != "shm"
         host = HostPort(where.host or "0.0.0.0", 0)
+        if wire.name == "ibv" and host.host in _EVERYWHERE and self._has_own_gid():
+            by_host = False  # the entry of the device's table is an address, which the client is told
         try:
             listener = wire.context.listen(str(host) if by_host else "")
         except VerbenaError as error:
@@ -163,9 +166,15 @@ class Listener:
             return
         self._listeners.append(listener)
         # The client knows by which name it reaches this host; only the port is news to it.
-        address = f":{listener.address.rpartition(':')[2]}" if by_host else listener.address
+        bound_host, _, port = listener.address.rpartition(":")
+        by_host = by_host or bound_host.strip("[]") in _EVERYWHERE
+        address = f":{port}" if by_host else listener.address
         self._offers.append(WireOffer(wire.name, address))
         self._start(self._accept_links(wire, listener))
+
+    def _has_own_gid(self) -> bool:
+        options = self.node.settings.ibv
+        return options is not None and options.gid_index is not None
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -228,8 +237,13 @@ class Listener:
             async with session._changing:
                 waiter.attempts.accept(asked.attempt)
                 is_first = session._native.links == 0
-                await session._drop_now()
-                link = await accept_link(session, wire, request, asked)
+                try:
+                    link = await accept_link(session, wire, request, asked)
+                except BaseException:
+                    if session._link is None and not session.closed:
+                        session._set_state(LinkState.DISCONNECTED, None, f"{wire.name}: it did not come up")
+                        waiter.link_lost(wire.name, "it did not come up")
+                    raise
                 waiter.linked()
                 session._take_link(link, "the client chose it")
         except VerbenaError as error:

@@ -1,13 +1,15 @@
 """One event loop's side of a node: futures of what it awaits, requests that it serves, and driving.
 A loop that drives spins for `busy_poll_us` after the last work by calling itself soon, so that other tasks
 run in between; then it arms and sleeps on the node's descriptor. When spinning has been in vain several times
-in a row, it sleeps at once, until something comes so soon that spinning would have found it."""
+in a row, it sleeps at once, until something comes so soon that spinning would have found it. Without
+adaptive polling it never sleeps."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -37,7 +39,7 @@ class LoopEvents:
         self._tokens = itertools.count(1)
         self._futures: dict[int, asyncio.Future[Finished]] = {}
         self._on_request: Callable[[NativeEvent], None] = node._on_request
-        self._spin_s = node.settings.busy_poll_us / 1e6 if node.settings.adaptive_polling else 0.0
+        self._spin_s = node.settings.busy_poll_us / 1e6 if node.settings.adaptive_polling else math.inf
         self._drives = drives
         self._spinning = False
         self._spin_until = 0.0

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from verbena import _native
-from verbena.errors import setup_error
+from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
 from verbena.transport.agreement import Authentication, NodeInfo
-from verbena.transport.capture import CaptureFile
+from verbena.transport.capture import CaptureFile, file_in
 from verbena.transport.drill import Drilled, drill
 from verbena.transport.hello_frames import is_name
 from verbena.transport.loop_events import LoopEvents, NativeEvent
@@ -33,6 +33,8 @@ from verbena.verbs import Access
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_SWEEP_EVERY_S = 1.0
 
 
 @functools.cache
@@ -72,10 +74,13 @@ class Node:
         self._resting: dict[str, float] = {}
         self._closed = False
         self._native = _native.transport.Node(
-            busy_poll_us=self.settings.busy_poll_us if self.settings.adaptive_polling else 0,
+            busy_poll_us=self.settings.busy_poll_us,
+            sleeps=self.settings.adaptive_polling,
+            poll_batch=self.settings.poll_batch,
             by_loop=by_loop,
             heartbeat_s=self.settings.heartbeat_interval_ms / 1000,
             silence_s=self.settings.peer_timeout_ms / 1000,
+            max_region_bytes=self.settings.max_mr_size,
         )
         self._control_queue = _native.transport.EventQueue()
         self.wires = Wires(self._native, self.settings)
@@ -83,10 +88,21 @@ class Node:
         self._control.call_soon_threadsafe(
             self._control.add_reader, self._control_queue.fileno(), self._on_control
         )
+        if self.wires.keeping:
+            self._control.call_soon_threadsafe(self._sweep)
         if not self.wires.names:
             self.close()
             reasons = "; ".join(f"{wire}: {reason}" for wire, reason in self.wires.reasons.items())
             raise setup_error("no_common_wire", operation="open wires", detail=reasons)
+        if self.settings.capture_folder:
+            try:
+                self.capture(
+                    file_in(self.settings.capture_folder, self.name),
+                    headers_only=self.settings.capture_headers_only,
+                )
+            except VerbenaError:
+                self.close()
+                raise
 
     @property
     def info(self) -> NodeInfo:
@@ -119,7 +135,12 @@ class Node:
     def allocate(self, nbytes: int, *, access: Access = Access.ALL, session: Session | None = None) -> Region:
         """Exposes zeroed memory that the best wire shares best."""
         wire = next(iter(self.wires))
-        memory = wire.pd.allocate(nbytes, access=Access.LOCAL_WRITE, huge_pages=self.settings.huge_pages)
+        memory = wire.pd.allocate(
+            nbytes,
+            access=Access.LOCAL_WRITE,
+            huge_pages=self.settings.huge_pages,
+            pin=self.settings.pin_memory,
+        )
         return self.expose(memoryview(memory), access=access, session=session)  # type: ignore[arg-type]
 
     def snapshot(self) -> Snapshot:
@@ -143,8 +164,9 @@ class Node:
         return await drill(self, self.sessions, wire=wire, rest_s=rest_s, wait_s=wait_s)
 
     def capture(self, path: str | os.PathLike[str], *, headers_only: bool = False) -> CaptureFile:
-        """Writes every message of its sessions to a pcapng file that Wireshark opens, until the capture or
-        the node is closed. The file holds what the program sends: only its owner may read it."""
+        """Writes every message of its sessions, and its own one-sided work, to a pcapng file that Wireshark
+        opens, until the capture or the node is closed. The file holds what the program sends: only its owner
+        may read it."""
         if self._capture is not None and not self._capture.closed:
             detail = f"messages are being captured to {self._capture.path} already"
             raise setup_error("invalid_argument", operation="capture", detail=detail)
@@ -218,6 +240,12 @@ class Node:
                 control.spawn(session._on_link_lost(call, status, why))
             elif kind == EventKind.GOODBYE:
                 control.spawn(session._close(tell=False))
+
+    def _sweep(self) -> None:
+        """Now and then, where registrations are kept: lets go of buffers that the program has dropped."""
+        if not self._closed:
+            self._native.sweep_registrations()
+            self._control.call_later(_SWEEP_EVERY_S, self._sweep)
 
     def _rest_wire(self, name: str, rest_s: float) -> None:
         self._resting[name] = time.monotonic() + rest_s

@@ -5,6 +5,7 @@ not acknowledged is repeated on the next, and the peer does nothing twice."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import struct
@@ -23,6 +24,7 @@ from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.links import LiveLink
 from verbena.transport.loop_events import Finished, LoopEvents, NativeEvent
 from verbena.transport.outcomes import EventKind, Outcome, outcome_error
+from verbena.transport.owners import owner_of
 from verbena.transport.region import RemoteRegion
 from verbena.verbs import WcStatus
 
@@ -142,7 +144,7 @@ class Session:
         view = memoryview(data).cast("B")
         self._check(remote, "write", view.nbytes)
         if view.nbytes > self._native.slot_bytes:
-            await self.put(view, remote)
+            await self.put(data, remote)
             return
         native = self._native
         await self._await(
@@ -423,14 +425,9 @@ class Session:
         self._closed = True
         if self._keeper is not None:
             self._keeper.close()
-        if tell and self._link is not None:
-            self._native.say_goodbye()
-            last = self._native.sent
-            deadline = asyncio.get_running_loop().time() + _GOODBYE_S
-            while self._native.acknowledged < last and self._native.has_link:
-                if asyncio.get_running_loop().time() > deadline:
-                    break
-                await asyncio.sleep(0.002)
+        if tell:
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._say_goodbye(), _GOODBYE_S)
         await self._drop_link()
         self._native.end("the session was closed" if tell else "the peer closed the session")
         self._set_state(self.state if self._failure else SessionState.DISCONNECTED, None, "closed")
@@ -439,6 +436,19 @@ class Session:
         self._forget("closed" if tell else "peer_closed")
         if self.node._private:
             await asyncio.to_thread(self.node.close)
+
+    async def _say_goodbye(self) -> None:
+        """Returns when the peer knows. A link that is being made comes first: the farewell goes by it."""
+        async with self._changing:
+            pass
+        if self._link is None:
+            return
+        self._native.say_goodbye()
+        last = self._native.sent
+        while self._native.has_link:
+            if self._native.acknowledged >= last:
+                return
+            await asyncio.sleep(0.002)
 
     def _log(self, event: str, **fields: log.Field) -> None:
         log.event(event, session=f"{self.id:x}", peer=self.peer, peer_name=self.peer_name, **fields)
@@ -494,7 +504,7 @@ class SyncOperations:
         view = memoryview(data).cast("B")
         session._check(remote, "write", view.nbytes)
         if view.nbytes > session._native.slot_bytes:
-            self.put(view, remote)
+            self.put(data, remote)
             return
         try:
             session._native.write(remote.key, remote.offset, view, _seconds(timeout_s))
@@ -535,6 +545,7 @@ class SyncOperations:
                 fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
                 depth=settings.num_memory_regions,
                 progress=progress,
+                owner=owner_of(data) if session.wire in session.node.wires.keeping else None,
             )
         except VerbenaError as error:
             raise self._told(error) from None

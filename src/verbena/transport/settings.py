@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from verbena.verbs import Context, IwarpOptions, open_device
+from verbena.verbs import Context, IbvOptions, IwarpOptions, open_device
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,15 @@ class Settings:
     recv_queue_depth: int = 128
     cq_size: int = 4096
     inline_threshold: int = 256
+    max_send_sge: int = 4
+    max_recv_sge: int = 4
+    max_mr_size: int = 10**9
+    keep_registrations: bool | None = None  # None: on wires where registering costs something
     recv_buffer_pool_size: int = 10_000
     recv_buffer_size: int = 4096
     huge_pages: bool = False
     pin_memory: bool = False
+    poll_batch: int = 32
     busy_poll_us: int = 100
     adaptive_polling: bool = True
 
@@ -44,8 +49,11 @@ class Settings:
     upgrade_delay_max_ms: int = 60_000
     allow_drill: bool = False  # peers may ask this node to break its links
     metrics_listen: str = ""
+    capture_folder: str = ""
+    capture_headers_only: bool = False
     secret: bytes = field(default=b"", repr=False)
     iwarp: IwarpOptions | None = None  # None: as the environment says
+    ibv: IbvOptions | None = None  # None: any port, and whichever GID reaches the peer
     open_device: Callable[..., Context] = open_device  # tests put a wire in between
 
     @property

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
+from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings
+
+_SPARE_RECEIVES = 8  # src/native/transport/port.cc
 
 
 @dataclass(frozen=True)
@@ -17,24 +20,31 @@ class Wire:
     name: str
     context: verbs.Context
     pd: verbs.ProtectionDomain
-    cq: verbs.CompletionQueue
+    queues: CompletionQueues
     srq: verbs.SharedReceiveQueue
     port: _native.transport.Port
     settings: Settings
+    keeps_registrations: bool
 
     def create_qp(self) -> verbs.QueuePair:
-        """A queue pair for a link."""
+        """A queue pair for a link, to be closed by close_qp()."""
         device = self.context.attributes
         settings = self.settings
-        return self.pd.create_qp(
-            self.cq,
-            srq=self.srq,
-            max_send=min(settings.send_queue_depth, device.max_qp_wr),
-            max_recv=1,
-            max_send_sge=1,
-            max_recv_sge=1,
-            max_inline=min(settings.inline_threshold, device.max_inline),
+        return self.queues.create_qp(
+            lambda cq: self.pd.create_qp(
+                cq,
+                srq=self.srq,
+                max_send=min(settings.send_queue_depth, device.max_qp_wr),
+                max_recv=1,
+                max_send_sge=min(settings.max_send_sge, device.max_sge),
+                max_recv_sge=min(settings.max_recv_sge, device.max_sge),
+                max_inline=min(settings.inline_threshold, device.max_inline),
+            )
         )
+
+    def close_qp(self, qp: verbs.QueuePair) -> None:
+        qp.close()
+        self.queues.forget(qp)
 
 
 class Wires:
@@ -44,9 +54,11 @@ class Wires:
         self._native = native
         self._settings = settings
         self._open: dict[str, Wire] = {}
+        self._keeping: frozenset[str] = frozenset()
         self.reasons: dict[str, str] = {}
         for name in settings.wires:
             self._try_open(name)
+        self._keeping = frozenset(wire.name for wire in self if wire.keeps_registrations)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,24 +68,30 @@ class Wires:
     def __getitem__(self, name: str) -> Wire:
         return self._open[name]
 
+    @property
+    def keeping(self) -> frozenset[str]:
+        """Those that keep programs' buffers registered."""
+        return self._keeping
+
     def __iter__(self) -> Iterator[Wire]:
         return iter(self._open.values())
 
     def _try_open(self, name: str) -> None:
         settings = self._settings
-        device = settings.devices.get(name, "")
+        chosen = {"iwarp": settings.iwarp, "ibv": settings.ibv}.get(name)
+        options = {"options": chosen} if chosen else {}
         try:
-            options = {"options": settings.iwarp} if name == "iwarp" and settings.iwarp else {}
+            device = settings.devices.get(name, "") or (_active_device() if name == "ibv" else "")
             context = settings.open_device(f"{name}:{device}" if device else name, **options)
         except VerbenaError as error:
-            self.reasons[name] = error.detail or error.what
+            self.reasons[name] = (error.detail or error.what).removeprefix(f"{name}: ")
             return
         try:
             limits = context.attributes
             slots = min(settings.recv_buffer_pool_size, limits.max_srq_wr or settings.recv_buffer_pool_size)
             pd = context.alloc_pd()
             cq = context.create_cq(min(settings.cq_size, limits.max_cqe))
-            srq = pd.create_srq(slots, max_sge=1)
+            srq = pd.create_srq(slots, max_sge=min(settings.max_recv_sge, limits.max_sge))
             port = self._native.add_port(
                 pd._native,
                 cq._native,
@@ -89,9 +107,31 @@ class Wires:
             context.close()
             self.reasons[name] = str(error)
             return
-        self._open[name] = Wire(name, context, pd, cq, srq, port, settings)
+
+        def add_queue() -> verbs.CompletionQueue:
+            another = context.create_cq(cq.capacity)
+            port.add_queue(another._native)
+            return another
+
+        # Acknowledgements and pings are outside the window.
+        link_size = settings.send_queue_depth + settings.window + _SPARE_RECEIVES
+        queues = CompletionQueues(cq, add_queue, link_size=link_size)
+        keeps = settings.keep_registrations
+        if keeps is None:
+            keeps = limits.capabilities.get("registration") == "locks memory"
+        self._open[name] = Wire(name, context, pd, queues, srq, port, settings, keeps)
 
     def close(self) -> None:
         for wire in reversed(list(self._open.values())):
             wire.context.close()
         self._open.clear()
+
+
+def _active_device() -> str:
+    """The first RDMA device with a port that is ACTIVE; empty if there is none, which opening explains."""
+    for info in verbs.providers():
+        if info.name == "ibv":
+            for device in info.devices:
+                if any(port.state is verbs.PortState.ACTIVE for port in device.attributes.ports):
+                    return device.name
+    return ""

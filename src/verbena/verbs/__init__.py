@@ -23,6 +23,7 @@ from verbena.verbs.context import Context
 from verbena.verbs.device import Device, ProviderInfo, devices, open_device, providers
 from verbena.verbs.endpoint import Endpoint
 from verbena.verbs.gid import Gid
+from verbena.verbs.ibv import IbvOptions
 from verbena.verbs.iwarp import IwarpOptions, Tls
 from verbena.verbs.listener import ConnectRequest, Listener
 from verbena.verbs.memory_region import MemoryRegion
@@ -43,6 +44,7 @@ __all__ = [
     "DeviceAttributes",
     "Endpoint",
     "Gid",
+    "IbvOptions",
     "IwarpOptions",
     "Listener",
     "MemoryRegion",

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from verbena import _native, errors
 from verbena.verbs.attributes import DeviceAttributes
 from verbena.verbs.context import Context
+from verbena.verbs.ibv import IbvOptions
 from verbena.verbs.iwarp import IwarpOptions
+
+Options = IbvOptions | IwarpOptions
+_OPTIONS: dict[str, type[Options]] = {"ibv": IbvOptions, "iwarp": IwarpOptions}
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Device:
     provider: str
     attributes: DeviceAttributes
 
-    def open(self, *, options: IwarpOptions | None = None) -> Context:
+    def open(self, *, options: Options | None = None) -> Context:
         """A context on it; UnavailableError with the reason if it cannot be."""
         return open_device(f"{self.provider}:{self.name}", options=options)
 
@@ -43,7 +47,7 @@ def devices() -> list[Device]:
     return [device for info in providers() for device in info.devices]
 
 
-def open_device(name: str, *, options: IwarpOptions | None = None) -> Context:
+def open_device(name: str, *, options: Options | None = None) -> Context:
     """Opens "provider" (its first device) or "provider:device", with options if the provider has some.
     UnavailableError, with the reason, if there is no such thing or it cannot be used here; StateError if the
     options are not the provider's, or make no sense."""
@@ -51,9 +55,12 @@ def open_device(name: str, *, options: IwarpOptions | None = None) -> Context:
     native = find_provider(provider)
     if options is None:
         return Context(native.open(device))
-    if provider != "iwarp":
+    if _OPTIONS.get(provider) is not type(options):
         detail = f"{type(options).__name__} are not for the provider {provider!r}"
         raise errors.setup_error("invalid_argument", operation="open_device", detail=detail)
+    if isinstance(options, IbvOptions):
+        gid_index = -1 if options.gid_index is None else options.gid_index
+        return Context(_native.open_ibv(device, port=options.port or 0, gid_index=gid_index))
     return Context(_native.open_iwarp(device, options.to_native()))
 
 
@@ -66,7 +73,9 @@ def find_provider(name: str) -> _native.Provider:
     provider = _native.find_provider(name)
     if provider.unavailable_reason:
         raise errors.setup_error(
-            "provider_missing", operation="open_device", detail=f"{name}: {provider.unavailable_reason}"
+            provider.unavailable_code,
+            operation="open_device",
+            detail=f"{name}: {provider.unavailable_reason}",
         )
     return provider
 

@@ -43,6 +43,14 @@ class IwarpOptions:
             "1; with TLS 0",
         ),
     )
+    markers: bool | None = field(
+        default=None,
+        metadata=_about(
+            "ask for markers in what comes in; a peer that asks for them gets them all the same",
+            "MARKERS",
+            "0",
+        ),
+    )
     acknowledged: bool | None = field(
         default=None,
         metadata=_about("between Verbena ends, success means placed; off: plain iWARP", "ACKNOWLEDGED", "1"),

@@ -38,9 +38,16 @@ SocketAddress own_address(const IbvContext& context, uint16_t port) {
     const std::span mac(device.ports[0].gids[0].data(), 6);
     if (const auto found = interface_address(mac.first<6>(), port)) return *found;
   }
-  for (const PortAttributes& candidate : device.ports) {
+  const Options& options = context.options();
+  for (size_t i = 0; i < device.ports.size(); ++i) {
+    const PortAttributes& candidate = device.ports[i];
+    if (options.port > 0 && i + 1 != static_cast<size_t>(options.port)) continue;
+    if (candidate.link_layer == "InfiniBand") continue;
+    const auto asked = static_cast<size_t>(options.gid_index);
+    if (options.gid_index >= 0 && asked < candidate.gids.size())
+      return address_of(candidate.gids[asked], port);
     const auto index = public_gid(candidate);
-    if (!index || candidate.link_layer == "InfiniBand") continue;
+    if (!index) continue;
     if (const Gid& gid = candidate.gids[*index]; family_of(gid) != GidFamily::link_local)
       return address_of(gid, port);
   }

@@ -11,13 +11,15 @@
 
 namespace verbena::ibv {
 
-IbvContext::IbvContext(DeviceHandle device)
+IbvContext::IbvContext(DeviceHandle device, const Options& options)
     : device_(std::move(device)),
       limits_(describe(device_.get())),
+      options_(options),
       has_atomics_(
           std::ranges::find(limits_.capabilities, std::pair<std::string, std::string>("atomics", "no")) ==
           limits_.capabilities.end()),
       loop_(std::make_shared<EventLoop>(device_.get())) {
+  check_options(limits_, options_);
   loop_->start();
 }
 
@@ -54,8 +56,8 @@ std::shared_ptr<Connection> IbvContext::connect(std::shared_ptr<QueuePair> qp, c
   return connection;
 }
 
-std::shared_ptr<IbvContext> open_context(const std::string& device) {
-  return std::make_shared<IbvContext>(open_device(device));
+std::shared_ptr<IbvContext> open_context(const std::string& device, const Options& options) {
+  return std::make_shared<IbvContext>(open_device(device), options);
 }
 
 }  // namespace verbena::ibv

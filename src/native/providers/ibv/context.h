@@ -6,13 +6,14 @@
 
 #include "providers/ibv/device.h"
 #include "providers/ibv/event_loop.h"
+#include "providers/ibv/options.h"
 #include "verbs/provider.h"
 
 namespace verbena::ibv {
 
 class IbvContext final : public Context, public std::enable_shared_from_this<IbvContext> {
  public:
-  explicit IbvContext(DeviceHandle device);
+  explicit IbvContext(DeviceHandle device, const Options& options = {});
   ~IbvContext() override;
 
   DeviceAttributes query() const override { return describe(device_.get()); }
@@ -26,6 +27,7 @@ class IbvContext final : public Context, public std::enable_shared_from_this<Ibv
 
   ibv_context* get() const { return device_.get(); }
   const DeviceAttributes& limits() const { return limits_; }  // as they were at opening: ports may change
+  const Options& options() const { return options_; }
   bool has_atomics() const { return has_atomics_; }
   bool is_soft_roce() const { return limits_.software && limits_.transport == "RoCE"; }
   EventLoop& loop() const { return *loop_; }
@@ -35,11 +37,12 @@ class IbvContext final : public Context, public std::enable_shared_from_this<Ibv
  private:
   const DeviceHandle device_;
   const DeviceAttributes limits_;
+  const Options options_;
   const bool has_atomics_;
   std::atomic<uint32_t> next_queue_{1};
   const std::shared_ptr<EventLoop> loop_;
 };
 
-std::shared_ptr<IbvContext> open_context(const std::string& device);
+std::shared_ptr<IbvContext> open_context(const std::string& device, const Options& options = {});
 
 }  // namespace verbena::ibv

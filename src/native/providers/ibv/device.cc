@@ -259,6 +259,7 @@ DeviceAttributes describe(ibv_context* context) {
                                                                       : "yes, also with the processor's own"},
                       {"acknowledged", "yes"},
                       {"plain_memory", "direct"},
+                      {"registration", "locks memory"},
                       {"keys", "chosen by the device"},
                       {"managed_connections", "by host:port"}};
   if (!is_iwarp(context)) out.capabilities.emplace_back("private_data", "without its trailing zeros");

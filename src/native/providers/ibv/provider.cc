@@ -16,6 +16,10 @@ class IbvProvider final : public Provider {
     return device_names().empty() ? why_no_device() : "";
   }
 
+  std::string_view unavailable_code() const override {
+    return missing_library().empty() ? "no_device" : "provider_missing";
+  }
+
   std::vector<DeviceAttributes> devices() const override {
     std::vector<DeviceAttributes> found;
     for (const std::string& device : device_names()) {

@@ -1,4 +1,5 @@
 // Takes the provider's place in a build without the headers of libibverbs and librdmacm.
+#include "providers/ibv/options.h"
 #include "providers/ibv/provider.h"
 #include "util/error.h"
 
@@ -20,6 +21,10 @@ class MissingProvider final : public Provider {
 };
 
 }  // namespace
+
+std::shared_ptr<Context> open(const std::string&, const Options&) {
+  throw Error("provider_missing", "open device", kReason);
+}
 
 std::shared_ptr<Provider> make_provider() { return std::make_shared<MissingProvider>(); }
 

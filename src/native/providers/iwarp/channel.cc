@@ -13,12 +13,14 @@ namespace verbena::iwarp {
 namespace {
 
 // A foreign RNIC wants an FPDU to fit into a TCP segment; between ourselves long ones are cheaper.
-size_t choose_mulpdu(int socket, bool acknowledged) {
-  if (acknowledged) return kMaxSegmentPayload;
+size_t choose_mulpdu(int socket, const Agreement& agreement) {
+  if (agreement.acknowledged) return kMaxSegmentPayload;
   int maxseg = 0;
   socklen_t length = sizeof maxseg;
   if (getsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &maxseg, &length) != 0 || maxseg <= 0) maxseg = 1460;
-  const size_t overhead = kMpaLengthBytes + sizeof(UntaggedHeader) + kMpaAlignment + kMpaCrcBytes;
+  const size_t markers =
+      agreement.sends_markers ? (static_cast<size_t>(maxseg) / kMarkerInterval + 1) * sizeof(MpaMarker) : 0;
+  const size_t overhead = kMpaLengthBytes + sizeof(UntaggedHeader) + kMpaAlignment + kMpaCrcBytes + markers;
   const size_t room = std::max<size_t>(static_cast<size_t>(maxseg), overhead + 128) - overhead;
   return std::min(room, kMaxSegmentPayload) / 4 * 4;
 }
@@ -27,10 +29,12 @@ size_t choose_mulpdu(int socket, bool acknowledged) {
 
 Channel::Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host)
     : wire_(std::move(wire)),
-      stream_(agreement, own_ird, choose_mulpdu(wire_.socket(), agreement.acknowledged), rnr_timer, host) {}
+      stream_(agreement, own_ird, choose_mulpdu(wire_.socket(), agreement), rnr_timer, host) {}
 
 Channel::Io Channel::read(size_t& bytes) {
   bytes = 0;
+  if (stream_.expects_markers()) [[unlikely]]
+    return read_marked(bytes);
   // What TLS has decrypted must be taken: no event tells of it.
   while (bytes < kFairShare || wire_.has_unread()) {
     iovec room[kMaxPieces + 1];
@@ -45,6 +49,20 @@ Channel::Io Channel::read(size_t& bytes) {
     stream_.reader().arrived(static_cast<size_t>(got));
     if (!stream_.work()) return Io::blocked;
     if (static_cast<size_t>(got) < offered && !wire_.tls()) return Io::done;
+  }
+  return Io::done;
+}
+
+Channel::Io Channel::read_marked(size_t& bytes) {
+  while (bytes < kFairShare || wire_.has_unread()) {
+    std::byte buffer[16 * 1024];
+    const iovec room{buffer, sizeof buffer};
+    const ssize_t got = wire_.read({&room, 1});
+    if (got < 0) return is_not_now(errno) ? Io::done : Io::lost;
+    if (got == 0) return Io::lost;
+    bytes += static_cast<size_t>(got);
+    moved_ += static_cast<uint64_t>(got);
+    if (!stream_.take_marked({buffer, static_cast<size_t>(got)})) return Io::blocked;
   }
   return Io::done;
 }

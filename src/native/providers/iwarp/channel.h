@@ -43,8 +43,7 @@ class Channel {
   const Stream& stream() const { return stream_; }
   uint64_t bytes_moved() const { return moved_; }  // either way: a sign of life
   bool is_stalled(uint64_t now, uint64_t limit_ns) {
-    const FpduReader& reader = stream_.reader();
-    return stall_watch_.is_late(now, reader.segments(), reader.in_segment(), limit_ns);
+    return stall_watch_.is_late(now, stream_.reader().segments(), stream_.in_segment(), limit_ns);
   }
 
   // Takes what is in the socket, up to a fair share. `blocked` here means that the stream ended by itself.
@@ -74,6 +73,7 @@ class Channel {
   // Short: who wants to post meanwhile waits for the queue pair's lock.
   static constexpr size_t kFairShare = 1 << 17;
 
+  Io read_marked(size_t& bytes);
   ssize_t write_batch();
   // The kernel's word for a good deal of room. Who spins would otherwise fill every gap with crumbs.
   bool has_room() const;

@@ -36,8 +36,9 @@ class IwarpConnectRequest final : public ConnectRequest {
       reply.trailer = context_->trailer(managed->number(), request.trailer->from_qp, 0);
     }
     reply.private_data = params.private_data;
+    reply.markers = context_->options().markers;
     const auto agreement = agree(request, reply, false);
-    if (!agreement) throw Error("unsupported_opcode", "accept connection", "the peer insists on markers");
+    if (!agreement) throw Error("version_mismatch", "accept connection", "no offer of the peer's can be met");
     auto connection = std::make_shared<IwarpConnection>(context_, managed, peer_, params);
     context_->add_connection(*connection);
     auto handshake = std::move(handshake_);

@@ -21,10 +21,11 @@ Gid gid_of(const PrivateTrailer& trailer) {
   return gid;
 }
 
-SetUpFrame first_request(uint8_t revision, bool crc, uint16_t ird, uint16_t ord) {
+SetUpFrame first_request(uint8_t revision, const Options& options, uint16_t ird, uint16_t ord) {
   SetUpFrame request;
   request.revision = revision;
-  request.crc = crc;
+  request.crc = options.wants_crc();
+  request.markers = options.markers;
   if (revision < 2) return request;
   request.ird = ird;
   request.ord = ord;
@@ -41,8 +42,8 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
   auto managed = managed_qp(qp, params);
   auto connection = std::make_shared<IwarpConnection>(
       std::static_pointer_cast<IwarpContext>(shared_from_this()), managed, address, params);
-  SetUpFrame request = first_request(options_.mpa_revision, options_.wants_crc(), params.responder_resources,
-                                     params.initiator_depth);
+  SetUpFrame request =
+      first_request(options_.mpa_revision, options_, params.responder_resources, params.initiator_depth);
   if (options_.acknowledged) request.trailer = trailer(managed->number(), 0, 0);
   request.private_data = params.private_data;
   Call call{std::move(addresses), nullptr, host_of(address), options_.dead_peer_timeout_ms};
@@ -228,6 +229,7 @@ bool IwarpContext::answer_seeker(Handshake& handshake) {
       SetUpFrame reply =
           reply_to(request, options_.wants_crc(), attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
       reply.trailer = trailer(qp.number(), named.from_qp, trailer_flag::by_endpoint);
+      reply.markers = options_.markers;
       const auto agreement = agree(request, reply, false);
       unwatch(handshake.socket());
       if (agreement)
@@ -268,8 +270,7 @@ void IwarpContext::find_peer_of(uint32_t number) {
   const auto address = to_address(attributes.dest_gid, attributes.dest_lid);
   std::unique_ptr<Handshake> handshake;
   if (address && own != peer) {
-    SetUpFrame request =
-        first_request(2, options_.wants_crc(), attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
+    SetUpFrame request = first_request(2, options_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
     request.trailer = trailer(number, attributes.dest_qp_num, trailer_flag::by_endpoint);
     Call call{{*address}, &interface_.address, host_of(to_text(*address)), options_.dead_peer_timeout_ms};
     handshake = std::make_unique<Handshake>(std::move(call), request, tls_.get(), kNoDeadline);

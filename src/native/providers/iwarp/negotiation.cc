@@ -117,10 +117,12 @@ SetUpFrame reply_to(const SetUpFrame& request, bool wants_crc, uint16_t ird, uin
 
 std::optional<Agreement> agree(const SetUpFrame& request, const SetUpFrame& reply, bool initiator) {
   const SetUpFrame& peer = initiator ? reply : request;
-  if (peer.markers) return std::nullopt;
+  const SetUpFrame& own = initiator ? request : reply;
   Agreement agreement;
   agreement.initiator = initiator;
   agreement.crc = request.crc || reply.crc;
+  agreement.sends_markers = peer.markers;
+  agreement.expects_markers = own.markers;
   agreement.acknowledged = request.trailer && reply.trailer &&
                            !((request.trailer->flags | reply.trailer->flags) & trailer_flag::plain);
   agreement.peer_ird = std::max<uint32_t>(peer.ird.value_or(kUnsaidDepth), 1);

@@ -48,16 +48,17 @@ class FrameReader {
 // What holds for the connection, as seen from one end.
 struct Agreement {
   bool initiator = false, crc = true, acknowledged = false;
+  bool sends_markers = false, expects_markers = false;  // the peer, and we, have asked for them
   Rtr rtr = Rtr::none;
   uint32_t peer_ird = 1;  // how many READs and atomics the peer takes at once
   uint32_t peer_qp = 0;
 };
 
-// The reply's answer to a request: revision, RTR and CRC as asked. Trailer and private data are the caller's.
+// The reply's answer to a request: revision, RTR and CRC as asked. Trailer, private data and whether we want
+// markers are the caller's.
 SetUpFrame reply_to(const SetUpFrame& request, bool wants_crc, uint16_t ird, uint16_t ord);
 
-// What the pair of frames means. Empty: it can't work (the peer insists on markers, or on nothing we
-// offered).
+// What the pair of frames means. Empty: it can't work (the peer insists on nothing we offered).
 std::optional<Agreement> agree(const SetUpFrame& request, const SetUpFrame& reply, bool initiator);
 
 }  // namespace verbena::iwarp

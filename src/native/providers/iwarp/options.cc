@@ -58,6 +58,7 @@ void read_count(const char* variable, uint32_t& out) {
 Options options_from_environment() {
   Options options;
   if (look_up("VERBENA_IWARP_CRC")) read("VERBENA_IWARP_CRC", options.crc.emplace());
+  read("VERBENA_IWARP_MARKERS", options.markers);
   read("VERBENA_IWARP_ACKNOWLEDGED", options.acknowledged);
   if (const char* revision = look_up("VERBENA_IWARP_MPA_REVISION")) {
     if (std::strcmp(revision, "1") != 0 && std::strcmp(revision, "2") != 0) {

@@ -21,6 +21,7 @@ struct TlsOptions {
 
 struct Options {
   std::optional<bool> crc;   // empty: on, but for TLS, whose records are authenticated
+  bool markers = false;      // ask for them: for tests of peers, as they cost a copy at both ends
   bool acknowledged = true;  // between Verbena ends; off: the RFCs' semantics and nothing beyond them
   uint8_t mpa_revision = 2;  // when we call
   std::optional<TlsOptions> tls;

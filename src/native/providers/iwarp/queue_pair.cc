@@ -29,6 +29,11 @@ IwarpCompletionQueue& iwarp_cq(const std::shared_ptr<CompletionQueue>& cq) {
   return *queue;
 }
 
+const char* marker_use(const Agreement& agreement) {
+  if (agreement.sends_markers) return agreement.expects_markers ? "both ways" : "sent";
+  return agreement.expects_markers ? "received" : "none";
+}
+
 bool say(Wire& wire, const std::vector<uint8_t>& words) {
   // A fresh socket has room for a set-up frame; one that has not is of no use.
   return words.empty() || wire.write(words.data(), words.size()) == static_cast<ssize_t>(words.size());
@@ -59,13 +64,11 @@ Capabilities IwarpQueuePair::capabilities() const {
       channel_ ? channel_->stream().agreement().acknowledged : iwarp_.options().acknowledged;
   const char* ours = acknowledged ? "yes" : "no";
   const char* crc = !channel_ ? "not connected" : channel_->stream().agreement().crc ? "crc32c" : "none";
+  const char* markers = !channel_ ? "not connected" : marker_use(channel_->stream().agreement());
   const bool encrypted = channel_ && channel_->tls();
   const std::string cipher = !channel_ ? "not connected" : encrypted ? channel_->tls()->cipher() : "none";
-  return {{"acknowledged", ours},
-          {"atomics", ours},
-          {"immediate", ours},
-          {"checksum", crc},
-          {"encryption", cipher}};
+  return {{"acknowledged", ours}, {"atomics", ours},    {"immediate", ours},
+          {"checksum", crc},      {"markers", markers}, {"encryption", cipher}};
 }
 
 IwarpQueuePair::Welcome IwarpQueuePair::welcomes(const Gid& gid, uint32_t peer_qp) const {

@@ -17,6 +17,14 @@ uint8_t rdmap_byte(RdmapOpcode opcode) {
   return static_cast<uint8_t>(rdmap_control::version | static_cast<uint8_t>(opcode));
 }
 
+// By whole pages: copies between addresses that differ by a few bytes within a page are slow.
+std::byte* allocate(size_t size) {
+  constexpr size_t kPage = 4096;
+  void* bytes = std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage);
+  if (!bytes) throw std::bad_alloc();
+  return static_cast<std::byte*>(bytes);
+}
+
 }  // namespace
 
 SegmentHeader decode_header(std::span<const std::byte> bytes, size_t payload_bytes) {
@@ -80,19 +88,19 @@ void OutSegment::add_piece(const std::byte* bytes, size_t size) {
 }
 
 void OutSegment::add_snapshot(const std::byte* bytes, size_t size) {
-  // By whole pages: copies between addresses that differ by a few bytes within a page are slow.
-  constexpr size_t kPage = 4096;
-  snapshot.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage)));
-  if (!snapshot) throw std::bad_alloc();
+  snapshot.reset(allocate(size));
   snapshot_of = bytes;
   add_piece(snapshot.get(), size);
 }
 
-void OutSegment::seal(bool crc) {
-  const size_t ulpdu = head_size - kMpaLengthBytes + payload_size;
-  const Be16 length = static_cast<uint16_t>(ulpdu);
+void OutSegment::write_length() {
+  const Be16 length = static_cast<uint16_t>(head_size - kMpaLengthBytes + payload_size);
   std::memcpy(head.data(), &length, sizeof length);
-  const size_t pad = pad_bytes(ulpdu);
+}
+
+void OutSegment::seal(bool crc) {
+  write_length();
+  const size_t pad = pad_bytes(head_size - kMpaLengthBytes + payload_size);
   std::memset(trailer.data(), 0, trailer.size());
   if (crc) {
     uint32_t sum = crc32c(0, head.data(), head_size);
@@ -108,6 +116,27 @@ void OutSegment::seal(bool crc) {
   }
   if (piece_count == 0) return append(trailer.data(), pad + kMpaCrcBytes);
   trailer_size = static_cast<uint32_t>(pad + kMpaCrcBytes);
+}
+
+void OutSegment::seal(MarkerInserter& markers) {
+  constexpr std::array<std::byte, kMpaAlignment> kZeros{};
+  write_length();
+  const size_t pad = pad_bytes(head_size - kMpaLengthBytes + payload_size);
+  std::array<iovec, kMaxPieces + 2> all;
+  size_t count = 0;
+  all[count++] = {head.data(), head_size};
+  for (size_t i = 0; i < piece_count; ++i) all[count++] = pieces[i];
+  if (snapshot) all[1].iov_base = const_cast<std::byte*>(snapshot_of);  // of which there is no copy yet
+  all[count++] = {const_cast<std::byte*>(kZeros.data()), pad};
+  const size_t size = markers.marked_bytes(head_size + payload_size + pad + kMpaCrcBytes);
+  std::unique_ptr<std::byte, Free> marked(allocate(size));
+  markers.insert({all.data(), count}, marked.get());
+  snapshot = std::move(marked);
+  pieces[0] = {snapshot.get(), size};
+  piece_count = 1;
+  payload_size = static_cast<uint32_t>(size);
+  head_size = trailer_size = 0;
+  source = Source::copied;
 }
 
 size_t OutSegment::gather(size_t skip, std::span<iovec> out) const {

@@ -12,12 +12,15 @@
 
 #include "providers/iwarp/ddp_layout.h"
 #include "providers/iwarp/framing.h"
+#include "providers/iwarp/markers.h"
 
 namespace verbena::iwarp {
 
 // Largest payload of a segment: with every header the length stays in its 16 bits, and it is a multiple
 // of 64.
 constexpr size_t kMaxSegmentPayload = 65536 - 128;
+// And with markers, whose pointers have 16 bits, too: the FPDU is longer by one word in 127.
+constexpr size_t kMaxMarkedPayload = 65536 - 1024;
 
 struct SegmentHeader {
   RdmapOpcode opcode = RdmapOpcode::terminate;
@@ -48,7 +51,8 @@ struct OutSegment {
   struct Free {
     void operator()(std::byte* bytes) const { std::free(bytes); }
   };
-  std::unique_ptr<std::byte, Free> snapshot;  // holds the payload of a READ response under a CRC
+  // Holds the payload of a READ response under a CRC, or a whole FPDU with markers.
+  std::unique_ptr<std::byte, Free> snapshot;
   const std::byte* snapshot_of = nullptr;
 
   // Where the pieces are, to be checked again if they could not be sent at once.
@@ -66,6 +70,8 @@ struct OutSegment {
   void add_snapshot(const std::byte* bytes, size_t size);
   // Writes the length and the trailer (at the end of the head, if all payload is there); then it is final.
   void seal(bool crc);
+  // The same for a peer that wants markers: all of it becomes a copy.
+  void seal(MarkerInserter& markers);
 
   size_t total_bytes() const { return head_size + payload_size + trailer_size; }
   // The pieces in order, without the first `skip` bytes. Returns how many were written to `out`.
@@ -73,6 +79,7 @@ struct OutSegment {
 
  private:
   void begin();
+  void write_length();
 };
 
 }  // namespace verbena::iwarp

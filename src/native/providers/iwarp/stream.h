@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "providers/iwarp/framing.h"
+#include "providers/iwarp/markers.h"
 #include "providers/iwarp/negotiation.h"
 #include "providers/iwarp/segment.h"
 #include "providers/iwarp/terminate.h"
@@ -94,6 +95,10 @@ class Stream {
   FpduReader& reader() { return reader_; }
   // Takes what has arrived. False: the stream is at its end, see fault().
   bool work();
+  // Where we have asked for markers, all that comes goes through here instead. The result is work()'s.
+  bool expects_markers() const { return stripper_.has_value(); }
+  bool take_marked(std::span<const std::byte> bytes);
+  bool in_segment() const { return reader_.in_segment() || (stripper_ && stripper_->in_fpdu()); }
   // Asks the host once more whether the segment under way may land; call it when others may have run.
   void revalidate();
   const std::optional<Fault>& fault() const { return fault_; }
@@ -118,7 +123,11 @@ class Stream {
   void compose_immediate(OutSegment& out, uint32_t immediate, bool solicited);
   void compose_read(OutSegment& out, const ReadOrder& order);
   void compose_atomic(OutSegment& out, const AtomicOrder& order);
-  void seal(OutSegment& out) const { out.seal(agreement_.crc); }
+  void seal(OutSegment& out) {
+    if (inserter_) [[unlikely]]
+      return out.seal(*inserter_);
+    out.seal(agreement_.crc);
+  }
   uint64_t count_request() { return ++requested_; }
   uint64_t requested() const { return requested_; }
   size_t mulpdu() const { return mulpdu_; }
@@ -136,6 +145,7 @@ class Stream {
     uint64_t request = 0;
   };
 
+  bool feed(std::span<const std::byte> fpdu);
   bool begin_segment();
   bool end_segment();
   bool check_untagged();
@@ -160,6 +170,8 @@ class Stream {
   const uint8_t rnr_timer_;
   StreamHost& host_;
   FpduReader reader_;
+  std::optional<MarkerStripper> stripper_;
+  std::optional<MarkerInserter> inserter_;
 
   // In.
   SegmentHeader header_;

@@ -1,11 +1,15 @@
 // Segments in: what the RFCs demand of each header, then the host's word on where it goes. Everything here
 // comes from a peer: no field is used before it is checked, and no memory before the host has agreed.
+#include <algorithm>
 #include <cstring>
 
 #include "providers/iwarp/stream.h"
 
 namespace verbena::iwarp {
 namespace {
+
+const Stream::Fault kCorrupt{.refusal = {.code = TerminateCode::mpa_crc}, .own = Status::retry_exc_err};
+const Stream::Fault kMalformed{.refusal = {.code = TerminateCode::mpa_framing}, .own = Status::retry_exc_err};
 
 bool is_send(RdmapOpcode opcode) {
   return opcode >= RdmapOpcode::send && opcode <= RdmapOpcode::send_solicited_invalidate;
@@ -78,14 +82,49 @@ bool Stream::work() {
         heard_ = true;
         break;
       case FpduReader::Event::corrupt:
-        break_off({.refusal = {.code = TerminateCode::mpa_crc}, .own = Status::retry_exc_err});
+        break_off(kCorrupt);
         break;
       case FpduReader::Event::malformed:
-        break_off({.refusal = {.code = TerminateCode::mpa_framing}, .own = Status::retry_exc_err});
+        break_off(kMalformed);
         break;
     }
   }
   return false;
+}
+
+bool Stream::take_marked(std::span<const std::byte> bytes) {
+  for (;;) {
+    switch (stripper_->take(bytes)) {
+      case MarkerStripper::Event::more:
+        return true;
+      case MarkerStripper::Event::fpdu:
+        if (!feed(stripper_->fpdu())) return false;
+        break;
+      case MarkerStripper::Event::corrupt:
+        break_off(kCorrupt);
+        return false;
+      case MarkerStripper::Event::misplaced:
+        break_off(kMalformed);
+        return false;
+    }
+  }
+}
+
+bool Stream::feed(std::span<const std::byte> fpdu) {
+  while (!fpdu.empty()) {
+    iovec room[kMaxPieces + 1];
+    const size_t count = reader_.room(room);
+    size_t taken = 0;
+    for (size_t i = 0; i < count && !fpdu.empty(); ++i) {
+      const size_t n = std::min(room[i].iov_len, fpdu.size());
+      std::memcpy(room[i].iov_base, fpdu.data(), n);
+      fpdu = fpdu.subspan(n);
+      taken += n;
+    }
+    reader_.arrived(taken);
+    if (!work()) return false;
+  }
+  return true;
 }
 
 void Stream::break_off(const Fault& fault) {

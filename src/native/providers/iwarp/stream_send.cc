@@ -10,12 +10,14 @@ Stream::Stream(const Agreement& agreement, uint32_t own_ird, size_t mulpdu, uint
                StreamHost& host)
     : agreement_(agreement),
       own_ird_(std::max(own_ird, 1u)),
-      mulpdu_(std::min(mulpdu, kMaxSegmentPayload)),
+      mulpdu_(std::min(mulpdu, agreement.sends_markers ? kMaxMarkedPayload : kMaxSegmentPayload)),
       rnr_timer_(rnr_timer),
       host_(host),
-      reader_(agreement.crc),
+      reader_(agreement.crc && !agreement.expects_markers),  // else it was summed with its markers
       greeting_due_(agreement.initiator && agreement.rtr != Rtr::none),
       greeting_unanswered_(agreement.initiator && agreement.rtr == Rtr::read) {
+  if (agreement.expects_markers) stripper_.emplace(agreement.crc);
+  if (agreement.sends_markers) inserter_.emplace(agreement.crc);
   expected_.fill(1);
   next_out_.fill(1);
 }

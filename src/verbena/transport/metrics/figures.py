@@ -121,6 +121,17 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class Registrations:
+    """Programs' buffers that are kept registered: how often that helped, and what there is now."""
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    entries: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A node at one moment. `wires` counts everything since it was made, ended sessions too."""
 
@@ -135,6 +146,7 @@ class Snapshot:
     refused: Mapping[str, int]  # hellos and links turned down, by reason
     regions: int
     pools: tuple[Pool, ...]
+    registrations: Registrations = field(default_factory=Registrations)
 
     @property
     def peers(self) -> dict[str, dict[str, Figures]]:

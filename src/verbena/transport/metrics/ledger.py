@@ -8,7 +8,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from verbena.errors import ClosedError
-from verbena.transport.metrics.figures import Figures, Pool, SessionFigures, Snapshot, total
+from verbena.transport.metrics.figures import (
+    Figures,
+    Pool,
+    Registrations,
+    SessionFigures,
+    Snapshot,
+    total,
+)
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node
@@ -61,6 +68,7 @@ class Ledger:
                 refused=dict(self._refused),
                 regions=_regions(node),
                 pools=_pools(node),
+                registrations=Registrations(*node._native.registrations()),
             )
 
 

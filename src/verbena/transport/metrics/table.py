@@ -174,6 +174,27 @@ METRICS: tuple[Metric, ...] = (
         lambda now: [((), now.regions)],
     ),
     Metric(
+        "verbena_registration_cache_lookups_total",
+        "counter",
+        ("result",),
+        "Transfers of buffers that may be kept registered: `hit` if they were, `miss` if not.",
+        lambda now: [(("hit",), now.registrations.hits), (("miss",), now.registrations.misses)],
+    ),
+    Metric(
+        "verbena_registration_cache_evictions_total",
+        "counter",
+        (),
+        "Kept registrations given up for want of room, or because the wire could register no more.",
+        lambda now: [((), now.registrations.evictions)],
+    ),
+    Metric(
+        "verbena_registration_cache_bytes",
+        "gauge",
+        (),
+        "Memory of programs that is kept registered; `max_mr_size` at most.",
+        lambda now: [((), now.registrations.bytes)],
+    ),
+    Metric(
         "verbena_pool_slots",
         "gauge",
         ("pool", "wire"),

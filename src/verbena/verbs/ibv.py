@@ -1,0 +1,15 @@
+"""What the ibv wire can be told when a device is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class IbvOptions:
+    """Options of an ibv context, for open_device(): where its managed connections start from and listen.
+    None: any port, and the entry of the GID table that others reach best. On InfiniBand and iWARP, whose
+    connections are addressed otherwise, the entry is not used."""
+
+    port: int | None = None
+    gid_index: int | None = None

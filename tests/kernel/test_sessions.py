@@ -1,0 +1,125 @@
+"""Sessions over a real device: the wire is taken, from the port and the GID that are configured."""
+
+import ipaddress
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import verbena
+from verbena import config, errors
+from verbena.transport import Settings
+from verbena.transport.configured import settings_from
+from verbena.verbs import Access, IbvOptions, open_device
+
+SECRET = "correct horse battery staple"
+ADDRESS, SECOND = "10.0.2.15", "10.0.2.77"
+SETTINGS = Settings(secret=SECRET.encode(), recv_buffer_pool_size=256, devices={"ibv": "rxe0"})
+
+
+def gid_index(address: str) -> int:
+    """Of rxe0's table, once the kernel's worker has entered it."""
+    wanted = ipaddress.ip_address(f"::ffff:{address}").packed
+    deadline = time.monotonic() + 30
+    while True:
+        with open_device("ibv:rxe0") as context:
+            gids = [bytes(gid) for gid in context.attributes.ports[0].gids]
+        if wanted in gids:
+            return gids.index(wanted)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def second_address() -> Iterator[int]:
+    """The index of a second IPv4 address in rxe0's table."""
+    interface = next(
+        line.split()[1]
+        for line in subprocess.check_output(["ip", "-o", "addr"], text=True).splitlines()
+        if f" {ADDRESS}/" in line
+    )
+    subprocess.run(["ip", "addr", "add", f"{SECOND}/24", "dev", interface], check=True)
+    try:
+        yield gid_index(SECOND)
+    finally:
+        subprocess.run(["ip", "addr", "del", f"{SECOND}/24", "dev", interface], check=True)
+
+
+async def test_a_session_runs_over_ibv():
+    """Calls, one-sided work and bulk."""
+    handlers = {"echo": lambda request: request.payload}
+    async with (
+        await verbena.listen(f"{ADDRESS}:0", handlers=handlers, config=SETTINGS) as listener,
+        await verbena.connect(listener.address, wire="ibv", config=SETTINGS) as session,
+    ):
+        for size in (0, 100, 5000, 300_000):
+            assert await session.call("echo", bytes(size)) == bytes(size)
+        region = listener.node.allocate(1 << 20, access=Access.ALL)
+        data = bytes(range(256)) * 4096
+        await session.put(data, region.remote)
+        assert bytes(region.memory) == data
+        back = bytearray(len(data))
+        await session.get(region.remote, back)
+        assert back == data
+        assert await session.fetch_add(region.remote, 1) == int.from_bytes(data[:8], "little")
+
+
+async def test_the_gid_that_is_configured_is_the_address(second_address):
+    """A listener on every address listens at the entry's, and tells its clients, who come from it too."""
+    text = (
+        f'[network]\nrdma_enabled = true\nrdma_device = "rxe0"\nrdma_gid_index = {second_address}\n'
+        "[network.rdma]\nrecv_buffer_pool_size = 256\n"
+    )
+    chosen = replace(settings_from(config.loads(text)), secret=SECRET.encode())
+    async with await verbena.listen("0.0.0.0:0", config=chosen) as listener:
+        (offer,) = (offer for offer in listener._offers if offer.name == "ibv")
+        assert offer.address.startswith(f"{SECOND}:")
+        address = f"{ADDRESS}:{listener.address.rpartition(':')[2]}"
+        async with await verbena.connect(address, wire="ibv", config=chosen) as session:
+            (served,) = listener.sessions
+            assert served._link.connection.peer.startswith(f"{SECOND}:")
+            assert session.wire == "ibv"
+
+
+def regions_of_rxe0() -> int:
+    """As the kernel counts them."""
+    shown = subprocess.check_output(["rdma", "resource", "show", "rxe0"], text=True)
+    return int(re.search(r" mr (\d+)", shown)[1])
+
+
+async def test_the_same_array_is_registered_once():
+    """On a device whose registrations lock memory; the kernel's count shows it."""
+    async with (
+        await verbena.listen(f"{ADDRESS}:0", config=SETTINGS) as listener,
+        await verbena.connect(listener.address, wire="ibv", config=SETTINGS) as session,
+    ):
+        region = listener.node.allocate(1 << 20)
+        array = np.full(1 << 20, 7, np.uint8)
+        counts = []
+        for number in range(3):
+            array[:] = number
+            await session.put(array, region.remote)
+            assert bytes(region.memory) == bytes(array)
+            counts.append(regions_of_rxe0())
+        assert counts[0] == counts[1] == counts[2]
+        kept = session.node.snapshot().registrations
+        assert (kept.hits, kept.misses, kept.bytes) == (2, 1, 1 << 20)
+        before = regions_of_rxe0()
+        session.node._native.sweep_registrations()
+        assert regions_of_rxe0() == before
+        del array
+        session.node._native.sweep_registrations()
+        assert regions_of_rxe0() == before - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [(IbvOptions(port=2), "no_device"), (IbvOptions(gid_index=200), "no_gid")]
+)
+def test_what_the_device_lacks_is_refused(options, code):
+    with pytest.raises(errors.VerbenaError) as refusal:
+        open_device("ibv:rxe0", options=options)
+    assert refusal.value.code == code

@@ -1,0 +1,156 @@
+"""Buffers that are kept registered from one transfer to the next, and when they are let go."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import verbena
+from verbena.transport import Node, Region, Session, Settings
+from verbena.transport.metrics.figures import Registrations
+from verbena.transport.owners import owner_of
+
+MIB = 1 << 20
+
+
+class Pair:
+    """A session between two nodes of this process, over TCP, whose registrations are kept on request."""
+
+    def __init__(self, session: Session, region: Region) -> None:
+        self.session, self.region = session, region
+
+    @property
+    def kept(self) -> Registrations:
+        return self.session.node.snapshot().registrations
+
+
+@pytest.fixture(params=[{}])
+async def pair(request: pytest.FixtureRequest) -> Any:
+    settings = Settings(
+        **({"recv_buffer_pool_size": 256, "keep_registrations": True, "max_mr_size": 3 * MIB} | request.param)
+    )
+    async with (
+        await verbena.listen("127.0.0.1:0", config=Settings(recv_buffer_pool_size=256)) as listener,
+        await verbena.connect(listener.address, wire="iwarp", config=settings) as session,
+    ):
+        yield Pair(session, listener.node.allocate(16 * MIB))
+
+
+async def test_the_same_array_is_registered_once(pair: Pair) -> None:
+    """Put or got, whole or as a view of the same part."""
+    array = np.arange(MIB, dtype=np.uint8)
+    await pair.session.put(array, pair.region.remote)
+    array[:] = 7
+    await pair.session.put(array, pair.region.remote)
+    await pair.session.get(pair.region.remote, array)
+    await pair.session.write(pair.region.remote, array[:])
+    assert (pair.kept.hits, pair.kept.misses, pair.kept.entries, pair.kept.bytes) == (3, 1, 1, MIB)
+    await pair.session.put(array[4096:], pair.region.remote)
+    assert (pair.kept.misses, pair.kept.entries) == (2, 2)
+    assert bytes(pair.region.memory[:MIB]) == b"\x07" * MIB  # type: ignore[index]
+
+
+async def test_the_bound_is_kept_by_letting_the_oldest_go(pair: Pair) -> None:
+    arrays = [np.full(MIB, number, np.uint8) for number in range(4)]
+    for array in arrays:
+        await pair.session.put(array, pair.region.remote)
+    assert (pair.kept.evictions, pair.kept.entries, pair.kept.bytes) == (1, 3, 3 * MIB)
+    await pair.session.put(arrays[3], pair.region.remote)
+    assert pair.kept.hits == 1
+    await pair.session.put(arrays[0], pair.region.remote)
+    assert (pair.kept.hits, pair.kept.evictions) == (1, 2)
+
+
+async def test_data_beyond_the_bound_moves_in_pieces_and_is_not_kept(pair: Pair) -> None:
+    data = np.random.default_rng(1).integers(0, 256, 10 * MIB + 77, np.uint8)
+    await pair.session.put(data, pair.region.remote)
+    back = np.zeros_like(data)
+    await pair.session.get(pair.region.remote, back)
+    assert np.array_equal(back, data)
+    assert pair.kept == Registrations()
+
+
+async def test_memory_that_is_freed_is_let_go(pair: Pair) -> None:
+    """The program's reference is the last that counts; the next array at that place is another one."""
+    array = np.zeros(MIB, np.uint8)
+    gone = weakref.ref(array)
+    await pair.session.put(array, pair.region.remote)
+    pair.session.node._native.sweep_registrations()
+    assert pair.kept.entries == 1
+    del array
+    gc.collect()
+    pair.session.node._native.sweep_registrations()
+    assert gone() is None
+    assert (pair.kept.entries, pair.kept.bytes) == (0, 0)
+
+
+async def test_an_array_that_is_kept_does_not_move(pair: Pair) -> None:
+    """numpy refuses to resize it, as it does whenever somebody else holds it."""
+    array = np.zeros(MIB, np.uint8)
+    await pair.session.put(array, pair.region.remote)
+    with pytest.raises(ValueError, match="resize"):
+        array.resize(2 * MIB)
+
+
+async def test_what_the_program_may_resize_is_not_held(pair: Pair) -> None:
+    data = bytearray(MIB)
+    await pair.session.put(data, pair.region.remote)
+    data.extend(b"more")
+    view = memoryview(data)
+    await pair.session.put(view, pair.region.remote)
+    view.release()
+    data.clear()
+    assert pair.kept == Registrations()
+
+
+async def test_a_transfer_that_fails_keeps_nothing(pair: Pair) -> None:
+    array = np.zeros(MIB, np.uint8)
+    pair.region.revoke()
+    remote = pair.session.node.expose(bytearray(8)).remote  # of the wrong end
+    with pytest.raises(verbena.errors.VerbenaError):
+        await pair.session.put(array[:8], remote)
+    assert pair.kept.entries == 0
+
+
+async def test_closing_the_node_lets_everything_go(pair: Pair) -> None:
+    array = np.zeros(MIB, np.uint8)
+    gone = weakref.ref(array)
+    await pair.session.put(array, pair.region.remote)
+    await pair.session.close()
+    del array
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("pair", [{"keep_registrations": None}], indirect=True)
+async def test_where_registering_is_free_nothing_is_kept(pair: Pair) -> None:
+    array = np.zeros(MIB, np.uint8)
+    for _ in range(2):
+        await pair.session.put(array, pair.region.remote)
+    assert pair.kept == Registrations()
+
+
+def owners() -> Iterator[tuple[Any, Any]]:
+    array = np.zeros((4, 4))
+    yield array, array
+    yield array[1:].T, array
+    yield np.frombuffer(bytearray(8), np.uint8), None
+    yield memoryview(b"abc"), None
+    yield bytearray(3), None
+    yield (text := b"text"), text
+
+
+def test_the_owner_is_the_array_that_has_the_memory() -> None:
+    for buffer, owner in owners():
+        assert owner_of(buffer) is owner
+
+
+def test_a_node_without_sessions_has_figures() -> None:
+    with Node(Settings(recv_buffer_pool_size=64)) as node:
+        assert node.snapshot().registrations == Registrations()
+    assert node.snapshot().registrations == Registrations()

@@ -1,0 +1,148 @@
+"""A session on a lesser wire returns to the better one without a moment between links; and dials that take
+too long are cut off when the session's time is up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import verbena
+from verbena.errors import setup_error
+from verbena.transport import Listener, Request, SessionState, Settings, dialing, links
+from verbena.verbs import Access
+
+SECRET = b"correct horse battery staple"
+HASTY = Settings(
+    secret=SECRET,
+    recv_buffer_pool_size=256,
+    retry_delay_ms=20,
+    connection_retries=0,
+    upgrade_delay_ms=50,
+    upgrade_delay_max_ms=100,
+)
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    def echo(request: Request) -> bytes:
+        return request.payload
+
+    async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=HASTY) as listening:
+        yield listening
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns when it holds; a test fails if that takes ten seconds."""
+    deadline = asyncio.get_running_loop().time() + 10
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.002)
+
+
+async def test_the_present_link_goes_on_until_the_better_one_has_taken_over(listener: Listener) -> None:
+    """Under load of every kind: neither end is ever without a link, and nothing is lost or repeated."""
+    async with await verbena.connect(listener.address, config=HASTY) as session:
+        (served,) = listener.sessions
+        region = listener.node.allocate(1 << 20, access=Access.ALL)
+        counter = listener.node.allocate(8, access=Access.ALL)
+        session.break_link(rest_s=0.5)
+        await until(lambda: session.wire == "iwarp" and served.wire == "iwarp")
+        seen: list[tuple[SessionState, str | None]] = []
+        for end in (session, served):
+            end._watchers.add(lambda state, end=end: seen.append((state, end.wire)))
+        additions = 0
+        while session.wire != "shm":
+            data = bytes([additions % 256]) * (1 << 20)
+            answers = await asyncio.gather(
+                *(session.call("echo", bytes([number])) for number in range(50)),
+                session.put(data, region.remote),
+                session.fetch_add(counter.remote, 1),
+            )
+            additions += 1
+            assert answers[:50] == [bytes([number]) for number in range(50)]
+            assert bytes(region.memory) == data  # type: ignore[arg-type]
+        assert await session.fetch_add(counter.remote, 0) == additions
+        await until(lambda: served.wire == "shm")
+        assert seen == [(SessionState.CONNECTED, "shm")] * 2
+        assert session._native.links == served._native.links == 3
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["dial", "change-over"])
+async def test_a_better_wire_that_fails_costs_nothing_unless_it_fails_at_the_last_moment(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """It answers the probe, and then does not come up: the present link never notices. If it breaks after
+    both have closed the former one, the session is between links, and dials again."""
+    failures = 0
+
+    async def fail(*args: Any, **more: Any) -> Any:
+        nonlocal failures
+        failures += 1
+        if late:
+            await args[0]._drop_now()
+        raise setup_error("connect_timeout", operation="dial")
+
+    async def dial(session: Any, wire: Any, *rest: Any) -> Any:
+        return await (fail if wire.name == "shm" else dial_link)(session, wire, *rest)
+
+    dial_link = links.dial_link
+    async with await verbena.connect(listener.address, config=HASTY) as session:
+        session.break_link(rest_s=0.2)
+        await until(lambda: session.wire == "iwarp")
+        link, states = session._link, []
+        session._watchers.add(states.append)
+        if late:
+            real, first = links._change_over, True
+
+            async def change_over(*args: Any) -> None:
+                nonlocal first
+                first, now = False, first
+                await (fail if now else real)(*args)
+
+            monkeypatch.setattr(links, "_change_over", change_over)
+            await until(lambda: session.wire == "shm")
+            assert SessionState.DISCONNECTED in states
+        else:
+            monkeypatch.setattr(dialing, "dial_link", dial)
+            await until(lambda: failures == 3)
+            assert session._link is link
+            assert states == []
+        assert await session.call("echo", b"on") == b"on"
+
+
+async def test_a_dial_that_hangs_ends_with_the_sessions_time(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although connecting might take an hour."""
+    patient = replace(HASTY, connection_timeout_ms=3_600_000, resume_timeout_s=0.3)
+    async with await verbena.listen("127.0.0.1:0", config=patient) as other:
+        session = await verbena.connect(other.address, config=patient)
+
+        async def hang(*args: Any) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(dialing, "dial_link", hang)
+        session.break_link()
+        await until(lambda: session.state is SessionState.FAILED)
+        assert session._failure is not None
+        assert session._failure.code == "resume_timeout"
+        await session.close()
+
+
+async def test_a_link_that_was_closed_in_order_is_no_error_of_the_wire(listener: Listener) -> None:
+    """The peer went away: that is told by the session's end, not by a completion."""
+    async with await verbena.connect(listener.address, config=HASTY) as session:
+        (served,) = listener.sessions
+        link = served._link
+        assert link is not None
+        await until(lambda: session._link is not None)
+        link.connection.disconnect()
+        await until(lambda: session._native.links == 2 and session.state is SessionState.CONNECTED)
+        assert await session.call("echo", b"on") == b"on"
+        for end in (session, served):
+            figures = end.metrics()["shm"]
+            assert (figures["retry_exceeded"], figures["completion_errors"]) == (0, 0)
