@@ -1,4 +1,4 @@
-"""A store in a process of its own: `python serving.py` prints its two ports, and serves until its input ends."""
+"""A store in a process of its own: prints its two ports, and serves until its input ends."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_transactions(client: Any) -> None:
         client.incr("count")
         pipe.multi()
         pipe.incr("count")
-        with pytest.raises(Exception, match="Watched variable changed|WATCH"):
+        with pytest.raises(Exception, match=r"Watched variable changed|WATCH"):
             pipe.execute()
     assert client.get("count") == b"3"
 

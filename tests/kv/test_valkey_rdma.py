@@ -67,7 +67,7 @@ async def test_clients_that_leave_are_forgotten(listener: RdmaListener) -> None:
 
     await asyncio.to_thread(come_and_go)
     async with asyncio.timeout(10):
-        while listener.clients:
+        while listener.clients:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -93,7 +93,7 @@ async def raw_peer(
 
 async def is_closed(qp: verbs.QueuePair) -> bool:
     async with asyncio.timeout(10):
-        while qp.connection.state is verbs.ConnectionState.ESTABLISHED:
+        while qp.connection.state is verbs.ConnectionState.ESTABLISHED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return True
 

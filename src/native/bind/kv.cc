@@ -354,14 +354,16 @@ void bind_kv(nb::module_& parent) {
             return self.engine->commands.find(view_of(name)) != nullptr;
           },
           nb::arg("name"))
-      .def_prop_ro("native_commands",
-                   [](EngineHandle& self) {
-                     nb::list names;
-                     for (const kv::NativeCommand& command : self.engine->commands.all()) {
-                       names.append(nb::make_tuple(std::string(command.name), command.arity, command.writes));
-                     }
-                     return names;
-                   })
+      .def_prop_ro(
+          "native_commands",
+          [](EngineHandle& self) {
+            nb::list names;
+            for (const kv::NativeCommand& command : self.engine->commands.all()) {
+              names.append(nb::make_tuple(std::string(command.name), command.arity, command.writes));
+            }
+            return names;
+          },
+          nb::sig("def native_commands(self) -> list[tuple[str, int, bool]]"))
       .def_prop_ro("now_ms", [](EngineHandle& self) { return self.engine->keyspace.now_ms(); })
       .def("refresh_time",
            [](EngineHandle& self) {
@@ -380,7 +382,8 @@ void bind_kv(nb::module_& parent) {
              ++self.engine->figures.output_disconnections;
            })
       .def("reset_figures", reset_figures)
-      .def("take_slow", take_slow, "(client, ns, unix_ms, words) of native commands that took long.")
+      .def("take_slow", take_slow, nb::sig("def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]"),
+           "(client, ns, unix_ms, words) of native commands that took long.")
       .def_prop_rw("ruled", getter<&kv::Engine::ruled>(), setter<&kv::Engine::ruled, bool>())
       .def_prop_rw(
           "notifications", [](EngineHandle& self) { return self.engine->notifications(); },

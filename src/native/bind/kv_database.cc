@@ -205,6 +205,8 @@ void bind_kv_database(nb::module_& m) {
       .def("expires_ms", expires_ms, nb::arg("key"))
       .def("set_expires_ms", set_expires_ms, nb::arg("key"), nb::arg("expires_ms"))
       .def("scan", scan, nb::arg("cursor"), nb::arg("count"), nb::arg("details") = false,
+           nb::sig(
+               "def scan(self, cursor: int, count: int, details: bool = False) -> tuple[int, list[object]]"),
            "The next cursor and keys, or (key, value, expires_ms) with `details`.")
       .def("random_key",
            [](DatabaseHandle& self) -> nb::object {

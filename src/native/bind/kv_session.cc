@@ -137,9 +137,9 @@ void bind_kv_session(nb::module_& m) {
       .def("get", get, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
            "The string, ABSENT, or None: the server must be asked.")
       .def("get_many", get_many, nb::arg("keys"),
-           nb::sig("def get_many(self, keys: Sequence[bytes]) -> list[bytes | Absent | None]"))
+           nb::sig("def get_many(self, keys: list[bytes]) -> list[bytes | Absent | None]"))
       .def("get_into", get_into, nb::arg("key"), nb::arg("buffer"),
-           nb::sig("def get_into(self, key: bytes, buffer: Buffer) -> int | Absent | None"),
+           nb::sig("def get_into(self, key: bytes, buffer: object) -> int | Absent | None"),
            "Its length; if it is longer than the buffer, nothing was written.")
       .def_prop_ro("reads", [](ReaderHandle& self) { return self.reader->reads(); });
 }

@@ -269,7 +269,7 @@ void bind_kv_stream(nb::module_& m) {
         return nb::make_tuple(list, used);
       },
       nb::arg("data"), nb::arg("most") = SIZE_MAX,
-      nb::sig("def decode(data: bytes, most: int = ...) -> tuple[list[Any], int]"),
+      nb::sig("def decode(data: bytes, most: int = ...) -> tuple[list[object], int]"),
       "The whole replies at the start of the data, and how many bytes they took.");
   nb::class_<StreamHandle>(m, "Stream",
                            "A connection to a store by a session. One thread at a time gets through.")
@@ -288,10 +288,10 @@ void bind_kv_stream(nb::module_& m) {
           },
           nb::arg("session"), nb::arg("number"), nb::keep_alive<1, 2>())
       .def_ro("number", &StreamHandle::number)
-      .def("execute", execute, nb::arg("words"), nb::sig("def execute(self, *words: Word) -> Any"),
+      .def("execute", execute, nb::arg("words"), nb::sig("def execute(self, *words: object) -> object"),
            "One command, its reply; CommandError is raised.")
       .def("run", run, nb::arg("commands"), nb::arg("timeout_s") = -1.0,
-           nb::sig("def run(self, commands: Sequence[Sequence[Word]], timeout_s: float = -1.0) -> list[Any]"),
+           nb::sig("def run(self, commands: object, timeout_s: float = -1.0) -> list[object]"),
            "Several commands at once, their replies in order; errors stand among them.")
       .def(
           "send",

@@ -1,5 +1,6 @@
 """The store's engine."""
 
+import verbena._native
 import verbena._native.transport
 
 def use_replies(
@@ -56,7 +57,7 @@ class Engine:
     def unwatch(self, client: int) -> None: ...
     def is_native(self, name: bytes) -> bool: ...
     @property
-    def native_commands(self) -> list: ...
+    def native_commands(self) -> list[tuple[str, int, bool]]: ...
     @property
     def now_ms(self) -> int: ...
     def refresh_time(self) -> None: ...
@@ -71,7 +72,7 @@ class Engine:
 
     def count_output_disconnection(self) -> None: ...
     def reset_figures(self) -> None: ...
-    def take_slow(self) -> list:
+    def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]:
         """(client, ns, unix_ms, words) of native commands that took long."""
 
     @property
@@ -209,7 +210,7 @@ class Database:
     def exists(self, key: bytes) -> bool: ...
     def expires_ms(self, key: bytes) -> int: ...
     def set_expires_ms(self, key: bytes, expires_ms: int) -> None: ...
-    def scan(self, cursor: int, count: int, details: bool = False) -> tuple:
+    def scan(self, cursor: int, count: int, details: bool = False) -> tuple[int, list[object]]:
         """The next cursor and keys, or (key, value, expires_ms) with `details`."""
 
     def random_key(self) -> object: ...
@@ -251,8 +252,8 @@ class Reader:
     def get(self, key: bytes) -> bytes | Absent | None:
         """The string, ABSENT, or None: the server must be asked."""
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | Absent | None]: ...
-    def get_into(self, key: bytes, buffer: Buffer) -> int | Absent | None:
+    def get_many(self, keys: list[bytes]) -> list[bytes | Absent | None]: ...
+    def get_into(self, key: bytes, buffer: object) -> int | Absent | None:
         """Its length; if it is longer than the buffer, nothing was written."""
 
     @property
@@ -262,7 +263,7 @@ def use_command_error(type: object) -> None: ...
 def encode_command(words: object) -> bytes:
     """A command in RESP. Words are bytes, str, int, float or buffers."""
 
-def decode(data: bytes, most: int = ...) -> tuple[list[Any], int]:
+def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
     """
     The whole replies at the start of the data, and how many bytes they took.
     """
@@ -275,10 +276,10 @@ class Stream:
     def __init__(self, session: verbena._native.transport.Session, number: int) -> None: ...
     @property
     def number(self) -> int: ...
-    def execute(self, *words: Word) -> Any:
+    def execute(self, *words: object) -> object:
         """One command, its reply; CommandError is raised."""
 
-    def run(self, commands: Sequence[Sequence[Word]], timeout_s: float = -1.0) -> list[Any]:
+    def run(self, commands: object, timeout_s: float = -1.0) -> list[object]:
         """
         Several commands at once, their replies in order; errors stand among them.
         """
@@ -290,3 +291,47 @@ class Stream:
         """What there is to hear, once there is something; None: nothing in time."""
 
     def close(self) -> None: ...
+
+class WindowLink:
+    """Buffers of a connection, made before it is connected."""
+
+    def __init__(
+        self,
+        pd: verbena._native.ProtectionDomain,
+        cq: verbena._native.CompletionQueue,
+        srq: verbena._native.SharedReceiveQueue,
+        window_bytes: int,
+    ) -> None: ...
+
+WINDOW_RECEIVES: int = 1024
+
+WINDOW_SENDS: int = 512
+
+class RdmaDoor:
+    """Lets clients that speak Valkey over RDMA into an engine."""
+
+    def __init__(self, engine: Engine) -> None: ...
+    def admit(
+        self,
+        link: WindowLink,
+        qp: verbena._native.QueuePair,
+        connection: verbena._native.Connection,
+        kept: object,
+    ) -> None:
+        """A connection that is established; `kept` lives as long as it does."""
+
+    @property
+    def clients(self) -> int: ...
+    def close(self) -> None: ...
+
+class RdmaStream:
+    """A client's connection. One thread at a time."""
+
+    def __init__(
+        self, link: WindowLink, qp: verbena._native.QueuePair, connection: verbena._native.Connection
+    ) -> None: ...
+    def send(self, data: object, timeout_s: float = -1.0) -> None:
+        """All of it, or TimedOutError, or ClosedError."""
+
+    def receive(self, most: int, timeout_s: float = -1.0) -> bytes | None:
+        """What there is; b"": the peer has ended it; None: nothing in time."""

@@ -1,15 +1,17 @@
-"""The store's client for asyncio: commands are messages; reads of the server's memory are so short that they do not
-leave the loop."""
+"""The store's client for asyncio: commands are messages; reads of the server's memory on one host are so
+short that they do not leave the loop."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
+from verbena.errors import VerbenaError
 from verbena.kv.replies import CommandError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _numbers = itertools.count(1 << 31)
 
 
 class AsyncClient:
-    """`await AsyncClient.connect("127.0.0.1:7471")`; an async context manager. As verbena.kv.Client otherwise."""
+    """`await AsyncClient.connect("127.0.0.1:7471")`; an async context manager. Else as verbena.kv.Client."""
 
     def __init__(self, session: transport.Session, *, own_session: bool = False, database: int = 0) -> None:
         self.session = session
@@ -111,10 +113,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         if not self.session.closed:
-            try:
+            with contextlib.suppress(VerbenaError):  # the session ends anyway
                 await self.session.call("kv.close", self._stream, timeout_s=1.0)
-            except Exception:  # the session ends anyway
-                pass
         self._reader = None
         if self._own_session:
             await self.session.close()

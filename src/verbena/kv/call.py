@@ -67,9 +67,6 @@ class Database(Protocol):
 
     def clear(self) -> None: ...
 
-    def details(self, key: bytes) -> tuple[str, int, int, int] | None:
-        """(type, bytes, idle seconds, frequency), or None."""
-
     def __len__(self) -> int: ...
 
 
@@ -87,7 +84,7 @@ class Call:
 
     def database(self, index: int) -> Database | None:
         """Another keyspace; None: there is none of that number."""
-        databases: Sequence[Database] = self.server.databases
+        databases: Sequence[Database] = self.server.databases  # type: ignore[assignment]
         return databases[index] if 0 <= index < len(databases) else None
 
     def block(

@@ -1,20 +1,22 @@
-"""Clients of the store by sessions: strings are read one-sided, without the server's processor; everything else is a
-message."""
+"""Clients of the store by sessions: strings are read one-sided, without the server's processor; everything else
+is a message."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena.kv.replies import CommandError
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from typing_extensions import Buffer
 
-    Word = Union[str, bytes, int, float, Buffer]
+    Word: TypeAlias = "str | bytes | int | float | Buffer"
 
 _native.kv.use_command_error(CommandError)
 _ABSENT = _native.kv.ABSENT
@@ -22,13 +24,13 @@ _numbers = itertools.count(1)
 
 
 class Client:
-    """A blocking client. `address` is where the server takes sessions. `one_sided` False: every GET is a message.
+    """A blocking client. `address` is where the server takes sessions. `one_sided` False: GETs are messages.
 
     with Client("127.0.0.1:7471") as store:
         store.set("greeting", "hello")
         store.get("greeting")
 
-    Keys are str or bytes, values bytes. CommandError if the server refuses; errors of sessions as those say."""
+    Keys are str or bytes, values bytes. CommandError if the server refuses; a session's errors besides."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Client:
         self._reader: _native.kv.Reader | None = None
         try:
             self._stream = _native.kv.Stream(self.session._native, next(_numbers))
-            self.execute = self._stream.execute
+            self.execute: Callable[..., Any] = self._stream.execute
             if password:
                 self.execute("AUTH", *([username] if username else []), password)
             if database:
@@ -80,8 +82,8 @@ class Client:
         return self._ask(name)
 
     def get_into(self, key: str | bytes, buffer: Buffer) -> int | None:
-        """Reads the string at a key straight into a writable buffer, such as a numpy array; its length, or None
-        if there is no such key. ValueError if the buffer is too short."""
+        """Reads the string at a key straight into a writable buffer, such as a numpy array; its length, or
+        None if there is no such key. ValueError if the buffer is too short."""
         name = key.encode() if isinstance(key, str) else key
         view = memoryview(buffer).cast("B")
         if self._reader is not None:
@@ -113,7 +115,7 @@ class Client:
         if asked:
             self._learn_layout()
             self.asked_gets += len(asked)
-            for index, value in zip(asked, self.execute("MGET", *(names[i] for i in asked))):
+            for index, value in zip(asked, self.execute("MGET", *(names[i] for i in asked)), strict=True):
                 result[index] = value
         return result
 

@@ -194,13 +194,20 @@ class _StreamWriter:
 
 
 def connection_class(library: str) -> type[Any]:
-    """The connection of "redis" or "valkey", on sessions: for a pool's `connection_class`, with `host`, `port` and
-    `secret`."""
+    """The connection of "redis" or "valkey", on sessions: for a pool's `connection_class`, with `host`, `port`
+    and `secret`."""
     base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
 
     class SessionConnection(base):  # type: ignore[misc]
-        def __init__(self, host: str = "127.0.0.1", port: int = transport.DEFAULT_PORT, *, secret: bytes = b"",
-                     socket_timeout: float | None = None, **options: Any) -> None:  # fmt: skip
+        def __init__(
+            self,
+            host: str = "127.0.0.1",
+            port: int = transport.DEFAULT_PORT,
+            *,
+            secret: bytes = b"",
+            socket_timeout: float | None = None,
+            **options: Any,
+        ) -> None:
             self.host, self.port, self.secret = host, port, secret
             self._where = _address(host, port)
             super().__init__(**options)
@@ -228,8 +235,14 @@ def async_connection_class(library: str) -> type[Any]:
     base: Any = importlib.import_module(f"{library}.asyncio.connection").AbstractConnection
 
     class AsyncSessionConnection(base):  # type: ignore[misc]
-        def __init__(self, *, host: str = "127.0.0.1", port: int = transport.DEFAULT_PORT, secret: bytes = b"",
-                     **options: Any) -> None:  # fmt: skip
+        def __init__(
+            self,
+            *,
+            host: str = "127.0.0.1",
+            port: int = transport.DEFAULT_PORT,
+            secret: bytes = b"",
+            **options: Any,
+        ) -> None:
             self.host, self.port, self.secret = host, port, secret
             self._where = _address(host, port)
             super().__init__(**options)

@@ -70,6 +70,7 @@ class Database:
         expires_ms = self._native.expires_ms(key)
         if isinstance(value, bytes):
             return (b"SET", key, value, b"PXAT", b"%d" % expires_ms) if expires_ms else (b"SET", key, value)
+        assert isinstance(value, values.KINDS)
         return (b"RESTORE", key, b"%d" % expires_ms, dump(value), b"ABSTTL", b"REPLACE")
 
     @property

@@ -1,5 +1,5 @@
-"""Valkey over RDMA, server and client: RESP through windows of memory that each end lends the other. Stock Valkey
-clients connect to our server, and our client to a stock Valkey server, on whatever wire has WRITE_WITH_IMM."""
+"""Valkey over RDMA, server and client: RESP through windows of memory that each end lends the other.
+Valkey's own clients connect to our server, and our client to Valkey's, on whatever wire has WRITE_WITH_IMM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from verbena.kv.server import Server
 
 WINDOW_BYTES = 1 << 20
 # What Valkey's own client asks for. A receiver that is not ready is waited for, for ever.
-_PARAMETERS = {"responder_resources": 1, "initiator_depth": 1, "retry_count": 7, "rnr_retry": 7}
+_PARAMETERS: dict[str, Any] = {
+    "responder_resources": 1,
+    "initiator_depth": 1,
+    "retry_count": 7,
+    "rnr_retry": 7,
+}
 
 
 def wire_of(url: str) -> tuple[str, str]:

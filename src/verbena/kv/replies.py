@@ -1,11 +1,11 @@
-"""What a command may answer. Plain values do for most: int, bytes (a bulk string), str (a simple string such as
-"OK"), None, float, bool, list, dict and frozenset; each client gets them in the protocol that it speaks. The
+"""What a command may answer. Plain values do for most: int, bytes (a bulk string), str (a simple string such
+as "OK"), None, float, bool, list, dict and frozenset; each client gets them in the protocol that it speaks. The
 classes here are for the rest. An error is raised, or stands inside a list."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 
 class CommandError(Exception):
@@ -78,7 +78,20 @@ class NoReply:
 NULL_ARRAY = NullArray()
 NO_REPLY = NoReply()
 
-Reply = Union[
-    int, bytes, str, float, bool, None, list[Any], tuple[Any, ...], dict[Any, Any], frozenset[Any],
-    CommandError, Pairs, NullArray, Verbatim, Push, NoReply,
-]  # fmt: skip
+Reply: TypeAlias = (
+    int
+    | bytes
+    | str
+    | float
+    | list[Any]
+    | tuple[Any, ...]
+    | dict[Any, Any]
+    | frozenset[Any]
+    | CommandError
+    | Pairs
+    | NullArray
+    | Verbatim
+    | Push
+    | NoReply
+    | None
+)

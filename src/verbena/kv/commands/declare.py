@@ -1,6 +1,6 @@
 """How a command is declared: one function, and the data from which dispatch, COMMAND and the docs are made.
 
-    @command("HLEN", arity=2, flags="readonly fast", keys=(1, 1, 1), group="hash", summary="How many fields …")
+    @command("HLEN", arity=2, flags="readonly fast", keys=(1, 1, 1), group="hash", summary="How many …")
     def hlen(call: Call, key: bytes) -> Reply:
         value = call.db.get(key, Hash)
         return len(value) if value is not None else 0
