@@ -1,5 +1,6 @@
 """Sessions over a real device: the wire is taken, from the port and the GID that are configured."""
 
+import asyncio
 import ipaddress
 import re
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 import verbena
 from verbena import config, errors
-from verbena.transport import Settings
+from verbena.transport import SessionState, Settings
 from verbena.transport.configured import settings_from
 from verbena.verbs import Access, IbvOptions, open_device
 
@@ -81,8 +82,31 @@ async def test_the_gid_that_is_configured_is_the_address(second_address):
         address = f"{ADDRESS}:{listener.address.rpartition(':')[2]}"
         async with await verbena.connect(address, wire="ibv", config=chosen) as session:
             (served,) = listener.sessions
+            assert await asyncio.to_thread(served.wait_for, SessionState.CONNECTED, 30)
             assert served._link.connection.peer.startswith(f"{SECOND}:")
             assert session.wire == "ibv"
+
+
+async def test_the_device_takes_over_from_tcp_before_tcp_is_given_up():
+    """A device that was kept down for a while: the session goes on by TCP, and returns without a gap."""
+    hasty = replace(SETTINGS, wires=("ibv", "iwarp"), retry_delay_ms=20, upgrade_delay_ms=100)
+    async with (
+        await verbena.listen(
+            f"{ADDRESS}:0", handlers={"echo": lambda r: r.payload}, config=hasty
+        ) as listener,
+        await verbena.connect(listener.address, config=hasty) as session,
+    ):
+        assert session.wire == "ibv"
+        session.break_link(rest_s=1.0)
+        async with asyncio.timeout(60):
+            while session.wire != "iwarp":
+                await session.call("echo", b"on")
+            states = []
+            session._watchers.add(states.append)
+            while session.wire != "ibv":
+                assert await session.call("echo", b"still") == b"still"
+        assert await session.call("echo", b"back") == b"back"
+        assert states == [SessionState.CONNECTED]
 
 
 def regions_of_rxe0() -> int:

@@ -10,6 +10,7 @@
 #include "bind/queues.h"
 #include "bind/unlocked.h"
 #include "providers/ibv/options.h"
+#include "util/numa.h"
 #include "verbs/registry.h"
 
 namespace verbena::bind {
@@ -62,6 +63,15 @@ void bind_providers(nb::module_& m) {
             return new CompletionQueueHandle(self.context.use("create_cq").create_cq(depth));
           },
           nb::arg("depth"))
+      .def(
+          "set_memory_node",
+          [](ContextHandle& self, int node) {
+            Context& context = self.context.use("set_memory_node");
+            const std::string reason = node < 0 ? std::string() : can_prefer_node(node);
+            if (reason.empty()) context.set_memory_node(node);
+            return reason;
+          },
+          nb::arg("node"))
       .def("listen", listen, nb::arg("address"), nb::arg("backlog"))
       .def("connect", connect, nb::arg("qp"), nb::arg("address"), nb::arg("params"))
       .def("close", &ContextHandle::close);

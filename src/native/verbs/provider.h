@@ -3,6 +3,7 @@
 // parent alive. May depend on util/ and types.h only.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -131,11 +132,19 @@ class Context {
   virtual std::shared_ptr<ProtectionDomain> alloc_pd() = 0;
   virtual std::shared_ptr<CompletionQueue> create_cq(uint32_t depth) = 0;
   virtual std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) = 0;
+  // Memory allocated from now on comes from this NUMA node while it has some; -1: from anywhere.
+  virtual void set_memory_node(int node) { memory_node_.store(node, std::memory_order_relaxed); }
   virtual std::shared_ptr<Listener> listen(const std::string& address, int backlog) = 0;
   // Returns at once; watch the connection. Takes a QP in RESET or INIT to RTS.
   virtual std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                               const ConnectParams& params) = 0;
   virtual void close() = 0;
+
+ protected:
+  int memory_node() const { return memory_node_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> memory_node_{-1};
 };
 
 class Provider {

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from verbena import verbs
+from verbena.transport.placement import choose_node, online_nodes
 from verbena.verbs import Device, DeviceAttributes, PortAttributes, ProviderInfo
 
 EPILOG = """\
@@ -95,11 +96,17 @@ def _port_lines(number: int, port: PortAttributes, *, verbose: bool) -> list[str
 
 def _details(attributes: DeviceAttributes) -> str:
     rows = [("vendor", attributes.vendor), ("firmware", attributes.firmware)]
-    if attributes.numa_node >= 0:
-        rows.append(("NUMA node", str(attributes.numa_node)))
+    rows.append(("NUMA node", _numa(attributes.numa_node)))
     rows += [(words, f"{getattr(attributes, name):,}") for name, words in _LIMITS]
     rows += sorted(attributes.capabilities.items())
     return "\n".join(f"{name:<28} {value}" for name, value in rows if value)
+
+
+def _numa(node: int) -> str:
+    """The device's node, and what sessions make of it by default."""
+    chosen, reason = choose_node("auto", node, online_nodes())
+    here = str(node) if node >= 0 else "none"
+    return f"{here}; sessions' buffers come from {f'node {chosen}' if chosen >= 0 else f'anywhere: {reason}'}"
 
 
 def _indented(paragraph: str) -> list[str]:

@@ -51,7 +51,7 @@ IN_FORCE = frozenset(
                     "max_recv_sge",
                 ),
                 *("cq_size", "poll_batch"),
-                *("adaptive_polling", "busy_poll_us", "pin_memory", "huge_pages"),
+                *("adaptive_polling", "busy_poll_us", "pin_memory", "huge_pages", "numa"),
                 *("recv_buffer_pool_size", "recv_buffer_size"),
             )
         ),

@@ -11,6 +11,7 @@ KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
 HOUR_MS = 3_600_000
 
 DEVICE = Text('a device name such as "mlx5_0", or "auto"', r"[A-Za-z0-9_.:-]{1,64}")
+NUMA = Text('"auto", "off", or the number of a node such as "0"', r"auto|off|[0-9]{1,3}")
 TRANSPORTS = ("rdma", "tcp", "quic")
 TRANSPORT_NOTE = (
     "`rdma` takes the wire that a session takes: RDMA if `network.rdma_enabled` is on and both ends can,"
@@ -127,6 +128,13 @@ class NetworkRdma(Section):
         False,
         "Whether buffers lie in huge pages.",
         "They must have been reserved: `sysctl -w vm.nr_hugepages=N`.",
+    )
+    numa: str = text(
+        "auto",
+        NUMA,
+        "The NUMA node that buffers come from, while it has memory.",
+        "`auto` is the device's own, if the machine has several and the device is on one: RDMA devices are,"
+        " software wires are not. A number is for every wire; `off` leaves it to the kernel.",
     )
     recv_buffer_pool_size: int = integer(
         10_000,

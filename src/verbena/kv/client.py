@@ -1,5 +1,5 @@
-"""Clients of the store by sessions: strings are read one-sided, without the server's processor; everything else
-is a message."""
+"""Clients of the store by sessions: strings are read one-sided, without the server's processor; all else is a
+message."""
 
 from __future__ import annotations
 

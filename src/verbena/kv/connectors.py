@@ -194,8 +194,8 @@ class _StreamWriter:
 
 
 def connection_class(library: str) -> type[Any]:
-    """The connection of "redis" or "valkey", on sessions: for a pool's `connection_class`, with `host`, `port`
-    and `secret`."""
+    """The connection of "redis" or "valkey", on sessions: for a pool's `connection_class`, with `host`,
+    `port` and `secret`."""
     base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
 
     class SessionConnection(base):  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """What a command may answer. Plain values do for most: int, bytes (a bulk string), str (a simple string such
-as "OK"), None, float, bool, list, dict and frozenset; each client gets them in the protocol that it speaks. The
-classes here are for the rest. An error is raised, or stands inside a list."""
+as "OK"), None, float, bool, list, dict and frozenset; each client gets them in the protocol that it speaks.
+The classes here are for the rest. An error is raised, or stands inside a list."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ def settings_from(config: Config) -> Settings:
         recv_buffer_pool_size=rdma.recv_buffer_pool_size,
         recv_buffer_size=rdma.recv_buffer_size,
         huge_pages=rdma.huge_pages,
+        numa=rdma.numa,
         pin_memory=rdma.pin_memory,
         poll_batch=rdma.poll_batch,
         busy_poll_us=rdma.busy_poll_us,

@@ -27,6 +27,7 @@ class Settings:
     recv_buffer_pool_size: int = 10_000
     recv_buffer_size: int = 4096
     huge_pages: bool = False
+    numa: str = "auto"
     pin_memory: bool = False
     poll_batch: int = 32
     busy_poll_us: int = 100

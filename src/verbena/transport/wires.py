@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
+from verbena.transport.placement import place
 from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings
 
@@ -25,6 +26,8 @@ class Wire:
     port: _native.transport.Port
     settings: Settings
     keeps_registrations: bool
+    memory_node: int  # NUMA's; -1: memory comes from anywhere
+    memory_note: str  # why
 
     def create_qp(self) -> verbs.QueuePair:
         """A queue pair for a link, to be closed by close_qp()."""
@@ -89,6 +92,7 @@ class Wires:
         try:
             limits = context.attributes
             slots = min(settings.recv_buffer_pool_size, limits.max_srq_wr or settings.recv_buffer_pool_size)
+            memory_node, memory_note = place(context, settings.numa)
             pd = context.alloc_pd()
             cq = context.create_cq(min(settings.cq_size, limits.max_cqe))
             srq = pd.create_srq(slots, max_sge=min(settings.max_recv_sge, limits.max_sge))
@@ -119,7 +123,9 @@ class Wires:
         keeps = settings.keep_registrations
         if keeps is None:
             keeps = limits.capabilities.get("registration") == "locks memory"
-        self._open[name] = Wire(name, context, pd, queues, srq, port, settings, keeps)
+        self._open[name] = Wire(
+            name, context, pd, queues, srq, port, settings, keeps, memory_node, memory_note
+        )
 
     def close(self) -> None:
         for wire in reversed(list(self._open.values())):

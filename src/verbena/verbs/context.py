@@ -41,6 +41,11 @@ class Context(Resource):
         """A completion queue for at least `depth` completions that were not polled yet."""
         return self._adopt(CompletionQueue(self, self._native.create_cq(depth)))
 
+    def set_memory_node(self, node: int) -> str:
+        """Memory allocated from now on comes from this NUMA node while it has some; -1: from anywhere.
+        Says why that cannot be, or nothing."""
+        return self._native.set_memory_node(node)
+
     def listen(self, address: str = "", *, backlog: int = 128) -> Listener:
         """Waits for connections at an address of the wire's own kind; "" has one chosen (`listener.address`).
         AddressError if it is taken or not valid."""

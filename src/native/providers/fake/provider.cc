@@ -49,7 +49,7 @@ class FakeContext final : public soft::SoftContext {
     return std::make_shared<FakeCompletionQueue>(depth);
   }
   std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override {
-    return soft::anonymous_memory(bytes, huge_pages);
+    return soft::anonymous_memory(bytes, huge_pages, memory_node());
   }
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override {
     return fake::listen(address, backlog);

@@ -26,6 +26,7 @@ class FaultyContext final : public Context {
   std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override {
     return inner_->allocate(bytes, huge_pages);
   }
+  void set_memory_node(int node) override { inner_->set_memory_node(node); }
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override {
     return wrap_listener(inner_->listen(address, backlog));
   }

@@ -38,7 +38,7 @@ std::shared_ptr<CompletionQueue> IbvContext::create_cq(uint32_t depth) {
 }
 
 std::shared_ptr<Memory> IbvContext::allocate(size_t bytes, bool huge_pages) {
-  return soft::anonymous_memory(bytes, huge_pages);
+  return soft::anonymous_memory(bytes, huge_pages, memory_node());
 }
 
 std::shared_ptr<Listener> IbvContext::listen(const std::string& address, int backlog) {

@@ -96,7 +96,7 @@ std::shared_ptr<soft::SoftQueuePair> IwarpContext::make_qp(std::shared_ptr<soft:
 }
 
 std::shared_ptr<Memory> IwarpContext::allocate(size_t bytes, bool huge_pages) {
-  return soft::anonymous_memory(bytes, huge_pages);
+  return soft::anonymous_memory(bytes, huge_pages, memory_node());
 }
 
 std::shared_ptr<Listener> IwarpContext::listen(const std::string& address, int backlog) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "util/error.h"
+#include "util/numa.h"
 
 namespace verbena::shm {
 namespace {
@@ -80,18 +81,18 @@ void give_back(Arena& arena, size_t offset, size_t length) {
 
 }  // namespace
 
-std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages) {
+std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages, int numa_node) {
   if (bytes == 0) throw Error("invalid_argument", "allocate memory", "at least one byte is needed");
   const size_t length = round_up(bytes, bytes >= kPage ? kPage : kAlignment);
   std::unique_lock lock(mutex_);
   for (const auto& arena : arenas_) {
-    if (arena->huge_pages != huge_pages || arena->abandoned) continue;
+    if (arena->huge_pages != huge_pages || arena->numa_node != numa_node || arena->abandoned) continue;
     if (const size_t at = cut(*arena, length); at != SIZE_MAX) {
       return std::make_shared<ArenaBlock>(shared_from_this(), arena->id, at, length,
                                           arena->mapping.data() + at, bytes);
     }
   }
-  Arena& arena = grow(length, huge_pages);
+  Arena& arena = grow(length, huge_pages, numa_node);
   const size_t at = cut(arena, length);
   auto block = std::make_shared<ArenaBlock>(shared_from_this(), arena.id, at, length,
                                             arena.mapping.data() + at, bytes);
@@ -101,7 +102,7 @@ std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages) {
   return block;
 }
 
-Arena& ArenaPool::grow(size_t bytes, bool huge_pages) {
+Arena& ArenaPool::grow(size_t bytes, bool huge_pages, int numa_node) {
   // Huge pages are taken from the system at once, so an arena of them is no larger than asked.
   const size_t size = huge_pages ? round_up(bytes, kHugePage) : std::max(kArenaBytes, round_up(bytes, kPage));
   const auto taken = [this](uint32_t id) {
@@ -114,8 +115,10 @@ Arena& ArenaPool::grow(size_t bytes, bool huge_pages) {
   auto arena = std::make_unique<Arena>();
   arena->id = last_id_;
   arena->huge_pages = huge_pages;
+  arena->numa_node = numa_node;
   arena->fd = make_memfd("verbena-arena", size, huge_pages);
   arena->mapping = Mapping(arena->fd.get(), size, true);
+  if (numa_node >= 0) prefer_node(arena->mapping.data(), size, numa_node);
   arena->free_blocks[0] = size;
   arenas_.push_back(std::move(arena));
   return *arenas_.back();

@@ -17,6 +17,7 @@ namespace verbena::shm {
 struct Arena {
   uint32_t id = 0;
   bool huge_pages = false;
+  int numa_node = -1;
   bool abandoned = false;
   UniqueFd fd;
   Mapping mapping;
@@ -32,7 +33,7 @@ class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
       : announce_(std::move(announce)), retire_(std::move(retire)) {}
 
   // Zeroed memory, aligned to 64 bytes (to a page from a page upwards).
-  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages);
+  std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages, int numa_node = -1);
   void release(uint32_t arena, size_t offset, size_t length);
   soft::ArenaLocation locate(const std::byte* addr, size_t length) const;
   // Runs `visit` on each arena, for a peer that has just come.
@@ -42,7 +43,7 @@ class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
   void abandon_all();
 
  private:
-  Arena& grow(size_t bytes, bool huge_pages);
+  Arena& grow(size_t bytes, bool huge_pages, int numa_node);
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;

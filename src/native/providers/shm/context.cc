@@ -111,7 +111,7 @@ std::shared_ptr<soft::SoftCompletionQueue> ShmContext::make_cq(uint32_t depth) {
 
 std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) {
   if (bytes > kMaxAllocation) throw Error("limit_exceeded", "allocate memory", "the block is too long");
-  return pool_->allocate(bytes, huge_pages);
+  return pool_->allocate(bytes, huge_pages, memory_node());
 }
 
 soft::ArenaLocation ShmContext::locate(const std::byte* addr, size_t length) const {

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "util/error.h"
+#include "util/numa.h"
 #include "util/random.h"
 
 namespace verbena::soft {
@@ -15,7 +16,7 @@ constexpr uint32_t kMaxCompletions = 1u << 22;
 
 class AnonymousMemory final : public Memory {
  public:
-  AnonymousMemory(size_t bytes, bool huge_pages) : size_(bytes) {
+  AnonymousMemory(size_t bytes, bool huge_pages, int numa_node) : size_(bytes) {
     constexpr size_t kHugePage = 2u << 20;
     mapped_ = huge_pages ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (huge_pages ? MAP_HUGETLB : 0);
@@ -25,6 +26,8 @@ class AnonymousMemory final : public Memory {
                   "cannot map " + std::to_string(mapped_) + " bytes", errno);
     }
     data_ = static_cast<std::byte*>(memory);
+    if (numa_node >= 0)
+      prefer_node(data_, mapped_, numa_node);  // a wish: memory elsewhere is better than none
   }
   ~AnonymousMemory() override { munmap(data_, mapped_); }
   std::byte* data() const override { return data_; }
@@ -128,8 +131,8 @@ DeviceAttributes soft_device_attributes() {
   return device;
 }
 
-std::shared_ptr<Memory> anonymous_memory(size_t bytes, bool huge_pages) {
-  return std::make_shared<AnonymousMemory>(bytes, huge_pages);
+std::shared_ptr<Memory> anonymous_memory(size_t bytes, bool huge_pages, int numa_node) {
+  return std::make_shared<AnonymousMemory>(bytes, huge_pages, numa_node);
 }
 
 }  // namespace verbena::soft

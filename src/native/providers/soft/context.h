@@ -79,6 +79,6 @@ class SoftDomain final : public ProtectionDomain, public std::enable_shared_from
 DeviceAttributes soft_device_attributes();
 
 // A buffer of anonymous memory, for wires that gain nothing from a special one.
-std::shared_ptr<Memory> anonymous_memory(size_t bytes, bool huge_pages);
+std::shared_ptr<Memory> anonymous_memory(size_t bytes, bool huge_pages, int numa_node);
 
 }  // namespace verbena::soft

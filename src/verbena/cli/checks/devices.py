@@ -19,6 +19,7 @@ from verbena.cli.checks.diagnosis import (
     warn,
 )
 from verbena.errors import EXPLANATIONS
+from verbena.transport.placement import choose_node, online_nodes
 from verbena.verbs import DeviceAttributes, PortAttributes, PortState, ProviderInfo
 
 ACTIVE = (PortState.ACTIVE, PortState.ACTIVE_DEFER)
@@ -140,14 +141,16 @@ def _gids(check: str, port: PortAttributes, interface: str) -> Diagnosis:
 
 
 def _numa(check: str, node: int, roots: Roots, cores: Collection[int] | None) -> Diagnosis:
+    chosen, reason = choose_node("auto", node, online_nodes(roots.sys / "devices/system/node/online"))
+    buffers = f"buffers come from node {chosen}" if chosen >= 0 else f"buffers come from anywhere: {reason}"
     if node < 0:
-        return ok(check, "not tied to one")
+        return ok(check, f"not tied to one; {buffers}")
     near = _cores(text_of(roots.sys / f"devices/system/node/node{node}/cpulist"))
     mine = set(os.sched_getaffinity(0) if cores is None else cores)
     if near and not near & mine:
         why = "this process may run only on cores of other nodes, so every transfer crosses between them"
-        return warn(check, str(node), reason=why, remedy=f"numactl --cpunodebind={node} COMMAND")
-    return ok(check, str(node))
+        return warn(check, f"{node}; {buffers}", reason=why, remedy=f"numactl --cpunodebind={node} COMMAND")
+    return ok(check, f"{node}; {buffers}")
 
 
 def _interface(device: str, port: int, roots: Roots) -> str:
