@@ -233,7 +233,7 @@ def test_commands_about_saving(live: Live) -> None:
     assert connection.run(b"BGSAVE") == "ERR Background save already in progress"
     assert connection.run(b"BGSAVE", b"NOW") == "ERR syntax error"
     assert connection.run(b"WAITAOF", b"2", b"0", b"0").startswith("ERR value is out of range")
-    live.persistence.set_fsync("always")
+    assert connection.run(b"CONFIG", b"SET", b"appendfsync", b"always") == "OK"
     assert connection.run(b"SET", b"a", b"2") == "OK"
     assert connection.run(b"WAITAOF", b"1", b"0", b"0") == [1, 0]
     assert connection.run(b"WAITAOF", b"1", b"1", b"10") == [1, 0]  # there are no replicas

@@ -1,5 +1,8 @@
 """The store's engine."""
 
+from typing import Any
+
+import verbena._native
 import verbena._native.transport
 
 def use_replies(
@@ -93,6 +96,16 @@ class Engine:
     def slow_ns(self) -> int: ...
     @slow_ns.setter
     def slow_ns(self, arg: int, /) -> None: ...
+    @property
+    def loading(self) -> bool: ...
+    @loading.setter
+    def loading(self, arg: bool, /) -> None: ...
+    @property
+    def refusal(self) -> str:
+        """
+        Why commands that change something are refused now; empty: they are not.
+        """
+
     @property
     def refuse_writes(self) -> str: ...
     @refuse_writes.setter
@@ -290,3 +303,127 @@ class Stream:
         """What there is to hear, once there is something; None: nothing in time."""
 
     def close(self) -> None: ...
+
+class WindowLink:
+    """Buffers of a connection, made before it is connected."""
+
+    def __init__(
+        self,
+        pd: verbena._native.ProtectionDomain,
+        cq: verbena._native.CompletionQueue,
+        srq: verbena._native.SharedReceiveQueue,
+        window_bytes: int,
+    ) -> None: ...
+
+WINDOW_RECEIVES: int = 1024
+
+WINDOW_SENDS: int = 512
+
+class RdmaDoor:
+    """Lets clients that speak Valkey over RDMA into an engine."""
+
+    def __init__(self, engine: Engine) -> None: ...
+    def admit(
+        self,
+        link: WindowLink,
+        qp: verbena._native.QueuePair,
+        connection: verbena._native.Connection,
+        kept: object,
+    ) -> None:
+        """A connection that is established; `kept` lives as long as it does."""
+
+    @property
+    def clients(self) -> int: ...
+    def close(self) -> None: ...
+
+class RdmaStream:
+    """A client's connection. One thread at a time."""
+
+    def __init__(
+        self, link: WindowLink, qp: verbena._native.QueuePair, connection: verbena._native.Connection
+    ) -> None: ...
+    def send(self, data: object, timeout_s: float = -1.0) -> None:
+        """All of it, or TimedOutError, or ClosedError."""
+
+    def receive(self, most: int, timeout_s: float = -1.0) -> bytes | None:
+        """What there is; b"": the peer has ended it; None: nothing in time."""
+
+def key_slot(key: bytes) -> int:
+    """The slot of a key, or of its {hash tag}."""
+
+def examine(path: str, *, snapshot: bool = False) -> dict[str, Any]:
+    """
+    Reads every record of a segment or snapshot: what is whole, and what is wrong.
+    """
+
+class Log:
+    """
+    The log of an engine's effects; it is the engine's journal until closed.
+    """
+
+    def __init__(self, engine: Engine, *, directory: str, fsync: str, next_lsn: int, epoch: int) -> None: ...
+    def close(self) -> None:
+        """All of it goes to the disk first."""
+
+    def flush(self) -> bool:
+        """All that has happened goes to the disk; False: it could not."""
+
+    def forgive(self) -> None:
+        """
+        A snapshot of everything is safe: what could not be synced before does not matter.
+        """
+
+    def set_fsync(self, fsync: str) -> None: ...
+    @property
+    def complaint(self) -> str: ...
+    def figures(self) -> dict[str, int]: ...
+
+class Snapshot:
+    """A copy of everything, made while commands go on."""
+
+    def __init__(self, log: Log, *, path: str, epoch: int) -> None: ...
+    def finish(self) -> bool:
+        """Makes the rest of it at once; False: it failed."""
+
+    def close(self) -> None:
+        """Gives it up if it is not done."""
+
+    @property
+    def state(self) -> str:
+        """scanning, writing, done or failed"""
+
+    @property
+    def error(self) -> str: ...
+    def figures(self) -> dict[str, int]: ...
+
+class Loader:
+    """
+    Applies snapshots and segments to an engine, which is loading meanwhile.
+    """
+
+    def __init__(self, engine: Engine, apply: object) -> None:
+        """
+        `apply` is called with (database, words) of what native code does not know.
+        """
+
+    @property
+    def client(self) -> Client:
+        """Whose commands they are; nobody hears the replies."""
+
+    def begin(self, phase: str, path: str, whole_bytes: int, last_lsn: int) -> None:
+        """`phase`: survey, snapshot or log."""
+
+    def step(self, seconds: float) -> bool:
+        """Works for so long; False: the file is through."""
+
+    def close(self) -> None: ...
+    @property
+    def fraction(self) -> float: ...
+    @property
+    def applied(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def first_failure(self) -> str: ...

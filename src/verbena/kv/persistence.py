@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native
+from verbena.config.store import KvPersistence
 from verbena.errors import VerbenaError
 from verbena.kv.commands.declare import find
 from verbena.kv.disk import Disk, Inventory, Manifest, corrupt
+from verbena.kv.parameter_kinds import Choice, Integer, Memory, Text, YesNo
+from verbena.kv.parameters import Parameter
 from verbena.kv.replies import CommandError
 
 if TYPE_CHECKING:
@@ -37,6 +40,11 @@ class Settings:
     fsync: str = "everysec"
     snapshot_percentage: int = 100
     snapshot_min_bytes: int = 64 << 20
+
+    @classmethod
+    def of(cls, config: KvPersistence) -> Settings:
+        """As the configuration says."""
+        return cls(config.dir, config.fsync, config.snapshot_percentage, config.snapshot_min_size)
 
 
 def _to_stderr(line: str) -> None:
@@ -74,8 +82,39 @@ class Persistence:
         server.persistence = self
         server.on_tick.append(self.tick)
         server.before_shutdown.append(self._before_shutdown)
+        for row in self._parameters():
+            server.parameters.add(row)
         if settings.dir:
             server.engine.loading = True
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        """What CONFIG shows of it, and may change, by Redis' names."""
+        settings, section = self.settings, "kv.persistence"
+
+        def change(field: str) -> Callable[[Server, Any], None]:
+            def apply(server: Server, value: Any) -> None:
+                self.settings = replace(self.settings, **{field: value})
+                if field == "fsync" and self._log is not None:
+                    self._log.set_fsync(value)
+
+            return apply
+
+        policies = Choice(("always", "everysec", "no"))
+        percentage, least = settings.snapshot_percentage, settings.snapshot_min_bytes
+        return (
+            Parameter("dir", Text(), settings.dir, key=f"{section}.dir"),
+            Parameter("appendonly", YesNo(), bool(settings.dir)),
+            Parameter("appendfsync", policies, settings.fsync, change("fsync"), key=f"{section}.fsync"),
+            Parameter(
+                "auto-aof-rewrite-percentage", Integer(0, 10_000), percentage, change("snapshot_percentage"),
+                key=f"{section}.snapshot_percentage",
+            ),
+            Parameter(
+                "auto-aof-rewrite-min-size", Memory(), least, change("snapshot_min_bytes"),
+                key=f"{section}.snapshot_min_size",
+            ),
+            Parameter("save", Text(), ""),
+        )  # fmt: skip
 
     @property
     def is_on(self) -> bool:
@@ -357,12 +396,6 @@ class Persistence:
         self._failed, self._first_failure = 0, ""
         self._server.engine.loading = True
         self.open()
-
-    def set_fsync(self, policy: str) -> None:
-        """CONFIG SET appendfsync."""
-        self.settings = replace(self.settings, fsync=policy)
-        if self._log is not None:
-            self._log.set_fsync(policy)
 
     def _require(self) -> tuple[_native.kv.Log, Disk]:
         if self._log is None or self._disk is None:

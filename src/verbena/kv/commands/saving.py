@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from verbena.kv.call import Call
 from verbena.kv.commands.declare import command
+from verbena.kv.commands.watching import allow_debug
 from verbena.kv.persistence import IN_PROGRESS, Persistence
 from verbena.kv.replies import CommandError, NotAnInteger, Reply, SyntaxMistake
 
@@ -111,6 +112,7 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
     summary="Makes a snapshot, forgets everything, and reads it back.",
 )
 def debug_reload(call: Call, *words: bytes) -> Reply:
+    allow_debug(call)
     options = {word.upper() for word in words}
     if options - {b"NOSAVE", b"NOFLUSH", b"MERGE"}:
         raise SyntaxMistake()
@@ -129,5 +131,6 @@ def debug_reload(call: Call, *words: bytes) -> Reply:
     summary="Forgets everything, and reads snapshot and log back.",
 )
 def debug_loadaof(call: Call) -> Reply:
+    allow_debug(call)
     _persistence(call).reload()
     return "OK"
