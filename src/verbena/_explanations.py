@@ -529,6 +529,29 @@ SETUP = (
         remedy="attach() to it, free it first, or choose another name",
     ),
     _row(
+        "log_failed",
+        "a file of the store could not be read or written",
+        "the disk is full, or the directory belongs to somebody else",
+        "the disk or its controller fails",
+        remedy="make room or correct the rights; `df` and `dmesg` say more about the disk",
+    ),
+    _row(
+        "log_corrupt",
+        "the store's files are damaged, and are not used as they are",
+        "the disk has changed or lost bytes that were written long ago",
+        "somebody has changed, copied or deleted files of the directory",
+        "a newer version of Verbena wrote them",
+        remedy="restore them from a copy, or look with `verbena kv check DIR` and cut the damage off with"
+        " `verbena kv repair DIR`, which keeps what it cuts",
+    ),
+    _row(
+        "log_locked",
+        "another process uses the store's directory",
+        "a server runs with the same directory",
+        "a server that ends has not let it go yet",
+        remedy="give every server a directory of its own (kv.persistence.dir), or end the other one first",
+    ),
+    _row(
         "far_unknown",
         "the memory node knows no such allocation",
         "it was freed, or the memory node was restarted and has forgotten it",

@@ -84,6 +84,8 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["", "KEA", "Kg$lshzxe"], ["Q", "K E", 1]
     if key.path in ("kv.client_output_buffer_limit", "kv.commands"):
         return ["", "a.py, b"], ["new\nline", 1, ["a"]]
+    if key.path == "kv.rdma_listen":
+        return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "quic://host:1", 1]
     assert isinstance(kind, kinds.FilePath)
     return ["", "/etc/a b", "é.pem"], ["new\nline", "nul\0", 1, ["a"]]
 

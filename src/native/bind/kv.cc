@@ -116,6 +116,16 @@ void PythonProgram::tick() {
   with_gil([&] { tick_(); });
 }
 
+bool PythonProgram::dump(uint64_t object, std::string& bytes) {
+  bool done = false;
+  with_gil([&] {
+    const nb::object dumped = object_.attr("dump")(nb::borrow(reinterpret_cast<PyObject*>(object)));
+    bytes = view_of(nb::cast<nb::bytes>(dumped));
+    done = true;
+  });
+  return done;
+}
+
 EngineHandle::EngineHandle(uint32_t databases, nb::object source)
     : engine(std::make_shared<kv::Engine>(databases, source_of(std::move(source)))),
       loop(std::make_shared<kv::Loop>(*engine)) {
@@ -189,6 +199,7 @@ nb::dict figures(EngineHandle& self) {
   dict["expired"] = keys.expired;
   dict["evicted"] = keys.evicted;
   dict["dirty"] = keys.dirty;
+  dict["longest_tick_ns"] = all.longest_tick_ns;
   dict["used_bytes"] = self.engine->keyspace.used_bytes();
   dict["rubbish"] = self.engine->keyspace.rubbish();
   dict["chunk_bytes"] = self.engine->keyspace.arena().chunk_bytes();
@@ -269,6 +280,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_session(m);
   bind_kv_stream(m);
   bind_kv_rdma(m);
+  bind_kv_log(m);
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),
@@ -403,6 +415,14 @@ void bind_kv(nb::module_& parent) {
           nb::kw_only(), nb::arg("word_bytes"), nb::arg("buffer_bytes"),
           "The longest word of a request, and how much of a client's may wait.")
       .def_prop_rw("slow_ns", getter<&kv::Engine::slow_ns>(), setter<&kv::Engine::slow_ns, uint64_t>())
+      .def_prop_rw("loading", getter<&kv::Engine::loading>(), setter<&kv::Engine::loading, bool>())
+      .def_prop_ro(
+          "refusal",
+          [](EngineHandle& self) {
+            const auto held = self.lock();
+            return std::string(self.engine->refusal());
+          },
+          "Why commands that change something are refused now; empty: they are not.")
       .def_prop_rw("refuse_writes", getter<&kv::Engine::refuse_writes>(),
                    setter<&kv::Engine::refuse_writes, std::string>())
       .def(

@@ -24,8 +24,8 @@ inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(),
 std::vector<std::string_view> words_of(nb::handle sequence);
 
 // The program's part in Python: an object with run(client, argv), opened(client), closed(client),
-// disturbed(clients), notify(database, kind, event, key) and tick(). Takes the GIL when it is asked the first
-// time in a batch, and keeps it until the batch is over.
+// disturbed(clients), notify(database, kind, event, key), tick() and dump(value). Takes the GIL when it is
+// asked the first time in a batch, and keeps it until the batch is over.
 class PythonProgram : public kv::Program {
  public:
   PythonProgram(kv::Engine& engine, nb::object object);
@@ -38,6 +38,7 @@ class PythonProgram : public kv::Program {
   void disturbed(const std::vector<uint64_t>& clients) override;
   void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
   void tick() override;
+  bool dump(uint64_t object, std::string& bytes) override;
   void rest() override;
 
   // Set while the loop runs: how its thread got out of the GIL.
@@ -110,5 +111,6 @@ void bind_kv_database(nb::module_& m);
 void bind_kv_session(nb::module_& m);
 void bind_kv_stream(nb::module_& m);
 void bind_kv_rdma(nb::module_& m);
+void bind_kv_log(nb::module_& m);
 
 }  // namespace verbena::bind

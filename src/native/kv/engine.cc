@@ -1,5 +1,6 @@
 #include "kv/engine.h"
 
+#include <algorithm>
 #include <bit>
 #include <ctime>
 
@@ -29,7 +30,12 @@ std::string small_letters(std::string_view name) {
 
 }  // namespace
 
-void Engine::refresh_time() { keyspace.set_now(unix_ms()); }
+constexpr std::string_view kLoading = "LOADING Verbena is loading the dataset in memory";
+
+void Engine::refresh_time() {
+  // What is read back expires when it did, which the log says itself, or later.
+  keyspace.set_now(loading ? 0 : unix_ms());
+}
 
 void Engine::add(Client& client) {
   client.created_ms = client.last_ms = keyspace.now_ms();
@@ -53,9 +59,24 @@ void Engine::told(Client& client) {
     client.doomed = true;
     ++figures.output_disconnections;
   }
+  if (journal_ && journal_->position() != committed_) pledged_.push_back(client.id);
   if (client.waking) return;
   client.waking = true;
   client.wake();
+}
+
+void Engine::commit() {
+  if (!journal_) return;
+  const bool kept = journal_->commit();
+  committed_ = journal_->position();
+  if (kept) return pledged_.clear();
+  for (const uint64_t id : std::exchange(pledged_, {})) {
+    Client* const client = find(id);
+    if (!client) continue;
+    client->out.clear();
+    client->doomed = true;
+    told(*client);
+  }
 }
 
 void Engine::hear(Client& client, std::string_view bytes) {
@@ -119,7 +140,12 @@ void Engine::run(Client& client, Words words) {
   ++figures.commands;
   keyspace.touching = !client.no_touch;
   if (NativeCommand* command = native_for(client, words)) {
-    run_native(client, words, command);
+    if (loading) {
+      ReplyWriter(client.out, client.version).error(kLoading);
+      ++figures.errors;
+    } else {
+      run_native(client, words, command);
+    }
   } else if (program_) {
     ++figures.program_commands;
     if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
@@ -129,6 +155,7 @@ void Engine::run(Client& client, Words words) {
   } else {
     ReplyWriter(client.out, client.version).error("ERR unknown command");
   }
+  if (journal_) journal_->boundary();
   if (!client.out.empty()) told(client);
 }
 
@@ -148,8 +175,8 @@ bool Engine::run_native(Client& client, Words words, NativeCommand* command) {
   if (is_arity_wrong(*command, words.size())) {
     call.error("ERR wrong number of arguments for '" + small_letters(command->name) + "' command");
     ++command->rejected;
-  } else if (command->writes && !refuse_writes.empty()) {
-    call.error(refuse_writes);
+  } else if (command->writes && !refusal().empty()) {
+    call.error(refusal());
     ++command->rejected;
   } else if (command->needs_memory && !keyspace.make_room()) {
     call.error("OOM command not allowed when used memory > 'maxmemory'.");
@@ -225,10 +252,14 @@ void Engine::settle() {
 
 void Engine::tick(uint64_t now) {
   constexpr uint64_t kBudgetNs = 1'000'000;
+  if (journal_) journal_->tick(now);
+  if (loading) return;
   if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
   for (uint32_t i = 0; active_expiry && i < keyspace.databases(); ++i) {
     if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);
   }
+  if (background && !background->work(now_ns() + kBudgetNs)) background = nullptr;
+  figures.longest_tick_ns = std::max(figures.longest_tick_ns, now_ns() - now);
 }
 
 }  // namespace verbena::kv

@@ -30,8 +30,18 @@ class Program {
   virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
   // From time to time, or when its timer is due.
   virtual void tick() = 0;
+  // A value of its own in bytes, from which RESTORE makes it again; false: it cannot.
+  virtual bool dump(uint64_t object, std::string& bytes) = 0;
   // The engine has nothing more to ask for now.
   virtual void rest() = 0;
+};
+
+// Work that goes on between commands, a little at a time.
+class Background {
+ public:
+  virtual ~Background() = default;
+  // False: there is nothing to do any more.
+  virtual bool work(uint64_t deadline_ns) = 0;
 };
 
 struct EngineFigures {
@@ -57,6 +67,7 @@ class Engine {
   void set_journal(Journal* journal) {
     journal_ = journal;
     keyspace.set_journal(journal);
+    committed_ = journal ? journal->position() : 0;
   }
   Journal* journal() const { return journal_; }
 
@@ -78,6 +89,14 @@ class Engine {
   NativeCommand* native_for(const Client& client, Words words) const;
   // There is something for the client in `out`.
   void told(Client& client);
+  // What has changed is to be kept as the journal promises: then replies may go. Clients whose replies would
+  // say what is not so are closed instead.
+  void commit();
+  // Why a command that changes something is refused now; empty: it is not.
+  std::string_view refusal() const {
+    if (!refuse_writes.empty()) return refuse_writes;
+    return journal_ ? std::string_view(journal_->complaint) : std::string_view();
+  }
 
   // Between batches: what the program has to know. `tick`: and what is to be done from time to time.
   void settle();
@@ -98,6 +117,8 @@ class Engine {
   EngineFigures figures;
   bool ruled = false;         // every command goes by the program: somebody monitors
   bool active_expiry = true;  // keys whose time has come go by themselves, not only when they are asked for
+  bool loading = false;       // contents come from a disk: no time passes, and commands have to wait
+  Background* background = nullptr;
   bool time_commands = true;
   std::string refuse_writes;  // why; empty: they are welcome
   uint64_t slow_ns = 10'000'000;
@@ -118,6 +139,8 @@ class Engine {
   Program* program_ = nullptr;
   Journal* journal_ = nullptr;
   std::unordered_map<uint64_t, Client*> clients_;
+  std::vector<uint64_t> pledged_;  // clients with replies that count on the next commit()
+  uint64_t committed_ = 0;         // the journal's position then
   uint64_t last_client_ = 0;
   uint64_t clock_ns_ = 0;  // when the last command ended
   std::vector<Slow> slow_;

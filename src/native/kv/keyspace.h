@@ -20,13 +20,20 @@ namespace verbena::kv {
 
 using Words = std::span<const std::string_view>;
 
-// Whoever wants to know what changes. Every effect names one key (FLUSHDB and SWAPDB: none).
+// Whoever wants to know what changes. Every effect names one key, its second word (FLUSHDB, FLUSHALL and
+// SWAPDB: none). All of it is for whoever holds the engine's lock.
 class Journal {
  public:
   virtual ~Journal() = default;
   virtual void append(uint32_t database, Words effect) = 0;
-  // The replies to what was appended may go when this returns.
-  virtual void commit() {}
+  // A command, or a transaction, is over: what it appended since the last call belongs together.
+  virtual void boundary() {}
+  virtual uint64_t position() const = 0;  // grows with every effect
+  // The replies to what was appended may go when this has returned true; false: they must not.
+  virtual bool commit() { return true; }
+  virtual void tick(uint64_t /*now_ns*/) {}
+  // Why commands that change something are refused: an error reply. Empty: they are welcome.
+  std::string complaint;
 };
 
 enum class Eviction : uint8_t {
@@ -85,6 +92,8 @@ class Database {
 
   // The item; one that has expired is removed. `use` counts as a use of it, and as a hit or a miss.
   Entry find(std::string_view key, bool use = true);
+  // Is there an item, expired or not?
+  bool contains(std::string_view key) const { return index_->find(hash(key), key) != nullptr; }
   // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
   // nobody. Throws if there is no memory.
   Entry set(Entry there, std::string_view key, std::string_view value, uint64_t expires_ms);

@@ -115,7 +115,7 @@ void Loop::do_posted() {
 
 int Loop::timeout_ms() const {
   int timeout = kTickMs;
-  if (engine_.keyspace.has_rubbish()) timeout = 1;
+  if (engine_.keyspace.has_rubbish() || engine_.background) timeout = 1;
   if (timer_ms_ != 0) {
     const auto left = static_cast<int64_t>(timer_ms_ - engine_.keyspace.now_ms());
     timeout = static_cast<int>(std::clamp<int64_t>(left, 0, timeout));
@@ -162,7 +162,7 @@ void Loop::run() {
         if (due) timer_ms_ = 0;
         engine_.program()->tick();
       }
-      if (engine_.journal()) engine_.journal()->commit();
+      engine_.commit();
       engine_.settle();
       timeout = timeout_ms();
       woken.swap(woken_);

@@ -71,7 +71,7 @@ void RdmaDoor::look_after(uint64_t id) {
 
 void RdmaDoor::flush(RdmaClient& client) {
   if (client.out.empty()) return;
-  if (engine_.journal()) engine_.journal()->commit();
+  engine_.commit();
   const size_t sent = client.link->send(client.out);
   client.out.erase(0, sent);
   client.bytes_out += sent;

@@ -113,8 +113,11 @@ void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::str
       from.waking = true;
       engine_.hear(from, payload.substr(sizeof header));
       from.waking = false;
-      if (engine_.journal()) engine_.journal()->commit();
-      reply(from.out);
+      engine_.commit();
+      // What it did may not be kept: it hears that instead, and the stream ends.
+      reply(from.doomed && from.out.empty() && !engine_.refusal().empty()
+                ? "-" + std::string(engine_.refusal()) + "\r\n"
+                : from.out);
       from.bytes_out += from.out.size();
       from.out.clear();
       break;

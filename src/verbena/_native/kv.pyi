@@ -1,5 +1,7 @@
 """The store's engine."""
 
+from typing import Any
+
 import verbena._native
 import verbena._native.transport
 
@@ -57,7 +59,7 @@ class Engine:
     def unwatch(self, client: int) -> None: ...
     def is_native(self, name: bytes) -> bool: ...
     @property
-    def native_commands(self) -> list[tuple[str, int, bool]]: ...
+    def native_commands(self) -> list: ...
     @property
     def now_ms(self) -> int: ...
     def refresh_time(self) -> None: ...
@@ -72,7 +74,7 @@ class Engine:
 
     def count_output_disconnection(self) -> None: ...
     def reset_figures(self) -> None: ...
-    def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]:
+    def take_slow(self) -> list:
         """(client, ns, unix_ms, words) of native commands that took long."""
 
     @property
@@ -94,6 +96,16 @@ class Engine:
     def slow_ns(self) -> int: ...
     @slow_ns.setter
     def slow_ns(self, arg: int, /) -> None: ...
+    @property
+    def loading(self) -> bool: ...
+    @loading.setter
+    def loading(self, arg: bool, /) -> None: ...
+    @property
+    def refusal(self) -> str:
+        """
+        Why commands that change something are refused now; empty: they are not.
+        """
+
     @property
     def refuse_writes(self) -> str: ...
     @refuse_writes.setter
@@ -210,7 +222,7 @@ class Database:
     def exists(self, key: bytes) -> bool: ...
     def expires_ms(self, key: bytes) -> int: ...
     def set_expires_ms(self, key: bytes, expires_ms: int) -> None: ...
-    def scan(self, cursor: int, count: int, details: bool = False) -> tuple[int, list[object]]:
+    def scan(self, cursor: int, count: int, details: bool = False) -> tuple:
         """The next cursor and keys, or (key, value, expires_ms) with `details`."""
 
     def random_key(self) -> object: ...
@@ -252,8 +264,8 @@ class Reader:
     def get(self, key: bytes) -> bytes | Absent | None:
         """The string, ABSENT, or None: the server must be asked."""
 
-    def get_many(self, keys: list[bytes]) -> list[bytes | Absent | None]: ...
-    def get_into(self, key: bytes, buffer: object) -> int | Absent | None:
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | Absent | None]: ...
+    def get_into(self, key: bytes, buffer: Buffer) -> int | Absent | None:
         """Its length; if it is longer than the buffer, nothing was written."""
 
     @property
@@ -263,7 +275,7 @@ def use_command_error(type: object) -> None: ...
 def encode_command(words: object) -> bytes:
     """A command in RESP. Words are bytes, str, int, float or buffers."""
 
-def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
+def decode(data: bytes, most: int = ...) -> tuple[list[Any], int]:
     """
     The whole replies at the start of the data, and how many bytes they took.
     """
@@ -276,10 +288,10 @@ class Stream:
     def __init__(self, session: verbena._native.transport.Session, number: int) -> None: ...
     @property
     def number(self) -> int: ...
-    def execute(self, *words: object) -> object:
+    def execute(self, *words: Word) -> Any:
         """One command, its reply; CommandError is raised."""
 
-    def run(self, commands: object, timeout_s: float = -1.0) -> list[object]:
+    def run(self, commands: Sequence[Sequence[Word]], timeout_s: float = -1.0) -> list[Any]:
         """
         Several commands at once, their replies in order; errors stand among them.
         """
@@ -335,3 +347,83 @@ class RdmaStream:
 
     def receive(self, most: int, timeout_s: float = -1.0) -> bytes | None:
         """What there is; b"": the peer has ended it; None: nothing in time."""
+
+def key_slot(key: bytes) -> int:
+    """The slot of a key, or of its {hash tag}."""
+
+def examine(path: str, *, snapshot: bool = False) -> dict[str, Any]:
+    """
+    Reads every record of a segment or snapshot: what is whole, and what is wrong.
+    """
+
+class Log:
+    """
+    The log of an engine's effects; it is the engine's journal until closed.
+    """
+
+    def __init__(self, engine: Engine, *, directory: str, fsync: str, next_lsn: int, epoch: int) -> None: ...
+    def close(self) -> None:
+        """All of it goes to the disk first."""
+
+    def flush(self) -> bool:
+        """All that has happened goes to the disk; False: it could not."""
+
+    def forgive(self) -> None:
+        """
+        A snapshot of everything is safe: what could not be synced before does not matter.
+        """
+
+    def set_fsync(self, fsync: str) -> None: ...
+    @property
+    def complaint(self) -> str: ...
+    def figures(self) -> dict[str, int]: ...
+
+class Snapshot:
+    """A copy of everything, made while commands go on."""
+
+    def __init__(self, log: Log, *, path: str, epoch: int) -> None: ...
+    def finish(self) -> bool:
+        """Makes the rest of it at once; False: it failed."""
+
+    def close(self) -> None:
+        """Gives it up if it is not done."""
+
+    @property
+    def state(self) -> str:
+        """scanning, writing, done or failed"""
+
+    @property
+    def error(self) -> str: ...
+    def figures(self) -> dict[str, int]: ...
+
+class Loader:
+    """
+    Applies snapshots and segments to an engine, which is loading meanwhile.
+    """
+
+    def __init__(self, engine: Engine, apply: object) -> None:
+        """
+        `apply` is called with (database, words) of what native code does not know.
+        """
+
+    @property
+    def client(self) -> Client:
+        """Whose commands they are; nobody hears the replies."""
+
+    def begin(self, phase: str, path: str, whole_bytes: int, last_lsn: int) -> None:
+        """`phase`: survey, snapshot or log."""
+
+    def step(self, seconds: float) -> bool:
+        """Works for so long; False: the file is through."""
+
+    def close(self) -> None: ...
+    @property
+    def fraction(self) -> float: ...
+    @property
+    def applied(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def first_failure(self) -> str: ...

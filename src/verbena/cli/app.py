@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from types import FrameType
 
 from verbena import __version__
-from verbena.cli import bench, config, demo, devices, doctor, failover_drill, memory_node, serve, top
+from verbena.cli import bench, config, demo, devices, doctor, failover_drill, kv, memory_node, serve, top
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (serve, devices, doctor, config, bench, demo, top, failover_drill, memory_node)
+COMMANDS = (serve, devices, doctor, config, bench, demo, top, failover_drill, memory_node, kv)
 
 EPILOG = """\
 examples:
@@ -27,6 +27,7 @@ examples:
   verbena bench latency --provider shm --size 64    round trips beside a bare ring
   verbena top HOST:PORT                             a running node's sessions, rates and latencies
   verbena failover-drill                            breaks a wire on purpose; what goes on, and when
+  verbena kv check DIR                              whether what a store keeps on disk is whole
 
 exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n
 """

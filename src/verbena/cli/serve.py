@@ -16,6 +16,7 @@ from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
 from verbena.errors import VerbenaError
 from verbena.kv.gateway import Gateway
+from verbena.kv.persistence import Persistence, Settings
 from verbena.kv.rdma import RdmaListener, wire_of
 from verbena.kv.startup import Listening, listen, make_server
 from verbena.transport.configured import configure_log, listen_address, settings_from
@@ -24,6 +25,7 @@ EPILOG = """\
 examples:
   verbena serve                                 everything at its default; then: redis-cli ping
   verbena serve --port 7000 --kv-maxmemory 1GiB --kv-maxmemory-policy allkeys-lru
+  verbena serve --kv-persistence-dir /var/lib/verbena     what is stored outlives the server
   verbena serve --commands my_commands.py       with commands of your own
   verbena serve --config store.toml
 
@@ -49,7 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="MODULE",
         help="a module, or a file of Python, that declares further commands (may be repeated)",
     )
-    add_flags(parser, listed=("kv",))
+    add_flags(parser, listed=("kv", "kv.persistence"))
     return parser
 
 
@@ -75,6 +77,7 @@ async def _serve(config: Config) -> int:
     places, listener, rdma = Listening(), None, None
     try:
         server = make_server(config, memory=gateway.memory if gateway is not None else None)
+        kept = Persistence(server, Settings.of(config.kv.persistence))
         server.shut_down = partial(_set, loop, stopped)
         places = listen(server, config)
         if node is not None and gateway is not None:
@@ -84,11 +87,17 @@ async def _serve(config: Config) -> int:
         if config.kv.rdma_listen:
             rdma = RdmaListener(server, *wire_of(config.kv.rdma_listen))
         server.start()
+        try:
+            await asyncio.to_thread(kept.open)
+        except BaseException:
+            await asyncio.to_thread(server.stop)
+            raise
         print(_banner(config, places, listener, rdma), flush=True)
         await stopped.wait()
         if rdma is not None:
             await rdma.close()
         await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(kept.close)
     finally:
         places.close()
         if listener is not None:
@@ -126,6 +135,8 @@ def _banner(
             lines.append(f"  {name:<12}{where}")
     if rdma is not None:
         lines.append(f"  {'valkey rdma':<12}{rdma.address} on {rdma.wire}")
+    if config.kv.persistence.dir:
+        lines.append(f"  {'on disk':<12}{config.kv.persistence.dir}, fsync {config.kv.persistence.fsync}")
     if listener is not None:
         lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
         if config.metrics.listen:

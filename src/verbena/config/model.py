@@ -13,7 +13,7 @@ from verbena.config.keys import Key, section
 from verbena.config.near import nearest
 from verbena.config.network import Cluster, Network, Replication, Shards
 from verbena.config.service import Iwarp, Log, Metrics, Session, Tls
-from verbena.config.store import Kv
+from verbena.config.store import Kv, KvPersistence
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ IN_FORCE = frozenset(
         *(f"log.{name}" for name in ("level", "format")),
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
         *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
-        *(f"kv.{field.name}" for field in fields(Kv)),
+        *(f"kv.{field.name}" for field in fields(Kv) if "section" not in field.metadata),
+        *(f"kv.persistence.{field.name}" for field in fields(KvPersistence)),
     }
 )
 

@@ -4,12 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verbena.config.keys import Section, boolean, choice, integer, secret, size, text
+from verbena.config.keys import Section, boolean, choice, integer, secret, section, size, text
 from verbena.config.kinds import Secret, Text
 from verbena.config.service import ADDRESS, FILE, KIB, MIB
 
 EVENTS = Text("letters out of K, E, A, g, $, l, s, h, z, x, e, t and d", r"[KEAg$lshzxetd]*")
 TIB = 1 << 40
+
+
+@dataclass(frozen=True)
+class KvPersistence(Section):
+    """What the store keeps on disk."""
+
+    READ_BY = "the store"
+
+    dir: str = text(
+        "",
+        FILE,
+        "The directory of the log and the snapshots; empty: everything is in memory only.",
+        "It is made if it is not there. One server at a time may use it.",
+    )
+    fsync: str = choice(
+        "everysec",
+        ("always", "everysec", "no"),
+        "When what has changed is on disk: before the reply, within a second, or when the kernel likes.",
+        "A server that is killed loses nothing that it has answered, whatever this says; a machine may.",
+    )
+    snapshot_percentage: int = integer(
+        100,
+        0,
+        10_000,
+        "By how much of the last snapshot's size the log may grow until the next; 0: only when asked.",
+    )
+    snapshot_min_size: int = size(
+        64 * MIB, KIB, TIB, "How long the log is at least when a snapshot is made by itself."
+    )
 
 
 @dataclass(frozen=True)
@@ -105,3 +134,4 @@ class Kv(Section):
         "Modules or files of Python with further commands, separated by commas.",
         "They declare them as the store's own are declared: see the guide.",
     )
+    persistence: KvPersistence = section(KvPersistence)

@@ -99,6 +99,8 @@ def memory_section(server: Server) -> Fields:
 
 
 def persistence_section(server: Server) -> Fields:
+    if server.persistence is not None:
+        return server.persistence.info()
     return {"loading": 0, "rdb_changes_since_last_save": server.engine.figures()["dirty"]}
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from verbena.kv.call import Database as Keys
     from verbena.kv.gateway import Gateway
+    from verbena.kv.persistence import Persistence
+    from verbena.kv.values import Value
 
 log = logging.getLogger("verbena.kv")
 
@@ -50,6 +52,7 @@ _FOR_LISTENERS = frozenset(
         "RESET",
     ]
 )
+LOADING = "LOADING Verbena is loading the dataset in memory"
 OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
 
 
@@ -88,6 +91,7 @@ class Server:
         # Called by SHUTDOWN with its wish: True (SAVE), False (NOSAVE) or None. A CommandError prevents it.
         self.before_shutdown: list[Callable[[bool | None], None]] = []
         self.shut_down: Callable[[], None] = self.engine.stop
+        self.persistence: Persistence | None = None
         self._thread: threading.Thread | None = None
         self.engine.set_program(self)
 
@@ -171,6 +175,12 @@ class Server:
         if self.gateway is not None:
             self.gateway.sweep()
 
+    def dump(self, value: Value) -> bytes:
+        """A value in bytes, for a snapshot."""
+        from verbena.kv.serial import dump
+
+        return dump(value)
+
     # Running commands
 
     def execute(self, client: Client, argv: list[bytes]) -> Reply:
@@ -209,6 +219,8 @@ class Server:
             denied = self.acl.check(client, command, argv, self.engine.now_ms)
             if denied is not None:
                 return denied
+        if self.engine.loading and "loading" not in command.flags:
+            return CommandError(LOADING)
         if command.name not in _FOR_LISTENERS and client.may_only_listen:
             name = command.name.lower().replace(" ", "|")
             return CommandError(
@@ -233,7 +245,7 @@ class Server:
             return NO_REPLY
         native = client.native
         native.last_command = command.name
-        if command.is_write and (why := self.engine.refuse_writes):
+        if command.is_write and (why := self.engine.refusal):
             return self.reject(client, command, CommandError(why))
         if "denyoom" in command.flags and not self.engine.make_room():
             return self.reject(client, command, CommandError(OUT_OF_MEMORY))

@@ -210,7 +210,7 @@ def memory_malloc_stats(call: Call) -> Reply:
     return Verbatim(f"used {figures['used_bytes']} of {figures['chunk_bytes']} bytes in chunks\n".encode())
 
 
-def _allow_debug(call: Call) -> None:
+def allow_debug(call: Call) -> None:
     mode = call.server.parameters.get("enable-debug-command")
     address = call.client.native.address
     local = address.startswith(("127.", "[::1]", "/"))
@@ -229,7 +229,7 @@ def _allow_debug(call: Call) -> None:
     summary="Does nothing for so many seconds: nobody is served.",
 )
 def debug_sleep(call: Call, seconds: bytes) -> Reply:
-    _allow_debug(call)
+    allow_debug(call)
     try:
         duration = float(seconds)
     except ValueError:
@@ -246,14 +246,14 @@ def debug_sleep(call: Call, seconds: bytes) -> Reply:
     summary="Whether expired keys are looked for (0 or 1).",
 )
 def debug_set_active_expire(call: Call, switch: bytes) -> Reply:
-    _allow_debug(call)
+    allow_debug(call)
     call.server.engine.active_expiry = integer(switch) != 0
     return "OK"
 
 
 @command("DEBUG OBJECT", arity=3, flags=ADMIN, keys=(2, 2, 1), group="server", summary="How a key is kept.")
 def debug_object(call: Call, key: bytes) -> Reply:
-    _allow_debug(call)
+    allow_debug(call)
     details = call.db.details(key)
     if details is None:
         raise CommandError("ERR no such key")

@@ -1,0 +1,238 @@
+#include "kv/log_record.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "util/crc32c.h"
+#include "util/random.h"
+
+namespace verbena::kv {
+
+namespace {
+
+// CRC-16/XMODEM, as Redis Cluster has it.
+constexpr std::array<uint16_t, 256> make_crc16() {
+  std::array<uint16_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i << 8;
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1;
+    table[i] = static_cast<uint16_t>(crc);
+  }
+  return table;
+}
+constexpr auto kCrc16 = make_crc16();
+
+bool is_word(std::string_view text, std::string_view capitals) {
+  return std::equal(text.begin(), text.end(), capitals.begin(), capitals.end(), [](char a, char b) {
+    return (a >= 'a' && a <= 'z' ? static_cast<char>(a - 32) : a) == b;
+  });
+}
+
+uint32_t header_checksum(const LogFileHeader& header) {
+  constexpr size_t kFrom = offsetof(LogFileHeader, first_lsn);
+  return crc32c(kLogVersion, reinterpret_cast<const char*>(&header) + kFrom, sizeof header - kFrom);
+}
+
+uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes) {
+  return crc32c(seed, record + sizeof(uint32_t), bytes - sizeof(uint32_t));
+}
+
+}  // namespace
+
+uint16_t key_slot(std::string_view key) {
+  if (const size_t open = key.find('{'); open != key.npos) {
+    const size_t close = key.find('}', open + 1);
+    if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
+  }
+  uint16_t crc = 0;
+  for (const char c : key) {
+    crc = static_cast<uint16_t>(crc << 8 ^ kCrc16[(crc >> 8 ^ static_cast<uint8_t>(c)) & 0xff]);
+  }
+  return crc % kSlotCount;
+}
+
+Sweep sweep_of(std::string_view word) {
+  if (word.size() == 7 && is_word(word, "FLUSHDB")) return Sweep::flush;
+  if (word.size() == 8 && is_word(word, "FLUSHALL")) return Sweep::flush_all;
+  if (word.size() == 6 && is_word(word, "SWAPDB")) return Sweep::swap;
+  return Sweep::none;
+}
+
+LogFileHeader make_header(const char (&magic)[8], uint64_t first_lsn, uint64_t durable_lsn, uint32_t epoch,
+                          uint64_t created_ms) {
+  LogFileHeader header{.magic = {},
+                       .version = kLogVersion,
+                       .checksum = 0,
+                       .first_lsn = first_lsn,
+                       .durable_lsn = durable_lsn,
+                       .id = random_value<uint64_t>(),
+                       .created_ms = created_ms,
+                       .epoch = epoch,
+                       .unused = {}};
+  std::memcpy(header.magic, magic, sizeof magic);
+  header.checksum = header_checksum(header);
+  return header;
+}
+
+std::string header_fault(std::string_view file, const char (&magic)[8]) {
+  LogFileHeader header;
+  if (file.size() < sizeof header) {
+    return "the header has " + std::to_string(file.size()) + " bytes instead of " +
+           std::to_string(sizeof header);
+  }
+  std::memcpy(&header, file.data(), sizeof header);
+  if (std::memcmp(header.magic, magic, sizeof magic) != 0) {
+    return "it begins with other bytes than \"" + std::string(magic, sizeof magic - 1) + "\"";
+  }
+  if (header.version != kLogVersion) {
+    return "it is of version " + std::to_string(header.version) + ", and only version " +
+           std::to_string(kLogVersion) + " is known here";
+  }
+  if (header.checksum != header_checksum(header)) return "the header's checksum is wrong";
+  if (header.first_lsn == 0) return "the header's first LSN is 0";
+  return {};
+}
+
+size_t words_bytes(Words words) {
+  size_t bytes = 0;
+  for (const std::string_view word : words) bytes += sizeof(uint32_t) + word.size();
+  return bytes;
+}
+
+size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                  Words words) {
+  const size_t at = out.size(), length = words_bytes(words);
+  const bool keyless = words.size() < 2 || sweep_of(words[0]) != Sweep::none;
+  const LogRecordHeader header{.checksum = 0,
+                               .length = static_cast<uint32_t>(length),
+                               .lsn = lsn,
+                               .epoch = epoch,
+                               .slot = keyless ? kNoSlot : key_slot(words[1]),
+                               .database = static_cast<uint8_t>(database),
+                               .flags = flags};
+  out.append(reinterpret_cast<const char*>(&header), sizeof header);
+  for (const std::string_view word : words) {
+    const auto bytes = static_cast<uint32_t>(word.size());
+    out.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    out.append(word);
+  }
+  out.append(padded(length) - length, '\0');
+  return at;
+}
+
+void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags) {
+  char* record = out.data() + at;
+  LogRecordHeader header;
+  std::memcpy(&header, record, sizeof header);
+  header.flags |= more_flags;
+  std::memcpy(record, &header, sizeof header);
+  header.checksum = record_checksum(seed, record, sizeof header + padded(header.length));
+  std::memcpy(record, &header, sizeof header);
+}
+
+LogReader::LogReader(std::string_view file, Kind kind) : file_(file), kind_(kind) {
+  std::memcpy(&header_, file_.data(), sizeof header_);
+  seed_ = seed_of(header_.id);
+  expected_ = kind == Kind::log ? header_.first_lsn : header_.first_lsn - 1;
+}
+
+bool LogReader::parse_words(std::string_view bytes) {
+  words_.clear();
+  while (!bytes.empty()) {
+    uint32_t length;
+    if (bytes.size() < sizeof length) return false;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes.remove_prefix(sizeof length);
+    if (bytes.size() < length) return false;
+    words_.push_back(bytes.substr(0, length));
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string LogReader::examine(size_t at) {
+  const size_t left = file_.size() - at;
+  LogRecordHeader header;
+  if (left < sizeof header) return "the file ends within a record's header";
+  std::memcpy(&header, file_.data() + at, sizeof header);
+  const size_t bytes = sizeof header + padded(header.length);
+  if (header.flags & ~(kMore | kMark | kEnd)) return "the record's flags are unknown";
+  // Looking for a record in bytes of any kind: most are none at the first glance, which saves the checksum.
+  if (loose_ && (header.lsn + 1 < header_.first_lsn || header.lsn - header_.first_lsn + 1 > file_.size() ||
+                 (header.slot >= kSlotCount && header.slot != kNoSlot))) {
+    return "not a record";
+  }
+  if (bytes > left) {
+    return "the record is " + std::to_string(bytes) + " bytes long, and the file has " +
+           std::to_string(left) + " left";
+  }
+  const uint32_t checksum = record_checksum(seed_, file_.data() + at, bytes);
+  if (checksum != header.checksum) {
+    char text[64];
+    std::snprintf(text, sizeof text, "the checksum is %08x instead of %08x", checksum, header.checksum);
+    return text;
+  }
+  if (!parse_words(file_.substr(at + sizeof header, header.length))) return "the words do not fit the record";
+  record_ = {at, bytes, header.lsn, header.epoch, header.database, header.slot, header.flags};
+  if (header.flags & kMark) {
+    const bool right = kind_ == Kind::log && words_.empty() && (loose_ || header.lsn < expected_);
+    return right ? "" : "a mark stands where none may";
+  }
+  if (header.flags & kEnd) {
+    return kind_ == Kind::snapshot && words_.size() == 1 && words_[0].size() == sizeof(uint64_t)
+               ? ""
+               : "a snapshot's end stands where none may";
+  }
+  if (words_.empty()) return "the record has no words";
+  if (loose_) return header.lsn >= expected_ ? "" : "the record's LSN has been there";
+  if (kind_ == Kind::log ? header.lsn != expected_ : header.lsn < expected_) {
+    return "the LSN is " + std::to_string(header.lsn) + " instead of " + std::to_string(expected_);
+  }
+  return {};
+}
+
+bool LogReader::next() {
+  if (!fault_.empty() || position_ == file_.size()) {
+    if (fault_.empty() && kind_ == Kind::snapshot && !ended_)
+      fault_ = "the snapshot's last record is missing";
+    return false;
+  }
+  if (ended_) {
+    fault_ = "there is something behind the snapshot's last record";
+    return false;
+  }
+  fault_ = examine(position_);
+  if (!fault_.empty()) return false;
+  loose_ = false;
+  position_ += record_.bytes;
+  if (record_.is_mark()) return true;
+  if (record_.is_end()) {
+    uint64_t count;
+    std::memcpy(&count, words_[0].data(), sizeof count);
+    if (count != records_) {
+      fault_ = "there are " + std::to_string(records_) + " records instead of " + std::to_string(count);
+      position_ -= record_.bytes;
+      return false;
+    }
+    ended_ = true;
+    return true;
+  }
+  ++records_;
+  expected_ = kind_ == Kind::log ? record_.lsn + 1 : record_.lsn;
+  return true;
+}
+
+bool LogReader::resync(size_t from) {
+  loose_ = true;
+  for (size_t at = padded(from); at + sizeof(LogRecordHeader) <= file_.size(); at += kAlignment) {
+    if (!examine(at).empty()) continue;
+    position_ = at;
+    fault_.clear();
+    return true;
+  }
+  loose_ = false;
+  return false;
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,162 @@
+"""`verbena kv`: the files of a store, checked and repaired."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from verbena.errors import setup_error
+from verbena.kv.disk import MANIFEST, Disk, Inventory, Manifest
+
+EPILOG = """\
+examples:
+  verbena kv check /var/lib/verbena             reads every record, and changes nothing
+  verbena kv repair /var/lib/verbena            cuts off what cannot be read, after asking
+  verbena kv repair --yes /var/lib/verbena      the same without a question
+
+A server cuts off by itself what a crash has left unfinished. Only damage that a crash does not explain needs
+`repair`: records behind it are lost to the store, and kept beside it in a file that ends in .cut-OFFSET.
+
+exit status: 0 if all is whole (or was repaired), 1 if it is not, 2 wrong usage
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "kv",
+        help="check or repair the files of a store",
+        description="Checks or repairs what a store keeps on disk: its snapshot and its log.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, help="what to do")
+    check = actions.add_parser(
+        "check",
+        help="read every record, and say what is wrong",
+        description="Reads every record of the snapshot and the log. Changes nothing; no server may use it.",
+    )
+    check.add_argument("directory", metavar="DIR", type=Path, help="the store's directory")
+    check.add_argument("--json", action="store_true", help="print one JSON document")
+    check.set_defaults(action=_check)
+    repair = actions.add_parser(
+        "repair",
+        help="cut off what cannot be read",
+        description="Cuts the log off where it is damaged. What is cut is kept in a file beside it.",
+    )
+    repair.add_argument("directory", metavar="DIR", type=Path, help="the store's directory")
+    repair.add_argument("--yes", action="store_true", help="do not ask")
+    repair.set_defaults(action=_repair)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    status: int = options.action(options)
+    return status
+
+
+def _open(directory: Path) -> Disk:
+    if not directory.is_dir():
+        raise setup_error(
+            "log_failed", operation="read the store's files", detail=f"{directory}: no directory"
+        )
+    return Disk(directory, create=False)
+
+
+def _check(options: argparse.Namespace) -> int:
+    with _open(options.directory) as disk:
+        found = disk.verify()
+    damage = found.damage
+    if options.json:
+        print(json.dumps(_document(found), indent=2))
+    else:
+        _print_files(found)
+        if damage is None:
+            print(f"whole: {found.records:,} records, the next LSN is {found.next_lsn}")
+        else:
+            print(f"{'torn' if damage.torn else 'damaged'}: {damage}")
+            if damage.records_behind:
+                print(f"  {damage.records_behind:,} whole records follow it")
+            print(
+                "  a crash explains it, and a server will cut it off when it starts"
+                if damage.torn
+                else "  a crash does not explain it: `verbena kv repair` cuts it off, and keeps what it cuts"
+            )
+    return 0 if damage is None or damage.torn else 1
+
+
+def _print_files(found: Inventory) -> None:
+    for file in ([found.snapshot] if found.snapshot else []) + found.segments:
+        report = file.report
+        span = (
+            f"as of LSN {report['first_lsn'] - 1} to {report['last_lsn']}"
+            if file is found.snapshot
+            else f"LSN {report['first_lsn']} to {report['next_lsn'] - 1}"
+        )
+        print(f"{file.path.name}  {report['file_bytes']:,} bytes, {report['records']:,} records, {span}")
+
+
+def _document(found: Inventory) -> dict[str, Any]:
+    files = [*([found.snapshot] if found.snapshot else []), *found.segments]
+    damage = found.damage
+    return {
+        "whole": damage is None,
+        "next_lsn": found.next_lsn,
+        "records": found.records,
+        "files": [{"name": file.path.name, **file.report} for file in files],
+        "damage": damage and {**damage.__dict__, "path": damage.path.name},
+    }
+
+
+def _repair(options: argparse.Namespace) -> int:
+    with _open(options.directory) as disk:
+        found = _verify(disk)
+        damage = found.damage
+        if damage is None:
+            print(f"nothing to repair: {found.records:,} records are whole")
+            return 0
+        print(f"damaged: {damage}")
+        if damage.path.suffix == ".vsnap":
+            print(
+                "  a snapshot cannot be cut: all of it would be in doubt. Restore the directory from a copy.",
+                file=sys.stderr,
+            )
+            return 1
+        lost = damage.records_behind
+        print(f"  the log would end before LSN {found.next_lsn}; {lost:,} whole records behind it would go")
+        if not options.yes and not _agrees():
+            print("nothing was changed")
+            return 1
+        kept = disk.cut(found)
+        first = found.manifest.first_lsn
+        segments = tuple(begins for begins, _ in disk.segment_files() if begins >= first)
+        disk.write_manifest(Manifest(found.manifest.snapshot, first, found.manifest.epoch, segments))
+        for path in kept:
+            print(f"kept what was cut: {path}")
+        print(f"repaired: {disk.verify().records:,} records are whole")
+    return 0
+
+
+def _verify(disk: Disk) -> Inventory:
+    """What there is; a manifest that is lost is made again if the files say enough."""
+    if not (disk.path / MANIFEST).exists():
+        segments = disk.segment_files()
+        snapshots = sorted(disk.path.glob("snapshot-*.vsnap"))
+        if segments and not snapshots and segments[0][0] == 1:
+            disk.write_manifest(Manifest(segments=tuple(first for first, _ in segments)))
+            print(f"{MANIFEST} was missing, and has been made again from the log")
+        elif snapshots:
+            first = int(snapshots[-1].name[9:29]) + 1
+            current = tuple(begins for begins, _ in segments if begins >= first)
+            disk.write_manifest(Manifest(snapshots[-1].name, first, segments=current))
+            print(f"{MANIFEST} was missing, and has been made again for {snapshots[-1].name}")
+    return disk.verify()
+
+
+def _agrees() -> bool:
+    try:
+        return input("Cut it off? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

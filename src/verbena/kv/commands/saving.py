@@ -1,0 +1,136 @@
+"""Commands about what is kept on disk: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, WAITAOF, DEBUG RELOAD."""
+
+from __future__ import annotations
+
+from verbena.kv.call import Call
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.watching import allow_debug
+from verbena.kv.persistence import IN_PROGRESS, Persistence
+from verbena.kv.replies import CommandError, NotAnInteger, Reply, SyntaxMistake
+
+ADMIN = "admin noscript no_async_loading"
+OFF = "ERR nothing is kept on disk: kv.persistence.dir is not set"
+
+
+def _persistence(call: Call) -> Persistence:
+    persistence = call.server.persistence
+    if persistence is None or not persistence.is_on:
+        raise CommandError(OFF)
+    return persistence
+
+
+@command(
+    "SAVE",
+    arity=1,
+    flags=ADMIN + " no_multi",
+    group="server",
+    summary="Makes a snapshot, and serves nobody meanwhile.",
+)
+def save(call: Call) -> Reply:
+    _persistence(call).save()
+    return "OK"
+
+
+@command(
+    "BGSAVE",
+    arity=-1,
+    flags=ADMIN,
+    group="server",
+    summary="Begins a snapshot that is made between commands.",
+)
+def bgsave(call: Call, *words: bytes) -> Reply:
+    if len(words) > 1 or (words and words[0].upper() != b"SCHEDULE"):
+        raise SyntaxMistake()
+    _persistence(call).begin()
+    return "Background saving started"
+
+
+@command(
+    "BGREWRITEAOF",
+    arity=1,
+    flags=ADMIN,
+    group="server",
+    summary="The same: the log begins anew behind a snapshot.",
+)
+def bgrewriteaof(call: Call) -> Reply:
+    persistence = _persistence(call)
+    if persistence.is_saving:
+        raise CommandError(IN_PROGRESS.replace("save", "append only file rewriting"))
+    persistence.begin()
+    return "Background append only file rewriting started"
+
+
+@command(
+    "LASTSAVE",
+    arity=1,
+    flags="loading stale fast",
+    group="server",
+    summary="The Unix time of the last snapshot.",
+)
+def lastsave(call: Call) -> Reply:
+    persistence = call.server.persistence
+    return persistence.last_save_s if persistence is not None else int(call.server.started)
+
+
+@command(
+    "WAITAOF", arity=4, flags="blocking", group="server", since="7.2.0",
+    summary="Waits until what has been written is on disk here, and at so many replicas.",
+)  # fmt: skip
+def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
+    try:
+        wanted, copies, wait_ms = int(local), int(replicas), int(timeout)
+    except ValueError:
+        raise NotAnInteger() from None
+    if wait_ms < 0:
+        raise CommandError("ERR timeout is negative")
+    if not 0 <= wanted <= 1 or copies < 0:
+        raise CommandError("ERR value is out of range, must be between 0 and 1")
+    persistence = call.server.persistence
+    on = persistence is not None and persistence.is_on
+    if wanted and not on:
+        raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
+    if persistence is None or not on:
+        return [0, 0]
+    lsn = persistence.lsn
+
+    def answer(call: Call) -> Reply | None:
+        done = int(persistence.durable_lsn >= lsn)
+        return [done, 0] if done >= wanted and copies == 0 else None
+
+    at_once = answer(call)
+    if at_once is not None:
+        return at_once
+    empty = [int(persistence.durable_lsn >= lsn), 0]
+    return call.server.blocking.block(call, [Persistence.WAITING], answer, wait_ms / 1000, empty)
+
+
+@command(
+    "DEBUG RELOAD",
+    arity=-2,
+    flags=ADMIN,
+    group="server",
+    summary="Makes a snapshot, forgets everything, and reads it back.",
+)
+def debug_reload(call: Call, *words: bytes) -> Reply:
+    allow_debug(call)
+    options = {word.upper() for word in words}
+    if options - {b"NOSAVE", b"NOFLUSH", b"MERGE"}:
+        raise SyntaxMistake()
+    persistence = _persistence(call)
+    if b"NOSAVE" not in options:
+        persistence.save()
+    persistence.reload()
+    return "OK"
+
+
+@command(
+    "DEBUG LOADAOF",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Forgets everything, and reads snapshot and log back.",
+)
+def debug_loadaof(call: Call) -> Reply:
+    allow_debug(call)
+    _persistence(call).reload()
+    return "OK"
