@@ -59,7 +59,7 @@ class Engine:
     def unwatch(self, client: int) -> None: ...
     def is_native(self, name: bytes) -> bool: ...
     @property
-    def native_commands(self) -> list: ...
+    def native_commands(self) -> list[tuple[str, int, bool]]: ...
     @property
     def now_ms(self) -> int: ...
     def refresh_time(self) -> None: ...
@@ -74,7 +74,7 @@ class Engine:
 
     def count_output_disconnection(self) -> None: ...
     def reset_figures(self) -> None: ...
-    def take_slow(self) -> list:
+    def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]:
         """(client, ns, unix_ms, words) of native commands that took long."""
 
     @property
@@ -222,7 +222,7 @@ class Database:
     def exists(self, key: bytes) -> bool: ...
     def expires_ms(self, key: bytes) -> int: ...
     def set_expires_ms(self, key: bytes, expires_ms: int) -> None: ...
-    def scan(self, cursor: int, count: int, details: bool = False) -> tuple:
+    def scan(self, cursor: int, count: int, details: bool = False) -> tuple[int, list[object]]:
         """The next cursor and keys, or (key, value, expires_ms) with `details`."""
 
     def random_key(self) -> object: ...
@@ -264,8 +264,8 @@ class Reader:
     def get(self, key: bytes) -> bytes | Absent | None:
         """The string, ABSENT, or None: the server must be asked."""
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | Absent | None]: ...
-    def get_into(self, key: bytes, buffer: Buffer) -> int | Absent | None:
+    def get_many(self, keys: list[bytes]) -> list[bytes | Absent | None]: ...
+    def get_into(self, key: bytes, buffer: object) -> int | Absent | None:
         """Its length; if it is longer than the buffer, nothing was written."""
 
     @property
@@ -275,7 +275,7 @@ def use_command_error(type: object) -> None: ...
 def encode_command(words: object) -> bytes:
     """A command in RESP. Words are bytes, str, int, float or buffers."""
 
-def decode(data: bytes, most: int = ...) -> tuple[list[Any], int]:
+def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
     """
     The whole replies at the start of the data, and how many bytes they took.
     """
@@ -288,10 +288,10 @@ class Stream:
     def __init__(self, session: verbena._native.transport.Session, number: int) -> None: ...
     @property
     def number(self) -> int: ...
-    def execute(self, *words: Word) -> Any:
+    def execute(self, *words: object) -> object:
         """One command, its reply; CommandError is raised."""
 
-    def run(self, commands: Sequence[Sequence[Word]], timeout_s: float = -1.0) -> list[Any]:
+    def run(self, commands: object, timeout_s: float = -1.0) -> list[object]:
         """
         Several commands at once, their replies in order; errors stand among them.
         """
