@@ -67,9 +67,6 @@ class Database(Protocol):
 
     def clear(self) -> None: ...
 
-    def details(self, key: bytes) -> tuple[str, int, int, int] | None:
-        """(type, bytes, idle seconds, frequency), or None."""
-
     def __len__(self) -> int: ...
 
 

@@ -51,7 +51,7 @@ def test_shard_channels_are_apart(wire: Wire, client: redis.Redis):
 
 
 def test_a_resp2_subscriber_may_only_listen(store: Store):
-    """Other commands are refused until it has unsubscribed; PING answers as a message. RESP3 has no such rule."""
+    """Other commands are refused until it has unsubscribed; PING is answered as a message. RESP3: no rule."""
     with Wire(store.port) as old:
         old("SUBSCRIBE", "c")
         assert str(old("GET", "a")).startswith("ERR Can't execute 'get'")

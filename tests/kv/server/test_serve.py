@@ -91,6 +91,9 @@ def test_a_stale_unix_socket_is_replaced_and_one_in_use_is_not(start: StartStore
     start("--kv-unix-socket", str(path))
     with redis.Redis(unix_socket_path=str(path)) as client:
         assert client.ping()
-    with pytest.raises(AssertionError, match="in use|address_in_use"), running("--kv-unix-socket", str(path)):
+    with (
+        pytest.raises(AssertionError, match=r"in use|address_in_use"),
+        running("--kv-unix-socket", str(path)),
+    ):
         pass
     assert path.exists()
