@@ -80,6 +80,8 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["", "a-b.c_9", "x" * 64], ["a b", "é", "x" * 65, 1]
     if key.name == "listen_address":
         return ["0.0.0.0", "::1", "localhost"], ["", "a b", "[::1]", "host/24", "x" * 254, 1]
+    if key.path == "kv.rdma_listen":
+        return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "tcp://host:1", 1]
     if key.path == "kv.notify_keyspace_events":
         return ["", "KEA", "Kg$lshzxe"], ["Q", "K E", 1]
     if key.path in ("kv.client_output_buffer_limit", "kv.commands"):
@@ -110,7 +112,7 @@ def test_every_documented_key_is_there_with_its_default(path, default):
 def test_our_own_sections_are_the_rest():
     """Nothing is in the table by accident."""
     ours = {key.section for path, key in KEYS.items() if path not in (*DOCUMENTED, "network.rdma.numa")}
-    assert ours == {"session", "tls", "iwarp", "metrics", "log", "kv"}
+    assert ours == {"session", "tls", "iwarp", "metrics", "log", "kv", "kv.persistence"}
 
 
 @pytest.mark.parametrize(("path", "value"), TAKEN)

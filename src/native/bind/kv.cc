@@ -293,12 +293,23 @@ void bind_kv(nb::module_& parent) {
       .def("post", post, nb::arg("function"), "Calls it on the loop's thread, between commands.")
       .def(
           "listen",
-          [](EngineHandle& self, int fd) {
+          [](EngineHandle& self, int fd, const std::string& certificate, const std::string& key,
+             const std::string& authority, bool require_client_certificate) {
             UniqueFd socket(::dup(fd));
+            std::shared_ptr<iwarp::TlsContext> tls;
+            if (!certificate.empty()) {
+              tls = iwarp::make_tls_context({.certificate = certificate,
+                                             .key = key.empty() ? certificate : key,
+                                             .authority = require_client_certificate ? authority : "",
+                                             .require_peer_certificate = require_client_certificate,
+                                             .protocol = ""});
+            }
             const Unlocked unlocked;
-            self.loop->listen(std::move(socket));
+            self.loop->listen(std::move(socket), std::move(tls));
           },
-          nb::arg("fd"), "Takes clients from a listening socket, of which it keeps a duplicate.")
+          nb::arg("fd"), nb::kw_only(), nb::arg("certificate") = "", nb::arg("key") = "",
+          nb::arg("authority") = "", nb::arg("require_client_certificate") = false,
+          "Takes clients from a listening socket, of which it keeps a duplicate; with a certificate: by TLS.")
       .def("stop_listening",
            [](EngineHandle& self) {
              const Unlocked unlocked;

@@ -109,13 +109,6 @@ void bind_kv_session(nb::module_& m) {
             self.gate->add_region(key);
           },
           nb::arg("key"), "The engine's next chunk of memory can be read by this key.")
-      .def(
-          "sweep",
-          [](GateHandle& self) {
-            const Unlocked unlocked;
-            self.gate->sweep();
-          },
-          "Lets go of sessions that have ended.")
       .def_prop_ro("requests", [](GateHandle& self) { return self.gate->requests(); });
 
   nb::class_<ReaderHandle>(m, "Reader", "Reads a store's strings from its memory, by a session.")

@@ -37,6 +37,10 @@ class Arena {
   std::byte* at(Location location) const { return chunks_[chunk_of(location)].data + offset_of(location); }
   size_t used_bytes() const { return used_; }  // blocks in use
   size_t chunk_bytes() const { return total_; }
+  // So much, in one piece, can be had without another chunk.
+  size_t spare_bytes() const {
+    return chunks_.empty() || chunks_.back().runs.empty() ? 0 : chunks_.back().runs.rbegin()->second;
+  }
   size_t chunks() const { return chunks_.size(); }
   const ChunkMemory& chunk(size_t index) const { return chunks_[index]; }
 

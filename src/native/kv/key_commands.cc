@@ -30,8 +30,6 @@ void type(Call& call) {
 }
 
 void expire(Call& call, bool seconds, bool absolute, const char* name) {
-  const auto time = parse_expiry(call, call[2], seconds, absolute, name);
-  if (!time) return;
   bool nx = false, xx = false, gt = false, lt = false;
   for (const std::string_view word : call.words.subspan(3)) {
     if (is_word(word, "NX")) {
@@ -50,6 +48,8 @@ void expire(Call& call, bool seconds, bool absolute, const char* name) {
     return call.error("ERR NX and XX, GT or LT options at the same time are not compatible");
   }
   if (gt && lt) return call.error("ERR GT and LT options at the same time are not compatible");
+  const auto time = parse_expiry(call, call[2], seconds, absolute, name);
+  if (!time) return;
   const std::string_view key = call[1];
   Entry entry = call.database.find(key, false);
   if (!entry) return call.reply.integer(0);

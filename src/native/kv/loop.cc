@@ -147,7 +147,8 @@ void Loop::run() {
         } else if (const auto found = clients_.find(id); found != clients_.end()) {
           const uint32_t what = events[static_cast<size_t>(i)].events;
           if (what & EPOLLOUT) engine_.told(*found->second);
-          if (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
+          const bool shakes_on = found->second->shaking_hands && (what & EPOLLOUT);
+          if (shakes_on || what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
         }
       }
       const uint64_t now = now_ns();
@@ -307,6 +308,7 @@ void Loop::watch(SocketClient& client, bool writable) {
 }
 
 void Loop::close(SocketClient& client) {
+  if (client.wire.tls()) client.wire.end_writing();
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
   clients_.erase(client.id);

@@ -19,18 +19,15 @@ void append(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-constexpr size_t kMostStreams = 1024;  // of one session
+constexpr size_t kMostStreams = 1024;    // of one session
+constexpr size_t kHeadroom = 4u << 20;   // for what the index may need besides
+constexpr uint64_t kSweepNs = 200'000'000;
 
 }  // namespace
 
-// Heard of outside of a call of its own: a push, or the end of a wait. In the engine's thread.
+// Perhaps from within Python: the loop says it when that is over.
 void SessionClient::wake() {
-  waking = false;
-  if (!is_receiving || (out.empty() && !doomed && !closing)) return;
-  is_receiving = false;
-  gate.answer(session, receiving, out);
-  bytes_out += out.size();
-  out.clear();
+  gate.loop_.post([to = &gate, of = session, number = stream] { to->flush(of, number); });
 }
 
 SessionGate::SessionGate(Engine& engine, Loop& loop, std::shared_ptr<transport::Node> node)
@@ -39,6 +36,10 @@ SessionGate::SessionGate(Engine& engine, Loop& loop, std::shared_ptr<transport::
                                                          {"kv.receive", Method::receive},
                                                          {"kv.close", Method::close},
                                                          {"kv.layout", Method::layout}};
+  {
+    const auto held = engine_.lock();
+    loop_.on_tick([this](uint64_t now) { sweep(now); });
+  }
   for (const auto& [name, method] : kMethods) {
     node_->handle(transport::method::of_name(name), std::make_shared<Door>(*this, method));
   }
@@ -85,6 +86,8 @@ bool SessionGate::may_run_now(const SessionClient& client, std::string_view byte
       engine_.notifications() || engine_.journal() || bytes.empty()) {
     return false;
   }
+  // A new chunk of memory is the program's to find, which may want the node's lock.
+  if (engine_.keyspace.arena().spare_bytes() < 4 * bytes.size() + kHeadroom) return false;
   bool native = true;
   while (native && !bytes.empty()) {
     native = peek_.read(bytes, {}) == RequestReader::Result::ready && !peek_.words().empty() &&
@@ -125,8 +128,7 @@ void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::str
       if (from.is_receiving) answer(session, from.receiving, {});  // one at a time: the former has ended
       from.is_receiving = true;
       from.receiving = call;
-      from.wake();
-      return;
+      return flush(session, header.stream);
     case Method::close:
       reply({});
       return remove(from);
@@ -158,10 +160,26 @@ void SessionGate::remove(SessionClient& client) {
   clients_.erase({client.session, client.stream});
 }
 
-void SessionGate::sweep() {
+// What a client has to hear outside of a call of its own: a push, or the end of a wait.
+void SessionGate::flush(uint64_t session, uint32_t stream) {
+  const auto found = clients_.find({session, stream});
+  if (found == clients_.end()) return;
+  SessionClient& to = *found->second;
+  to.waking = false;
+  if (to.doomed || to.closing) return remove(to);
+  if (!to.is_receiving || to.out.empty()) return;
+  to.is_receiving = false;
+  answer(session, to.receiving, to.out);
+  to.bytes_out += to.out.size();
+  to.out.clear();
+}
+
+void SessionGate::sweep(uint64_t now) {
+  if (now - swept_ns_ < kSweepNs || clients_.empty()) return;
+  swept_ns_ = now;
   std::vector<SessionClient*> gone;
   {
-    const auto held = node_->lock();
+    const auto held = lock_node();
     for (const auto& [name, client] : clients_) {
       if (!node_->find_session(client->session)) gone.push_back(client.get());
     }
@@ -186,8 +204,14 @@ std::string SessionGate::layout(const SessionClient& client) {
   return out;
 }
 
+// Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within Python.
+std::unique_lock<std::mutex> SessionGate::lock_node() {
+  if (engine_.program()) engine_.program()->rest();
+  return node_->lock();
+}
+
 void SessionGate::answer(uint64_t session, uint64_t call, std::string_view bytes) {
-  const auto held = node_->lock();
+  const auto held = lock_node();
   const auto found = node_->find_session(session);
   if (found && !found->is_over()) found->reply(call, bytes_of(bytes));
 }

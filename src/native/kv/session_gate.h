@@ -33,8 +33,6 @@ class SessionGate {
 
   // The engine has a chunk more, which sessions read by this key.
   void add_region(uint64_t key);
-  // Lets go of the streams of sessions that have ended. In the engine's thread.
-  void sweep();
   uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }
 
  private:
@@ -60,6 +58,10 @@ class SessionGate {
   SessionClient& client(uint64_t session, uint32_t stream);
   void remove(SessionClient& client);
   std::string layout(const SessionClient& client);
+  void flush(uint64_t session, uint32_t stream);
+  // Lets go of the streams of sessions that have ended.
+  void sweep(uint64_t now);
+  std::unique_lock<std::mutex> lock_node();
   void answer(uint64_t session, uint64_t call, std::string_view bytes);
 
   Engine& engine_;
@@ -68,6 +70,7 @@ class SessionGate {
   std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
   std::vector<uint64_t> regions_;
   RequestReader peek_;
+  uint64_t swept_ns_ = 0;
   std::atomic<uint32_t> queued_{0};  // calls on their way to the loop: later ones must not overtake them
   std::atomic<uint64_t> requests_{0};
 };

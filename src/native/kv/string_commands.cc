@@ -40,6 +40,11 @@ void store(Call& call, Entry there, std::string_view key, std::string_view value
   log_set(call, key, value, expires_ms, event);
 }
 
+// The same but for small and capital letters. Both are options that are known.
+bool is_same_word(std::string_view one, std::string_view other) {
+  return one.size() == other.size() && ((one[0] ^ other[0]) & ~0x20) == 0;
+}
+
 void get(Call& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
@@ -51,36 +56,32 @@ void get(Call& call) {
 
 void set(Call& call) {
   enum { always, if_absent, if_present } when = always;
-  bool keep = false, wants_old = false, timed = false;
-  uint64_t expires_ms = 0;
+  bool keep = false, wants_old = false;
+  std::string_view unit, time;  // the last one counts, but units do not mix
   for (size_t i = 3; i < call.size(); ++i) {
     const std::string_view word = call[i];
-    const bool more = i + 1 < call.size();
-    if (is_word(word, "NX") && when == always) {
+    if (is_word(word, "NX") && when != if_present) {
       when = if_absent;
-    } else if (is_word(word, "XX") && when == always) {
+    } else if (is_word(word, "XX") && when != if_absent) {
       when = if_present;
     } else if (is_word(word, "GET")) {
       wants_old = true;
-    } else if (is_word(word, "KEEPTTL") && !timed) {
+    } else if (is_word(word, "KEEPTTL") && unit.empty()) {
       keep = true;
-    } else if (more && !keep && !timed &&
+    } else if (i + 1 < call.size() && !keep && (unit.empty() || is_same_word(word, unit)) &&
                (is_word(word, "EX") || is_word(word, "PX") || is_word(word, "EXAT") ||
                 is_word(word, "PXAT"))) {
-      const bool absolute = word.size() == 4, seconds = (word[0] & ~0x20) == 'E';
-      // The syntax of the rest comes first, as everywhere.
-      for (size_t j = i + 2; j < call.size(); ++j) {
-        if (!is_word(call[j], "NX") && !is_word(call[j], "XX") && !is_word(call[j], "GET")) {
-          return call.error(kSyntax);
-        }
-      }
-      const auto time = parse_expiry(call, call[++i], seconds, absolute, "set");
-      if (!time) return;
-      expires_ms = *time;
-      timed = true;
+      unit = word;
+      time = call[++i];
     } else {
       return call.error(kSyntax);
     }
+  }
+  uint64_t expires_ms = 0;
+  if (!unit.empty()) {
+    const auto parsed = parse_expiry(call, time, (unit[0] & ~0x20) == 'E', unit.size() == 4, "set");
+    if (!parsed) return;
+    expires_ms = *parsed;
   }
   const std::string_view key = call[1];
   Entry there = call.database.find(key, false);
@@ -126,6 +127,7 @@ void log_expiry(Call& call, std::string_view key, uint64_t expires_ms) {
 
 void getex(Call& call) {
   bool persist = false, timed = false;
+  std::string_view unit, time;
   uint64_t expires_ms = 0;
   for (size_t i = 2; i < call.size(); ++i) {
     const std::string_view word = call[i];
@@ -135,9 +137,8 @@ void getex(Call& call) {
                (is_word(word, "EX") || is_word(word, "PX") || is_word(word, "EXAT") ||
                 is_word(word, "PXAT"))) {
       if (i + 2 < call.size()) return call.error(kSyntax);
-      const auto time = parse_expiry(call, call[++i], (word[0] & ~0x20) == 'E', word.size() == 4, "getex");
-      if (!time) return;
-      expires_ms = *time;
+      unit = word;
+      time = call[++i];
       timed = true;
     } else {
       return call.error(kSyntax);
@@ -146,7 +147,12 @@ void getex(Call& call) {
   Entry entry;
   const std::string_view key = call[1];
   if (!find_string(call, key, entry)) return;
-  if (!entry) return call.reply.null();
+  if (!entry) return call.reply.null();  // before the time is looked at, as Redis does
+  if (timed) {
+    const auto parsed = parse_expiry(call, time, (unit[0] & ~0x20) == 'E', unit.size() == 4, "getex");
+    if (!parsed) return;
+    expires_ms = *parsed;
+  }
   call.reply.bulk(entry.value());
   if (timed && expires_ms <= call.keyspace.now_ms()) {
     call.database.erase(entry);

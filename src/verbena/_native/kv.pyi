@@ -33,8 +33,18 @@ class Engine:
     def post(self, function: object) -> None:
         """Calls it on the loop's thread, between commands."""
 
-    def listen(self, fd: int) -> None:
-        """Takes clients from a listening socket, of which it keeps a duplicate."""
+    def listen(
+        self,
+        fd: int,
+        *,
+        certificate: str = "",
+        key: str = "",
+        authority: str = "",
+        require_client_certificate: bool = False,
+    ) -> None:
+        """
+        Takes clients from a listening socket, of which it keeps a duplicate; with a certificate: by TLS.
+        """
 
     def stop_listening(self) -> None: ...
     def set_timer(self, unix_ms: int) -> None:

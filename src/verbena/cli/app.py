@@ -10,15 +10,28 @@ from collections.abc import Sequence
 from types import FrameType
 
 from verbena import __version__
-from verbena.cli import bench, config, demo, devices, doctor, failover_drill, kv, memory_node, serve, top
+from verbena.cli import (
+    bench,
+    cli,
+    config,
+    demo,
+    devices,
+    doctor,
+    failover_drill,
+    kv,
+    memory_node,
+    serve,
+    top,
+)
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (serve, devices, doctor, config, bench, demo, top, failover_drill, memory_node, kv)
+COMMANDS = (serve, cli, devices, doctor, config, bench, demo, top, failover_drill, memory_node, kv)
 
 EPILOG = """\
 examples:
   verbena serve                                     a key-value store; then: redis-cli ping
+  verbena cli info server                           one command to a store; without one, a prompt
   verbena devices                                   what this machine can do, and why not more
   verbena doctor                                    checks it, with a real transfer on each device
   verbena config check                              whether verbena.toml is right, and what is not

@@ -67,7 +67,8 @@ class Kv(Section):
         0,
         0,
         65535,
-        "The TCP port where clients speak TLS, with the certificate of `[tls]`; 0: none.",
+        "The TCP port where clients speak TLS, with the certificate of `[tls]`.",
+        "0, if it is asked for, picks one; otherwise there is none. "
         "Where `tls.ca` and `tls.require_client_certificate` are set, clients must show one as well.",
     )
     rdma_listen: str = text(

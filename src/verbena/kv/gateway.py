@@ -45,7 +45,3 @@ class Gateway:
     def requests(self) -> int:
         """How many calls have come in: one-sided reads are none."""
         return self._gate.requests if self._gate is not None else 0
-
-    def sweep(self) -> None:
-        if self._gate is not None:
-            self._gate.sweep()

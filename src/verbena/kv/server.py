@@ -172,8 +172,6 @@ class Server:
             self._note_time(self.clients.get(client), argv, ns, unix_ms)
         for function in self.on_tick:
             function()
-        if self.gateway is not None:
-            self.gateway.sweep()
 
     def dump(self, value: Value) -> bytes:
         """A value in bytes, for a snapshot."""

@@ -108,6 +108,17 @@ def listen(server: Server, config: Config) -> Listening:
                 server.engine.listen(tcp.fileno())
                 places.tcp = _show(tcp)
                 server.parameters.put("port", tcp.getsockname()[1])
+        if kv.tls_port or config.source_of("kv.tls_port").kind != "default":
+            with _tcp_socket(kv.listen_address, kv.tls_port, places, asked=True) as tls:
+                server.engine.listen(
+                    tls.fileno(),
+                    certificate=_certificate(config),
+                    key=config.tls.key,
+                    authority=config.tls.ca,
+                    require_client_certificate=config.tls.require_client_certificate,
+                )
+                places.tls = _show(tls)
+                server.parameters.put("tls-port", tls.getsockname()[1])
         if kv.unix_socket:
             with _unix_socket(kv.unix_socket) as unix:
                 server.engine.listen(unix.fileno())
@@ -116,6 +127,13 @@ def listen(server: Server, config: Config) -> Listening:
         places.close()
         raise
     return places
+
+
+def _certificate(config: Config) -> str:
+    if not config.tls.certificate:
+        detail = "kv.tls_port needs tls.certificate"
+        raise setup_error("tls_file", operation="listen", detail=detail)
+    return config.tls.certificate
 
 
 def _tcp_socket(host: str, port: int, places: Listening, *, asked: bool) -> socket.socket:

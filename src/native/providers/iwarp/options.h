@@ -17,6 +17,9 @@ struct TlsOptions {
   std::string key;
   std::string authority;                 // whom we believe
   bool require_peer_certificate = true;  // of those who call us; whom we call always shows one
+  // Both ends must name it (ALPN), so that nothing else is taken for it. Empty, as the store's clients want
+  // it: none is named, and without an authority nobody is asked for a certificate.
+  std::string protocol = "verbena-iwarp/1";
 };
 
 struct Options {

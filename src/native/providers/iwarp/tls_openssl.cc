@@ -14,9 +14,6 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr unsigned char kProtocol[] = "\x0fverbena-iwarp/1";  // as ALPN has it: length first
-constexpr size_t kProtocolBytes = sizeof kProtocol - 1;
-static_assert(kProtocol[0] == kProtocolBytes - 1);
 // The shorter key first: a quarter less work for each byte, and no attack known on either.
 constexpr char kSuites[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
@@ -51,10 +48,13 @@ BIO_METHOD* bio_method() {
   return method;
 }
 
+// `wanted`: the context's, as ALPN has it.
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* offered,
-                    unsigned size, void*) {
+                    unsigned size, void* wanted) {
+  const auto& protocol = *static_cast<const std::string*>(wanted);
   for (unsigned at = 0; at < size; at += 1u + offered[at]) {
-    if (size - at < kProtocolBytes || std::memcmp(offered + at, kProtocol, kProtocolBytes) != 0) continue;
+    if (size - at < protocol.size() || std::memcmp(offered + at, protocol.data(), protocol.size()) != 0)
+      continue;
     *out = offered + at + 1;
     *out_size = offered[at];
     return SSL_TLSEXT_ERR_OK;
@@ -97,8 +97,11 @@ const char* code_of_reason(int reason) {
 
 class OpenSslSession final : public TlsSession {
  public:
-  OpenSslSession(SSL_CTX* context, int socket, const uint64_t& records_per_key)
-      : socket_(socket), ssl_(openssl().SSL_new(context)), records_per_key_(records_per_key) {
+  OpenSslSession(SSL_CTX* context, int socket, const uint64_t& records_per_key, const std::string& protocol)
+      : socket_(socket),
+        ssl_(openssl().SSL_new(context)),
+        records_per_key_(records_per_key),
+        protocol_(protocol) {
     BIO* bio = ssl_ ? openssl().BIO_new(bio_method()) : nullptr;
     if (!bio) throw std::bad_alloc();
     openssl().BIO_set_data(bio, this);
@@ -243,10 +246,12 @@ class OpenSslSession final : public TlsSession {
   }
 
   Step check_protocol() {
+    if (protocol_.empty()) return Step::done;
     const unsigned char* chosen = nullptr;
     unsigned size = 0;
     openssl().SSL_get0_alpn_selected(ssl_, &chosen, &size);
-    if (size == kProtocolBytes - 1 && std::memcmp(chosen, kProtocol + 1, size) == 0) return Step::done;
+    if (size == protocol_.size() - 1 && std::memcmp(chosen, protocol_.data() + 1, size) == 0)
+      return Step::done;
     code_ = "tls_handshake";
     detail_ = "the peer speaks TLS, but not this protocol over it";
     return Step::failed;
@@ -285,6 +290,7 @@ class OpenSslSession final : public TlsSession {
   const int socket_;
   SSL* const ssl_;
   const uint64_t& records_per_key_;
+  const std::string& protocol_;
   uint64_t records_ = 0;
   std::vector<std::byte> sealed_;
   size_t sent_ = 0;  // of sealed_
@@ -315,12 +321,12 @@ class OpenSslContext final : public TlsContext {
   ~OpenSslContext() override { openssl().SSL_CTX_free(context_); }
 
   std::unique_ptr<TlsSession> answer(int socket) override {
-    auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key);
+    auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key, protocol_);
     session->answer();
     return session;
   }
   std::unique_ptr<TlsSession> call(int socket, const std::string& host) override {
-    auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key);
+    auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key, protocol_);
     session->call(host);
     return session;
   }
@@ -331,6 +337,8 @@ class OpenSslContext final : public TlsContext {
     for (const auto& [name, file] :
          {std::pair("certificate", &options.certificate), std::pair("key", &options.key),
           std::pair("authority", &options.authority)}) {
+      if (file == &options.authority && options.protocol.empty() && !options.require_peer_certificate)
+        continue;
       if (file->empty()) refuse(std::string("TLS needs a ") + name + ": the path of a PEM file");
     }
     lib.ERR_clear_error();
@@ -342,8 +350,12 @@ class OpenSslContext final : public TlsContext {
     lib.SSL_CTX_ctrl(context_, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
     lib.SSL_CTX_set_num_tickets(context_, 0);  // nothing comes behind the handshake but our own
     lib.SSL_CTX_set_ciphersuites(context_, kSuites);
-    lib.SSL_CTX_set_alpn_protos(context_, kProtocol, kProtocolBytes);
-    lib.SSL_CTX_set_alpn_select_cb(context_, choose_protocol, nullptr);
+    if (!options.protocol.empty()) {
+      protocol_ = static_cast<char>(options.protocol.size()) + options.protocol;
+      lib.SSL_CTX_set_alpn_protos(context_, reinterpret_cast<const unsigned char*>(protocol_.data()),
+                                  static_cast<unsigned>(protocol_.size()));
+      lib.SSL_CTX_set_alpn_select_cb(context_, choose_protocol, &protocol_);
+    }
     const auto check = [](int result, const std::string& what, const std::string& file) {
       if (result != 1) refuse(what + " '" + file + "': " + library_words());
     };
@@ -354,6 +366,7 @@ class OpenSslContext final : public TlsContext {
       const bool other = reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH;
       refuse("key '" + options.key + "': " + library_words(), other ? "tls_key_mismatch" : "tls_file");
     }
+    if (options.authority.empty()) return;  // nobody is asked
     check(lib.SSL_CTX_load_verify_locations(context_, options.authority.c_str(), nullptr), "authority",
           options.authority);
     // A caller demands the certificate of whom it calls in any case; the flag is about callers.
@@ -362,6 +375,7 @@ class OpenSslContext final : public TlsContext {
   }
 
   SSL_CTX* const context_;
+  std::string protocol_;  // its length first; empty: none
 };
 
 }  // namespace

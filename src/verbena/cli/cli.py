@@ -1,0 +1,197 @@
+"""`verbena cli`: talks to the store, or to any other server that speaks its protocol, as redis-cli does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from verbena.cli import kv_modes, kv_shell, kv_text
+from verbena.errors import setup_error
+from verbena.kv.wire import ErrorReply, PushReply, Wire
+
+EPILOG = """\
+examples:
+  verbena cli                               a prompt: tab completes, `help set` explains
+  verbena cli set greeting hello            one command, its reply
+  verbena cli info rdma                     what RDMA has moved
+  verbena cli --stat                        figures every second
+  verbena cli --latency -h db1 -p 7000      round trips
+  verbena cli --pipe < commands             many commands at once
+  verbena cli --scan --pattern 'user:*'     keys that match
+
+The password comes from -a, or from VERBENA_CLI_AUTH, which others cannot see.
+
+exit status: 0 done, 1 an error was answered or the connection failed, 2 wrong usage
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "cli",
+        help="talk to a store",
+        description="A command line for servers that speak the protocol of Redis.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,  # -h is the host, as everywhere
+    )
+    add = parser.add_argument
+    add("--help", action="help", help="show this and exit")
+    add(
+        "-h",
+        dest="host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="where the server is (default: 127.0.0.1)",
+    )
+    add("-p", dest="port", type=int, default=6379, metavar="PORT", help="its port (default: 6379)")
+    add("-s", dest="path", default="", metavar="PATH", help="a Unix socket instead")
+    add("-a", dest="password", default="", metavar="PASSWORD", help="the password")
+    add("--user", default="", metavar="NAME", help="the user (default: default)")
+    add("-n", dest="database", type=int, default=0, metavar="DB", help="the database")
+    add("-3", dest="version", action="store_const", const=3, default=2, help="speak RESP3")
+    add("-r", dest="repeat", type=int, default=1, metavar="COUNT", help="run the command so many times")
+    add(
+        "-i",
+        dest="interval",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="wait between repetitions, or lines of --stat",
+    )
+    add("-x", dest="stdin", action="store_true", help="take the last argument from the input")
+    tls = parser.add_argument_group("TLS")
+    tls.add_argument("--tls", action="store_true", help="speak TLS")
+    tls.add_argument("--cacert", default="", metavar="FILE", help="the authority to believe")
+    tls.add_argument("--cert", default="", metavar="FILE", help="our certificate")
+    tls.add_argument("--key", default="", metavar="FILE", help="its key")
+    tls.add_argument("--sni", default="", metavar="NAME", help="the name to ask for")
+    tls.add_argument("--insecure", action="store_true", help="believe any certificate")
+    how = parser.add_argument_group("how replies are printed").add_mutually_exclusive_group()
+    how.add_argument("--raw", dest="style", action="store_const", const="raw", help="as they are")
+    how.add_argument("--no-raw", dest="style", action="store_const", const="people", help="for people")
+    how.add_argument("--csv", dest="style", action="store_const", const="csv", help="as CSV")
+    how.add_argument("--json", dest="style", action="store_const", const="json", help="as JSON, by RESP3")
+    modes = parser.add_argument_group("modes").add_mutually_exclusive_group()
+    modes.add_argument("--stat", action="store_true", help="figures, line by line")
+    modes.add_argument(
+        "--latency", action="store_true", help="round trips, until interrupted (or for -i seconds)"
+    )
+    modes.add_argument("--pipe", action="store_true", help="send the input, count the replies")
+    modes.add_argument("--scan", action="store_true", help="list keys")
+    add("--pattern", default="", metavar="PATTERN", help="for --scan: those that match")
+    add("--count", type=int, default=1000, metavar="COUNT", help="for --scan: how many at a time")
+    add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="one command; none: a prompt")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        with connect(options) as wire:
+            if options.stat:
+                return kv_modes.stat(
+                    wire, options.interval or 1.0, options.repeat if options.repeat > 1 else 0
+                )
+            if options.latency:
+                return kv_modes.latency(wire, options.interval)
+            if options.pipe:
+                return kv_modes.pipe(wire, sys.stdin.buffer)
+            if options.scan:
+                return kv_modes.scan(wire, options.pattern, options.count)
+            show = _show(options)
+            if options.command:
+                return _once(wire, options, show)
+            if sys.stdin.isatty():
+                return kv_shell.run(wire, show, partial(connect, options))
+            return _lines(wire, show)
+    except EOFError:
+        print("verbena: the server closed the connection", file=sys.stderr)
+        return 1
+
+
+def connect(options: argparse.Namespace) -> Wire:
+    """A connection that has said who it is and where it wants to be."""
+    wire = Wire(options.host, options.port, path=options.path, tls=_tls(options), server_name=options.sni)
+    password = options.password or os.environ.get("VERBENA_CLI_AUTH", "")
+    steps: list[tuple[str, ...]] = []
+    if password:
+        steps.append(("AUTH", options.user, password) if options.user else ("AUTH", password))
+    if options.version == 3 or options.style == "json":
+        steps.append(("HELLO", "3"))
+    if options.database:
+        steps.append(("SELECT", str(options.database)))
+    for words in steps:
+        reply = wire.call(*words)
+        if isinstance(reply, ErrorReply):
+            wire.close()
+            raise setup_error("credentials", operation=words[0], peer=wire.where, detail=str(reply))
+    return wire
+
+
+def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
+    if not options.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.cacert or None)
+        if options.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options.cert:
+            context.load_cert_chain(options.cert, options.key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise setup_error("tls_file", operation="connect", detail=str(error)) from error
+    return context
+
+
+def _show(options: argparse.Namespace) -> Callable[[Any], None]:
+    style = options.style or ("people" if sys.stdout.isatty() else "raw")
+
+    def show(reply: Any) -> None:
+        if style == "raw":
+            sys.stdout.buffer.write(kv_text.raw(reply) + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            text = {"people": kv_text.for_people, "csv": kv_text.csv, "json": kv_text.as_json}[style](reply)
+            print(text, flush=True)
+
+    return show
+
+
+def _once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) -> int:
+    words = [os.fsencode(word) for word in options.command]
+    if options.stdin:
+        words.append(sys.stdin.buffer.read())
+    status = 0
+    for number in range(options.repeat):
+        if number and options.interval:
+            time.sleep(options.interval)
+        reply = wire.call(*words)
+        show(reply)
+        status = 1 if isinstance(reply, ErrorReply) else status
+    if words[0].upper() in (b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR") and not status:
+        while True:
+            message = wire.read()
+            show(list(message) if isinstance(message, PushReply) else message)
+    return status
+
+
+def _lines(wire: Wire, show: Callable[[Any], None]) -> int:
+    """Commands from the input, one a line."""
+    status = 0
+    for line in sys.stdin:
+        try:
+            words = kv_shell.split(line)
+        except kv_shell.BadQuotes:
+            print("Invalid argument(s)", file=sys.stderr)
+            status = 1
+            continue
+        if words:
+            reply = wire.call(*words)
+            show(reply)
+            status = 1 if isinstance(reply, ErrorReply) else status
+    return status

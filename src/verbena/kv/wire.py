@@ -1,0 +1,129 @@
+"""A plain connection to any server that speaks RESP, for the command line: TCP, TLS, a Unix socket. Programs
+are better off with redis-py, valkey-py, or verbena.kv's own clients."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from types import TracebackType
+from typing import Any
+
+from verbena.errors import setup_error
+
+
+class ErrorReply(str):
+    """An error that the server answered."""
+
+    __slots__ = ()
+
+
+class PushReply(list[Any]):
+    """A message that nobody asked for."""
+
+
+class MapReply(dict[Any, Any]):
+    """A map of RESP3."""
+
+
+def pack(*words: bytes | str) -> bytes:
+    """A command as it travels."""
+    out = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+        out.append(b"$%d\r\n%s\r\n" % (len(data), data))
+    return b"".join(out)
+
+
+class Wire:
+    """Blocking; one thread at a time. `wire.call("GET", "a")` gives the reply: str for simple strings, bytes
+    for bulk strings, ErrorReply for errors."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 6379,
+        *,
+        path: str = "",
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        timeout_s: float | None = None,
+    ) -> None:
+        self.where = path or f"{host}:{port}"
+        try:
+            if path:
+                self.socket = socket.socket(socket.AF_UNIX)
+                self.socket.connect(path)
+            else:
+                self.socket = socket.create_connection((host, port), timeout=timeout_s)
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=server_name or host)
+        except OSError as error:
+            raise setup_error(
+                "unreachable", operation="connect", peer=self.where, detail=str(error), errno=error.errno
+            ) from error
+        self.file = self.socket.makefile("rb")
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+    def send(self, *words: bytes | str) -> None:
+        self.socket.sendall(pack(*words))
+
+    def call(self, *words: bytes | str) -> Any:
+        self.send(*words)
+        return self.read()
+
+    def read(self) -> Any:
+        """The next reply or push. EOFError: the server has closed the connection."""
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise EOFError
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"+":
+            return rest.decode("utf-8", "replace")
+        if kind == b"-":
+            return ErrorReply(rest.decode("utf-8", "replace"))
+        if kind in (b":", b"("):
+            return int(rest)
+        if kind in (b"$", b"=", b"!"):
+            return self._bulk(kind, int(rest))
+        if kind in (b"*", b"~", b">"):
+            count = int(rest)
+            if count < 0:
+                return None
+            items = [self.read() for _ in range(count)]
+            return PushReply(items) if kind == b">" else items
+        if kind == b"%":
+            return MapReply((_hashable(self.read()), self.read()) for _ in range(int(rest)))
+        if kind == b"_":
+            return None
+        if kind == b",":
+            return float(rest)
+        if kind == b"#":
+            return rest == b"t"
+        raise setup_error("bad_message", operation="read a reply", peer=self.where, detail=repr(line[:40]))
+
+    def _bulk(self, kind: bytes, length: int) -> Any:
+        if length < 0:
+            return None
+        data = self.file.read(length + 2)
+        if len(data) != length + 2:
+            raise EOFError
+        text = data[:-2]
+        if kind == b"=":
+            return text[4:]  # its format comes first: "txt:"
+        return ErrorReply(text.decode("utf-8", "replace")) if kind == b"!" else text
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
