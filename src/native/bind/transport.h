@@ -88,7 +88,7 @@ struct ExposedHandle {
 };
 
 // The node's lock, without keeping the GIL from others while waiting for it.
-inline std::unique_lock<std::mutex> lock_from_python(transport::Node& node) {
+inline std::unique_lock<PoliteMutex> lock_from_python(transport::Node& node) {
   auto held = node.try_lock();
   if (!held) {
     const Unlocked unlocked;

@@ -68,6 +68,7 @@ void Node::remove_session(Session& session) {
 
 void Node::handle(uint32_t method, std::shared_ptr<Handler> handler) {
   const auto held = lock();
+  if (method < std::size(own_handlers_)) own_handlers_[method] = handler.get();
   handlers_[method] = std::move(handler);
 }
 
@@ -91,6 +92,7 @@ void Node::end(Call& call) {
 bool Node::drive_locked() {
   bool found = false;
   for (const auto& port : ports_) {
+    if (port->links() == 0) continue;
     for (const auto& cq : port->queues()) {
       const size_t count = cq->poll(polled_);
       for (size_t i = 0; i < count; ++i) handle_completion(*port, polled_[i]);

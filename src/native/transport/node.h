@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "transport/session.h"
 #include "util/error.h"
 #include "util/fd.h"
+#include "util/polite_mutex.h"
 
 namespace verbena::transport {
 
@@ -46,11 +48,12 @@ class Node {
   void handle(uint32_t method, std::shared_ptr<Handler> handler);
   void close();  // stops the thread; sessions end
 
-  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  std::unique_lock<std::mutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+  std::unique_lock<PoliteMutex> lock() { return std::unique_lock(mutex_); }
+  std::unique_lock<PoliteMutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
 
   // With the lock:
   Handler* handler(uint32_t method) const {
+    if (method < std::size(own_handlers_)) return own_handlers_[method];
     const auto found = handlers_.find(method);
     return found == handlers_.end() ? nullptr : found->second.get();
   }
@@ -70,6 +73,9 @@ class Node {
   Capture* capture() const { return capture_.get(); }  // null: nobody wants messages
   void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
+  // True when the call has finished; drives for the microsecond or two that a peer on this host takes, unless
+  // the session's calls have lately taken longer.
+  bool is_answered_at_once(Call& call);
 
   // Without it:
   // True when the call has finished; drives meanwhile: spins, then sleeps until the deadline (kNever).
@@ -85,6 +91,8 @@ class Node {
 
  private:
   bool drive_locked();
+  // Somebody else would drive, or do something else with the lock.
+  bool is_contended() const { return mutex_.is_wanted() || callers_.load(std::memory_order_relaxed) > 0; }
   void handle_completion(Port& port, const Completion& completion);
   void arm();
   void watch(const CompletionQueue& cq);
@@ -99,10 +107,11 @@ class Node {
   const NodeOptions options_;
   const UniqueFd epoll_;
   const EventFd stop_event_;
-  std::mutex mutex_;
+  PoliteMutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_;
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
+  Handler* own_handlers_[16] = {};  // the same, by number: Verbena's own are few and called often
   CallTable calls_;
   RegionTable regions_;
   RegistrationCache registrations_;

@@ -19,6 +19,11 @@ constexpr int kTickMs = 20;
 constexpr int kBackOffMs = 1;  // while callers drive, the thread only looks whether they still do
 constexpr int kRoundsPerClock = 16;
 
+// A caller may keep the lock, and Python's, for so long; when it was in vain, it does not try for some calls.
+constexpr uint64_t kQuickNs = 2'000;
+constexpr int kQuickRounds = 8;  // between looks at the clock
+constexpr uint32_t kSlowCalls = 63;
+
 const EventFd& thread_event() {
   thread_local const EventFd event;
   return event;
@@ -74,7 +79,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   bool is_done = false;
   while (!is_done && now < spin_until) {
     for (int i = 0; i < kRoundsPerClock && !is_done; ++i) {
-      if (mutex_.try_lock()) {
+      if (mutex_.try_lock_politely()) {
         drive_locked();
         mutex_.unlock();
       } else {
@@ -110,12 +115,24 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   return done();
 }
 
+bool Node::is_answered_at_once(Call& call) {
+  Session& session = *call.session;
+  if (session.slow_calls > 0) return --session.slow_calls, false;
+  const auto done = [&call] { return call.finished.load(std::memory_order_relaxed); };
+  caller_rounds_.store(caller_rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  do {
+    for (int i = 0; i < kQuickRounds && !done(); ++i) drive_locked();
+  } while (!done() && !mutex_.is_wanted() && now_ns() - call.started_ns < kQuickNs);
+  if (!done()) session.slow_calls = kSlowCalls;
+  return done();
+}
+
 void Node::linger() {
   callers_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t until = now_ns() + uint64_t{options_.busy_poll_us} * 1000;
   bool found = false;
   while (!found && now_ns() < until) {
-    if (mutex_.try_lock()) {
+    if (mutex_.try_lock_politely()) {
       found = drive_locked();
       mutex_.unlock();
     } else {
@@ -135,43 +152,47 @@ void Node::sleep(int timeout_ms) {
 }
 
 void Node::run() {
-  uint64_t busy_until = options_.sleeps ? 0 : spin_end(0), seen_callers = 0;
+  const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
+  uint64_t now = now_ns(), idle_since = now, seen_callers = 0;
+  int finds = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (options_.by_loop) {
       stand_in();
       continue;
     }
     bool found = false;
-    if (mutex_.try_lock()) {
-      found = drive_locked();
-      tick_if_due(now_ns());
+    if (mutex_.try_lock_politely()) {
+      // Several rounds, as the lock and the clock cost as much as a poll.
+      for (int i = 0; i < kRoundsPerClock && !found && !is_contended(); ++i) found = drive_locked();
+      tick_if_due(now);
       mutex_.unlock();
+    } else {
+      cpu_relax();
     }
-    const uint64_t now = now_ns();
-    if (found) busy_until = spin_end(now);
-    const uint64_t rounds = caller_rounds_.load(std::memory_order_relaxed);
-    const bool callers = callers_.load(std::memory_order_relaxed) > 0 || rounds != seen_callers;
-    seen_callers = rounds;
-    if (callers) {
+    const uint64_t caller_rounds = caller_rounds_.load(std::memory_order_relaxed);
+    if (callers_.load(std::memory_order_relaxed) > 0 || caller_rounds != seen_callers) {
       // They drive better than this thread would: without an event, on the core that wants the answer.
+      seen_callers = caller_rounds;
       pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
       ::poll(&stop, 1, kBackOffMs);
+      now = now_ns();
       continue;
     }
-    if (now < busy_until) {
-      cpu_relax();
-      continue;
+    if (found) {
+      idle_since = 0;  // that is, since the next look at the clock
+      if (++finds % kRoundsPerClock != 0) continue;
     }
+    now = now_ns();
+    if (idle_since == 0) idle_since = now;
+    if (!options_.sleeps || now - idle_since < spin_ns) continue;
     {
       const auto held = lock();
       arm();
       found = drive_locked();
     }
-    if (found) {
-      busy_until = spin_end(now_ns());
-    } else {
-      sleep(kTickMs);
-    }
+    if (!found) sleep(kTickMs);
+    idle_since = found ? 0 : idle_since;
+    now = now_ns();
   }
 }
 

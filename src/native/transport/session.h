@@ -102,6 +102,7 @@ class Session {
   void tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns);
 
   Metrics& metrics() { return *metrics_; }
+  uint32_t slow_calls = 0;  // so many more are not waited for at once: see Node::is_answered_at_once()
   const std::vector<std::pair<std::string, std::shared_ptr<Metrics>>>& metrics_by_wire() const {
     return metrics_by_wire_;
   }

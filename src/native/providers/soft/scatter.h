@@ -12,7 +12,7 @@ namespace verbena::soft {
 
 // memcpy without the call for what fits into a message slot.
 inline void copy_bytes(std::byte* to, const std::byte* from, uint64_t length) {
-  constexpr uint64_t kUnit = 16, kShort = 128;
+  constexpr uint64_t kUnit = 16, kShort = 192;
   if (length < kUnit || length > kShort) {
     std::memcpy(to, from, length);
     return;
