@@ -64,7 +64,7 @@ class EventQueue {
     }
     return taken;
   }
-  // While its own loop drives the node and looks at the queue afterwards, nobody needs the bell.
+  // While its loop looks at the queue again and again, nobody needs the bell.
   void set_quiet(bool quiet) {
     const std::lock_guard lock(mutex_);
     quiet_ = quiet;

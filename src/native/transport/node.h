@@ -50,6 +50,7 @@ class Node {
 
   std::unique_lock<PoliteMutex> lock() { return std::unique_lock(mutex_); }
   std::unique_lock<PoliteMutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+  PoliteMutex::Wish wish_for_lock() { return PoliteMutex::Wish(mutex_); }
 
   // With the lock:
   Handler* handler(uint32_t method) const {
@@ -76,6 +77,8 @@ class Node {
   // True when the call has finished; drives for the microsecond or two that a peer on this host takes, unless
   // the session's calls have lately taken longer.
   bool is_answered_at_once(Call& call);
+  // drive() without spinning.
+  bool drive_once();
 
   // Without it:
   // True when the call has finished; drives meanwhile: spins, then sleeps until the deadline (kNever).
@@ -83,8 +86,9 @@ class Node {
   void end(Call& call);
   // Drives, or sleeps a little if others do or there is nothing: for loops that look for themselves.
   void linger();
-  // For the loop: takes what there is; true: there was something. rest() arms instead of spinning on.
-  bool drive();
+  // For the loop: takes what there is; true: there was something. Else looks for `spin_us` more. rest() arms
+  // instead of spinning on.
+  bool drive(uint32_t spin_us);
   bool rest();
   int fileno() const { return epoll_.get(); }  // readable when drive() would find something
   const NodeOptions& options() const { return options_; }

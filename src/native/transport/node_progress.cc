@@ -42,11 +42,24 @@ bool sleep_on(const EventFd& event, int queues, uint64_t timeout_ns) {
 
 }  // namespace
 
-bool Node::drive() {
-  const auto held = lock();
+bool Node::drive_once() {
   loop_rounds_.fetch_add(1, std::memory_order_relaxed);
   tick_if_due(now_ns());  // a loop that always finds something never rests
   return drive_locked();
+}
+
+bool Node::drive(uint32_t spin_us) {
+  {
+    const auto held = lock();
+    if (drive_once()) return true;
+  }
+  bool found = false;
+  const uint64_t until = now_ns() + uint64_t{spin_us} * 1000;
+  while (!found && spin_us > 0 && now_ns() < until) {
+    const auto held = lock();
+    for (int i = 0; i < kRoundsPerClock && !found && !is_contended(); ++i) found = drive_locked();
+  }
+  return found;
 }
 
 bool Node::rest() {

@@ -9,11 +9,24 @@ namespace verbena {
 
 class PoliteMutex {
  public:
+  // While there is one, those who are polite keep away.
+  class Wish {
+   public:
+    explicit Wish(PoliteMutex& mutex) : wanted_(mutex.wanted_) {
+      wanted_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Wish() { wanted_.fetch_sub(1, std::memory_order_relaxed); }
+    Wish(const Wish&) = delete;
+    Wish& operator=(const Wish&) = delete;
+
+   private:
+    std::atomic<int>& wanted_;
+  };
+
   void lock() {
     if (mutex_.try_lock()) return;
-    wanted_.fetch_add(1, std::memory_order_relaxed);
+    const Wish wish(*this);
     mutex_.lock();
-    wanted_.fetch_sub(1, std::memory_order_relaxed);
   }
   bool try_lock() { return mutex_.try_lock(); }
   bool try_lock_politely() { return !is_wanted() && mutex_.try_lock(); }
