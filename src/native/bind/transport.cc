@@ -231,14 +231,22 @@ void bind_transport(nb::module_& parent) {
       .def("fileno", [](const NodeHandle& self) { return self.node.use("fileno").fileno(); })
       .def(
           "drive",
-          [](NodeHandle& self, uint32_t spin_us) {
+          [](NodeHandle& self, uint32_t spin_us, const QueueHandle& queue, size_t enough) {
             Node& node = self.node.use("drive");
             // Mostly there is something, and giving up the GIL would cost more than taking it.
-            if (const auto held = node.try_lock(); held && node.drive_once()) return true;
+            bool found = false;
+            if (const auto held = node.try_lock(); held) found = node.drive_once();
+            if (found && queue.queue->size() >= enough) return true;
             const Unlocked unlocked;
-            return node.drive(spin_us);
+            return node.drive(spin_us, *queue.queue, enough) || found;
           },
-          nb::arg("spin_us"))
+          nb::arg("spin_us"), nb::arg("queue"), nb::arg("enough"))
+      .def("acknowledge",
+           [](NodeHandle& self) {
+             Node& node = self.node.use("acknowledge");
+             const Unlocked unlocked;
+             node.acknowledge();
+           })
       .def("rest",
            [](NodeHandle& self) {
              Node& node = self.node.use("rest");

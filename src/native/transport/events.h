@@ -73,10 +73,14 @@ class EventQueue {
       bell_.signal();
     }
   }
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return events_.size();
+  }
   int fileno() const { return bell_.get(); }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Event> events_;
   bool rung_ = false, quiet_ = false;
   const EventFd bell_;

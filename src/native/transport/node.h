@@ -86,10 +86,12 @@ class Node {
   void end(Call& call);
   // Drives, or sleeps a little if others do or there is nothing: for loops that look for themselves.
   void linger();
-  // For the loop: takes what there is; true: there was something. Else looks for `spin_us` more. rest() arms
-  // instead of spinning on.
-  bool drive(uint32_t spin_us);
+  // For the loop: takes what there is; true: there was something. Else looks for `spin_us` more. When there
+  // is something, but less than `enough` in the queue, waits a little for the rest, as a turn of a loop costs
+  // more. rest() arms instead of spinning on.
+  bool drive(uint32_t spin_us, const EventQueue& queue, size_t enough);
   bool rest();
+  void acknowledge();                          // what fileno() told
   int fileno() const { return epoll_.get(); }  // readable when drive() would find something
   const NodeOptions& options() const { return options_; }
 

@@ -18,6 +18,7 @@ constexpr uint64_t kSliceNs = 20'000'000;
 constexpr int kTickMs = 20;
 constexpr int kBackOffMs = 1;  // while callers drive, the thread only looks whether they still do
 constexpr int kRoundsPerClock = 16;
+constexpr uint64_t kGatherNs = 5'000;
 
 // A caller may keep the lock, and Python's, for so long; when it was in vain, it does not try for some calls.
 constexpr uint64_t kQuickNs = 2'000;
@@ -48,18 +49,27 @@ bool Node::drive_once() {
   return drive_locked();
 }
 
-bool Node::drive(uint32_t spin_us) {
+bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
+  bool found = false;
   {
     const auto held = lock();
-    if (drive_once()) return true;
+    found = drive_once();
   }
-  bool found = false;
-  const uint64_t until = now_ns() + uint64_t{spin_us} * 1000;
-  while (!found && spin_us > 0 && now_ns() < until) {
+  uint64_t now = now_ns();
+  uint64_t until = now + (found ? kGatherNs : uint64_t{spin_us} * 1000);
+  for (; now < until && !(found && queue.size() >= enough); now = now_ns()) {
     const auto held = lock();
-    for (int i = 0; i < kRoundsPerClock && !found && !is_contended(); ++i) found = drive_locked();
+    bool more = false;
+    for (int i = 0; i < kRoundsPerClock && !more && !is_contended(); ++i) more = drive_locked();
+    if (more && !found) until = now + kGatherNs;
+    found |= more;
   }
   return found;
+}
+
+void Node::acknowledge() {
+  const auto held = lock();
+  for (const auto& port : ports_) port->cq().acknowledge();
 }
 
 bool Node::rest() {

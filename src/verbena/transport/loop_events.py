@@ -75,6 +75,8 @@ class LoopEvents:
             self.loop.call_soon(self._spin)
 
     def _on_event(self) -> None:
+        with contextlib.suppress(ClosedError):
+            self._native.acknowledge()  # else the loop would come here at every turn until it rests
         if time.monotonic() - self._slept_at < self._spin_s:
             self._misses = 0
         self.kick()
@@ -87,7 +89,8 @@ class LoopEvents:
         if self._closed:
             return
         is_idle = time.monotonic() - self._looked_at < _IDLE_TURN_S
-        found = self._native.drive(_NATIVE_SPIN_US if is_idle and self._spin_s else 0)
+        spin_us = _NATIVE_SPIN_US if is_idle and self._spin_s else 0
+        found = self._native.drive(spin_us, self.queue, len(self._futures) // 2)
         self._deliver()  # maybe of another thread's finding
         if found:
             self._found = True
