@@ -92,7 +92,6 @@ void Node::end(Call& call) {
 bool Node::drive_locked() {
   bool found = false;
   for (const auto& port : ports_) {
-    if (port->links() == 0) continue;
     for (const auto& cq : port->queues()) {
       const size_t count = cq->poll(polled_);
       for (size_t i = 0; i < count; ++i) handle_completion(*port, polled_[i]);

@@ -53,7 +53,7 @@ bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
   bool found = false;
   {
     const auto held = lock();
-    found = drive_once();
+    found = drive_once() || queue.size() > 0;
   }
   uint64_t now = now_ns();
   uint64_t until = now + (found ? kGatherNs : uint64_t{spin_us} * 1000);
@@ -69,7 +69,9 @@ bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
 
 void Node::acknowledge() {
   const auto held = lock();
-  for (const auto& port : ports_) port->cq().acknowledge();
+  for (const auto& port : ports_) {
+    for (const auto& cq : port->queues()) cq->acknowledge();
+  }
 }
 
 bool Node::rest() {
