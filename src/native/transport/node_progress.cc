@@ -1,6 +1,7 @@
 // Who drives a node, and how they sleep. Nobody misses anything, because whoever is about to sleep arms the
 // queues and then looks once more, and the node's thread sleeps on the queues' events or ticks.
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -24,6 +25,23 @@ constexpr uint64_t kGatherNs = 5'000;
 constexpr uint64_t kQuickNs = 2'000;
 constexpr int kQuickRounds = 8;  // between looks at the clock
 constexpr uint32_t kSlowCalls = 63;
+
+// Who spins on the core that its peer was put on too keeps it from answering: it lets others run now and
+// then.
+class Spinner {
+ public:
+  // The time; now and then a little later.
+  uint64_t look() {
+    uint64_t now = now_ns();
+    if (now - yielded_ns_ < kYieldNs) return now;
+    ::sched_yield();
+    return yielded_ns_ = now_ns();
+  }
+
+ private:
+  static constexpr uint64_t kYieldNs = 4'000;
+  uint64_t yielded_ns_ = now_ns();
+};
 
 const EventFd& thread_event() {
   thread_local const EventFd event;
@@ -55,9 +73,10 @@ bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
     const auto held = lock();
     found = drive_once() || queue.size() > 0;
   }
-  uint64_t now = now_ns();
+  Spinner spinner;
+  uint64_t now = spinner.look();
   uint64_t until = now + (found ? kGatherNs : uint64_t{spin_us} * 1000);
-  for (; now < until && !(found && queue.size() >= enough); now = now_ns()) {
+  for (; now < until && !(found && queue.size() >= enough); now = spinner.look()) {
     const auto held = lock();
     bool more = false;
     for (int i = 0; i < kRoundsPerClock && !more && !is_contended(); ++i) more = drive_locked();
@@ -99,7 +118,8 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   const auto done = [&call] { return call.finished.load(std::memory_order_acquire); };
   if (done()) return true;
   callers_.fetch_add(1, std::memory_order_relaxed);
-  uint64_t now = now_ns();
+  Spinner spinner;
+  uint64_t now = spinner.look();
   const uint64_t spin_until = std::min(deadline_ns, spin_end(now));
   bool is_done = false;
   while (!is_done && now < spin_until) {
@@ -113,7 +133,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
       is_done = done();
     }
     caller_rounds_.fetch_add(1, std::memory_order_relaxed);
-    if (!is_done) now = now_ns();
+    if (!is_done) now = spinner.look();
   }
   callers_.fetch_sub(1, std::memory_order_relaxed);
   if (is_done || now >= deadline_ns) return is_done;
@@ -154,9 +174,10 @@ bool Node::is_answered_at_once(Call& call) {
 
 void Node::linger() {
   callers_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t until = now_ns() + uint64_t{options_.busy_poll_us} * 1000;
+  Spinner spinner;
+  const uint64_t until = spinner.look() + uint64_t{options_.busy_poll_us} * 1000;
   bool found = false;
-  while (!found && now_ns() < until) {
+  while (!found && spinner.look() < until) {
     if (mutex_.try_lock_politely()) {
       found = drive_locked();
       mutex_.unlock();
@@ -178,7 +199,8 @@ void Node::sleep(int timeout_ms) {
 
 void Node::run() {
   const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
-  uint64_t now = now_ns(), idle_since = now, seen_callers = 0;
+  Spinner spinner;
+  uint64_t now = spinner.look(), idle_since = now, seen_callers = 0;
   int finds = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (options_.by_loop) {
@@ -207,7 +229,7 @@ void Node::run() {
       idle_since = 0;  // that is, since the next look at the clock
       if (++finds % kRoundsPerClock != 0) continue;
     }
-    now = now_ns();
+    now = spinner.look();
     if (idle_since == 0) idle_since = now;
     if (!options_.sleeps || now - idle_since < spin_ns) continue;
     {
