@@ -47,6 +47,21 @@ TEST("a copy is summed as it is made, and nothing beyond it is touched") {
   }
 }
 
+TEST("a copy past the cache is the same as another") {
+  std::mt19937 random(17);
+  std::vector<uint8_t> data(70000);
+  for (auto& byte : data) byte = static_cast<uint8_t>(random());
+  for (size_t size = 0; size < data.size() - 8; size += size < 600 ? 7 : 4999) {
+    for (size_t shift = 0; shift < 130; shift += 13) {
+      std::vector<uint8_t> copy(size + shift + 1, 0xee);
+      CHECK(verbena::stream_crc32c(5, copy.data() + shift, data.data() + 3, size) ==
+            crc32c_portable(5, data.data() + 3, size));
+      CHECK(std::equal(copy.begin() + static_cast<ptrdiff_t>(shift), copy.end() - 1, data.begin() + 3));
+      CHECK(copy.back() == 0xee && (shift == 0 || copy[shift - 1] == 0xee));
+    }
+  }
+}
+
 TEST("a checksum can be taken in pieces") {
   std::mt19937 random(11);
   std::vector<uint8_t> data(5000);

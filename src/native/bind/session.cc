@@ -81,6 +81,11 @@ nb::bytes call(SessionHandle& self, uint32_t method, const nb::handle& payload, 
   {
     const auto held = lock_from_python(*self.node);
     call = self.session->call(method, bytes_of(view));
+    if (call && self.node->is_answered_at_once(*call) && call->outcome == Outcome::ok) {
+      nb::bytes answer(call->answer().data(), call->answer().size());
+      self.node->calls().end(*call);
+      return answer;
+    }
   }
   if (!call) raise_refused(self, "call");
   return finish_call(self, *call, "call", timeout_s);

@@ -9,7 +9,9 @@ namespace verbena::bind {
 namespace {
 
 using transport::Event;
+using transport::EventKind;
 using transport::Node;
+using transport::Outcome;
 
 nb::bytes to_bytes(std::span<const std::byte> bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
@@ -21,6 +23,28 @@ nb::list take(QueueHandle& self) {
                                to_bytes(event.payload.span())));
   }
   return list;
+}
+
+// Everything there is: answers go to their futures, requests (or None for their payload: they were cancelled)
+// to `on_request`.
+void deliver(QueueHandle& self, const nb::dict& futures, const nb::object& on_request) {
+  for (const Event& event : self.queue->take()) {
+    if (event.kind != EventKind::finished) {
+      const bool cancelled = event.kind == EventKind::cancelled;
+      const nb::object payload = cancelled ? nb::none() : nb::object(to_bytes(event.payload.span()));
+      on_request(event.session, event.call, event.method, payload);
+      continue;
+    }
+    const nb::object token = nb::int_(event.token);
+    const nb::object future = nb::borrow(PyDict_GetItemWithError(futures.ptr(), token.ptr()));
+    if (!future) continue;  // nobody waits any more
+    PyDict_DelItem(futures.ptr(), token.ptr());
+    const nb::object answer = to_bytes(event.payload.span());
+    const bool ok = event.outcome == Outcome::ok;
+    const nb::object end =
+        ok ? answer : nb::make_tuple(static_cast<int>(event.outcome), static_cast<int>(event.status), answer);
+    if (!nb::cast<bool>(future.attr("done")())) future.attr("set_result")(end);
+  }
 }
 
 void make_node(NodeHandle* self, uint32_t busy_poll_us, bool sleeps, uint32_t poll_batch, bool by_loop,
@@ -130,7 +154,14 @@ void bind_transport(nb::module_& parent) {
       .def(nb::init<>())
       .def("fileno", [](const QueueHandle& self) { return self.queue->fileno(); })
       .def("take", take, nb::sig("def take(self) -> list[tuple[int, int, int, int, int, int, int, bytes]]"),
-           "(kind, session, call, token, outcome, status, method, payload) of each event.");
+           "(kind, session, call, token, outcome, status, method, payload) of each event.")
+      .def("deliver", deliver, nb::arg("futures"), nb::arg("on_request"),
+           nb::sig("def deliver(self, futures: object, on_request: object) -> None"),
+           "Ends futures with the answer, or with (outcome, status, detail); calls on_request(session, call, "
+           "method, payload) for requests, with None for those that were cancelled.")
+      .def(
+          "set_quiet", [](QueueHandle& self, bool quiet) { self.queue->set_quiet(quiet); }, nb::arg("quiet"),
+          "While its loop looks again and again, the descriptor need not say that there is something.");
 
   nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
       .def("say_ready", say_ready, "Tells the peer that nothing of a former link can land here any more.")
@@ -198,11 +229,23 @@ void bind_transport(nb::module_& parent) {
            nb::sig("def take_captured(self, capture: Capture) -> tuple[bytes, int, int]"),
            "Whole blocks, once each; how many messages there were, and how many of them found no room.")
       .def("fileno", [](const NodeHandle& self) { return self.node.use("fileno").fileno(); })
-      .def("drive",
+      .def(
+          "drive",
+          [](NodeHandle& self, uint32_t spin_us, const QueueHandle& queue, size_t enough) {
+            Node& node = self.node.use("drive");
+            // Mostly there is something, and giving up the GIL would cost more than taking it.
+            bool found = false;
+            if (const auto held = node.try_lock(); held) found = node.drive_once();
+            if (found && queue.queue->size() >= enough) return true;
+            const Unlocked unlocked;
+            return node.drive(spin_us, *queue.queue, enough) || found;
+          },
+          nb::arg("spin_us"), nb::arg("queue"), nb::arg("enough"))
+      .def("acknowledge",
            [](NodeHandle& self) {
-             Node& node = self.node.use("drive");
+             Node& node = self.node.use("acknowledge");
              const Unlocked unlocked;
-             return node.drive();
+             node.acknowledge();
            })
       .def("rest",
            [](NodeHandle& self) {

@@ -87,12 +87,18 @@ struct ExposedHandle {
   std::shared_ptr<transport::ExposedRegion> region;
 };
 
-// The node's lock, without keeping the GIL from others while waiting for it.
-inline std::unique_lock<std::mutex> lock_from_python(transport::Node& node) {
+// The node's lock, without keeping the GIL from others while waiting for it. Nor is the GIL waited for with
+// the lock in hand: somebody who has the GIL may want the lock.
+inline std::unique_lock<PoliteMutex> lock_from_python(transport::Node& node) {
   auto held = node.try_lock();
-  if (!held) {
-    const Unlocked unlocked;
-    held.lock();
+  if (held) return held;
+  const PoliteMutex::Wish wish = node.wish_for_lock();
+  while (!held) {
+    {
+      const Unlocked unlocked;
+      const auto wait = node.lock();
+    }
+    held = node.try_lock();
   }
   return held;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <optional>
 
 #include "util/clock.h"
 #include "util/crc32c.h"
@@ -45,6 +46,7 @@ class Transfer {
   struct Fragment {
     uint64_t offset = 0;
     uint32_t length = 0, crc = 0, attempts = 0;
+    bool is_summed = false;
     Call* check = nullptr;  // the peer's word on the contents
     Call* read = nullptr;
   };
@@ -201,7 +203,16 @@ class Transfer {
 class Put final : public Transfer {
   using Transfer::Transfer;
 
-  void prepare(Fragment& fragment) override { fragment.crc = crc32c(0, at(fragment), fragment.length); }
+  // A wire that copies the bytes sums them in passing. When it lately has not, they are summed here.
+  void prepare(Fragment& fragment) override {
+    if (to_sum_ == 0) return;
+    --to_sum_;
+    sum(fragment);
+  }
+  void sum(Fragment& fragment) {
+    fragment.crc = crc32c(0, at(fragment), fragment.length);
+    fragment.is_summed = true;
+  }
 
   bool begin(Fragment& fragment) override {
     if (!session_.may_stream()) return false;
@@ -229,13 +240,25 @@ class Put final : public Transfer {
     }
     streamed_on_ = session_.links();
     const uint64_t addr = region->addr + target_.offset + fragment.offset;
-    if (!session_.stream(at(fragment), fragment.length, lkey, addr, region->rkey)) return false;
+    std::optional<uint32_t> copied;
+    if (!session_.stream(at(fragment), fragment.length, lkey, addr, region->rkey, copied)) return false;
+    if (copied) {
+      fragment.crc = *copied;
+      unsummed_ = 0;
+    } else {
+      if (!fragment.is_summed) sum(fragment);
+      if (to_sum_ == 0) to_sum_ = unsummed_ = std::min(2 * unsummed_ + 1, kMostUnsummed);
+    }
     const RangeRequest request = range(fragment);
     fragment.check = session_.call(method::verify, std::as_bytes(std::span(&request, 1)));
     return fragment.check != nullptr;
   }
 
   bool is_right(const Fragment&, uint32_t answer) override { return answer == 1; }
+
+  static constexpr uint32_t kMostUnsummed = 63;
+  uint32_t to_sum_ = 0;    // so many fragments more
+  uint32_t unsummed_ = 0;  // it was that many before the wire was asked last
 };
 
 // A fragment is a READ and, beside it, a question for the checksum.

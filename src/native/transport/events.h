@@ -64,7 +64,7 @@ class EventQueue {
     }
     return taken;
   }
-  // While its own loop drives the node and looks at the queue afterwards, nobody needs the bell.
+  // While its loop looks at the queue again and again, nobody needs the bell.
   void set_quiet(bool quiet) {
     const std::lock_guard lock(mutex_);
     quiet_ = quiet;
@@ -73,10 +73,14 @@ class EventQueue {
       bell_.signal();
     }
   }
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return events_.size();
+  }
   int fileno() const { return bell_.get(); }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Event> events_;
   bool rung_ = false, quiet_ = false;
   const EventFd bell_;

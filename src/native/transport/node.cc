@@ -68,6 +68,7 @@ void Node::remove_session(Session& session) {
 
 void Node::handle(uint32_t method, std::shared_ptr<Handler> handler) {
   const auto held = lock();
+  if (method < std::size(own_handlers_)) own_handlers_[method] = handler.get();
   handlers_[method] = std::move(handler);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "transport/session.h"
 #include "util/error.h"
 #include "util/fd.h"
+#include "util/polite_mutex.h"
 
 namespace verbena::transport {
 
@@ -46,11 +48,13 @@ class Node {
   void handle(uint32_t method, std::shared_ptr<Handler> handler);
   void close();  // stops the thread; sessions end
 
-  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  std::unique_lock<std::mutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+  std::unique_lock<PoliteMutex> lock() { return std::unique_lock(mutex_); }
+  std::unique_lock<PoliteMutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+  PoliteMutex::Wish wish_for_lock() { return PoliteMutex::Wish(mutex_); }
 
   // With the lock:
   Handler* handler(uint32_t method) const {
+    if (method < std::size(own_handlers_)) return own_handlers_[method];
     const auto found = handlers_.find(method);
     return found == handlers_.end() ? nullptr : found->second.get();
   }
@@ -74,6 +78,11 @@ class Node {
   Capture* capture() const { return capture_.get(); }  // null: nobody wants messages
   void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
+  // True when the call has finished; drives for the microsecond or two that a peer on this host takes, unless
+  // the session's calls have lately taken longer.
+  bool is_answered_at_once(Call& call);
+  // drive() without spinning.
+  bool drive_once();
 
   // Without it:
   // True when the call has finished; drives meanwhile: spins, then sleeps until the deadline (kNever).
@@ -81,14 +90,19 @@ class Node {
   void end(Call& call);
   // Drives, or sleeps a little if others do or there is nothing: for loops that look for themselves.
   void linger();
-  // For the loop: takes what there is; true: there was something. rest() arms instead of spinning on.
-  bool drive();
+  // For the loop: takes what there is; true: there was something. Else looks for `spin_us` more. When there
+  // is something, but less than `enough` in the queue, waits a little for the rest, as a turn of a loop costs
+  // more. rest() arms instead of spinning on.
+  bool drive(uint32_t spin_us, const EventQueue& queue, size_t enough);
   bool rest();
+  void acknowledge();                          // what fileno() told
   int fileno() const { return epoll_.get(); }  // readable when drive() would find something
   const NodeOptions& options() const { return options_; }
 
  private:
   bool drive_locked();
+  // Somebody else would drive, or do something else with the lock.
+  bool is_contended() const { return mutex_.is_wanted() || callers_.load(std::memory_order_relaxed) > 0; }
   void handle_completion(Port& port, const Completion& completion);
   void arm();
   void watch(const CompletionQueue& cq);
@@ -103,10 +117,11 @@ class Node {
   const NodeOptions options_;
   const UniqueFd epoll_;
   const EventFd stop_event_;
-  std::mutex mutex_;
+  PoliteMutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_;
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
+  Handler* own_handlers_[16] = {};  // the same, by number: Verbena's own are few and called often
   CallTable calls_;
   RegionTable regions_;
   RegistrationCache registrations_;

@@ -1,6 +1,7 @@
 // Who drives a node, and how they sleep. Nobody misses anything, because whoever is about to sleep arms the
 // queues and then looks once more, and the node's thread sleeps on the queues' events or ticks.
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -18,6 +19,29 @@ constexpr uint64_t kSliceNs = 20'000'000;
 constexpr int kTickMs = 20;
 constexpr int kBackOffMs = 1;  // while callers drive, the thread only looks whether they still do
 constexpr int kRoundsPerClock = 16;
+constexpr uint64_t kGatherNs = 5'000;
+
+// A caller may keep the lock, and Python's, for so long; when it was in vain, it does not try for some calls.
+constexpr uint64_t kQuickNs = 2'000;
+constexpr int kQuickRounds = 8;  // between looks at the clock
+constexpr uint32_t kSlowCalls = 63;
+
+// Who spins on the core that its peer was put on too keeps it from answering: it lets others run now and
+// then.
+class Spinner {
+ public:
+  // The time; now and then a little later.
+  uint64_t look() {
+    uint64_t now = now_ns();
+    if (now - yielded_ns_ < kYieldNs) return now;
+    ::sched_yield();
+    return yielded_ns_ = now_ns();
+  }
+
+ private:
+  static constexpr uint64_t kYieldNs = 4'000;
+  uint64_t yielded_ns_ = now_ns();
+};
 
 const EventFd& thread_event() {
   thread_local const EventFd event;
@@ -37,11 +61,36 @@ bool sleep_on(const EventFd& event, int queues, uint64_t timeout_ns) {
 
 }  // namespace
 
-bool Node::drive() {
-  const auto held = lock();
+bool Node::drive_once() {
   loop_rounds_.fetch_add(1, std::memory_order_relaxed);
   tick_if_due(now_ns());  // a loop that always finds something never rests
   return drive_locked();
+}
+
+bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
+  bool found = false;
+  {
+    const auto held = lock();
+    found = drive_once() || queue.size() > 0;
+  }
+  Spinner spinner;
+  uint64_t now = spinner.look();
+  uint64_t until = now + (found ? kGatherNs : uint64_t{spin_us} * 1000);
+  for (; now < until && !(found && queue.size() >= enough); now = spinner.look()) {
+    const auto held = lock();
+    bool more = false;
+    for (int i = 0; i < kRoundsPerClock && !more && !is_contended(); ++i) more = drive_locked();
+    if (more && !found) until = now + kGatherNs;
+    found |= more;
+  }
+  return found;
+}
+
+void Node::acknowledge() {
+  const auto held = lock();
+  for (const auto& port : ports_) {
+    for (const auto& cq : port->queues()) cq->acknowledge();
+  }
 }
 
 bool Node::rest() {
@@ -69,12 +118,13 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   const auto done = [&call] { return call.finished.load(std::memory_order_acquire); };
   if (done()) return true;
   callers_.fetch_add(1, std::memory_order_relaxed);
-  uint64_t now = now_ns();
+  Spinner spinner;
+  uint64_t now = spinner.look();
   const uint64_t spin_until = std::min(deadline_ns, spin_end(now));
   bool is_done = false;
   while (!is_done && now < spin_until) {
     for (int i = 0; i < kRoundsPerClock && !is_done; ++i) {
-      if (mutex_.try_lock()) {
+      if (mutex_.try_lock_politely()) {
         drive_locked();
         mutex_.unlock();
       } else {
@@ -83,7 +133,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
       is_done = done();
     }
     caller_rounds_.fetch_add(1, std::memory_order_relaxed);
-    if (!is_done) now = now_ns();
+    if (!is_done) now = spinner.look();
   }
   callers_.fetch_sub(1, std::memory_order_relaxed);
   if (is_done || now >= deadline_ns) return is_done;
@@ -110,12 +160,25 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   return done();
 }
 
+bool Node::is_answered_at_once(Call& call) {
+  Session& session = *call.session;
+  if (session.slow_calls > 0) return --session.slow_calls, false;
+  const auto done = [&call] { return call.finished.load(std::memory_order_relaxed); };
+  caller_rounds_.store(caller_rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  do {
+    for (int i = 0; i < kQuickRounds && !done(); ++i) drive_locked();
+  } while (!done() && !mutex_.is_wanted() && now_ns() - call.started_ns < kQuickNs);
+  if (!done()) session.slow_calls = kSlowCalls;
+  return done();
+}
+
 void Node::linger() {
   callers_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t until = now_ns() + uint64_t{options_.busy_poll_us} * 1000;
+  Spinner spinner;
+  const uint64_t until = spinner.look() + uint64_t{options_.busy_poll_us} * 1000;
   bool found = false;
-  while (!found && now_ns() < until) {
-    if (mutex_.try_lock()) {
+  while (!found && spinner.look() < until) {
+    if (mutex_.try_lock_politely()) {
       found = drive_locked();
       mutex_.unlock();
     } else {
@@ -135,43 +198,48 @@ void Node::sleep(int timeout_ms) {
 }
 
 void Node::run() {
-  uint64_t busy_until = options_.sleeps ? 0 : spin_end(0), seen_callers = 0;
+  const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
+  Spinner spinner;
+  uint64_t now = spinner.look(), idle_since = now, seen_callers = 0;
+  int finds = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (options_.by_loop) {
       stand_in();
       continue;
     }
     bool found = false;
-    if (mutex_.try_lock()) {
-      found = drive_locked();
-      tick_if_due(now_ns());
+    if (mutex_.try_lock_politely()) {
+      // Several rounds, as the lock and the clock cost as much as a poll.
+      for (int i = 0; i < kRoundsPerClock && !found && !is_contended(); ++i) found = drive_locked();
+      tick_if_due(now);
       mutex_.unlock();
+    } else {
+      cpu_relax();
     }
-    const uint64_t now = now_ns();
-    if (found) busy_until = spin_end(now);
-    const uint64_t rounds = caller_rounds_.load(std::memory_order_relaxed);
-    const bool callers = callers_.load(std::memory_order_relaxed) > 0 || rounds != seen_callers;
-    seen_callers = rounds;
-    if (callers) {
+    const uint64_t caller_rounds = caller_rounds_.load(std::memory_order_relaxed);
+    if (callers_.load(std::memory_order_relaxed) > 0 || caller_rounds != seen_callers) {
       // They drive better than this thread would: without an event, on the core that wants the answer.
+      seen_callers = caller_rounds;
       pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
       ::poll(&stop, 1, kBackOffMs);
+      now = now_ns();
       continue;
     }
-    if (now < busy_until) {
-      cpu_relax();
-      continue;
+    if (found) {
+      idle_since = 0;  // that is, since the next look at the clock
+      if (++finds % kRoundsPerClock != 0) continue;
     }
+    now = spinner.look();
+    if (idle_since == 0) idle_since = now;
+    if (!options_.sleeps || now - idle_since < spin_ns) continue;
     {
       const auto held = lock();
       arm();
       found = drive_locked();
     }
-    if (found) {
-      busy_until = spin_end(now_ns());
-    } else {
-      sleep(kTickMs);
-    }
+    if (!found) sleep(kTickMs);
+    idle_since = found ? 0 : idle_since;
+    now = now_ns();
   }
 }
 

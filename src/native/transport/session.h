@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -105,7 +106,9 @@ class Session {
   // Bulk: room for one WRITE and one message that leave at once.
   bool may_stream() const;
   // An unreported WRITE; the message that follows it proves it. False: the link broke.
-  bool stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr, uint32_t rkey);
+  // `crc32c` is set if the wire has summed what it copied.
+  bool stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr, uint32_t rkey,
+              std::optional<uint32_t>& crc32c);
 
   // Bulk, on its way out: takes back what is not on the wire; true: nothing can touch the memory any more.
   bool let_go(const Registration& registration);
@@ -115,6 +118,7 @@ class Session {
   void tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns);
 
   Metrics& metrics() { return *metrics_; }
+  uint32_t slow_calls = 0;  // so many more are not waited for at once: see Node::is_answered_at_once()
   const std::vector<std::pair<std::string, std::shared_ptr<Metrics>>>& metrics_by_wire() const {
     return metrics_by_wire_;
   }

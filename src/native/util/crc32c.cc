@@ -168,4 +168,15 @@ uint32_t copy_crc32c(uint32_t seed, void* to, const void* from, size_t size) {
   return seed;
 }
 
+uint32_t stream_crc32c(uint32_t seed, void* to, const void* from, size_t size) {
+  auto* target = static_cast<uint8_t*>(to);
+  const auto* source = static_cast<const uint8_t*>(from);
+  const size_t head = std::min(size, -reinterpret_cast<uintptr_t>(to) % 64);
+  const size_t folded = folded_bytes(size - head);
+  if (folded == 0) return copy_crc32c(seed, to, from, size);
+  seed = copy_crc32c(seed, target, source, head);
+  seed = ~crc32c_fold::stream(~seed, target + head, source + head, folded);
+  return copy_crc32c(seed, target + head + folded, source + head + folded, size - head - folded);
+}
+
 }  // namespace verbena

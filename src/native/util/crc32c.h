@@ -12,6 +12,10 @@ uint32_t crc32c(uint32_t seed, const void* data, size_t size);
 // The same, and a copy: `to` gets exactly the bytes that were summed, whatever happens to `from` meanwhile.
 uint32_t copy_crc32c(uint32_t seed, void* to, const void* from, size_t size);
 
+// The same for long copies that this core does not look at again: they go past its cache to memory, which
+// spares reading what they overwrite.
+uint32_t stream_crc32c(uint32_t seed, void* to, const void* from, size_t size);
+
 // The portable table-driven form; the one above must agree with it.
 uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size);
 

@@ -60,31 +60,35 @@ VERBENA_FOLD_TARGET uint32_t reduce(__m512i sum) {
   return static_cast<uint32_t>(_mm_crc32_u64(crc, words[1] ^ words[3] ^ words[5] ^ words[7]));
 }
 
-template <bool kCopies>
+enum class Copy : uint8_t { none, plain, streamed };
+
+template <Copy kCopy>
 VERBENA_FOLD_TARGET inline __m512i take(std::byte* to, const std::byte* from, size_t at) {
   const __m512i bytes = _mm512_loadu_si512(from + at);
-  if constexpr (kCopies) _mm512_storeu_si512(to + at, bytes);
+  if constexpr (kCopy == Copy::plain) _mm512_storeu_si512(to + at, bytes);
+  if constexpr (kCopy == Copy::streamed) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), bytes);
   return bytes;
 }
 
-template <bool kCopies>
+template <Copy kCopy>
 VERBENA_FOLD_TARGET uint32_t run(uint32_t state, std::byte* to, const std::byte* from, size_t size) {
   constexpr Shift k2048 = shift(2048), k512 = shift(512);
   const __m512i far = everywhere(k2048), near = everywhere(k512);
   const __m512i before = _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state)));
-  __m512i a = _mm512_xor_si512(take<kCopies>(to, from, 0), before);
-  __m512i b = take<kCopies>(to, from, 64);
-  __m512i c = take<kCopies>(to, from, 128);
-  __m512i d = take<kCopies>(to, from, 192);
+  __m512i a = _mm512_xor_si512(take<kCopy>(to, from, 0), before);
+  __m512i b = take<kCopy>(to, from, 64);
+  __m512i c = take<kCopy>(to, from, 128);
+  __m512i d = take<kCopy>(to, from, 192);
   size_t at = 256;
   for (; size - at >= 256; at += 256) {
-    a = fold(a, far, take<kCopies>(to, from, at));
-    b = fold(b, far, take<kCopies>(to, from, at + 64));
-    c = fold(c, far, take<kCopies>(to, from, at + 128));
-    d = fold(d, far, take<kCopies>(to, from, at + 192));
+    a = fold(a, far, take<kCopy>(to, from, at));
+    b = fold(b, far, take<kCopy>(to, from, at + 64));
+    c = fold(c, far, take<kCopy>(to, from, at + 128));
+    d = fold(d, far, take<kCopy>(to, from, at + 192));
   }
   d = fold(fold(fold(a, near, b), near, c), near, d);
-  for (; at < size; at += 64) d = fold(d, near, take<kCopies>(to, from, at));
+  for (; at < size; at += 64) d = fold(d, near, take<kCopy>(to, from, at));
+  if constexpr (kCopy == Copy::streamed) _mm_sfence();  // such stores keep no order by themselves
   return reduce(d);
 }
 
@@ -98,14 +102,20 @@ bool is_here() {
 
 uint32_t sum(uint32_t state, void* to, const void* from, size_t size) {
   const auto* bytes = static_cast<const std::byte*>(from);
-  if (!to) return run<false>(state, nullptr, bytes, size);
-  return run<true>(state, static_cast<std::byte*>(to), bytes, size);
+  if (!to) return run<Copy::none>(state, nullptr, bytes, size);
+  return run<Copy::plain>(state, static_cast<std::byte*>(to), bytes, size);
+}
+
+uint32_t stream(uint32_t state, void* to, const void* from, size_t size) {
+  return run<Copy::streamed>(state, static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size);
 }
 
 #else
 
 bool is_here() { return false; }
-uint32_t sum(uint32_t state, void*, const void*, size_t) { return state; }  // never called: see is_here()
+// Never called: see is_here().
+uint32_t sum(uint32_t state, void*, const void*, size_t) { return state; }
+uint32_t stream(uint32_t state, void*, const void*, size_t) { return state; }
 
 #endif
 

@@ -12,6 +12,16 @@ class EventQueue:
         (kind, session, call, token, outcome, status, method, payload) of each event.
         """
 
+    def deliver(self, futures: object, on_request: object) -> None:
+        """
+        Ends futures with the answer, or with (outcome, status, detail); calls on_request(session, call, method, payload) for requests, with None for those that were cancelled.
+        """
+
+    def set_quiet(self, quiet: bool) -> None:
+        """
+        While its loop looks again and again, the descriptor need not say that there is something.
+        """
+
 class Link:
     """A queue pair that is becoming a session's link."""
 
@@ -118,7 +128,8 @@ class Node:
         """
 
     def fileno(self) -> int: ...
-    def drive(self) -> bool: ...
+    def drive(self, spin_us: int, queue: EventQueue, enough: int) -> bool: ...
+    def acknowledge(self) -> None: ...
     def rest(self) -> bool: ...
     def close(self) -> None: ...
 

@@ -1,8 +1,8 @@
 """One event loop's side of a node: futures of what it awaits, requests that it serves, and driving.
-A loop that drives spins for `busy_poll_us` after the last work by calling itself soon, so that other tasks
-run in between; then it arms and sleeps on the node's descriptor. When spinning has been in vain several times
-in a row, it sleeps at once, until something comes so soon that spinning would have found it. Without
-adaptive polling it never sleeps."""
+A loop that drives spins for `busy_poll_us` after the last work; then it arms and sleeps on the node's
+descriptor. It spins by calling itself soon, so that other tasks run in between, and inside native code
+while there are none. When spinning has been in vain several times in a row, it sleeps at once, until
+something comes so soon that spinning would have found it. Without adaptive polling it never sleeps."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verbena import _native
 from verbena.errors import ClosedError
-from verbena.transport.outcomes import EventKind
+from verbena.transport.serving import Workers
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node
 
-Finished = tuple[int, int, bytes]  # outcome, status, payload
-NativeEvent = tuple[int, int, int, int, int, int, int, bytes]
+# The answer; or outcome, status and detail of what failed; or None: it took too long.
+Finished = bytes | tuple[int, int, bytes] | None
 
-_FINISHED = int(EventKind.FINISHED)
 _MOST_MISSES = 8
+_IDLE_TURN_S = 20e-6  # a loop that is back so soon has nothing else to do
+_NATIVE_SPIN_US = 20  # and can do without its turns for so long
 
 
 class LoopEvents:
@@ -34,15 +34,16 @@ class LoopEvents:
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop, *, drives: bool) -> None:
         self.queue = _native.transport.EventQueue()
         self.loop = loop
-        self._node = node
+        self.workers = Workers(loop)
         self._native = node._native
         self._tokens = itertools.count(1)
         self._futures: dict[int, asyncio.Future[Finished]] = {}
-        self._on_request: Callable[[NativeEvent], None] = node._on_request
+        self._on_request = node._on_request
         self._spin_s = node.settings.busy_poll_us / 1e6 if node.settings.adaptive_polling else math.inf
         self._drives = drives
         self._spinning = False
         self._spin_until = 0.0
+        self._looked_at = 0.0
         self._found = False  # since the last kick
         self._misses = 0  # spins in a row that found nothing
         self._slept_at = 0.0
@@ -66,14 +67,16 @@ class LoopEvents:
 
     def kick(self) -> None:
         """Something is expected: looks for it at once, and for a while."""
-        if self._drives and not self._closed:
-            self._spin_until = time.monotonic() + (self._spin_s if self._misses < _MOST_MISSES else 0.0)
-            if not self._spinning:
-                self._spinning = True
-                self._found = False
-                self.loop.call_soon(self._spin)
+        self._spin_until = 0.0  # that is, from the next look on
+        if not self._spinning and self._drives and not self._closed:
+            self._spinning = True
+            self._found = False
+            self.queue.set_quiet(True)
+            self.loop.call_soon(self._spin)
 
     def _on_event(self) -> None:
+        with contextlib.suppress(ClosedError):
+            self._native.acknowledge()  # else the loop would come here at every turn until it rests
         if time.monotonic() - self._slept_at < self._spin_s:
             self._misses = 0
         self.kick()
@@ -85,28 +88,30 @@ class LoopEvents:
     def _look(self) -> None:
         if self._closed:
             return
-        if self._native.drive():
-            self._deliver()
+        is_idle = time.monotonic() - self._looked_at < _IDLE_TURN_S
+        spin_us = _NATIVE_SPIN_US if is_idle and self._spin_s else 0
+        found = self._native.drive(spin_us, self.queue, len(self._futures) // 2)
+        self._deliver()  # maybe of another thread's finding
+        if found:
             self._found = True
-            self._spin_until = time.monotonic() + self._spin_s
-        elif time.monotonic() >= self._spin_until:
+            self._spin_until = 0.0
+        self._looked_at = now = time.monotonic()
+        if self._spin_until == 0.0:
+            spins = found or self._misses < _MOST_MISSES
+            self._spin_until = now + (self._spin_s if spins else 0.0)
+        elif now >= self._spin_until:
             found = self._native.rest()
             self._deliver()
             if not found:
                 self._spinning = False
                 self._misses = 0 if self._found else self._misses + 1
                 self._slept_at = time.monotonic()
+                self.queue.set_quiet(False)
                 return
         self.loop.call_soon(self._spin)
 
     def _deliver(self) -> None:
-        for event in self.queue.take():
-            if event[0] == _FINISHED:
-                future = self._futures.pop(event[3], None)
-                if future is not None and not future.done():
-                    future.set_result((event[4], event[5], event[7]))
-            else:
-                self._on_request(event)
+        self.queue.deliver(self._futures, self._on_request)
 
     def close(self) -> None:
         """From any thread, once nothing arrives any more."""
@@ -117,5 +122,6 @@ class LoopEvents:
 
     def _detach(self) -> None:
         self._deliver()
+        self.workers.close()
         for descriptor in self._fds:
             self.loop.remove_reader(descriptor)

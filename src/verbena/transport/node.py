@@ -20,7 +20,7 @@ from verbena.transport.agreement import Authentication, NodeInfo
 from verbena.transport.capture import CaptureFile, file_in
 from verbena.transport.drill import Drilled, drill
 from verbena.transport.hello_frames import is_name
-from verbena.transport.loop_events import LoopEvents, NativeEvent
+from verbena.transport.loop_events import LoopEvents
 from verbena.transport.metrics.endpoint import MetricsServer
 from verbena.transport.metrics.figures import Snapshot
 from verbena.transport.metrics.ledger import Ledger, info_rdma
@@ -225,10 +225,10 @@ class Node:
                 events = self._loops[loop] = LoopEvents(self, loop, drives=drives)
         return events
 
-    def _on_request(self, event: NativeEvent) -> None:
-        session = self._sessions.get(event[1])
+    def _on_request(self, session_id: int, call: int, method: int, payload: bytes | None) -> None:
+        session = self._sessions.get(session_id)
         if session is not None:
-            session._on_request(event)
+            session._on_request(call, method, payload)
 
     def _on_control(self) -> None:
         for kind, session_id, call, _, _, status, _, payload in self._control_queue.take():

@@ -191,12 +191,9 @@ class Pool:
             return False
         if asyncio.get_running_loop().time() - idle.since < self._check_after_s:
             return True
-        native = session._native
         try:
             answer = await session._await(
-                "ping",
-                lambda queue, token: native.start_call(_METHOD_ECHO, _PING, queue, token),
-                self._check_timeout_s,
+                "ping", session._native.start_call, (_METHOD_ECHO, _PING), self._check_timeout_s
             )
         except VerbenaError:
             return False

@@ -11,9 +11,9 @@ import inspect
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena import _native
@@ -22,10 +22,11 @@ from verbena.transport import control, log
 from verbena.transport.agreement import Agreement
 from verbena.transport.failover import LinkState as SessionState
 from verbena.transport.links import LiveLink
-from verbena.transport.loop_events import Finished, LoopEvents, NativeEvent
-from verbena.transport.outcomes import EventKind, Outcome, outcome_error
+from verbena.transport.loop_events import Finished, LoopEvents
+from verbena.transport.outcomes import Outcome, outcome_error
 from verbena.transport.owners import owner_of
 from verbena.transport.region import RemoteRegion
+from verbena.transport.serving import describe
 from verbena.verbs import WcStatus
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ Handler = Callable[["Request"], "Buffer | Awaitable[Buffer | None] | None"]
 method_number = functools.lru_cache(maxsize=4096)(_native.transport.method_number)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # frozen would cost as much as the rest of a short call
 class Request:
     """A peer's call, as a handler gets it."""
 
@@ -89,7 +90,8 @@ class Session:
         self._keeper: Keeper | None = None
         self._link: LiveLink | None = None
         self._handlers = {method_number(name): (name, handler) for name, handler in handlers.items()}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._events = events
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # that run its handlers now, by call
         self._watchers: set[Callable[[SessionState], None]] = set()
         self._changed = threading.Condition()
         self._changing = asyncio.Lock()
@@ -113,14 +115,13 @@ class Session:
 
     # Calls
 
-    async def call(self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None) -> bytes:
+    def call(
+        self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None
+    ) -> Coroutine[Any, Any, bytes]:
         """Asks the peer's handler of that name and returns its answer.
         RemoteError if it failed there, TimedOutError when the time is up (the peer is told), BrokenLinkError
         once the session has failed. Survives a change of wire: the handler runs once."""
-        native, number = self._native, method_number(method)
-        return await self._await(
-            "call", lambda queue, token: native.start_call(number, payload, queue, token), timeout_s
-        )
+        return self._await("call", self._native.start_call, (method_number(method), payload), timeout_s)
 
     # One-sided
 
@@ -132,12 +133,8 @@ class Session:
             data = bytearray(remote.length)
             await self.get(remote, data)
             return bytes(data)
-        native = self._native
-        return await self._await(
-            "read",
-            lambda queue, token: native.start_read(remote.key, remote.offset, remote.length, queue, token),
-            timeout_s,
-        )
+        what = (remote.key, remote.offset, remote.length)
+        return await self._await("read", self._native.start_read, what, timeout_s)
 
     async def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
         """Writes `data` at the start of the peer's region; returns when it has landed."""
@@ -146,12 +143,8 @@ class Session:
         if view.nbytes > self._native.slot_bytes:
             await self.put(data, remote)
             return
-        native = self._native
-        await self._await(
-            "write",
-            lambda queue, token: native.start_write(remote.key, remote.offset, view, queue, token),
-            timeout_s,
-        )
+        what = (remote.key, remote.offset, view)
+        await self._await("write", self._native.start_write, what, timeout_s)
 
     async def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
         """Stores `desired` in the peer's 8 bytes if they hold `expected`; returns what they held.
@@ -250,11 +243,8 @@ class Session:
     # Inside
 
     async def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
-        native, payload = self._native, self._atomic_payload(remote, opcode, compare_add, swap)
-        number = _native.transport.METHOD_ATOMIC
-        answer = await self._await(
-            "atomic", lambda queue, token: native.start_call(number, payload, queue, token), None
-        )
+        what = (_native.transport.METHOD_ATOMIC, self._atomic_payload(remote, opcode, compare_add, swap))
+        answer = await self._await("atomic", self._native.start_call, what, None)
         return int.from_bytes(answer, "little")
 
     def _atomic_payload(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> bytes:
@@ -264,18 +254,19 @@ class Session:
     async def _await(
         self,
         operation: str,
-        start: Callable[[_native.transport.EventQueue, int], int],
+        start: Callable[..., int],
+        what: tuple[Any, ...],
         timeout_s: float | None,
     ) -> bytes:
         """Starts something and waits for its end; if there is no room, starts it when there is."""
         events = self.node._events()
         token, future = events.expect()
         try:
-            name = start(events.queue, token)
+            name = start(*what, events.queue, token)
             while not name:
                 self._raise_if_over(operation)
                 await asyncio.sleep(_ROOM_RETRY_S)
-                name = start(events.queue, token)
+                name = start(*what, events.queue, token)
         except BaseException:
             events.forget(token)
             raise
@@ -284,7 +275,7 @@ class Session:
         if timeout_s is not None:
             timer = events.loop.call_later(timeout_s, _expire, future)
         try:
-            outcome, status, answer = await future
+            end = await future
         except asyncio.CancelledError:
             events.forget(token)
             self._native.cancel(name)
@@ -292,15 +283,15 @@ class Session:
         finally:
             if timer is not None:
                 timer.cancel()
-        if outcome == Outcome.OK:
-            return answer
-        if outcome < 0:
+        if type(end) is bytes:
+            return end
+        if end is None:
             events.forget(token)
             self._native.cancel(name)
             raise setup_error(
                 "call_timeout", operation=operation, peer=self.peer, detail=f"no answer within {timeout_s} s"
             )
-        raise self._error(operation, outcome, status, answer)
+        raise self._error(operation, *end)
 
     def _error(self, operation: str, outcome: int, status: int, detail: bytes) -> VerbenaError:
         if outcome == Outcome.SESSION_FAILED:
@@ -335,12 +326,10 @@ class Session:
 
     # Requests of the peer, on the handlers' loop
 
-    def _on_request(self, event: NativeEvent) -> None:
-        kind, _, call, _, _, _, method, payload = event
-        if kind == EventKind.CANCELLED:
-            task = self._tasks.get(call)
-            if task is not None:
-                task.cancel()
+    def _on_request(self, call: int, method: int, payload: bytes | None) -> None:
+        assert self._events is not None  # requests come to those only that have a loop for them
+        if payload is None:
+            self._events.workers.cancel(self, call)
             return
         name, handler = self._handlers.get(method, ("", None))
         if handler is None:
@@ -350,25 +339,17 @@ class Session:
             return
         try:
             result = handler(Request(self, name, payload))
-            if not inspect.isawaitable(result):
+            if type(result) is not CoroutineType and not inspect.isawaitable(result):
                 self._native.reply(call, b"" if result is None else result)
                 return
         except Exception as error:
-            self._native.fail(call, Outcome.REMOTE_FAILURE, _describe(error))
+            self._native.fail(call, Outcome.REMOTE_FAILURE, describe(error))
             return
-        task = asyncio.ensure_future(self._serve(call, result))
-        self._tasks[call] = task
-        task.add_done_callback(lambda _: self._tasks.pop(call, None))
+        self._events.workers.serve(self, call, result)
 
-    async def _serve(self, call: int, result: Awaitable[Buffer | None]) -> None:
-        try:
-            answer = await result
-            self._native.reply(call, b"" if answer is None else answer)
-        except asyncio.CancelledError:
-            self._native.fail(call, Outcome.REMOTE_FAILURE, "the handler was cancelled")
-            raise
-        except Exception as error:
-            self._native.fail(call, Outcome.REMOTE_FAILURE, _describe(error))
+    def _cancel_handlers(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
 
     # Links, on the control thread
 
@@ -465,8 +446,8 @@ class Session:
             self._log("step_up" if better else "step_down", wire=wire, former=former, reason=reason)
 
     def _forget(self, reason: str) -> None:
-        for task in list(self._tasks.values()):
-            task.get_loop().call_soon_threadsafe(task.cancel)
+        if self._tasks and self._events is not None:
+            self._events.loop.call_soon_threadsafe(self._cancel_handlers)
         if self.node._ledger.end(self, reason):
             self.node._native.remove_session(self._native)
 
@@ -563,8 +544,4 @@ def _seconds(timeout_s: float | None) -> float:
 
 def _expire(future: asyncio.Future[Finished]) -> None:
     if not future.done():
-        future.set_result((-1, 0, b""))
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        future.set_result(None)

@@ -35,7 +35,7 @@ class Settings:
 
     max_send_size: int = 4 << 20
     num_memory_regions: int = 16
-    fragment_bytes: int = 256 << 10  # of a bulk transfer: as much as a cache holds while it is checked
+    fragment_bytes: int = 1 << 20  # of a bulk transfer: each costs a question and its answer
     max_message_size: int = 64 << 20
     max_connections: int = 1000
     max_calls: int = 1024

@@ -30,6 +30,7 @@ PostedRequest::PostedRequest(const SendRequest& request, bool is_signaled, uint6
     : original(request), signaled(is_signaled), local(request.local.begin(), request.local.end()) {
   if (original.flags & send_flag::inline_data) copy_inline();
   original.local = {};
+  original.crc32c = nullptr;  // it is posted later, and may be changed
   result = {.id = sequence, .opcode = completion_opcode(request.opcode)};
 }
 

@@ -8,8 +8,15 @@
 
 #include "providers/shm/queue_pair.h"
 #include "providers/soft/scatter.h"
+#include "util/spinlock.h"
 
 namespace verbena::shm {
+
+namespace {
+
+constexpr uint64_t kBytesPerLook = 2048;  // copying them takes as long as some looks
+
+}  // namespace
 
 using soft::SendEntry;
 
@@ -40,6 +47,13 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   if (out_->outstanding() > 0) {
     if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
     settle();
+    // A peer that spins takes what is there within a microsecond: a fraction of what a long copy takes, and
+    // less than coming back would.
+    for (uint64_t looks = entry.length / kBytesPerLook; looks > 0 && out_->outstanding() > 0; --looks) {
+      cpu_relax();
+      if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
+      settle();
+    }
     if (out_->outstanding() > 0) return Step::blocked;
   }
   const uint32_t needed = soft::remote_access_of(entry.opcode);
@@ -95,7 +109,11 @@ ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* targ
       break;
     }
     default:
-      soft::gather(local, 0, target, entry.length);
+      if (entry.crc32c) {
+        *entry.crc32c = soft::gather_summed(local, target, entry.length);
+      } else {
+        soft::gather(local, 0, target, entry.length);
+      }
       break;
   }
   if (entry.opcode != Opcode::write_with_imm) return finish(entry, Status::success);

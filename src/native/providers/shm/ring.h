@@ -44,8 +44,9 @@ class RingProducer {
     slot->sequence.store(produced_ + 1, std::memory_order_release);
     // The consumer still has the next slot in its cache, from the last lap: take it away while nobody waits.
     const Slot& next = segment_->slots[(produced_ + 1) % kSlotCount];
-    prefetch_for_write(&next);
-    prefetch_for_write(reinterpret_cast<const std::byte*>(&next) + 64);
+    for (size_t at = 0; at < sizeof next; at += 64) {
+      prefetch_for_write(reinterpret_cast<const std::byte*>(&next) + at);
+    }
     return produced_++;
   }
 
@@ -81,8 +82,9 @@ class RingConsumer {
   Slot* peek() const {
     Slot& slot = segment_->slots[consumed_ % kSlotCount];
     if (slot.sequence.load(std::memory_order_acquire) != consumed_ + 1) return nullptr;
-    prefetch(reinterpret_cast<const std::byte*>(&slot) +
-             64);  // most of the payload, while the header is read
+    // Most of the payload, while the header is read.
+    prefetch(reinterpret_cast<const std::byte*>(&slot) + 64);
+    prefetch(reinterpret_cast<const std::byte*>(&slot) + 128);
     return &slot;
   }
   // Where a slot's payload lies; nullptr when its header points outside.

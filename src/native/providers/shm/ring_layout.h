@@ -9,9 +9,9 @@
 
 namespace verbena::shm {
 
-constexpr uint64_t kRingMagic = 0x31676e6972627276;  // "vrbring1"
+constexpr uint64_t kRingMagic = 0x32676e6972627276;  // "vrbring2"
 constexpr uint32_t kSlotCount = 256;
-constexpr uint32_t kSlotBytes = 128;
+constexpr uint32_t kSlotBytes = 192;  // a session's message of 64 bytes fits, with its header
 constexpr uint64_t kPayloadBytes = 512 * 1024;
 constexpr uint32_t kFragmentBytes = 64 * 1024;  // the longest piece of a message in one slot
 

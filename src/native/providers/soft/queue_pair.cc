@@ -64,12 +64,14 @@ PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
 
 PostResult SoftQueuePair::post_in_order(std::span<const SendRequest> batch, uint32_t unpolled) {
   if (send_queue_.room() < batch.size()) advance();
+  const uint64_t first = send_queue_.tail();
   const PostResult result = send_queue_.append(batch, options_.signal_all, unpolled);
   if (state() == QpState::err) {
     flush();
   } else {
     transmit();
   }
+  for (size_t i = 0; i < result.accepted; ++i) send_queue_.at(first + i).crc32c = nullptr;
   return result;
 }
 

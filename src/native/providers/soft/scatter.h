@@ -6,13 +6,14 @@
 #include <cstring>
 #include <span>
 
+#include "util/crc32c.h"
 #include "verbs/types.h"
 
 namespace verbena::soft {
 
 // memcpy without the call for what fits into a message slot.
 inline void copy_bytes(std::byte* to, const std::byte* from, uint64_t length) {
-  constexpr uint64_t kUnit = 16, kShort = 128;
+  constexpr uint64_t kUnit = 16, kShort = 192;
   if (length < kUnit || length > kShort) {
     std::memcpy(to, from, length);
     return;
@@ -47,6 +48,16 @@ void for_each_run(std::span<const Sge> pieces, uint64_t offset, uint64_t length,
 inline void gather(std::span<const Sge> pieces, uint64_t offset, std::byte* out, uint64_t length) {
   for_each_run(pieces, offset, length,
                [out](const std::byte* from, uint64_t at, uint64_t n) { copy_bytes(out + at, from, n); });
+}
+
+// gather() of something long, and its CRC32C.
+inline uint32_t gather_summed(std::span<const Sge> pieces, std::byte* out, uint64_t length) {
+  uint32_t crc = 0;
+  for_each_run(pieces, 0, length, [&](const std::byte* from, uint64_t at, uint64_t n) {
+    constexpr uint64_t kLong = 128 * 1024;
+    crc = n < kLong ? copy_crc32c(crc, out + at, from, n) : stream_crc32c(crc, out + at, from, n);
+  });
+  return crc;
 }
 
 inline void scatter(std::span<const Sge> pieces, uint64_t offset, const std::byte* in, uint64_t length) {

@@ -46,6 +46,7 @@ SendEntry& SendQueue::fill_next(const SendRequest& request, bool signal_all, uin
   entry.status = Status::success;
   entry.started = entry.finished = false;
   entry.cursor = 0;
+  entry.crc32c = request.crc32c;
   return entry;
 }
 

@@ -2,6 +2,7 @@
 // Entries run head (oldest unfinished) .. next (first not handed to the wire yet) .. tail.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct SendEntry {
   bool started = false;
   bool finished = false;
   uint64_t cursor = 0;
+  std::optional<uint32_t>* crc32c = nullptr;  // valid while it is being posted
 };
 
 class SendQueue {
