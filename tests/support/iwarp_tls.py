@@ -38,10 +38,11 @@ def names_here() -> str:
     return ",".join(sorted(found))
 
 
-def environment(tls: Tls) -> dict[str, str]:
-    """The variables that make every iwarp device use these files."""
+def environment(tls: Tls, provider: str = "iwarp") -> dict[str, str]:
+    """The variables that make every device of the provider use these files."""
+    prefix = f"VERBENA_{provider.upper()}_TLS"
     return {
-        "VERBENA_IWARP_TLS_CERTIFICATE": str(tls.certificate),
-        "VERBENA_IWARP_TLS_KEY": str(tls.key),
-        "VERBENA_IWARP_TLS_AUTHORITY": str(tls.authority),
+        f"{prefix}_CERTIFICATE": str(tls.certificate),
+        f"{prefix}_KEY": str(tls.key),
+        f"{prefix}_AUTHORITY": str(tls.authority),
     }

@@ -52,6 +52,13 @@ ConnectionHandle* connect(ContextHandle& self, QueuePairHandle& qp, const std::s
 void bind_providers(nb::module_& m) {
   nb::class_<ContextHandle>(m, "Context")
       .def("query", [](const ContextHandle& self) { return self.context.use("query").query(); })
+      .def("counts",
+           [](const ContextHandle& self) {
+             nb::dict counts;
+             for (const auto& [name, value] : self.context.use("count").counts())
+               counts[name.c_str()] = value;
+             return counts;
+           })
       .def("alloc_pd",
            [](ContextHandle& self) {
              Context& context = self.context.use("alloc_pd");
