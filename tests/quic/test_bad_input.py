@@ -1,4 +1,4 @@
-"""What anyone may send to a quic listener: it is refused, counted and bounded, and honest callers are served."""
+"""What anyone may send to a quic listener: refused, counted and bounded, and honest callers are served."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_garbage_is_dropped_and_counted(opened, connect, listening):
 
 
 def test_an_unknown_version_is_told_ours(listening):
-    """A caller with another version hears of version 1, in a datagram shorter than its own; a short one nothing."""
+    """A caller with another version hears of version 1, in fewer bytes than its own; a short one nothing."""
     end, waiting = listening
     with shout(waiting, [long_header(0, 0x1A2A3A4A)]) as voice:
         (answer,) = answers(voice)
@@ -107,9 +107,7 @@ def first_flight(opened) -> list[bytes]:
     ear.bind(("127.0.0.1", 0))
     with ear, opened() as caller:
         with pytest.raises(errors.TimedOutError):
-            caller.context.connect_blocking(
-                caller.qp, f"127.0.0.1:{ear.getsockname()[1]}", timeout_s=0.05
-            )
+            caller.context.connect_blocking(caller.qp, f"127.0.0.1:{ear.getsockname()[1]}", timeout_s=0.05)
         return answers(ear, 0.05)
 
 

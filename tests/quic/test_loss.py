@@ -1,4 +1,4 @@
-"""The quic wire over paths that lose, delay, reorder, duplicate and spoil datagrams: nothing is lost or changed."""
+"""The quic wire over paths that lose, delay, reorder, duplicate and spoil datagrams: all arrives whole."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_operation_arrives_once_and_whole(opened, connect, name):
 
 
 def test_a_peer_that_changes_its_address_goes_on(opened, connect):
-    """Connection migration: the server hears from another port, checks that it is the same peer, and goes on."""
+    """Connection migration: the server hears from another port, checks that it is the peer, and goes on."""
     with (
         opened() as a,
         opened() as b,

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/quic-options.md"
 
 def test_every_option_is_documented_with_its_variable_and_default():
     """The reference page has a row for each option, and no other row."""
-    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    rows = [line.split("|") for line in PAGE.read_text().splitlines() if "| `VERBENA_" in line]
     documented = {row[1].strip(" `"): (row[2].split("`")[1], row[3].strip()) for row in rows}
     expected = {
         option.name: (option.metadata["variable"].partition(",")[0], option.metadata["default"])
@@ -37,7 +37,8 @@ def test_what_is_not_given_comes_from_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"datagram_bytes": 1199}, {"datagram_bytes": 70_000}, {"max_streams": 0}, {"stall_timeout_s": -1}]
+    "options",
+    [{"datagram_bytes": 1199}, {"datagram_bytes": 70_000}, {"max_streams": 0}, {"stall_timeout_s": -1}],
 )
 def test_an_option_that_makes_no_sense_is_refused(options):
     """StateError, before anything is opened."""

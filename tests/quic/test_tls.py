@@ -12,6 +12,7 @@ from support.certificates import Authority
 from support.iwarp_tls import issue
 
 from verbena import errors, verbs
+from verbena.transport.authority import Authority as DevelopmentAuthority
 from verbena.verbs import QuicOptions, Tls
 
 
@@ -25,7 +26,11 @@ def refusal(opened):
     """What the caller is told. The listener's program hears nothing of it."""
 
     def refuse(caller: Tls, listener: Tls, host: str = "127.0.0.1", **options: object) -> errors.VerbenaError:
-        with opened(caller, **options) as a, opened(listener) as b, b.context.listen("127.0.0.1:0") as waiting:
+        with (
+            opened(caller, **options) as a,
+            opened(listener) as b,
+            b.context.listen("127.0.0.1:0") as waiting,
+        ):
             port = waiting.address.rpartition(":")[2]
             with pytest.raises(errors.VerbenaError) as caught:
                 a.context.connect_blocking(a.qp, f"{host}:{port}")
@@ -134,7 +139,7 @@ def test_a_key_of_another_certificate_is_refused(tls, authority):
 
 
 def test_new_files_are_used_without_a_restart(opened, connect, tls, authority, tmp_path):
-    """A certificate that is replaced serves the next connection; those that stand go on. Half a file does not."""
+    """A certificate that is replaced serves the next connection, half a file does not; what stands stays."""
     files = {name: tmp_path / name for name in ("certificate", "key")}
 
     def put(source: Tls) -> None:
@@ -158,3 +163,30 @@ def test_new_files_are_used_without_a_restart(opened, connect, tls, authority, t
             assert b.context.counts["failed_reloads"] >= 1
             for near, far in ((a, b), (c, d)):
                 near.qp.sync.write(near.region(b"hello"), far.region(5).remote)
+
+
+def test_a_revoked_certificate_is_refused(opened, connect, tmp_path):
+    """DeniedError, tls_revoked, from the moment that the list says so; a new certificate is believed."""
+    own = DevelopmentAuthority.create(tmp_path)
+    files = {name: own.issue(name, ["127.0.0.1"]) for name in ("caller", "listener")}
+    caller, listener = (
+        Tls(certificate=made.certificate, key=made.key, authority=own.certificate) for made in files.values()
+    )
+    with (
+        opened(caller, revoked=own.revoked) as a,
+        opened(listener, revoked=own.revoked) as b,
+        b.context.listen("127.0.0.1:0") as waiting,
+    ):
+        connect(a, b, waiting)
+        own.revoke(files["listener"].certificate)
+        other = link.make_end(a.context)
+        with pytest.raises(errors.DeniedError) as caught:
+            a.context.connect_blocking(other.qp, waiting.address)
+        assert caught.value.code == "tls_revoked"
+        own.issue("listener", ["127.0.0.1"])
+        own.revoke(files["caller"].certificate)
+        another = link.make_end(a.context)
+        with pytest.raises(errors.DeniedError, match="revoked") as caught:
+            a.context.connect_blocking(another.qp, waiting.address)
+        assert caught.value.code == "tls_refused"
+        a.qp.sync.write(a.region(b"hello"), b.region(5).remote)

@@ -1,5 +1,5 @@
-"""A datagram relay between a client and a server that loses, delays, reorders, duplicates and spoils what passes,
-by a random generator of its own with a fixed seed; and that changes its address, as a NAT box would."""
+"""A datagram relay between a client and a server that loses, delays, reorders, duplicates and spoils what
+passes, by a random generator of its own with a fixed seed; it can change its address, as a NAT box would."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ class Relay:
         if chance() < path.corrupted:
             self.counts["corrupted"] += 1
             at = self._random.randrange(len(content))
-            content = content[:at] + bytes([content[at] ^ (1 << self._random.randrange(8))]) + content[at + 1 :]
+            content = (
+                content[:at] + bytes([content[at] ^ (1 << self._random.randrange(8))]) + content[at + 1 :]
+            )
         copies = 1
         if chance() < path.duplicated:
             self.counts["duplicated"] += 1

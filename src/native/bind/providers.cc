@@ -1,6 +1,7 @@
 // Providers and contexts: where everything else comes from.
 #include "bind/providers.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -54,10 +55,8 @@ void bind_providers(nb::module_& m) {
       .def("query", [](const ContextHandle& self) { return self.context.use("query").query(); })
       .def("counts",
            [](const ContextHandle& self) {
-             nb::dict counts;
-             for (const auto& [name, value] : self.context.use("count").counts())
-               counts[name.c_str()] = value;
-             return counts;
+             const Counts counts = self.context.use("count").counts();
+             return std::map<std::string, uint64_t>(counts.begin(), counts.end());
            })
       .def("alloc_pd",
            [](ContextHandle& self) {

@@ -67,7 +67,10 @@ IN_FORCE = frozenset(
         "metrics.listen",
         *(f"log.{name}" for name in ("level", "format")),
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
-        *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
+        *(
+            f"tls.{name}"
+            for name in ("certificate", "key", "ca", "revoked", "verify", "require_client_certificate")
+        ),
     }
 )
 

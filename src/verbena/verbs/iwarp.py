@@ -99,8 +99,12 @@ def put(native: object, name: str, value: object, most: int = MOST) -> None:
     if value is None:
         return
     if isinstance(value, Tls):
-        files = (os.fspath(file) for file in (value.certificate, value.key, value.authority))
-        value = _native.IwarpTlsOptions(*files, value.require_peer_certificate)
+        value = _native.IwarpTlsOptions(
+            os.fspath(value.certificate),
+            os.fspath(value.key),
+            os.fspath(value.authority),
+            value.require_peer_certificate,
+        )
     elif isinstance(value, (str, os.PathLike)):
         value = os.fspath(value)
     elif isinstance(value, float) or name.endswith("_s"):

@@ -74,6 +74,7 @@ class Carrier {
                                            const std::string& host) = 0;
 
   virtual void receive(int socket) = 0;  // it is readable, or writable again
+  virtual bool has_arrival() const = 0;  // cheap, and perhaps late
   virtual std::optional<Arrival> next_arrival() = 0;
   virtual size_t ready_count() const = 0;
   virtual std::optional<uint64_t> next_ready() = 0;  // a key to be looked after

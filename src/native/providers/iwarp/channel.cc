@@ -27,8 +27,7 @@ size_t choose_mulpdu(const Wire& wire, const Agreement& agreement) {
 }  // namespace
 
 Channel::Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host)
-    : wire_(std::move(wire)),
-      stream_(agreement, own_ird, choose_mulpdu(wire_, agreement), rnr_timer, host) {}
+    : wire_(std::move(wire)), stream_(agreement, own_ird, choose_mulpdu(wire_, agreement), rnr_timer, host) {}
 
 Channel::Io Channel::read(size_t& bytes) {
   bytes = 0;

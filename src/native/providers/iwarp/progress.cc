@@ -42,7 +42,7 @@ void IwarpContext::run(const std::stop_token& stop) {
 bool IwarpContext::run_carrier() {
   carrier_->check_timers(now_ns());
   bool is_news = false;
-  accept_streams();
+  if (carrier_->has_arrival()) accept_streams();
   // Those that are ready again meanwhile have their turn after the sockets.
   for (size_t left = carrier_->ready_count(); left > 0; --left) {
     const auto key = carrier_->next_ready();

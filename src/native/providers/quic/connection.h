@@ -126,13 +126,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ngtcp2_conn* conn_ = nullptr;
   gnutls_session_t session_ = nullptr;
   ngtcp2_crypto_conn_ref reference_{};
-  bool is_established_ = false, is_reading_ = false;
+  bool is_established_ = false;
   Verdict verdict_;  // on the peer's certificate
   Verdict fate_;
   std::map<int64_t, std::shared_ptr<StreamState>> streams_;
   std::deque<std::shared_ptr<StreamState>> unopened_, sendable_, blocked_;
   size_t datagram_bytes_ = 0, send_limit_;
-  uint64_t absent_since_ns_ = 0, heard_ns_ = 0, granted_ = 0;
+  uint64_t absent_since_ns_ = 0, granted_ = 0;
 
   // Packets of one route on their way to one system call.
   std::byte* const batch_;  // the engine's

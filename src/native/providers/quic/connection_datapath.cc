@@ -35,7 +35,6 @@ void Connection::read(std::span<const std::byte> datagram, const Endpoint::Route
       conn_, &path, NGTCP2_PKT_INFO_VERSION, &info, reinterpret_cast<const uint8_t*>(datagram.data()),
       datagram.size(), now);
   if (result != 0) return settle(result, now);
-  heard_ns_ = now;
   absent_since_ns_ = 0;
   open_waiting();
   engine_.touch(*this);
@@ -70,8 +69,7 @@ void Connection::settle(int error, uint64_t now) {
       Verdict verdict = verdict_;
       if (!verdict) {
         verdict.alert = lib.ngtcp2_conn_get_tls_alert(conn_);
-        const char* name =
-            lib.gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(verdict.alert));
+        const char* name = lib.gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(verdict.alert));
         verdict.code = verdict.alert == GNUTLS_A_CERTIFICATE_REQUIRED ? "tls_untrusted" : "tls_handshake";
         verdict.detail = name ? name : "the TLS handshake failed";
       }

@@ -133,12 +133,13 @@ std::unique_ptr<iwarp::ByteStream> Engine::dial(const SocketAddress& to, int fro
 
 std::optional<Engine::Arrival> Engine::next_arrival() {
   const std::lock_guard lock(mutex_);
-  while (!arrivals_.empty()) {
+  if (!arrivals_.empty()) {
     auto stream = std::move(arrivals_.front());
     arrivals_.pop_front();
     const int place = stream->connection->endpoint()->socket();
     return Arrival{place, std::make_unique<QuicStream>(shared_from_this(), std::move(stream))};
   }
+  has_arrival_.store(false, std::memory_order_relaxed);
   return std::nullopt;
 }
 
@@ -162,9 +163,8 @@ std::optional<uint64_t> Engine::next_ready() {
 }
 
 void Engine::looked_after(uint64_t) {
-  std::shared_ptr<StreamState> last;
   const std::lock_guard lock(mutex_);
-  last.swap(looking_at_);
+  const std::shared_ptr<StreamState> last = std::move(looking_at_);  // gone before the lock is
   // As epoll does: again for as long as it is ready, unless only changes are asked for.
   if (last && !(last->wanted & EPOLLET)) notify(*last);
 }
@@ -208,6 +208,7 @@ void Engine::established(Connection& connection) {
 
 void Engine::arrived(std::shared_ptr<StreamState> stream) {
   arrivals_.push_back(std::move(stream));
+  has_arrival_.store(true, std::memory_order_relaxed);
   if (!is_progress_thread()) wake_(waker_);
 }
 

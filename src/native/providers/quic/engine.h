@@ -49,6 +49,7 @@ class Engine final : public iwarp::Carrier, public std::enable_shared_from_this<
   std::unique_ptr<iwarp::ByteStream> dial(const SocketAddress& to, int from_place,
                                           const std::string& host) override;
   void receive(int socket) override;
+  bool has_arrival() const override { return has_arrival_.load(std::memory_order_relaxed); }
   std::optional<Arrival> next_arrival() override;
   size_t ready_count() const override;
   std::optional<uint64_t> next_ready() override;
@@ -128,11 +129,12 @@ class Engine final : public iwarp::Carrier, public std::enable_shared_from_this<
   size_t half_open_ = 0;  // callers whose handshake is under way
 
   std::deque<std::shared_ptr<StreamState>> arrivals_;
+  std::atomic<bool> has_arrival_{false};
   std::deque<std::shared_ptr<StreamState>> ready_;
   std::shared_ptr<StreamState> looking_at_;
   std::vector<std::shared_ptr<Connection>> touched_;
   std::set<std::pair<uint64_t, Connection*>> timers_;
-  std::atomic<uint64_t> deadline_ns_{UINT64_MAX}, sleeping_until_ns_{0};
+  std::atomic<uint64_t> deadline_ns_{UINT64_MAX};
   uint64_t idle_check_ns_ = 0;
   bool is_closed_ = false;
 };

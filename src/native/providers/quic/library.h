@@ -74,7 +74,7 @@ namespace verbena::quic {
   X(ngtcp2_crypto_write_retry)
 
 #define VERBENA_GNUTLS_SYMBOLS(X)                 \
-  X(gnutls_alert_get_name)                     \
+  X(gnutls_alert_get_name)                        \
   X(gnutls_alpn_get_selected_protocol)            \
   X(gnutls_alpn_set_protocols)                    \
   X(gnutls_certificate_allocate_credentials)      \

@@ -11,6 +11,9 @@ QuicStream::~QuicStream() {
   const std::shared_ptr<Connection> connection = std::move(state_->connection);
   connection->release(*state_);
   engine_->finish();
+  // The blocks' pool is under the lock, and the connection may have let go of the stream before.
+  state_->in.clear();
+  if (state_.use_count() == 1) state_->out.clear();
 }
 
 iwarp::ByteStream::Step QuicStream::shake_hands() {
