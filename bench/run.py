@@ -34,6 +34,7 @@ QUESTIONS = {
     "iwarp-latency": ("iwarp_latency.py",),
     "iwarp-streams": ("iwarp_streams.py",),
     "iwarp-crowd": ("iwarp_crowd.py",),
+    "quic": ("quic.py",),
     "sessions": ("sessions.py",),
     "fallback": ("fallback.py",),
     "far-memory": ("far_memory.py",),

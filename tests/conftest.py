@@ -63,20 +63,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def tls_environment() -> Iterator[dict[str, str]]:
-    """The variables for iwarp over TLS, with a certificate of a throw-away authority for this machine."""
+    """The variables for iwarp over TLS and for quic, with a certificate of a throw-away authority for this
+    machine."""
     with tempfile.TemporaryDirectory(prefix="verbena-tls-") as folder:
         tls = iwarp_tls.issue(Authority(Path(folder)), names=iwarp_tls.names_here())
         Path(folder).chmod(0o755)  # children that gave up their rights read them, too
         Path(tls.key).chmod(0o644)
-        yield iwarp_tls.environment(tls)
+        yield iwarp_tls.environment(tls) | iwarp_tls.environment(tls, "quic")
 
 
 @pytest.fixture(params=matrix.PROVIDERS)
 def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A provider's name, once for each that can be used here; the others skip with their own reason."""
     name, _, way = request.param.partition("-")
+    encrypted = way == "tls" or name == "quic"
     settings = (
-        request.getfixturevalue("tls_environment") if way == "tls" else matrix.SETTINGS.get(request.param, {})
+        request.getfixturevalue("tls_environment") if encrypted else matrix.SETTINGS.get(request.param, {})
     )
     for variable, value in settings.items():
         monkeypatch.setenv(variable, value)

@@ -30,6 +30,9 @@ libclang-rt-14-dev ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*
 redis-server       command -v redis-server
 redis-tools        command -v redis-cli
 libssl-dev         test -f /usr/include/openssl/ssl.h
+libgnutls28-dev    test -f /usr/include/gnutls/gnutls.h
+libngtcp2-dev      test -f /usr/include/ngtcp2/ngtcp2.h
+libngtcp2-crypto-gnutls-dev test -f /usr/include/ngtcp2/ngtcp2_crypto_gnutls.h
 openssl            command -v openssl
 "
 

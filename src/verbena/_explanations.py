@@ -376,6 +376,13 @@ SETUP = (
         " `openssl verify -CAfile authority.pem peer.pem` shows what is missing",
     ),
     _row(
+        "tls_revoked",
+        "the peer's certificate has been taken back by its authority",
+        "its serial number is on the list of revoked certificates that this end has",
+        remedy="issue the peer a new certificate (`verbena cert issue`); if it was taken back by mistake,"
+        " issue the list anew without it",
+    ),
+    _row(
         "tls_wrong_host",
         "the peer's certificate is for another host than the one that was called",
         "the certificate does not list this name or address as a subjectAltName",

@@ -290,6 +290,7 @@ _CLASSES: Mapping[str, type[VerbenaError]] = {
     "credentials": DeniedError,
     "tls_missing": UnavailableError,
     "tls_untrusted": DeniedError,
+    "tls_revoked": DeniedError,
     "tls_wrong_host": DeniedError,
     "tls_plain_peer": DeniedError,
     "tls_required": DeniedError,

@@ -55,9 +55,9 @@ struct Pair {
   }
 
   bool shake_hands() const {
-    using Step = TlsSession::Step;
+    using Step = ByteStream::Step;
     for (int i = 0; i < 100; ++i) {
-      const Step one = caller.tls()->shake_hands(), other = called.tls()->shake_hands();
+      const Step one = caller.stream()->shake_hands(), other = called.stream()->shake_hands();
       if (one == Step::failed || other == Step::failed) return false;
       if (one == Step::done && other == Step::done) return true;
     }
@@ -133,7 +133,7 @@ TEST("a proper end is an end, and a cut is a failure") {
     std::byte byte;
     const iovec room{&byte, 1};
     CHECK(pair.called.read({&room, 1}) == (proper ? 0 : -1));
-    CHECK(pair.called.tls()->error_code() == (proper ? "" : "tls_handshake"));
+    CHECK(pair.called.stream()->error_code() == (proper ? "" : "tls_handshake"));
   }
 }
 
@@ -146,14 +146,14 @@ TEST("a forged record ends the connection and delivers nothing") {
   std::byte byte;
   const iovec room{&byte, 1};
   CHECK(pair.called.read({&room, 1}) == -1 && !is_not_now(errno));
-  CHECK(pair.called.tls()->error_code() == "tls_handshake");
+  CHECK(pair.called.stream()->error_code() == "tls_handshake");
 }
 
 TEST("the name is verified by whoever calls") {
   if (!self_signed()) return;
   Pair pair("other.example");
   CHECK(!pair.shake_hands());
-  CHECK(pair.caller.tls()->error_code() == "tls_wrong_host");
+  CHECK(pair.caller.stream()->error_code() == "tls_wrong_host");
 }
 
 RUN_TESTS()

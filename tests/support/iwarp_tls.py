@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import shutil
-import socket
-import struct
-from pathlib import Path
 from typing import Any
 
 from support.certificates import Authority
+from verbena.transport.authority import addresses_here
 from verbena.verbs import Tls
 
-SIOCGIFADDR = 0x8915
 HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"
 MISSING = "" if shutil.which("openssl") else "the openssl command is not installed"
 
@@ -26,22 +21,14 @@ def issue(authority: Authority, name: str = "end", *, names: str = HERE, **optio
 
 def names_here() -> str:
     """Every address of this machine, as a certificate lists them."""
-    found = {HERE}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, interface in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
-                answer = fcntl.ioctl(any_socket, SIOCGIFADDR, struct.pack("256s", interface.encode()))
-                found.add(f"IP:{socket.inet_ntoa(answer[20:24])}")
-    with contextlib.suppress(OSError):  # no IPv6 here
-        for line in Path("/proc/net/if_inet6").read_text().splitlines():
-            found.add(f"IP:{socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0]))}")
-    return ",".join(sorted(found))
+    return ",".join([HERE, *(f"IP:{address}" for address in addresses_here())])
 
 
-def environment(tls: Tls) -> dict[str, str]:
-    """The variables that make every iwarp device use these files."""
+def environment(tls: Tls, provider: str = "iwarp") -> dict[str, str]:
+    """The variables that make every device of the provider use these files."""
+    prefix = f"VERBENA_{provider.upper()}_TLS"
     return {
-        "VERBENA_IWARP_TLS_CERTIFICATE": str(tls.certificate),
-        "VERBENA_IWARP_TLS_KEY": str(tls.key),
-        "VERBENA_IWARP_TLS_AUTHORITY": str(tls.authority),
+        f"{prefix}_CERTIFICATE": str(tls.certificate),
+        f"{prefix}_KEY": str(tls.key),
+        f"{prefix}_AUTHORITY": str(tls.authority),
     }

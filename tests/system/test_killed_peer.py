@@ -16,7 +16,7 @@ from verbena.verbs import QpState, RecvWorkRequest
 
 pytestmark = [
     pytest.mark.rule("processes"),
-    pytest.mark.parametrize("provider", ["shm", "iwarp", "iwarp-plain"], indirect=True),
+    pytest.mark.parametrize("provider", ["shm", "iwarp", "iwarp-plain", "quic"], indirect=True),
 ]
 
 ROUNDS = 15

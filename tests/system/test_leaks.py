@@ -11,7 +11,7 @@ from verbena.verbs import Access
 
 pytestmark = [
     pytest.mark.rule("processes"),
-    pytest.mark.parametrize("provider", ["shm", "fake", "iwarp"], indirect=True),
+    pytest.mark.parametrize("provider", ["shm", "fake", "iwarp", "quic"], indirect=True),
 ]
 
 SLACK_BYTES = 32 << 20

@@ -27,7 +27,7 @@ from verbena.verbs import Access, QpState, RemoteMemory
 
 pytestmark = [
     pytest.mark.rule("processes"),
-    pytest.mark.parametrize("provider", ["shm", "iwarp", "iwarp-plain"], indirect=True),
+    pytest.mark.parametrize("provider", ["shm", "iwarp", "iwarp-plain", "quic"], indirect=True),
 ]
 
 KINDS = ["arena", "bytearray", "numpy", "mmap", "array"]

@@ -18,6 +18,7 @@ void bind_operations(nb::module_& m);
 void bind_connections(nb::module_& m);
 void bind_providers(nb::module_& m);
 void bind_iwarp(nb::module_& m);
+void bind_quic(nb::module_& m);
 void bind_faults(nb::module_& m);
 void bind_bench(nb::module_& m);
 void bind_transport(nb::module_& m);

@@ -24,6 +24,7 @@ NB_MODULE(_native, m) {
   bind_connections(m);
   bind_providers(m);
   bind_iwarp(m);
+  bind_quic(m);
   bind_faults(m);
   bind_bench(m);
   bind_transport(m);

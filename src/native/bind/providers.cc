@@ -1,6 +1,7 @@
 // Providers and contexts: where everything else comes from.
 #include "bind/providers.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -52,6 +53,11 @@ ConnectionHandle* connect(ContextHandle& self, QueuePairHandle& qp, const std::s
 void bind_providers(nb::module_& m) {
   nb::class_<ContextHandle>(m, "Context")
       .def("query", [](const ContextHandle& self) { return self.context.use("query").query(); })
+      .def("counts",
+           [](const ContextHandle& self) {
+             const Counts counts = self.context.use("count").counts();
+             return std::map<std::string, uint64_t>(counts.begin(), counts.end());
+           })
       .def("alloc_pd",
            [](ContextHandle& self) {
              Context& context = self.context.use("alloc_pd");

@@ -233,11 +233,11 @@ void Loop::greet(UniqueFd socket, const std::shared_ptr<iwarp::TlsContext>& tls)
 
 void Loop::read(SocketClient& client) {
   if (client.shaking_hands) {
-    const auto step = client.wire.tls()->shake_hands();
-    if (step == iwarp::TlsSession::Step::failed) client.doomed = true;
+    const auto step = client.wire.stream()->shake_hands();
+    if (step == iwarp::ByteStream::Step::failed) client.doomed = true;
     if (client.doomed) return engine_.told(client);
-    watch(client, step == iwarp::TlsSession::Step::wants_write);
-    if (step != iwarp::TlsSession::Step::done) return;
+    watch(client, step == iwarp::ByteStream::Step::wants_write);
+    if (step != iwarp::ByteStream::Step::done) return;
     client.shaking_hands = false;
   }
   do {
@@ -308,7 +308,7 @@ void Loop::watch(SocketClient& client, bool writable) {
 }
 
 void Loop::close(SocketClient& client) {
-  if (client.wire.tls()) client.wire.end_writing();
+  if (client.wire.stream()) client.wire.end_writing();
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
   clients_.erase(client.id);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "kv/engine.h"
+#include "providers/iwarp/tls.h"
 #include "providers/iwarp/wire.h"
 #include "util/fd.h"
 

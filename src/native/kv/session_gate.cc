@@ -205,7 +205,7 @@ std::string SessionGate::layout(const SessionClient& client) {
 }
 
 // Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within Python.
-std::unique_lock<std::mutex> SessionGate::lock_node() {
+std::unique_lock<PoliteMutex> SessionGate::lock_node() {
   if (engine_.program()) engine_.program()->rest();
   return node_->lock();
 }

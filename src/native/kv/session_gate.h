@@ -61,7 +61,7 @@ class SessionGate {
   void flush(uint64_t session, uint32_t stream);
   // Lets go of the streams of sessions that have ended.
   void sweep(uint64_t now);
-  std::unique_lock<std::mutex> lock_node();
+  std::unique_lock<PoliteMutex> lock_node();
   void answer(uint64_t session, uint64_t call, std::string_view bytes);
 
   Engine& engine_;

@@ -138,6 +138,8 @@ class Context {
   // Returns at once; watch the connection. Takes a QP in RESET or INIT to RTS.
   virtual std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                               const ConnectParams& params) = 0;
+  // What has happened to it so far, by name; empty where nothing is counted.
+  virtual Counts counts() const { return {}; }
   virtual void close() = 0;
 
  protected:

@@ -6,6 +6,7 @@
 #include "providers/fake/provider.h"
 #include "providers/ibv/provider.h"
 #include "providers/iwarp/provider.h"
+#include "providers/quic/provider.h"
 #include "providers/shm/provider.h"
 #include "util/error.h"
 
@@ -18,10 +19,8 @@ struct ProviderEntry {
 };
 
 constexpr ProviderEntry kProviders[] = {
-    {"ibv", ibv::make_provider},
-    {"shm", shm::make_provider},
-    {"iwarp", iwarp::make_provider},
-    {"fake", fake::make_provider},
+    {"ibv", ibv::make_provider},   {"shm", shm::make_provider},   {"iwarp", iwarp::make_provider},
+    {"quic", quic::make_provider}, {"fake", fake::make_provider},
 };
 
 }  // namespace

@@ -177,6 +177,9 @@ struct ConnectParams {
 // Facts a provider tells about itself, in words: ("atomics", "yes"), ("plain_memory", "process_vm") ...
 using Capabilities = std::vector<std::pair<std::string, std::string>>;
 
+// What has been counted, by name.
+using Counts = std::vector<std::pair<std::string, uint64_t>>;
+
 enum class PortState : uint8_t { nop, down, init, armed, active, active_defer };
 
 struct PortAttributes {

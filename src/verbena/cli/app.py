@@ -12,6 +12,7 @@ from types import FrameType
 from verbena import __version__
 from verbena.cli import (
     bench,
+    cert,
     cli,
     config,
     demo,
@@ -26,7 +27,7 @@ from verbena.cli import (
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (serve, cli, devices, doctor, config, bench, demo, top, failover_drill, memory_node, kv)
+COMMANDS = (serve, cli, devices, doctor, config, cert, bench, demo, top, failover_drill, memory_node, kv)
 
 EPILOG = """\
 examples:
@@ -35,6 +36,7 @@ examples:
   verbena devices                                   what this machine can do, and why not more
   verbena doctor                                    checks it, with a real transfer on each device
   verbena config check                              whether verbena.toml is right, and what is not
+  verbena cert init                                 a certificate authority for development
   verbena demo                                      two processes share an array
   verbena memory-node --size 1GiB                   lends memory to other programs
   verbena bench latency --provider shm --size 64    round trips beside a bare ring

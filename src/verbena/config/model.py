@@ -68,7 +68,10 @@ IN_FORCE = frozenset(
         "metrics.listen",
         *(f"log.{name}" for name in ("level", "format")),
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
-        *(f"tls.{name}" for name in ("certificate", "key", "ca", "verify", "require_client_certificate")),
+        *(
+            f"tls.{name}"
+            for name in ("certificate", "key", "ca", "revoked", "verify", "require_client_certificate")
+        ),
         *(f"kv.{field.name}" for field in fields(Kv) if "section" not in field.metadata),
         *(f"kv.persistence.{field.name}" for field in fields(KvPersistence)),
     }

@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _quic_has_certificates(choice: str, config: Config) -> bool:
-    return config[choice] != "quic" or bool(config.tls.certificate or config.tls.ca)
+    return config[choice] != "quic" or bool(config.tls.ca)
 
 
 RULES = (
@@ -104,7 +104,7 @@ RULES = (
     *(
         Rule(
             (choice, "tls.certificate", "tls.ca"),
-            "QUIC is always encrypted, and needs a certificate to show or a `ca` to check one",
+            "QUIC is always encrypted, and needs a `ca` to check certificates by",
             partial(_quic_has_certificates, choice),
         )
         for choice in ("network.rdma_fallback", "replication.transport", "cluster.transport")

@@ -121,6 +121,12 @@ class Tls(Section):
         "The authorities whose certificates are believed, in PEM.",
         "Without it sessions are dialled without TLS.",
     )
+    revoked: str = text(
+        "",
+        FILE,
+        "The certificates that the authority has taken back, in PEM.",
+        "Peers that show one of them are refused, by sessions and by QUIC.",
+    )
     verify: bool = boolean(
         True,
         "Whether the certificate of a peer that we connect to is checked, and its name.",

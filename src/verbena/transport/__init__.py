@@ -59,8 +59,8 @@ async def connect(
     config: Config | Settings | None = None,
 ) -> Session:
     """A session with the node that listens at "host:port", on the best wire that works.
-    `wire` demands one (shm, ibv, iwarp): it is used or refused, never replaced. `handlers` answer the peer's
-    calls on this loop. Without a `node` the session has one of its own, made from `config` (None: what
+    `wire` demands one (shm, ibv, iwarp, quic): it is used or refused, never replaced. `handlers` answer the
+    peer's calls on this loop. Without a `node` the session has one of its own, made from `config` (None: what
     verbena.toml and the environment say).
     AddressError, DeniedError (secret), TimedOutError, UnavailableError (no wire) if it fails."""
     own = node is None

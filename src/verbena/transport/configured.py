@@ -9,7 +9,7 @@ from verbena.transport import log
 from verbena.transport.address import HostPort
 from verbena.transport.settings import Settings
 from verbena.transport.tls import client_context, server_context
-from verbena.verbs import IbvOptions, IwarpOptions, Tls
+from verbena.verbs import IbvOptions, IwarpOptions, QuicOptions, Tls
 
 _FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}
 
@@ -55,6 +55,7 @@ def settings_from(config: Config) -> Settings:
         capture_headers_only=session.capture_headers_only,
         secret=read_secret(config).reveal().encode("utf-8", "surrogateescape"),
         iwarp=iwarp_options(config),
+        quic=quic_options(config),
         ibv=ibv_options(config),
     )
 
@@ -81,6 +82,25 @@ def iwarp_options(config: Config) -> IwarpOptions:
     )
 
 
+def quic_options(config: Config) -> QuicOptions | None:
+    """The UDP wire's, from the certificates that sessions have; None without an authority to check by."""
+    tls, iwarp = config.tls, config.iwarp
+    if not tls.ca:
+        return None
+    files = Tls(
+        certificate=tls.certificate,
+        key=tls.key or tls.certificate,
+        authority=tls.ca,
+        require_peer_certificate=tls.require_client_certificate,
+    )
+    return QuicOptions(
+        tls=files,
+        revoked=tls.revoked or None,
+        handshake_timeout_s=iwarp.handshake_timeout_ms / 1000,
+        max_handshakes=iwarp.max_handshakes,
+    )
+
+
 def listen_address(config: Config) -> str:
     """Where to listen, as listen() takes it."""
     return str(HostPort(config.session.listen_address, config.session.listen_port))
@@ -101,6 +121,7 @@ def server_tls(config: Config) -> ssl.SSLContext | None:
         key=tls.key or None,
         ca=tls.ca or None,
         require_client_certificate=tls.require_client_certificate,
+        revoked=tls.revoked or None,
     )
 
 
@@ -109,7 +130,9 @@ def client_tls(config: Config) -> ssl.SSLContext | None:
     tls = config.tls
     if not tls.ca:
         return None
-    context = client_context(ca=tls.ca, certificate=tls.certificate or None, key=tls.key or None)
+    context = client_context(
+        ca=tls.ca, certificate=tls.certificate or None, key=tls.key or None, revoked=tls.revoked or None
+    )
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -11,7 +11,7 @@ from verbena import verbs
 from verbena.errors import setup_error
 
 # The schemes, and the wires they name.
-SCHEMES = {"rdma": "ibv", "ibv": "ibv", "iwarp": "iwarp", "tcp": "iwarp", "shm": "shm"}
+SCHEMES = {"rdma": "ibv", "ibv": "ibv", "iwarp": "iwarp", "tcp": "iwarp", "shm": "shm", "quic": "quic"}
 
 
 class DirectLink:
@@ -57,7 +57,8 @@ class DirectLink:
 async def dial(
     url: str, *, private_data: bytes = b"", timeout_s: float = 5.0, depth: int = 128
 ) -> DirectLink:
-    """Connects to rdma://host:port, iwarp://host:port or shm://name. The errors of Context.connect()."""
+    """Connects to rdma://host:port, or by iwarp:// or quic://, or to shm://name. The errors of
+    Context.connect()."""
     wire, address = _split(url)
     link = DirectLink(verbs.open_device(wire), owns_context=True, depth=depth)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from verbena.verbs import Context, IbvOptions, IwarpOptions, open_device
+from verbena.verbs import Context, IbvOptions, IwarpOptions, QuicOptions, open_device
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Settings:
     capture_headers_only: bool = False
     secret: bytes = field(default=b"", repr=False)
     iwarp: IwarpOptions | None = None  # None: as the environment says
+    quic: QuicOptions | None = None  # likewise
     ibv: IbvOptions | None = None  # None: any port, and whichever GID reaches the peer
     open_device: Callable[..., Context] = open_device  # tests put a wire in between
 

@@ -18,19 +18,25 @@ StrPath = str | os.PathLike[str]
 
 # X509_V_ERR_*: not yet valid, expired.
 _OUT_OF_TIME = (9, 10)
+_REVOKED = 23
 
 # Kinds of name in a certificate, the most telling first.
 _IDENTITIES = ("URI", "DNS", "IP", "CN")
 
 
 def client_context(
-    *, ca: StrPath, certificate: StrPath | None = None, key: StrPath | None = None
+    *,
+    ca: StrPath,
+    certificate: StrPath | None = None,
+    key: StrPath | None = None,
+    revoked: StrPath | None = None,
 ) -> ssl.SSLContext:
     """For dialling: the server must have a certificate of `ca` for the name dialled (`server_hostname`).
-    `certificate` and `key` show the server who this is. tls_file, tls_key_mismatch or tls_expired if a file
-    is no good."""
+    `certificate` and `key` show the server who this is; those on the list `revoked` are not believed.
+    tls_file, tls_key_mismatch or tls_expired if a file is no good."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     _load_ca(context, ca)
+    _load_revoked(context, revoked)
     if certificate is not None:
         _load_certificate(context, certificate, key)
     elif key is not None:
@@ -44,6 +50,7 @@ def server_context(
     key: StrPath | None = None,
     ca: StrPath | None = None,
     require_client_certificate: bool = True,
+    revoked: StrPath | None = None,
 ) -> ssl.SSLContext:
     """For listening. `key` may be in the certificate's file. With `require_client_certificate` clients must
     have a certificate of `ca`. Errors as for client_context()."""
@@ -54,6 +61,7 @@ def server_context(
         raise setup_error("invalid_argument", operation="TLS", detail=detail)
     if ca is not None:
         _load_ca(context, ca)
+        _load_revoked(context, revoked)
         context.verify_mode = ssl.CERT_REQUIRED if require_client_certificate else ssl.CERT_OPTIONAL
     return context
 
@@ -75,6 +83,7 @@ def handshake_error(error: ssl.SSLError, *, peer: str = "") -> VerbenaError:
     code = "tls_handshake"
     if isinstance(error, ssl.SSLCertVerificationError):
         code = "tls_expired" if error.verify_code in _OUT_OF_TIME else code
+        code = "tls_revoked" if error.verify_code == _REVOKED else code
         detail = f"the peer's certificate: {error.verify_message}"
     else:
         detail = (error.reason or str(error)).replace("_", " ").lower()
@@ -102,6 +111,21 @@ def _load_ca(context: ssl.SSLContext, ca: StrPath) -> None:
     now = time.time()
     if all(ssl.cert_time_to_seconds(str(authority["notAfter"])) < now for authority in authorities):
         raise _file_error("tls_expired", ca, "ca", f"expired {authorities[0]['notAfter']}")
+
+
+def _load_revoked(context: ssl.SSLContext, revoked: StrPath | None) -> None:
+    if revoked is None:
+        return
+    _readable(revoked, "revoked")
+    try:
+        context.load_verify_locations(cafile=revoked)
+    except ssl.SSLError as error:
+        raise _file_error(
+            "tls_file", revoked, "revoked", "it is no list of revoked certificates in PEM"
+        ) from error
+    if not context.cert_store_stats()["crl"]:
+        raise _file_error("tls_file", revoked, "revoked", "it is no list of revoked certificates")
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPath | None) -> None:

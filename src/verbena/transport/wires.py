@@ -81,7 +81,7 @@ class Wires:
 
     def _try_open(self, name: str) -> None:
         settings = self._settings
-        chosen = {"iwarp": settings.iwarp, "ibv": settings.ibv}.get(name)
+        chosen = {"iwarp": settings.iwarp, "ibv": settings.ibv, "quic": settings.quic}.get(name)
         options = {"options": chosen} if chosen else {}
         try:
             device = settings.devices.get(name, "") or (_active_device() if name == "ibv" else "")

@@ -30,6 +30,7 @@ from verbena.verbs.memory_region import MemoryRegion
 from verbena.verbs.operations import Received
 from verbena.verbs.protection_domain import ProtectionDomain
 from verbena.verbs.queue_pair import QueuePair
+from verbena.verbs.quic import QuicOptions
 from verbena.verbs.shared_receive_queue import SharedReceiveQueue
 from verbena.verbs.sync import SyncOperations
 
@@ -58,6 +59,7 @@ __all__ = [
     "QpLimits",
     "QpState",
     "QueuePair",
+    "QuicOptions",
     "Received",
     "RecvWorkRequest",
     "RemoteMemory",

@@ -33,6 +33,11 @@ class Context(Resource):
         """The first valid GID of port 1."""
         return self.attributes.gid
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """What has happened to it so far, by name; empty where the wire counts nothing of its own."""
+        return dict(self._native.counts())
+
     def alloc_pd(self) -> ProtectionDomain:
         """A protection domain: only regions and queue pairs of the same one work together."""
         return self._adopt(ProtectionDomain(self, self._native.alloc_pd()))

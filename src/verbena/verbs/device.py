@@ -9,9 +9,10 @@ from verbena.verbs.attributes import DeviceAttributes
 from verbena.verbs.context import Context
 from verbena.verbs.ibv import IbvOptions
 from verbena.verbs.iwarp import IwarpOptions
+from verbena.verbs.quic import QuicOptions
 
-Options = IbvOptions | IwarpOptions
-_OPTIONS: dict[str, type[Options]] = {"ibv": IbvOptions, "iwarp": IwarpOptions}
+Options = IbvOptions | IwarpOptions | QuicOptions
+_OPTIONS: dict[str, type[Options]] = {"ibv": IbvOptions, "iwarp": IwarpOptions, "quic": QuicOptions}
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ def open_device(name: str, *, options: Options | None = None) -> Context:
     if isinstance(options, IbvOptions):
         gid_index = -1 if options.gid_index is None else options.gid_index
         return Context(_native.open_ibv(device, port=options.port or 0, gid_index=gid_index))
+    if isinstance(options, QuicOptions):
+        return Context(_native.open_quic(device, options.to_native()))
     return Context(_native.open_iwarp(device, options.to_native()))
 
 

@@ -89,24 +89,29 @@ class IwarpOptions:
         """The native form, completed from the environment; StateError for a value that makes no sense."""
         native = _native.IwarpOptions()
         for option in fields(self):
-            value = getattr(self, option.name)
-            if value is None:
-                continue
-            if isinstance(value, Tls):
-                native.tls = _native.IwarpTlsOptions(
-                    os.fspath(value.certificate),
-                    os.fspath(value.key),
-                    os.fspath(value.authority),
-                    value.require_peer_certificate,
-                )
-            elif option.name.endswith("_s"):
-                setattr(native, option.name[:-1] + "ms", _milliseconds(option.name, value))
-            elif isinstance(value, bool):
-                setattr(native, option.name, value)
-            else:
-                most = 2 if option.name == "mpa_revision" else MOST
-                setattr(native, option.name, _positive(option.name, value, most))
+            most = 2 if option.name == "mpa_revision" else MOST
+            put(native, option.name, getattr(self, option.name), most)
         return native
+
+
+def put(native: object, name: str, value: object, most: int = MOST) -> None:
+    """Sets one option, if it is given, in the form that the native side has it."""
+    if value is None:
+        return
+    if isinstance(value, Tls):
+        value = _native.IwarpTlsOptions(
+            os.fspath(value.certificate),
+            os.fspath(value.key),
+            os.fspath(value.authority),
+            value.require_peer_certificate,
+        )
+    elif isinstance(value, (str, os.PathLike)):
+        value = os.fspath(value)
+    elif isinstance(value, float) or name.endswith("_s"):
+        name, value = name[:-1] + "ms", _milliseconds(name, float(value))  # type: ignore[arg-type]
+    elif not isinstance(value, bool):
+        value = _positive(name, value, most)  # type: ignore[arg-type]
+    setattr(native, name, value)
 
 
 def _milliseconds(name: str, seconds: float) -> int:

@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -13,11 +12,11 @@ namespace verbena::iwarp {
 namespace {
 
 // A foreign RNIC wants an FPDU to fit into a TCP segment; between ourselves long ones are cheaper.
-size_t choose_mulpdu(int socket, const Agreement& agreement) {
-  if (agreement.acknowledged) return kMaxSegmentPayload;
+size_t choose_mulpdu(const Wire& wire, const Agreement& agreement) {
+  if (agreement.acknowledged || !wire.has_socket()) return kMaxSegmentPayload;
   int maxseg = 0;
   socklen_t length = sizeof maxseg;
-  if (getsockopt(socket, IPPROTO_TCP, TCP_MAXSEG, &maxseg, &length) != 0 || maxseg <= 0) maxseg = 1460;
+  if (getsockopt(wire.socket(), IPPROTO_TCP, TCP_MAXSEG, &maxseg, &length) != 0 || maxseg <= 0) maxseg = 1460;
   const size_t markers =
       agreement.sends_markers ? (static_cast<size_t>(maxseg) / kMarkerInterval + 1) * sizeof(MpaMarker) : 0;
   const size_t overhead = kMpaLengthBytes + sizeof(UntaggedHeader) + kMpaAlignment + kMpaCrcBytes + markers;
@@ -28,8 +27,7 @@ size_t choose_mulpdu(int socket, const Agreement& agreement) {
 }  // namespace
 
 Channel::Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host)
-    : wire_(std::move(wire)),
-      stream_(agreement, own_ird, choose_mulpdu(wire_.socket(), agreement), rnr_timer, host) {}
+    : wire_(std::move(wire)), stream_(agreement, own_ird, choose_mulpdu(wire_, agreement), rnr_timer, host) {}
 
 Channel::Io Channel::read(size_t& bytes) {
   bytes = 0;
@@ -48,7 +46,7 @@ Channel::Io Channel::read(size_t& bytes) {
     moved_ += static_cast<uint64_t>(got);
     stream_.reader().arrived(static_cast<size_t>(got));
     if (!stream_.work()) return Io::blocked;
-    if (static_cast<size_t>(got) < offered && !wire_.tls()) return Io::done;
+    if (static_cast<size_t>(got) < offered && wire_.is_empty_after_short_read()) return Io::done;
   }
   return Io::done;
 }
@@ -79,11 +77,6 @@ ssize_t Channel::write_batch() {
   return is_not_now(errno) ? -1 : -2;
 }
 
-bool Channel::has_room() const {
-  pollfd room{wire_.socket(), POLLOUT, 0};
-  return ::poll(&room, 1, 0) != 0;
-}
-
 std::vector<std::byte> Channel::rest_of_segment() const {
   std::vector<std::byte> rest;
   if (first_ == count_ || sent_ == 0) return rest;
@@ -108,9 +101,8 @@ bool Farewell::advance(uint64_t now) {
   half_closed = true;
   // A close with bytes unread would be a reset, and could take our last words away from the peer.
   for (;;) {
-    std::byte ignored[4096];
-    const ssize_t n = ::recv(wire.socket(), ignored, sizeof ignored, MSG_DONTWAIT);
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
+    const ssize_t n = wire.drain();
+    if (n > 0) continue;
     return n == 0 || !is_not_now(errno);
   }
 }

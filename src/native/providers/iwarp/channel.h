@@ -1,4 +1,4 @@
-// A socket in FPDU mode: the stream's state machine, segments waiting to leave, and the system calls.
+// A wire in FPDU mode: the stream's state machine, segments waiting to leave, and the system calls.
 // Belongs to one queue pair and runs under its lock.
 #pragma once
 
@@ -36,9 +36,8 @@ class Channel {
 
   Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host);
 
-  int socket() const { return wire_.socket(); }
+  const Wire& wire() const { return wire_; }
   Wire release_wire() { return std::move(wire_); }
-  const TlsSession* tls() const { return wire_.tls(); }
   Stream& stream() { return stream_; }
   const Stream& stream() const { return stream_; }
   uint64_t bytes_moved() const { return moved_; }  // either way: a sign of life
@@ -75,8 +74,6 @@ class Channel {
 
   Io read_marked(size_t& bytes);
   ssize_t write_batch();
-  // The kernel's word for a good deal of room. Who spins would otherwise fill every gap with crumbs.
-  bool has_room() const;
 
   Wire wire_;
   Stream stream_;
@@ -90,7 +87,8 @@ class Channel {
 
 template <typename OnSent>
 Channel::Io Channel::flush(OnSent on_sent) {
-  if (was_full_ && !has_room()) return Io::blocked;
+  // Asked for a good deal of room: who spins would otherwise fill every gap with crumbs.
+  if (was_full_ && !wire_.has_room()) return Io::blocked;
   was_full_ = false;
   while (first_ < count_) {
     ssize_t written = write_batch();
@@ -121,7 +119,7 @@ struct Farewell {
   uint64_t deadline_ns = 0;
   bool half_closed = false;
 
-  // True when it is over and the socket may be closed.
+  // True when it is over and the wire may be closed.
   bool advance(uint64_t now);
 };
 

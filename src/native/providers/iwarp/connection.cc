@@ -16,7 +16,7 @@ class IwarpConnectRequest final : public ConnectRequest {
   IwarpConnectRequest(std::shared_ptr<IwarpContext> context, std::unique_ptr<Handshake> handshake)
       : context_(std::move(context)),
         handshake_(std::move(handshake)),
-        peer_(to_text(peer_address(handshake_->socket()))) {}
+        peer_(to_text(handshake_->wire().peer())) {}
   ~IwarpConnectRequest() override {
     if (handshake_) reject({});
   }
@@ -136,7 +136,7 @@ bool IwarpConnection::change(ConnectionState state, std::string code, std::span<
 }
 
 void IwarpConnection::bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply) {
-  const Gid gid = to_gid(peer_address(wire.socket()));
+  const Gid gid = to_gid(wire.peer());
   if (!qp_->adopt(std::move(wire), agreement, params_.responder_resources, reply)) {
     throw Error("peer_died", "connect", "the peer left, or the queue pair is in use");
   }
@@ -199,11 +199,16 @@ void IwarpConnection::disconnect() {
 }
 
 IwarpListener::IwarpListener(std::shared_ptr<IwarpContext> context, const std::string& address, int backlog)
-    : context_(std::move(context)),
-      backlog_(static_cast<size_t>(std::max(backlog, 1))),
-      socket_(address.empty() ? context_->listen_nearby(backlog)
-                              : listen_at(resolve(address, "listen"), address, std::max(backlog, 1))),
-      address_(to_text(local_address(socket_.get()))) {
+    : context_(std::move(context)), backlog_(static_cast<size_t>(std::max(backlog, 1))) {
+  const auto addresses = address.empty() ? std::vector{context_->nearby()} : resolve(address, "listen");
+  if (Carrier* carrier = context_->carrier()) {
+    place_ = carrier->listen(addresses, address);
+    address_ = to_text(carrier->address_of(place_));
+  } else {
+    socket_ = listen_at(addresses, address, std::max(backlog, 1));
+    place_ = socket_.get();
+    address_ = to_text(local_address(place_));
+  }
   context_->add_listener(*this);
 }
 

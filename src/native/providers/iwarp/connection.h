@@ -78,14 +78,15 @@ class IwarpListener final : public Listener {
   std::shared_ptr<ConnectRequest> next() override;
   void close() override;
 
-  int socket() const { return socket_.get(); }
+  int place() const { return place_; }
   bool push(std::unique_ptr<Handshake> request);  // false: the backlog is full
 
  private:
   const std::shared_ptr<IwarpContext> context_;
   const size_t backlog_;
-  UniqueFd socket_;
-  const std::string address_;
+  UniqueFd socket_;  // none with a carrier
+  int place_ = -1;   // what the context knows it by
+  std::string address_;
   std::mutex mutex_;
   std::deque<std::unique_ptr<Handshake>> waiting_;
   EventFd event_;

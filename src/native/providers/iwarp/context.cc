@@ -16,22 +16,35 @@ constexpr char kWithVerbena[] = "with Verbena peers";
 
 }  // namespace
 
-IwarpContext::IwarpContext(const Interface& interface, const Options& options,
-                           std::shared_ptr<soft::RegionEntry> regions)
+IwarpContext::IwarpContext(DeviceAttributes about, const Interface& interface, const Options& options,
+                           std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<Carrier> carrier)
     : SoftContext(regions.get()),
       interface_(interface),
       options_(options),
-      tls_(options.tls ? make_tls_context(*options.tls) : nullptr),
+      about_(std::move(about)),
+      tls_(options.tls && !carrier ? make_tls_context(*options.tls) : nullptr),
       region_entries_(std::move(regions)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      node_socket_(listen_nearby(kNodeBacklog)),
-      node_address_(local_address(node_socket_.get())) {
+      carrier_(std::move(carrier)) {
   if (!epoll_) throw Error("fd_limit", "open device", "epoll_create1() failed", errno);
+  const SocketAddress address = nearby();
+  if (carrier_) {
+    carrier_->start(
+        epoll_.get(), static_cast<uint64_t>(Tag::carrier) << 56,
+        [](void* self) { static_cast<IwarpContext*>(self)->wake(); }, this);
+    node_place_ = carrier_->listen({address}, to_text(address));
+    node_address_ = carrier_->address_of(node_place_);
+  } else {
+    node_socket_ = listen_at({address}, to_text(address), kNodeBacklog);
+    node_place_ = node_socket_.get();
+    node_address_ = local_address(node_place_);
+  }
 }
 
 void IwarpContext::start() {
   watch(doorbell_.get(), Tag::doorbell, 0, EPOLLIN, EPOLL_CTL_ADD);
-  watch(node_socket_.get(), Tag::listener, static_cast<uint64_t>(node_socket_.get()), EPOLLIN, EPOLL_CTL_ADD);
+  if (node_socket_)
+    watch(node_place_, Tag::listener, static_cast<uint64_t>(node_place_), EPOLLIN, EPOLL_CTL_ADD);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -52,16 +65,17 @@ void IwarpContext::close() {
     const std::lock_guard lock(control_mutex_);
     handshakes_.clear();
     node_socket_.reset();
+    if (carrier_) carrier_->close();
   });
 }
 
 DeviceAttributes IwarpContext::query() const {
-  DeviceAttributes device = iwarp_device_attributes(interface_);
+  DeviceAttributes device = about_;
   for (auto& [name, value] : device.capabilities) {
     if (!options_.acknowledged && value == kWithVerbena) value = "no";
   }
   device.ports[0].gids = {to_gid(node_address_)};
-  device.ports[0].gid_types = {"iWARP"};
+  device.ports[0].gid_types = {carrier_ ? "QUIC" : "iWARP"};
   device.ports[0].lid = node_address_.port();  // an IPv6 GID has no room for it
   return device;
 }
@@ -104,10 +118,10 @@ std::shared_ptr<Listener> IwarpContext::listen(const std::string& address, int b
                                          backlog);
 }
 
-UniqueFd IwarpContext::listen_nearby(int backlog) const {
+SocketAddress IwarpContext::nearby() const {
   SocketAddress address = interface_.address;
   address.set_port(0);
-  return listen_at({address}, to_text(address), std::max(backlog, 1));
+  return address;
 }
 
 PrivateTrailer IwarpContext::trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const {
@@ -130,12 +144,17 @@ void IwarpContext::watch(int fd, Tag tag, uint64_t id, uint32_t events, int oper
   epoll_ctl(epoll_.get(), operation, fd, &event);
 }
 
-void IwarpContext::watch_qp(int socket, uint32_t number, uint32_t events, bool is_watched) const {
-  const int operation = events == 0 ? EPOLL_CTL_DEL : is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  watch(socket, Tag::queue_pair, number, events, operation);
+void IwarpContext::watch(const Wire& wire, Tag tag, uint64_t id, uint32_t events, int operation) const {
+  if (wire.has_socket()) return watch(wire.socket(), tag, id, events, operation);
+  wire.stream()->watch(static_cast<uint64_t>(tag) << 56 | id, operation == EPOLL_CTL_DEL ? 0 : events);
 }
 
-void IwarpContext::unwatch(int socket) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket, nullptr); }
+void IwarpContext::watch_qp(const Wire& wire, uint32_t number, uint32_t events, bool is_watched) const {
+  const int operation = events == 0 ? EPOLL_CTL_DEL : is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  watch(wire, Tag::queue_pair, number, events, operation);
+}
+
+void IwarpContext::unwatch(const Wire& wire) const { watch(wire, Tag::queue_pair, 0, 0, EPOLL_CTL_DEL); }
 
 void IwarpContext::seek(uint32_t number) {
   {
@@ -154,7 +173,7 @@ void IwarpContext::report_lost(uint32_t number) {
 }
 
 void IwarpContext::say_goodbye(Wire wire, std::vector<std::byte> words, bool is_watched) {
-  if (is_watched) unwatch(wire.socket());
+  if (is_watched) unwatch(wire);
   const uint64_t now = now_ns();
   Farewell farewell{std::move(wire), std::move(words), 0, now + kFarewellPatienceNs, false};
   if (farewell.advance(now)) return;
@@ -207,15 +226,20 @@ void IwarpContext::remove_connection(IwarpConnection& connection) {
 
 void IwarpContext::add_listener(IwarpListener& listener) {
   const std::lock_guard lock(control_mutex_);
-  listeners_[listener.socket()] = &listener;
-  watch(listener.socket(), Tag::listener, static_cast<uint64_t>(listener.socket()), EPOLLIN, EPOLL_CTL_ADD);
+  const int place = listener.place();
+  listeners_[place] = &listener;
+  if (!carrier_) watch(place, Tag::listener, static_cast<uint64_t>(place), EPOLLIN, EPOLL_CTL_ADD);
 }
 
 void IwarpContext::remove_listener(IwarpListener& listener) {
   const std::lock_guard lock(control_mutex_);
-  listeners_.erase(listener.socket());
-  paused_listeners_.erase(listener.socket());
-  unwatch(listener.socket());
+  listeners_.erase(listener.place());
+  paused_listeners_.erase(listener.place());
+  if (carrier_) {
+    carrier_->stop_listening(listener.place());
+  } else {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.place(), nullptr);
+  }
 }
 
 }  // namespace verbena::iwarp

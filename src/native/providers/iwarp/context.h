@@ -30,8 +30,9 @@ DeviceAttributes iwarp_device_attributes(const Interface& interface);
 
 class IwarpContext final : public soft::SoftContext {
  public:
-  IwarpContext(const Interface& interface, const Options& options,
-               std::shared_ptr<soft::RegionEntry> regions);
+  // `carrier`: what streams come from, if not from TCP.
+  IwarpContext(DeviceAttributes about, const Interface& interface, const Options& options,
+               std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<Carrier> carrier = {});
   ~IwarpContext() override { close(); }
   void start();  // begins to answer peers; once, when construction is over
 
@@ -40,6 +41,7 @@ class IwarpContext final : public soft::SoftContext {
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override;
   std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                       const ConnectParams& params) override;
+  Counts counts() const override { return carrier_ ? carrier_->counts() : Counts{}; }
   void close() override;
 
   std::shared_ptr<soft::SoftCompletionQueue> make_cq(uint32_t depth) override;
@@ -48,15 +50,16 @@ class IwarpContext final : public soft::SoftContext {
 
   const Options& options() const { return options_; }
   PrivateTrailer trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const;
-  UniqueFd listen_nearby(int backlog) const;  // on our own address, at a port that is free
+  SocketAddress nearby() const;  // our own address, at a port that is free
+  Carrier* carrier() const { return carrier_.get(); }
   void wake() const { doorbell_.signal(); }
 
   // From queue pairs, under their locks.
   void seek(uint32_t number);  // the peer of a QP that went to RTR
   void report_lost(uint32_t number);
   void say_goodbye(Wire wire, std::vector<std::byte> words, bool is_watched);
-  void watch_qp(int socket, uint32_t number, uint32_t events, bool is_watched) const;
-  void unwatch(int socket) const;
+  void watch_qp(const Wire& wire, uint32_t number, uint32_t events, bool is_watched) const;
+  void unwatch(const Wire& wire) const;
 
   void disconnect_qp(uint32_t number);
   void turn_down(Handshake& handshake, std::span<const uint8_t> private_data, uint8_t trailer_flags = 0);
@@ -69,19 +72,23 @@ class IwarpContext final : public soft::SoftContext {
 
  private:
   // What an epoll event is for: the upper byte; the rest is a number or a descriptor.
-  enum class Tag : uint8_t { doorbell, listener, handshake, queue_pair, farewell };
+  enum class Tag : uint8_t { doorbell, listener, handshake, queue_pair, farewell, carrier };
   static constexpr size_t kMaxParked = 4;  // requests that wait for one queue pair
 
   void watch(int fd, Tag tag, uint64_t id, uint32_t events, int operation) const;
+  void watch(const Wire& wire, Tag tag, uint64_t id, uint32_t events, int operation) const;
 
   // progress.cc
   void run(const std::stop_token& stop);
   void handle(Tag tag, uint64_t id);
+  bool run_carrier();
   void read_mail();
   int tick(uint64_t now);  // timers; returns how many milliseconds may pass until the next
 
   // dialling.cc, under control_mutex_
   void accept_peers(int listener);
+  void accept_streams();
+  void meet(Wire wire, int listener);
   void add_handshake(std::unique_ptr<Handshake> handshake);
   void advance_handshake(uint64_t id);
   void finish_dial(Handshake& handshake);
@@ -100,10 +107,14 @@ class IwarpContext final : public soft::SoftContext {
 
   const Interface interface_;
   const Options options_;
+  const DeviceAttributes about_;
   const std::unique_ptr<TlsContext> tls_;  // or empty
   const std::shared_ptr<soft::RegionEntry> region_entries_;
   EventFd doorbell_;
-  UniqueFd epoll_, node_socket_;
+  UniqueFd epoll_;
+  const std::shared_ptr<Carrier> carrier_;  // or empty
+  UniqueFd node_socket_;                    // none with a carrier
+  int node_place_ = -1;
   SocketAddress node_address_;
 
   std::mutex control_mutex_;
@@ -118,6 +129,7 @@ class IwarpContext final : public soft::SoftContext {
   std::vector<Farewell> new_farewells_;
   bool is_closed_ = false;
   std::map<uint64_t, Farewell> farewells_;  // the progress thread's own
+  uint64_t next_farewell_ = 1;
   std::atomic<size_t> farewell_count_{0};
 
   std::mutex cqs_mutex_;

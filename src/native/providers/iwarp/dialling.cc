@@ -46,9 +46,9 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
       first_request(options_.mpa_revision, options_, params.responder_resources, params.initiator_depth);
   if (options_.acknowledged) request.trailer = trailer(managed->number(), 0, 0);
   request.private_data = params.private_data;
-  Call call{std::move(addresses), nullptr, host_of(address), options_.dead_peer_timeout_ms};
-  auto handshake =
-      std::make_unique<Handshake>(std::move(call), request, tls_.get(), connection->deadline_ns());
+  Call call{std::move(addresses), nullptr, -1, host_of(address), options_.dead_peer_timeout_ms};
+  auto handshake = std::make_unique<Handshake>(std::move(call), request, tls_.get(), carrier_.get(),
+                                               connection->deadline_ns());
   handshake->connection = connection->id();
   add_connection(*connection);
   const std::lock_guard lock(control_mutex_);
@@ -64,7 +64,7 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
 void IwarpContext::add_handshake(std::unique_ptr<Handshake> handshake) {
   const uint64_t id = next_id_++;
   const uint32_t events = handshake->wants_to_write() ? EPOLLOUT : EPOLLIN;
-  watch(handshake->socket(), Tag::handshake, id, events, EPOLL_CTL_ADD);
+  watch(handshake->wire(), Tag::handshake, id, events, EPOLL_CTL_ADD);
   handshakes_[id] = std::move(handshake);
 }
 
@@ -79,13 +79,22 @@ void IwarpContext::accept_peers(int listener) {
       }
       return;
     }
-    make_room_for_caller();
     tune(socket.get(), options_.dead_peer_timeout_ms);
-    const uint64_t patience_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
-    auto handshake = std::make_unique<Handshake>(std::move(socket), tls_.get(), now_ns() + patience_ns);
-    handshake->listener = listener;
-    add_handshake(std::move(handshake));
+    meet(Wire(std::move(socket)), listener);
   }
+}
+
+void IwarpContext::accept_streams() {
+  const std::lock_guard lock(control_mutex_);
+  while (auto arrival = carrier_->next_arrival()) meet(Wire(std::move(arrival->stream)), arrival->place);
+}
+
+void IwarpContext::meet(Wire wire, int listener) {
+  make_room_for_caller();
+  const uint64_t patience_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
+  auto handshake = std::make_unique<Handshake>(std::move(wire), tls_.get(), now_ns() + patience_ns);
+  handshake->listener = listener;
+  add_handshake(std::move(handshake));
 }
 
 // An honest caller says what it wants at once: in a crowd the one that has been silent longest goes.
@@ -108,17 +117,17 @@ void IwarpContext::advance_handshake(uint64_t id) {
   }
   switch (handshake.advance()) {
     case Handshake::Progress::pending:
-      watch(handshake.socket(), Tag::handshake, id, handshake.wants_to_write() ? EPOLLOUT : EPOLLIN,
+      watch(handshake.wire(), Tag::handshake, id, handshake.wants_to_write() ? EPOLLOUT : EPOLLIN,
             EPOLL_CTL_MOD);
       return;
     case Handshake::Progress::done:
       if (!handshake.is_initiator()) return answer(id);
-      unwatch(handshake.socket());
+      unwatch(handshake.wire());
       finish_dial(handshake);
       break;
     case Handshake::Progress::refused:
       if (handshake.dial_next()) {
-        watch(handshake.socket(), Tag::handshake, id, EPOLLOUT, EPOLL_CTL_ADD);
+        watch(handshake.wire(), Tag::handshake, id, EPOLLOUT, EPOLL_CTL_ADD);
         return;
       }
       fail_dial(handshake, "unreachable");
@@ -127,7 +136,7 @@ void IwarpContext::advance_handshake(uint64_t id) {
       const auto [code, detail] = handshake.tls_error();
       fail_dial(handshake, code.empty() ? "unreachable" : code, detail);
       // A close with its request unread would be a reset, and could take our alert away from it.
-      unwatch(handshake.socket());
+      unwatch(handshake.wire());
       if (!code.empty() && has_room_for_farewell()) say_goodbye(handshake.take_wire(), {}, false);
       break;
     }
@@ -137,7 +146,7 @@ void IwarpContext::advance_handshake(uint64_t id) {
     // Both are told in the clear, so that its program can say what is wrong.
     case Handshake::Progress::unencrypted:
     case Handshake::Progress::encrypted:
-      unwatch(handshake.socket());
+      unwatch(handshake.wire());
       turn_down(handshake, {}, tls_ ? trailer_flag::needs_tls : uint8_t{0});
       break;
   }
@@ -181,20 +190,20 @@ void IwarpContext::answer(uint64_t id) {
   auto found = handshakes_.find(id);
   Handshake& handshake = *found->second;
   const auto& named = handshake.request().trailer;
-  if (handshake.listener == node_socket_.get() && named && (named->flags & trailer_flag::by_endpoint)) {
+  if (handshake.listener == node_place_ && named && (named->flags & trailer_flag::by_endpoint)) {
     if (answer_seeker(handshake)) {
       handshakes_.erase(id);
     } else if (may_park(handshake)) {
       handshake.parked = true;
       handshake.set_deadline(kNoDeadline);
       // All that matters now is whether it leaves: bytes out of turn would wake us for ever.
-      watch(handshake.socket(), Tag::handshake, id, EPOLLRDHUP, EPOLL_CTL_MOD);
+      watch(handshake.wire(), Tag::handshake, id, EPOLLRDHUP, EPOLL_CTL_MOD);
     } else {
       handshakes_.erase(id);
     }
     return;
   }
-  unwatch(handshake.socket());
+  unwatch(handshake.wire());
   std::unique_ptr<Handshake> owned = std::move(found->second);
   handshakes_.erase(found);
   const auto listener = listeners_.find(owned->listener);
@@ -220,7 +229,7 @@ bool IwarpContext::answer_seeker(Handshake& handshake) {
   const auto origin = to_address(gid, named.port);
   auto welcome = IwarpQueuePair::Welcome::never;
   // Who names another's address than its own is after a queue pair that is not meant for it.
-  if (origin && same_host(*origin, peer_address(handshake.socket()))) {
+  if (origin && same_host(*origin, handshake.wire().peer())) {
     with_qp(named.to_qp, [&](soft::SoftQueuePair& soft_qp) {
       auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
       welcome = qp.welcomes(gid, named.from_qp);
@@ -231,14 +240,14 @@ bool IwarpContext::answer_seeker(Handshake& handshake) {
       reply.trailer = trailer(qp.number(), named.from_qp, trailer_flag::by_endpoint);
       reply.markers = options_.markers;
       const auto agreement = agree(request, reply, false);
-      unwatch(handshake.socket());
+      unwatch(handshake.wire());
       if (agreement)
         qp.adopt(handshake.take_wire(), *agreement, attributes.max_dest_rd_atomic, encode(reply));
     });
   }
   if (welcome == IwarpQueuePair::Welcome::later) return false;
   if (welcome == IwarpQueuePair::Welcome::never) {
-    unwatch(handshake.socket());
+    unwatch(handshake.wire());
     turn_down(handshake, {});
   }
   return true;
@@ -272,8 +281,13 @@ void IwarpContext::find_peer_of(uint32_t number) {
   if (address && own != peer) {
     SetUpFrame request = first_request(2, options_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
     request.trailer = trailer(number, attributes.dest_qp_num, trailer_flag::by_endpoint);
-    Call call{{*address}, &interface_.address, host_of(to_text(*address)), options_.dead_peer_timeout_ms};
-    handshake = std::make_unique<Handshake>(std::move(call), request, tls_.get(), kNoDeadline);
+    Call call{{*address},
+              &interface_.address,
+              node_place_,
+              host_of(to_text(*address)),
+              options_.dead_peer_timeout_ms};
+    handshake =
+        std::make_unique<Handshake>(std::move(call), request, tls_.get(), carrier_.get(), kNoDeadline);
     handshake->qp = number;
     handshake->generation = generation;
     if (!handshake->dial_next()) handshake.reset();

@@ -1,6 +1,5 @@
 #include "providers/iwarp/handshake.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,12 +12,14 @@ constexpr uint8_t kTlsHandshakeRecord = 22;
 
 }  // namespace
 
-Handshake::Handshake(Call call, const SetUpFrame& request, TlsContext* tls, uint64_t deadline_ns)
+Handshake::Handshake(Call call, const SetUpFrame& request, TlsContext* tls, Carrier* carrier,
+                     uint64_t deadline_ns)
     : call_(std::move(call)),
       tls_(tls),
+      carrier_(carrier),
       initiator_(true),
       connecting_(true),
-      is_secure_(!tls),
+      is_secure_(!tls && !carrier),
       deadline_ns_(deadline_ns),
       request_(request),
       out_(encode(request)),
@@ -26,11 +27,13 @@ Handshake::Handshake(Call call, const SetUpFrame& request, TlsContext* tls, uint
   std::reverse(call_.to.begin(), call_.to.end());
 }
 
-Handshake::Handshake(UniqueFd socket, TlsContext* tls, uint64_t deadline_ns)
+Handshake::Handshake(Wire wire, TlsContext* tls, uint64_t deadline_ns)
     : tls_(tls),
-      wire_(std::move(socket)),
+      carrier_(nullptr),
+      wire_(std::move(wire)),
       initiator_(false),
       connecting_(false),
+      is_met_(!wire_.has_socket()),
       is_secure_(!tls),
       deadline_ns_(deadline_ns),
       reader_(false) {}
@@ -40,7 +43,8 @@ bool Handshake::dial_next() {
   while (!call_.to.empty()) {
     const SocketAddress next = call_.to.back();
     call_.to.pop_back();
-    wire_ = Wire(begin_dial(next, call_.from, call_.dead_peer_timeout_ms));
+    wire_ = carrier_ ? Wire(carrier_->dial(next, call_.from_place, call_.host))
+                     : Wire(begin_dial(next, call_.from, call_.dead_peer_timeout_ms));
     if (wire_) return true;
   }
   return false;
@@ -53,22 +57,24 @@ bool Handshake::wants_to_write() const {
 }
 
 std::pair<std::string, std::string> Handshake::tls_error() const {
-  const TlsSession* session = wire_.tls();
+  const ByteStream* session = wire_.stream();
   return session ? std::pair(session->error_code(), session->error_detail())
                  : std::pair<std::string, std::string>();
 }
 
 Handshake::Progress Handshake::advance() {
-  if (connecting_) {
+  if (connecting_ && carrier_) {
+    connecting_ = false;
+  } else if (connecting_) {
     SocketAddress peer;
     peer.length = sizeof peer.storage;
     int error = 0;
     socklen_t length = sizeof error;
-    getsockopt(socket(), SOL_SOCKET, SO_ERROR, &error, &length);
+    getsockopt(wire_.socket(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return Progress::refused;
-    if (getpeername(socket(), peer.get(), &peer.length) != 0) return Progress::pending;
+    if (getpeername(wire_.socket(), peer.get(), &peer.length) != 0) return Progress::pending;
     connecting_ = false;
-    if (tls_) wire_.encrypt(tls_->call(socket(), call_.host));
+    if (tls_) wire_.encrypt(tls_->call(wire_.socket(), call_.host));
   }
   if (!initiator_ && !is_met_) {
     if (const Progress met = meet_caller(); met != Progress::done) return met;
@@ -103,29 +109,24 @@ Handshake::Progress Handshake::advance() {
 // Its first byte tells whether it speaks TLS.
 Handshake::Progress Handshake::meet_caller() {
   uint8_t first = 0;
-  const ssize_t n = ::recv(socket(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
+  const ssize_t n = ::recv(wire_.socket(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
   if (n < 0) return is_not_now(errno) || errno == EINTR ? Progress::pending : Progress::broken;
   if (n == 0) return Progress::broken;
   const bool speaks_tls = first == kTlsHandshakeRecord;
   if (tls_ && !speaks_tls) return Progress::unencrypted;
   if (!tls_ && speaks_tls) return Progress::encrypted;
-  if (tls_) wire_.encrypt(tls_->answer(socket()));
+  if (tls_) wire_.encrypt(tls_->answer(wire_.socket()));
   is_met_ = true;
   return Progress::done;
 }
 
 Handshake::Progress Handshake::secure() {
-  const TlsSession::Step step = wire_.tls()->shake_hands();
-  tls_wants_to_write_ = step == TlsSession::Step::wants_write;
-  is_secure_ = step == TlsSession::Step::done;
+  const ByteStream::Step step = wire_.stream()->shake_hands();
+  tls_wants_to_write_ = step == ByteStream::Step::wants_write;
+  is_secure_ = step == ByteStream::Step::done;
   if (is_secure_) return Progress::done;
-  return step == TlsSession::Step::failed ? Progress::broken : Progress::pending;
-}
-
-bool Handshake::is_abandoned() const {
-  // Not by reading: a caller that talks out of turn, or TLS, may have left bytes in front of the end.
-  pollfd peer{socket(), POLLRDHUP, 0};
-  return ::poll(&peer, 1, 0) > 0;
+  if (step != ByteStream::Step::failed) return Progress::pending;
+  return wire_.stream()->error_code() == "unreachable" ? Progress::refused : Progress::broken;
 }
 
 }  // namespace verbena::iwarp

@@ -1,4 +1,4 @@
-// A socket on its way to a queue pair: dialling, TLS if asked for, MPA request and reply. The bytes are
+// A wire on its way to a queue pair: dialling, TLS if asked for, MPA request and reply. The bytes are
 // negotiation.h's; here is the I/O, non-blocking, with a deadline for a peer that is slow or silent. Runs
 // under the context's control mutex.
 #pragma once
@@ -8,6 +8,7 @@
 
 #include "providers/iwarp/address.h"
 #include "providers/iwarp/negotiation.h"
+#include "providers/iwarp/tls.h"
 #include "providers/iwarp/wire.h"
 
 namespace verbena::iwarp {
@@ -16,6 +17,7 @@ namespace verbena::iwarp {
 struct Call {
   std::vector<SocketAddress> to;        // the first of them that answers
   const SocketAddress* from = nullptr;  // our own address, or any
+  int from_place = -1;                  // likewise, with a carrier
   std::string host;                     // whose certificate is wanted
   uint32_t dead_peer_timeout_ms = 0;
 };
@@ -32,17 +34,17 @@ class Handshake {
     encrypted,    // it speaks TLS, and we do not
   };
 
-  // As initiator. `tls` may be nullptr, here and below.
-  Handshake(Call call, const SetUpFrame& request, TlsContext* tls, uint64_t deadline_ns);
-  // As responder, with a socket that was accepted.
-  Handshake(UniqueFd socket, TlsContext* tls, uint64_t deadline_ns);
+  // As initiator. `tls` may be nullptr, here and below, and `carrier`: then it is TCP.
+  Handshake(Call call, const SetUpFrame& request, TlsContext* tls, Carrier* carrier, uint64_t deadline_ns);
+  // As responder, with a socket or stream that was accepted.
+  Handshake(Wire wire, TlsContext* tls, uint64_t deadline_ns);
 
   bool dial_next();    // begins with the next address; false when there is none
   Progress advance();  // as far as the socket allows
 
   bool is_initiator() const { return initiator_; }
   bool wants_to_write() const;
-  int socket() const { return wire_.socket(); }
+  const Wire& wire() const { return wire_; }
   Wire take_wire() { return std::move(wire_); }
   // Why TLS failed, or empty: a code and the library's words.
   std::pair<std::string, std::string> tls_error() const;
@@ -51,13 +53,13 @@ class Handshake {
   const SetUpFrame& request() const { return request_; }
   const SetUpFrame& reply() const { return reply_; }
   // For a request that waits for its queue pair: has the peer left meanwhile?
-  bool is_abandoned() const;
+  bool is_abandoned() const { return wire_.is_abandoned(); }
 
   // Whose it is: set by the context.
   uint64_t connection = 0;  // a managed one that is dialled
   uint32_t qp = 0;          // a queue pair that seeks its peer,
   uint32_t generation = 0;  // for this time
-  int listener = -1;        // the socket it was accepted on
+  int listener = -1;        // the socket or place it was accepted on
   bool parked = false;      // waits until the queue pair it names is ready
 
  private:
@@ -66,9 +68,12 @@ class Handshake {
 
   Call call_;
   TlsContext* const tls_;
+  Carrier* const carrier_;
   Wire wire_;
   const bool initiator_;
-  bool connecting_, is_met_ = false, is_secure_, tls_wants_to_write_ = false;
+  bool connecting_;
+  bool is_met_ = false;
+  bool is_secure_, tls_wants_to_write_ = false;
   uint64_t deadline_ns_;
   SetUpFrame request_, reply_;
   std::vector<uint8_t> out_;

@@ -36,8 +36,23 @@ struct Options {
   bool wants_crc() const { return crc.value_or(!tls); }  // a peer that asks for it gets it all the same
 };
 
-// Throws invalid_argument for a variable that makes no sense.
-Options options_from_environment();
+// The variables of one provider. Throws invalid_argument for one that makes no sense; what is not set stays.
+class Environment {
+ public:
+  explicit Environment(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  const std::string& prefix() const { return prefix_; }
+  const char* look_up(const std::string& name) const;  // nullptr: not set, or empty
+  void read(const std::string& name, bool& out) const;
+  void read(const std::string& name, std::string& out) const;
+  void read_seconds(const std::string& name, uint32_t& out_ms) const;
+  void read_count(const std::string& name, uint32_t& out) const;
+
+ private:
+  const std::string prefix_;
+};
+
+Options options_from_environment(const Environment& environment = Environment("VERBENA_IWARP_"));
 
 // The device on this interface; empty: the first. Throws invalid_argument, no_device, tls_file and the like.
 std::shared_ptr<Context> open(const std::string& device, const Options& options);

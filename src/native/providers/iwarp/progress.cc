@@ -20,15 +20,17 @@ void IwarpContext::run(const std::stop_token& stop) {
   uint64_t tick_at = 0;
   while (!stop.stop_requested()) {
     const uint64_t before = now_ns();
-    const uint64_t left_ms = tick_at > before ? (tick_at - before + 999'999) / 1'000'000 : 0;
+    const uint64_t wake_at = carrier_ ? std::min(tick_at, carrier_->deadline_ns()) : tick_at;
+    const uint64_t left_ms = wake_at > before ? (wake_at - before + 999'999) / 1'000'000 : 0;
     epoll_event events[64];
     const int count = epoll_wait(epoll_.get(), events, std::size(events), static_cast<int>(left_ms));
     bool is_woken = false;
     for (int i = 0; i < count; ++i) {
       const auto tag = static_cast<Tag>(events[i].data.u64 >> 56);
-      is_woken = is_woken || tag != Tag::queue_pair;
+      is_woken = is_woken || (tag != Tag::queue_pair && tag != Tag::carrier);
       handle(tag, events[i].data.u64 & kIdMask);
     }
+    if (carrier_) is_woken = run_carrier() || is_woken;
     read_mail();
     // Traffic alone is no reason to look at every queue pair's clock.
     const uint64_t now = now_ns();
@@ -36,8 +38,27 @@ void IwarpContext::run(const std::stop_token& stop) {
   }
 }
 
+// Its timers, the streams that peers have opened, and those that somebody waits for. True: not only traffic.
+bool IwarpContext::run_carrier() {
+  carrier_->check_timers(now_ns());
+  bool is_news = false;
+  if (carrier_->has_arrival()) accept_streams();
+  // Those that are ready again meanwhile have their turn after the sockets.
+  for (size_t left = carrier_->ready_count(); left > 0; --left) {
+    const auto key = carrier_->next_ready();
+    if (!key) break;
+    const auto tag = static_cast<Tag>(*key >> 56);
+    is_news = is_news || tag != Tag::queue_pair;
+    handle(tag, *key & kIdMask);
+    carrier_->looked_after(*key);
+  }
+  return is_news;
+}
+
 void IwarpContext::handle(Tag tag, uint64_t id) {
   switch (tag) {
+    case Tag::carrier:
+      return carrier_->receive(static_cast<int>(id));
     case Tag::doorbell:
       doorbell_.clear();
       return;
@@ -48,7 +69,7 @@ void IwarpContext::handle(Tag tag, uint64_t id) {
     case Tag::listener: {
       const std::lock_guard lock(control_mutex_);
       const int socket = static_cast<int>(id);
-      if (socket == node_socket_.get() || listeners_.contains(socket)) accept_peers(socket);
+      if (socket == node_place_ || listeners_.contains(socket)) accept_peers(socket);
       return;
     }
     case Tag::handshake: {
@@ -74,11 +95,10 @@ void IwarpContext::read_mail() {
     leaving.swap(new_farewells_);
   }
   for (Farewell& farewell : leaving) {
-    const int socket = farewell.wire.socket();
-    const uint64_t id = static_cast<uint64_t>(socket);
+    const uint64_t id = next_farewell_++;
     const uint32_t events = EPOLLIN | (farewell.half_closed ? 0u : uint32_t{EPOLLOUT});
-    farewells_[id] = std::move(farewell);
-    watch(socket, Tag::farewell, id, events | EPOLLET, EPOLL_CTL_ADD);
+    const auto& placed = farewells_[id] = std::move(farewell);
+    watch(placed.wire, Tag::farewell, id, events | EPOLLET, EPOLL_CTL_ADD);
   }
   farewell_count_.store(farewells_.size(), std::memory_order_relaxed);
   if (seekers.empty() && lost.empty()) return;

@@ -38,7 +38,8 @@ std::shared_ptr<Context> open(const std::string& device, const Options& options)
   if (found == known.end()) {
     throw Error("no_device", "open device", "no network interface '" + device + "' is up and has an address");
   }
-  auto context = std::make_shared<IwarpContext>(*found, options, soft::private_region_entries());
+  auto context = std::make_shared<IwarpContext>(iwarp_device_attributes(*found), *found, options,
+                                                soft::private_region_entries());
   context->start();
   return context;
 }

@@ -36,7 +36,8 @@ const char* marker_use(const Agreement& agreement) {
 
 bool say(Wire& wire, const std::vector<uint8_t>& words) {
   // A fresh socket has room for a set-up frame; one that has not is of no use.
-  return words.empty() || wire.write(words.data(), words.size()) == static_cast<ssize_t>(words.size());
+  if (words.empty()) return true;
+  return wire.write(words.data(), words.size()) == static_cast<ssize_t>(words.size()) && wire.flush();
 }
 
 }  // namespace
@@ -65,8 +66,8 @@ Capabilities IwarpQueuePair::capabilities() const {
   const char* ours = acknowledged ? "yes" : "no";
   const char* crc = !channel_ ? "not connected" : channel_->stream().agreement().crc ? "crc32c" : "none";
   const char* markers = !channel_ ? "not connected" : marker_use(channel_->stream().agreement());
-  const bool encrypted = channel_ && channel_->tls();
-  const std::string cipher = !channel_ ? "not connected" : encrypted ? channel_->tls()->cipher() : "none";
+  const ByteStream* stream = channel_ ? channel_->wire().stream() : nullptr;
+  const std::string cipher = !channel_ ? "not connected" : stream ? stream->cipher() : "none";
   return {{"acknowledged", ours}, {"atomics", ours},    {"immediate", ours},
           {"checksum", crc},      {"markers", markers}, {"encryption", cipher}};
 }
@@ -174,7 +175,7 @@ void IwarpQueuePair::retire() {
 void IwarpQueuePair::lose_wire() {
   reap();  // what was finished before counts
   if (!channel_) return;
-  if (watched_ != 0) iwarp_.unwatch(channel_->socket());
+  if (watched_ != 0) iwarp_.unwatch(channel_->wire());
   watched_ = 0;
   unreachable_ = !is_fresh();  // else it may call again
   channel_.reset();
@@ -222,7 +223,7 @@ void IwarpQueuePair::watch() {
              (channel_->has_output() ? uint32_t{EPOLLOUT} : 0u);
   }
   if (wanted == watched_) return;
-  iwarp_.watch_qp(channel_->socket(), number_, wanted, watched_ != 0);
+  iwarp_.watch_qp(channel_->wire(), number_, wanted, watched_ != 0);
   watched_ = wanted;
 }
 

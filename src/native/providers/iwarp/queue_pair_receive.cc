@@ -88,7 +88,7 @@ bool IwarpQueuePair::receive() {
 void IwarpQueuePair::tune_wakeups() {
   constexpr uint64_t kGathered = 256 * 1024;
   constexpr uint64_t kMargin = 128 * 1024;  // may have been read already, as part of a segment
-  if (!channel_ || !channel_->stream().agreement().acknowledged) return;
+  if (!channel_ || !channel_->wire().has_socket() || !channel_->stream().agreement().acknowledged) return;
   uint64_t due = 0;
   if (!pending_.empty() && send_queue_.at(pending_.front()).opcode == Opcode::read) {
     const SendEntry& entry = send_queue_.at(pending_.front());
@@ -97,7 +97,7 @@ void IwarpQueuePair::tune_wakeups() {
   const int wanted = due > kMargin ? static_cast<int>(std::min(due - kMargin, kGathered)) : 1;
   if (wanted == wake_bytes_) return;
   wake_bytes_ = wanted;
-  setsockopt(channel_->socket(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
+  setsockopt(channel_->wire().socket(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
 }
 
 void IwarpQueuePair::look_for_receive() {

@@ -85,7 +85,16 @@ bool IwarpQueuePair::fill() {
     return true;
   };
   while (add([&](OutSegment& out) { return stream.compose_control(out); })) continue;
-  while (add([&](OutSegment& out) { return stream.compose_response(out); })) continue;
+  // What is sent from where it lies is read when it leaves: the next READ is not to be answered before that.
+  OutSegment::Source source = OutSegment::Source::copied;
+  const auto respond = [&](OutSegment& out) {
+    const bool is_composed = stream.compose_response(out);
+    source = out.source;
+    return is_composed;
+  };
+  while (source == OutSegment::Source::copied || stream.is_in_response()) {
+    if (!add(respond)) break;
+  }
   if (stream.fault()) {
     if (stream.owes_responses()) return bytes > 0;
     while (add([&](OutSegment& out) { return stream.compose_last_words(out); })) continue;

@@ -115,6 +115,7 @@ class Stream {
   void compose_ack(OutSegment& out);
   bool compose_last_words(OutSegment& out);
   bool owes_responses() const { return !responses_.empty(); }
+  bool is_in_response() const { return !responses_.empty() && responses_.front().sent > 0; }
   void offer_receive() { ready_due_ = true; }  // a receive is there for the message that was not taken
 
   // Requests: begin…, then payload and seal() by the caller; or whole.

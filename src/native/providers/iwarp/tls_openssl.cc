@@ -95,7 +95,7 @@ const char* code_of_reason(int reason) {
   }
 }
 
-class OpenSslSession final : public TlsSession {
+class OpenSslSession final : public ByteStream {
  public:
   OpenSslSession(SSL_CTX* context, int socket, const uint64_t& records_per_key, const std::string& protocol)
       : socket_(socket),
@@ -320,12 +320,12 @@ class OpenSslContext final : public TlsContext {
   }
   ~OpenSslContext() override { openssl().SSL_CTX_free(context_); }
 
-  std::unique_ptr<TlsSession> answer(int socket) override {
+  std::unique_ptr<ByteStream> answer(int socket) override {
     auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key, protocol_);
     session->answer();
     return session;
   }
-  std::unique_ptr<TlsSession> call(int socket, const std::string& host) override {
+  std::unique_ptr<ByteStream> call(int socket, const std::string& host) override {
     auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key, protocol_);
     session->call(host);
     return session;

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 
 from verbena import errors
@@ -14,6 +16,7 @@ from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, error, failed, ok, warn
 from verbena.cli.checks.loopback import LENGTH
 from verbena.errors import EXPLANATIONS, VerbenaError
+from verbena.transport.authority import Authority, addresses_here
 from verbena.verbs import ProviderInfo
 
 PROGRAM = (sys.executable, "-m", "verbena.cli.checks.loopback")
@@ -38,8 +41,36 @@ def check_transfers(
                 yield _unavailable(provider, asked_for=bool(wanted))
             continue
         usable = [found.name for found in provider.devices if not found.attributes.reason]
-        for name in [device] if device else usable:
-            yield check_transfer(f"{provider.name}:{name}", timeout_s=timeout_s, program=program)
+        try:
+            with _certificates(provider.name):
+                for name in [device] if device else usable:
+                    yield check_transfer(f"{provider.name}:{name}", timeout_s=timeout_s, program=program)
+        except VerbenaError as refusal:
+            yield warn(
+                f"transfer {provider.name}",
+                "it needs certificates, and none could be made for a trial",
+                reason=refusal.detail,
+                remedy="apt install openssl, or set VERBENA_QUIC_TLS_CERTIFICATE, _KEY and _AUTHORITY",
+            )
+
+
+@contextlib.contextmanager
+def _certificates(provider: str) -> Iterator[None]:
+    """QUIC does nothing without certificates: where none are set, throw-away ones serve for the trial."""
+    if provider != "quic" or os.environ.get("VERBENA_QUIC_TLS_AUTHORITY"):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="verbena-doctor-") as folder:
+        authority = Authority.create(folder, days=2)
+        issued = authority.issue("doctor", addresses_here(), days=1)
+        files = {"CERTIFICATE": issued.certificate, "KEY": issued.key, "AUTHORITY": authority.certificate}
+        variables = {f"VERBENA_QUIC_TLS_{name}": str(path) for name, path in files.items()}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for variable in variables:
+                del os.environ[variable]
 
 
 def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROGRAM) -> Diagnosis:

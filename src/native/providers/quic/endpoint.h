@@ -1,0 +1,108 @@
+// A UDP socket for many connections: datagrams in and out by the batch (recvmmsg, UDP_GRO, UDP_SEGMENT), the
+// address that each came to, and word of peers that nobody answers for. Knows nothing of QUIC.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "providers/iwarp/address.h"
+#include "util/fd.h"
+
+namespace verbena::quic {
+
+using iwarp::SocketAddress;
+
+bool same_address(const SocketAddress& one, const SocketAddress& other);  // port and all
+
+class Endpoint {
+ public:
+  // Where a datagram goes or came from. `local` is our address; without one the kernel chooses.
+  struct Route {
+    SocketAddress local, remote;
+  };
+
+  static constexpr size_t kMaxBatchBytes = 65'000;  // of one send with segments
+  static constexpr size_t kMaxSegments = 64;
+
+  // Binds to the first address that allows it. Throws address_in_use or unreachable.
+  Endpoint(const std::vector<SocketAddress>& addresses, const std::string& text);
+
+  int socket() const { return socket_.get(); }
+  const SocketAddress& address() const { return address_; }
+  bool is_wildcard() const { return is_wildcard_; }  // answers have to name the address that was called
+  size_t receive_buffer_bytes() const { return receive_buffer_bytes_; }
+
+  // Calls visit(datagram, route) for each of a batch; how many there were. Zero: nothing is waiting.
+  template <typename Visit>
+  size_t receive(Visit visit);
+  // Calls visit(address) for each peer that the network says is not there.
+  template <typename Visit>
+  void read_errors(Visit visit);
+
+  // Datagrams of `segment` bytes each, the last may be shorter. What the kernel does not take now is kept.
+  void send(const Route& route, std::span<const std::byte> bytes, size_t segment);
+  bool is_blocked() const { return !waiting_.empty(); }
+  bool flush();  // sends what was kept; false: there is still some
+
+  uint64_t datagrams_in = 0, datagrams_out = 0, bytes_in = 0, bytes_out = 0, dropped_out = 0;
+  uint32_t watched = 0;  // the owner's: epoll events asked for
+  bool is_listening = false;
+
+ private:
+  struct Waiting {
+    Route route;
+    std::vector<std::byte> bytes;
+    size_t segment;
+  };
+  struct Received {
+    std::span<const std::byte> bytes;
+    Route route;
+    size_t segment;
+  };
+  static constexpr size_t kBatch = 8;
+  static constexpr size_t kSlotBytes = 65536;
+  static constexpr size_t kMaxWaiting = 64;  // batches; more are lost, as in any full queue
+
+  size_t receive_batch(std::span<Received> out);
+  bool next_error(SocketAddress& out);
+  bool try_send(const Route& route, std::span<const std::byte> bytes, size_t segment);
+
+  UniqueFd socket_;
+  SocketAddress address_;
+  bool is_wildcard_ = false, segments_ = true;
+  size_t receive_buffer_bytes_ = 0;
+  std::unique_ptr<std::byte[]> slots_;
+  std::deque<Waiting> waiting_;
+};
+
+template <typename Visit>
+size_t Endpoint::receive(Visit visit) {
+  Received batch[kBatch];
+  const size_t count = receive_batch(batch);
+  for (size_t i = 0; i < count; ++i) {
+    for (std::span<const std::byte> left = batch[i].bytes; !left.empty();) {
+      const size_t n = left.size() < batch[i].segment ? left.size() : batch[i].segment;
+      ++datagrams_in;
+      visit(left.first(n), batch[i].route);
+      left = left.subspan(n);
+    }
+  }
+  return count;
+}
+
+template <typename Visit>
+void Endpoint::read_errors(Visit visit) {
+  SocketAddress absent;
+  while (next_error(absent)) visit(absent);
+}
+
+// The longest datagram for this peer: what the route's first link takes, less the headers; more than an
+// Ethernet frame's worth only on the loopback, where no link follows that could take less.
+size_t longest_datagram(const SocketAddress& remote);
+
+}  // namespace verbena::quic

@@ -1,0 +1,130 @@
+#include "providers/quic/stream.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+namespace verbena::quic {
+
+QuicStream::~QuicStream() {
+  const std::lock_guard lock(engine_->mutex());
+  const std::shared_ptr<Connection> connection = std::move(state_->connection);
+  connection->release(*state_);
+  engine_->finish();
+  // The blocks' pool is under the lock, and the connection may have let go of the stream before.
+  state_->in.clear();
+  if (state_.use_count() == 1) state_->out.clear();
+}
+
+iwarp::ByteStream::Step QuicStream::shake_hands() {
+  const std::lock_guard lock(engine_->mutex());
+  if (is_gone()) {
+    explain();
+    return Step::failed;
+  }
+  return state_->id >= 0 ? Step::done : Step::wants_write;
+}
+
+ssize_t QuicStream::read(std::span<const iovec> room) {
+  const std::lock_guard lock(engine_->mutex());
+  StreamState& state = *state_;
+  Connection& connection = *state.connection;
+  // The progress thread comes here because there is something; anyone else looks for it.
+  if (state.in.size() == 0 && !state.is_ended && !is_gone() && !engine_->is_progress_thread()) {
+    engine_->receive_from(*connection.endpoint());
+  }
+  const size_t taken = state.in.take(room);
+  if (taken > 0) {
+    connection.consumed(state, taken);
+    engine_->finish();
+    return static_cast<ssize_t>(taken);
+  }
+  if (is_gone()) {
+    explain();
+    errno = ECONNRESET;
+    return -1;
+  }
+  if (state.is_ended) return 0;
+  errno = EAGAIN;
+  return -1;
+}
+
+ssize_t QuicStream::write(std::span<const iovec> pieces) {
+  const std::lock_guard lock(engine_->mutex());
+  StreamState& state = *state_;
+  if (is_gone()) {
+    explain();
+    errno = ECONNRESET;
+    return -1;
+  }
+  const size_t limit = state.connection->send_limit();
+  size_t taken = 0;
+  for (const iovec& piece : pieces) {
+    const size_t room = state.out.size() < limit ? limit - state.out.size() : 0;
+    const size_t n = std::min(piece.iov_len, room);
+    state.out.append(static_cast<const std::byte*>(piece.iov_base), n);
+    taken += n;
+    if (n < piece.iov_len) break;
+  }
+  if (taken == 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  state.connection->has_output(state);
+  return static_cast<ssize_t>(taken);
+}
+
+bool QuicStream::flush() {
+  const std::lock_guard lock(engine_->mutex());
+  if (is_gone()) {
+    explain();
+    errno = ECONNRESET;
+    return false;
+  }
+  engine_->touch(*state_->connection);
+  engine_->finish();
+  return true;
+}
+
+void QuicStream::say_goodbye() {
+  const std::lock_guard lock(engine_->mutex());
+  if (is_gone()) return;
+  state_->wants_end = true;
+  state_->connection->has_output(*state_);
+  engine_->touch(*state_->connection);
+  engine_->finish();
+}
+
+std::string QuicStream::cipher() const {
+  const std::lock_guard lock(engine_->mutex());
+  return state_->connection->cipher();
+}
+
+void QuicStream::watch(uint64_t key, uint32_t events) {
+  const std::lock_guard lock(engine_->mutex());
+  engine_->watch(*state_, key, events);
+}
+
+bool QuicStream::has_room() const {
+  const std::lock_guard lock(engine_->mutex());
+  return is_gone() || state_->has_room();
+}
+
+bool QuicStream::is_abandoned() const {
+  const std::lock_guard lock(engine_->mutex());
+  return is_gone() || state_->is_ended;
+}
+
+SocketAddress QuicStream::peer() const {
+  const std::lock_guard lock(engine_->mutex());
+  return state_->connection->peer();
+}
+
+void QuicStream::explain() {
+  const Verdict& fate = state_->connection->fate();
+  // A stream that the peer has let go of says nothing about the connection.
+  code_ = state_->connection->is_alive() || fate.code == "peer_died" ? "" : fate.code;
+  detail_ = fate.detail;
+}
+
+}  // namespace verbena::quic

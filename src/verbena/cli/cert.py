@@ -1,0 +1,90 @@
+"""`verbena cert`: a certificate authority for development, and the certificates of nodes."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+
+from verbena.transport.authority import AUTHORITY_DAYS, LIST_DAYS, NODE_DAYS, Authority, addresses_here
+
+EPILOG = """\
+examples:
+  verbena cert init                                         an authority in ./certificates
+  verbena cert issue node1 --name node1.lan --name 10.0.0.1 a certificate for node1, by all its names
+  verbena cert issue node1 --days 7                         one that holds for a week
+  verbena cert revoke certificates/node1.pem                takes it back: hand out revoked.pem
+  verbena cert init --folder /etc/verbena/tls --common-name "Our cluster"
+
+Give every node ca.pem, its own certificate and its own key; keep ca.key where nobody else is. Files that are
+replaced are used by the next connection, without a restart. For production, use the authority you have.
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "cert",
+        help="make certificates for development",
+        description="Makes an authority, certificates for nodes, and the list of those that were taken back.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=("init", "issue", "revoke"), help="what to do")
+    parser.add_argument(
+        "node",
+        nargs="?",
+        default="",
+        metavar="NODE",
+        help="issue: the node's name, which its files get (default: this host's); revoke: the certificate",
+    )
+    parser.add_argument(
+        "--folder", default="certificates", help="where the authority is (default: certificates)"
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="issue: a name or address that the node is called by; may be repeated (default: NODE;"
+        " for this host also localhost and its addresses)",
+    )
+    parser.add_argument(
+        "--days",
+        type=int,
+        help=f"how long it holds (default: {AUTHORITY_DAYS} for the authority, {NODE_DAYS} for a node)",
+    )
+    parser.add_argument(
+        "--common-name",
+        default="Verbena development",
+        metavar="TEXT",
+        help="init: what the authority calls itself (default: Verbena development)",
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.what == "init":
+        made = Authority.create(
+            options.folder,
+            name=options.common_name,
+            days=AUTHORITY_DAYS if options.days is None else options.days,
+        )
+        print(f"{made.certificate}: the authority, for every node\n{made.key}: its key, for nobody")
+        print(
+            f"{made.revoked}: certificates taken back, none so far; to be made anew within {LIST_DAYS} days"
+        )
+        return 0
+    authority = Authority(options.folder)
+    if options.what == "revoke":
+        if not options.node:
+            print("verbena: which certificate? verbena cert revoke certificates/node1.pem")
+            return 2
+        print(f"{authority.revoke(options.node)}: hand it out to every node")
+        return 0
+    node = options.node or socket.gethostname()
+    names = options.name or [node]
+    if not options.node and not options.name:
+        names += ["localhost", *addresses_here()]
+    issued = authority.issue(node, names, days=NODE_DAYS if options.days is None else options.days)
+    print(f"{issued.certificate}: for {', '.join(names)}, until {issued.expires:%Y-%m-%d %H:%M} UTC")
+    print(f"{issued.key}: its key, for {node} alone")
+    return 0

@@ -1,0 +1,42 @@
+"""`verbena cert`: from nothing to a node's certificate in two commands."""
+
+from __future__ import annotations
+
+import pytest
+from support.iwarp_tls import MISSING
+
+from verbena.cli import main
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+
+def test_init_issue_and_revoke(tmp_path, capsys):
+    """Each says which files it made, and for whom they are."""
+    folder = str(tmp_path / "tls")
+    assert main(["cert", "init", "--folder", folder]) == 0
+    assert main(["cert", "issue", "node1", "--name", "node1", "--name", "10.0.0.1", "--folder", folder]) == 0
+    assert main(["cert", "revoke", f"{folder}/node1.pem", "--folder", folder]) == 0
+    said = capsys.readouterr().out
+    for words in ("ca.key: its key, for nobody", "node1.pem: for node1, 10.0.0.1, until ", "hand it out"):
+        assert words in said
+
+
+def test_this_host_is_the_default(tmp_path, capsys):
+    """Without a name it is for this host, by localhost and its addresses too."""
+    folder = str(tmp_path)
+    main(["cert", "init", "--folder", folder])
+    assert main(["cert", "issue", "--folder", folder, "--days", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "localhost, " in said
+    assert "127.0.0.1" in said
+
+
+def test_mistakes_are_explained(tmp_path, capsys):
+    """No authority, a second one, no certificate to revoke: a reason, and a status that is not 0."""
+    folder = str(tmp_path)
+    assert main(["cert", "issue", "node1", "--folder", folder]) == 1
+    assert "verbena cert init" in capsys.readouterr().err
+    assert main(["cert", "init", "--folder", folder]) == 0
+    assert main(["cert", "init", "--folder", folder]) == 1
+    assert "already" in capsys.readouterr().err
+    assert main(["cert", "revoke", "--folder", folder]) == 2
