@@ -19,8 +19,8 @@ void append(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-constexpr size_t kMostStreams = 1024;    // of one session
-constexpr size_t kHeadroom = 4u << 20;   // for what the index may need besides
+constexpr size_t kMostStreams = 1024;   // of one session
+constexpr size_t kHeadroom = 4u << 20;  // for what the index may need besides
 constexpr uint64_t kSweepNs = 200'000'000;
 
 }  // namespace
@@ -204,7 +204,8 @@ std::string SessionGate::layout(const SessionClient& client) {
   return out;
 }
 
-// Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within Python.
+// Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within
+// Python.
 std::unique_lock<PoliteMutex> SessionGate::lock_node() {
   if (engine_.program()) engine_.program()->rest();
   return node_->lock();

@@ -258,9 +258,6 @@ class Gate:
     def add_region(self, key: int) -> None:
         """The engine's next chunk of memory can be read by this key."""
 
-    def sweep(self) -> None:
-        """Lets go of sessions that have ended."""
-
     @property
     def requests(self) -> int: ...
 

@@ -7,6 +7,7 @@ Pipelines, transactions and pub/sub work as over TCP. Connections to one address
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import importlib
 import itertools
@@ -133,11 +134,48 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class _AsyncSessions:
+    """The same for event loops: connections of one loop to one address share a session."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[asyncio.AbstractEventLoop, str, bytes], tuple[asyncio.Task[Any], int]] = {}
+
+    async def take(self, address: str, secret: bytes) -> transport.Session:
+        loop = asyncio.get_running_loop()
+        key = (loop, address, secret)
+        task, users = self._open.get(key, (None, 0))
+        if task is None or (task.done() and (task.exception() or task.result().closed)):
+            task, users = loop.create_task(transport.connect(address, secret=secret)), 0
+        self._open[key] = (task, users + 1)
+        try:
+            session: transport.Session = await asyncio.shield(task)
+        except BaseException:
+            await self.give(address, secret)
+            raise
+        return session
+
+    async def give(self, address: str, secret: bytes) -> None:
+        key = (asyncio.get_running_loop(), address, secret)
+        task, users = self._open[key]
+        if users > 1:
+            self._open[key] = (task, users - 1)
+            return
+        del self._open[key]
+        if task.done() and not task.cancelled() and task.exception() is None:
+            await task.result().close()
+
+
+_async_sessions = _AsyncSessions()
+
+
 class _StreamWriter:
     """As much of asyncio's writer as client libraries use."""
 
-    def __init__(self, session: transport.Session, reader: asyncio.StreamReader) -> None:
+    def __init__(
+        self, session: transport.Session, reader: asyncio.StreamReader, address: str, secret: bytes
+    ) -> None:
         self._session, self._reader = session, reader
+        self._address, self._secret = address, secret
         self._number = next(_stream_numbers).to_bytes(4, "little")
         self._unsent: list[bytes] = []
         self._closing = False
@@ -190,7 +228,11 @@ class _StreamWriter:
             self._reader.feed_eof()
 
     async def _end(self) -> None:
-        await self._session.close()
+        with contextlib.suppress(
+            VerbenaError
+        ):  # the server learns of it when the session ends, at the latest
+            await self._session.call("kv.close", self._number, timeout_s=1.0)
+        await _async_sessions.give(self._address, self._secret)
 
 
 def connection_class(library: str) -> type[Any]:
@@ -252,11 +294,11 @@ def async_connection_class(library: str) -> type[Any]:
 
         async def _connect(self) -> None:
             try:
-                session = await transport.connect(self._where, secret=self.secret)
+                session = await _async_sessions.take(self._where, self.secret)
             except VerbenaError as error:
                 raise ConnectionError(str(error)) from error
             self._reader = asyncio.StreamReader()
-            self._writer = _StreamWriter(session, self._reader)
+            self._writer = _StreamWriter(session, self._reader, self._where, self.secret)
             await self.on_connect()
 
         def _host_error(self) -> str:
