@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.kv_store import Store, running
+from support.kv_store import running
 from support.resp import ErrorReply, Wire
 
 KEYS = st.sampled_from(["a", "b", "c", "key with spaces", "n"])
@@ -132,12 +132,13 @@ def redis_server(folder: Path) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, Wire]]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as port, running() as store:
-        yield _wires(store, port)
-
-
-def _wires(store: Store, port: int) -> tuple[Wire, Wire]:
-    return Wire(store.port), Wire(port)
+    with (
+        redis_server(tmp_path_factory.mktemp("redis")) as port,
+        running() as store,
+        Wire(store.port) as own,
+        Wire(port) as other,
+    ):
+        yield own, other
 
 
 def plain(reply: Any) -> Any:

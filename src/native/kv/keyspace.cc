@@ -194,7 +194,8 @@ void Database::await_expiry(uint64_t hashed, uint64_t before_ms, uint64_t expire
 size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
   size_t expired = 0, looked = 0;
   while (!due_.empty() && due_.begin()->first * 1000 <= now_ms) {
-    auto& [second, hashes] = *due_.begin();
+    const uint64_t second = due_.begin()->first;
+    std::vector<uint64_t>& hashes = due_.begin()->second;
     std::vector<uint64_t> later;  // in this very second: the next round
     while (!hashes.empty()) {
       const uint64_t hashed = hashes.back();

@@ -70,7 +70,7 @@ void Loop::listen(UniqueFd socket, std::shared_ptr<iwarp::TlsContext> tls) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
     throw Error("invalid_argument", "listen", "epoll_ctl() failed", errno);
   }
-  listeners_.push_back(std::make_unique<Listener>(std::move(socket), std::move(tls)));
+  listeners_.push_back(std::make_unique<Listener>(Listener{std::move(socket), std::move(tls)}));
 }
 
 void Loop::stop_listening() {
