@@ -1,5 +1,5 @@
 """Valkey over RDMA, server and client: RESP through windows of memory that each end lends the other.
-Valkey's clients connect to our server, and our client to Valkey's, on whatever wire has WRITE_WITH_IMM."""
+Written from the protocol's description for whatever wire has WRITE_WITH_IMM; tried between our own ends."""
 
 from __future__ import annotations
 
