@@ -559,6 +559,25 @@ SETUP = (
         remedy="give every server a directory of its own (kv.persistence.dir), or end the other one first",
     ),
     _row(
+        "registry_folder",
+        "the registry's folder cannot be used",
+        "it cannot be made, read or written by this user",
+        "registry.db in it is damaged, is no database, or was written by a newer version",
+        remedy="check the path and its owner; `verbena registry check` says what is wrong inside",
+    ),
+    _row(
+        "registry_locked",
+        "another process serves the registry's folder",
+        "a server that uses it is still running",
+        remedy="give every server a folder of its own (registry.folder), or end the other one first",
+    ),
+    _row(
+        "registry_missing",
+        "a package that the registry's HTTP server needs is not installed",
+        "Verbena was installed without its registry extra",
+        remedy="pip install 'verbena[registry]'",
+    ),
+    _row(
         "far_unknown",
         "the memory node knows no such allocation",
         "it was freed, or the memory node was restarted and has forgotten it",

@@ -1,0 +1,111 @@
+"""The blobs: files named by their digest, shared by all repositories.
+A name appears only by `publish()`, after the digest was verified and the bytes are on disk. Who may
+publish or remove at a time is the database's business: both happen within its write transaction."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from verbena.registry import digests
+from verbena.registry.digests import Digest
+from verbena.registry.incoming import IncomingBlob
+
+WORKERS = 8
+
+
+class BlobStore:
+    """`folder` with `blobs/`, `incoming/` and `quarantine/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("blobs", "incoming", "quarantine"):
+            (folder / name).mkdir(parents=True, exist_ok=True, mode=0o750)
+        self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="registry-blob")
+
+    def path_of(self, digest: Digest) -> Path:
+        return self.folder / "blobs" / digest.algorithm / digest.encoded[:2] / digest.encoded
+
+    def incoming_path(self, name: str) -> Path:
+        return self.folder / "incoming" / name
+
+    def incoming(
+        self, name: str = "", *, algorithm: str = digests.DEFAULT, size: int | None = None
+    ) -> IncomingBlob:
+        """A blob to be received; with the name of one that is there already, the rest of that."""
+        path = self.incoming_path(name or str(uuid.uuid4()))
+        return IncomingBlob(path, workers=self.workers, algorithm=algorithm, size=size)
+
+    def publish(self, incoming: IncomingBlob, digest: Digest) -> None:
+        """Gives verified and synced bytes their name. On return the name is on disk as well."""
+        path = self.path_of(digest)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            _sync_folder(path.parent.parent)
+            _sync_folder(self.folder / "blobs")
+        os.rename(incoming.path, path)
+        _sync_folder(path.parent)
+
+    def remove(self, digest: Digest) -> None:
+        """Frees the space once the last reader has closed the file. No error if it is gone."""
+        self.path_of(digest).unlink(missing_ok=True)
+
+    def quarantine(self, digest: Digest) -> Path | None:
+        """Puts a spoilt file aside, where it is never served from; says where, if there was one."""
+        kept = self.folder / "quarantine" / f"{digest.algorithm}-{digest.encoded}-{time.time_ns()}"
+        try:
+            os.rename(self.path_of(digest), kept)
+        except FileNotFoundError:
+            return None
+        return kept
+
+    def files(self) -> Iterator[tuple[Digest, os.stat_result]]:
+        """Every blob file there is, whether or not the database knows it."""
+        for algorithm in digests.ALGORITHMS:
+            for folder in _entries(self.folder / "blobs" / algorithm):
+                for entry in _entries(Path(folder.path)):
+                    try:
+                        yield digests.parse(f"{algorithm}:{entry.name}"), entry.stat()
+                    except (digests.BadDigest, FileNotFoundError):
+                        continue  # not ours, or removed meanwhile
+
+    def incoming_files(self) -> Iterator[tuple[str, os.stat_result]]:
+        for entry in _entries(self.folder / "incoming"):
+            try:
+                yield entry.name, entry.stat()
+            except FileNotFoundError:
+                continue
+
+    def close(self) -> None:
+        self.workers.shutdown()
+
+
+def hash_file(path: Path, algorithm: str) -> Digest:
+    """The digest of a file, read in large pieces. Raises OSError."""
+    state = digests.new_hash(algorithm)
+    buffer = bytearray(1 << 20)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while length := file.readinto(buffer):
+            state.update(view[:length])
+    return Digest(algorithm, state.hexdigest())
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,149 @@
+"""SQLite in WAL mode: one connection that writes, on a thread of its own, and one that reads, on the
+caller's. Reads take some microseconds and never wait for a writer. A write transaction excludes those of
+other processes, too, so a collection or a check may run beside a server."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from verbena.errors import setup_error
+
+Result = TypeVar("Result")
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE repositories (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    created REAL NOT NULL
+);
+CREATE TABLE blobs (
+    digest TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    created REAL NOT NULL
+) WITHOUT ROWID;
+-- Which repositories have a blob. A mount is one row here.
+CREATE TABLE links (
+    repository INTEGER NOT NULL REFERENCES repositories (id),
+    digest TEXT NOT NULL REFERENCES blobs (digest),
+    touched REAL NOT NULL,
+    PRIMARY KEY (repository, digest)
+) WITHOUT ROWID;
+CREATE INDEX links_by_digest ON links (digest);
+CREATE TABLE manifests (
+    id INTEGER PRIMARY KEY,
+    repository INTEGER NOT NULL REFERENCES repositories (id),
+    digest TEXT NOT NULL,
+    media_type TEXT NOT NULL,
+    subject TEXT,
+    artifact_type TEXT,
+    annotations TEXT,
+    touched REAL NOT NULL,
+    content BLOB NOT NULL,
+    UNIQUE (repository, digest)
+);
+CREATE INDEX manifests_by_subject ON manifests (repository, subject) WHERE subject IS NOT NULL;
+-- What a manifest names: blobs, and for an index other manifests.
+CREATE TABLE parts (
+    repository INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    manifest INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    PRIMARY KEY (repository, digest, manifest)
+) WITHOUT ROWID;
+CREATE INDEX parts_by_manifest ON parts (manifest);
+CREATE TABLE tags (
+    repository INTEGER NOT NULL REFERENCES repositories (id),
+    name TEXT NOT NULL,
+    manifest INTEGER NOT NULL REFERENCES manifests (id) ON DELETE CASCADE,
+    touched REAL NOT NULL,
+    PRIMARY KEY (repository, name)
+) WITHOUT ROWID;
+CREATE INDEX tags_by_manifest ON tags (manifest);
+CREATE TABLE uploads (
+    id TEXT PRIMARY KEY,
+    repository TEXT NOT NULL,
+    algorithm TEXT NOT NULL,
+    touched REAL NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class Database:
+    """`file` is made if it is not there. Raises UnavailableError for one that is something else."""
+
+    def __init__(self, file: Path) -> None:
+        self._writer = self._connect(file)
+        try:
+            self._prepare(file)
+            self._reader = self._connect(file)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry-database")
+
+    @staticmethod
+    def _connect(file: Path) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(file, timeout=30, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.Error as error:
+            raise _unusable(file, str(error)) from error
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def _prepare(self, file: Path) -> None:
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            [version] = self._writer.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in SCHEMA.split(";\n"):
+                    self._writer.execute(statement)
+                self._writer.execute(f"PRAGMA user_version = {VERSION}")
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _unusable(file, str(error)) from error
+        if version > VERSION:
+            raise _unusable(file, f"its format is {version}, and this program knows {VERSION}")
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What a query finds, all of it: a cursor left open would keep the log from being shortened."""
+        return self._reader.execute(query, values).fetchall()
+
+    def row(self, query: str, *values: Any) -> tuple[Any, ...] | None:
+        found = self.rows(query, *values)
+        return found[0] if found else None
+
+    def write_here(self, work: Callable[[sqlite3.Connection], Result], *, durable: bool = True) -> Result:
+        """Runs `work` in a transaction. A durable one is on disk when this returns; another survives the
+        process, but perhaps not the machine. `work` raises: nothing was changed."""
+        self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(self._writer)
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        return result
+
+    async def write(self, work: Callable[[sqlite3.Connection], Result], *, durable: bool = True) -> Result:
+        """`write_here()` on the writer's thread. A cancelled caller does not stop it: it is done, or not
+        begun."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._thread, lambda: self.write_here(work, durable=durable))
+        return await asyncio.shield(future)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        self._reader.close()
+        self._writer.close()
+
+
+def _unusable(file: Path, reason: str) -> Exception:
+    return setup_error("registry_folder", operation="open the registry's data", detail=f"{file}: {reason}")

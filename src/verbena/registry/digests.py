@@ -1,0 +1,70 @@
+"""Digests: `sha256:…` and `sha512:…`, parsed strictly. A name in the store is made from nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Hash(Protocol):
+    """What hashlib gives."""
+
+    def update(self, data: Any, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+# The one list of algorithms, with the length of their digests in hexadecimal digits.
+ALGORITHMS: dict[str, tuple[int, Callable[[], Hash]]] = {
+    "sha256": (64, hashlib.sha256),
+    "sha512": (128, hashlib.sha512),
+}
+DEFAULT = "sha256"
+
+_GRAMMAR = re.compile(r"[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]+")
+_KNOWN = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
+
+
+class BadDigest(ValueError):
+    """Not a digest, or one of an algorithm that is not served; the text says which."""
+
+
+@dataclass(frozen=True, order=True)
+class Digest:
+    """A verified spelling; `str()` gives it back."""
+
+    algorithm: str
+    encoded: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}:{self.encoded}"
+
+
+def parse(text: str) -> Digest:
+    """The digest that `text` spells; raises BadDigest."""
+    if _KNOWN.fullmatch(text):
+        algorithm, _, encoded = text.partition(":")
+        return Digest(algorithm, encoded)
+    if not _GRAMMAR.fullmatch(text) or len(text) > 300:
+        raise BadDigest("it is not of the form algorithm:encoded")
+    algorithm = text.partition(":")[0]
+    if algorithm not in ALGORITHMS:
+        raise BadDigest(f"the algorithm {algorithm} is not served, only {' and '.join(ALGORITHMS)}")
+    raise BadDigest(f"{algorithm} has {ALGORITHMS[algorithm][0]} lower-case hexadecimal digits")
+
+
+def is_digest(reference: str) -> bool:
+    """Whether a tag-or-digest is meant as a digest: no tag has a colon."""
+    return ":" in reference
+
+
+def new_hash(algorithm: str) -> Hash:
+    return ALGORITHMS[algorithm][1]()
+
+
+def of(content: bytes, algorithm: str = DEFAULT) -> Digest:
+    state = new_hash(algorithm)
+    state.update(content)
+    return Digest(algorithm, state.hexdigest())

@@ -1,0 +1,214 @@
+"""A blob on its way in: bytes are written and hashed by worker threads, without the GIL, while more arrive.
+In order by `append()`, or at offsets by `write_at()` (ranges from several peers); readers may follow it.
+It is nothing but a file in `incoming/` until the store publishes it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from verbena.registry import digests
+from verbena.registry.digests import Digest
+from verbena.registry.extents import Extents
+
+Piece = bytes | bytearray | memoryview
+
+BATCH = 1 << 20
+"""How many bytes are worth a hop to a worker."""
+MOST_PIECES = 1000  # below IOV_MAX
+
+
+class IncomingFailed(Exception):
+    """The blob will not come: whoever follows it must stop."""
+
+
+class IncomingBlob:
+    """Made by `BlobStore.incoming()`. One task feeds it by `append()`, or several by `write_at()`."""
+
+    def __init__(
+        self, path: Path, *, workers: Executor, algorithm: str = digests.DEFAULT, size: int | None = None
+    ) -> None:
+        self.path = path
+        self.algorithm = algorithm
+        self.size = size
+        """How long it will be, if that is known."""
+        self._workers = workers
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._end = os.fstat(self._fd).st_size
+        self._extents = Extents(self._end)
+        self._lock = threading.Lock()  # over the extents and who hashes
+        self._hash = digests.new_hash(algorithm)
+        self._hashed = 0
+        self._hashing = False
+        self._job: asyncio.Future[None] | None = None
+        self._followers: set[asyncio.Future[None]] = set()
+        self._failure: BaseException | None = None
+        self._published = False
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def received(self) -> int:
+        """How many bytes from the first on are in the file."""
+        with self._lock:
+            return self._extents.prefix
+
+    @property
+    def end(self) -> int:
+        """Where the next `append()` goes: what was received or is being written."""
+        return self._end
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """What is missing of a blob whose size is known."""
+        with self._lock:
+            return self._extents.gaps(self.size or 0)
+
+    async def append(self, pieces: Sequence[Piece]) -> None:
+        """Writes and hashes at the end. Returns when the batch before this one is done: what is given now
+        must stay as it is until the next call or `settle()`. Raises OSError of either."""
+        await self._previous()
+        offset, self._end = self._end, self._end + sum(len(piece) for piece in pieces)
+        self._job = self._start(offset, pieces)
+
+    async def write_at(self, offset: int, piece: Piece) -> None:
+        """Writes a stretch, and hashes it if it is next. When it returns, `piece` may be used again."""
+        if self.size is not None and offset + len(piece) > self.size:
+            raise ValueError(f"{len(piece)} bytes at {offset} are past the end of a blob of {self.size}")
+        self._end = max(self._end, offset + len(piece))
+        await asyncio.shield(self._start(offset, [piece]))
+
+    async def settle(self) -> None:
+        """Waits until everything given to `append()` is in the file."""
+        await self._previous()
+
+    async def digest(self, algorithm: str) -> Digest:
+        """The digest of everything received; reads the file again only if another algorithm was fed."""
+        await self._previous()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, self._digest, algorithm)
+
+    async def sync(self) -> None:
+        """Everything is on disk."""
+        await asyncio.get_running_loop().run_in_executor(self._workers, os.fdatasync, self._fd)
+
+    async def arrived(self, offset: int) -> int:
+        """Waits until the byte at `offset` is there, and says how many are from the first on; less or
+        equal to `offset` only at the end. Raises IncomingFailed if it will not come."""
+        while (now := self.received) <= offset and now != self.size:
+            if self._failure is not None:
+                raise IncomingFailed(str(self._failure)) from self._failure
+            if self._published:
+                return now
+            follower: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._followers.add(follower)
+            try:
+                await follower
+            finally:
+                self._followers.discard(follower)
+        return now
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes that have arrived. Also after it was published or discarded, until `close()`."""
+        return os.pread(self._fd, length, offset)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def fail(self, reason: BaseException) -> None:
+        """Those who follow it are told that it will not come."""
+        self._failure = self._failure or reason
+        self._wake()
+
+    def published(self) -> None:
+        self._published = True
+        self._wake()
+
+    def close(self) -> None:
+        """Gives the descriptor back; the file stays. Not while anything is being written or read."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _start(self, offset: int, pieces: Sequence[Piece]) -> asyncio.Future[None]:
+        job = asyncio.get_running_loop().run_in_executor(self._workers, self._take, offset, pieces)
+        job.add_done_callback(self._job_done)
+        return job
+
+    async def _previous(self) -> None:
+        job, self._job = self._job, None
+        if job is not None:
+            # A cancelled caller must not cancel what the worker is doing: it would write later all the same.
+            try:
+                await asyncio.shield(job)
+            except asyncio.CancelledError:
+                self._job = job
+                raise
+
+    def _job_done(self, job: asyncio.Future[None]) -> None:
+        if not job.cancelled() and (error := job.exception()) is not None:
+            self._failure = self._failure or error
+        self._wake()
+
+    def _wake(self) -> None:
+        for follower in tuple(self._followers):
+            if not follower.done():
+                follower.set_result(None)
+
+    # What follows runs on workers.
+
+    def _take(self, offset: int, pieces: Sequence[Piece]) -> None:
+        end = _write_all(self._fd, pieces, offset)
+        with self._lock:
+            self._extents.add(offset, end)
+            if self._hashing or offset != self._hashed:
+                return  # whoever hashes comes to it, and reads it from the file
+            self._hashing = True
+        try:
+            for piece in pieces:
+                self._hash.update(piece)
+            self._hashed = end
+            self._hash_what_follows()
+        except BaseException:
+            with self._lock:
+                self._hashing = False
+            raise
+
+    def _hash_what_follows(self) -> None:
+        """Hashes from the file until there is a gap. The caller holds `_hashing`, and gives it back."""
+        while True:
+            with self._lock:
+                end = self._extents.prefix
+                if end <= self._hashed:
+                    self._hashing = False  # in the same breath: who adds the next stretch must see it
+                    return
+            while self._hashed < end:
+                data = os.pread(self._fd, min(BATCH, end - self._hashed), self._hashed)
+                self._hash.update(data)
+                self._hashed += len(data)
+
+    def _digest(self, algorithm: str) -> Digest:
+        if algorithm != self.algorithm:
+            self.algorithm, self._hash, self._hashed = algorithm, digests.new_hash(algorithm), 0
+        with self._lock:
+            self._hashing = True
+        self._hash_what_follows()
+        return Digest(algorithm, self._hash.hexdigest())
+
+
+def _write_all(fd: int, pieces: Sequence[Piece], offset: int) -> int:
+    """Writes every byte; returns where it ended."""
+    rest = list(pieces)
+    while rest:
+        written = os.pwritev(fd, rest[:MOST_PIECES], offset)
+        offset += written
+        while rest and written >= len(rest[0]):
+            written -= len(rest[0])
+            del rest[0]
+        if written:
+            rest[0] = memoryview(rest[0])[written:]
+    return offset

@@ -1,0 +1,227 @@
+"""What the registry knows, as questions to the database: repositories, links, manifests, tags, referrers,
+uploads. Functions that take a connection run within a write transaction; methods of `Metadata` read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from verbena.registry import digests
+from verbena.registry.database import Database
+from verbena.registry.digests import Digest
+from verbena.registry.manifests import Manifest, Parsed
+
+_REPOSITORY = "(SELECT id FROM repositories WHERE name = ?)"
+
+
+@dataclass(frozen=True)
+class UploadRow:
+    id: str
+    repository: str
+    algorithm: str
+
+
+class Metadata:
+    """Reads. Each answer is of one moment; the next may be of a later one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def has_repository(self, name: str) -> bool:
+        return self._database.row("SELECT 1 FROM repositories WHERE name = ?", name) is not None
+
+    def repositories(self, *, after: str = "", limit: int = -1) -> list[str]:
+        query = "SELECT name FROM repositories WHERE name > ? ORDER BY name LIMIT ?"
+        return [name for (name,) in self._database.rows(query, after, limit)]
+
+    def blob(self, repository: str, digest: Digest) -> tuple[int, float] | None:
+        """Size and time of last use of a blob that a repository has."""
+        row = self._database.row(
+            "SELECT size, touched FROM links JOIN blobs USING (digest)"
+            f" WHERE repository = {_REPOSITORY} AND digest = ?",
+            *(repository, str(digest)),
+        )
+        return (row[0], row[1]) if row else None
+
+    def stored(self, digest: Digest) -> int | None:
+        """The size of a blob that any repository has."""
+        row = self._database.row(
+            "SELECT size FROM blobs WHERE digest = ? AND EXISTS"
+            " (SELECT 1 FROM links WHERE links.digest = blobs.digest)",
+            str(digest),
+        )
+        return row[0] if row else None
+
+    def holders(self, digest: Digest) -> list[str]:
+        """The repositories that have a blob."""
+        query = "SELECT name FROM links JOIN repositories ON id = repository WHERE digest = ? ORDER BY name"
+        return [name for (name,) in self._database.rows(query, str(digest))]
+
+    def manifest(self, repository: str, reference: str) -> Manifest | None:
+        """By tag or digest."""
+        if digests.is_digest(reference):
+            where = f"repository = {_REPOSITORY} AND digest = ?"
+        else:
+            where = f"id = (SELECT manifest FROM tags WHERE repository = {_REPOSITORY} AND name = ?)"
+        row = self._database.row(
+            f"SELECT digest, media_type, content FROM manifests WHERE {where}", repository, reference
+        )
+        return Manifest(digests.parse(row[0]), row[1], row[2]) if row else None
+
+    def tags(self, repository: str, *, after: str = "", limit: int = -1) -> list[str]:
+        query = f"SELECT name FROM tags WHERE repository = {_REPOSITORY} AND name > ? ORDER BY name LIMIT ?"
+        return [name for (name,) in self._database.rows(query, repository, after, limit)]
+
+    def referrers(
+        self, repository: str, subject: Digest, *, artifact_type: str | None, after: str = "", limit: int = -1
+    ) -> list[dict[str, Any]]:
+        """Descriptors of the manifests with this subject, by digest."""
+        rows = self._database.rows(
+            "SELECT digest, media_type, length(content), artifact_type, annotations FROM manifests"
+            f" WHERE repository = {_REPOSITORY} AND subject = ? AND digest > ?"
+            " AND (?4 IS NULL OR artifact_type = ?4) ORDER BY digest LIMIT ?5",
+            *(repository, str(subject), after, artifact_type, limit),
+        )
+        return [_descriptor(*row) for row in rows]
+
+    def upload(self, upload: str) -> UploadRow | None:
+        row = self._database.row("SELECT id, repository, algorithm FROM uploads WHERE id = ?", upload)
+        return UploadRow(*row) if row else None
+
+    def totals(self) -> dict[str, int]:
+        """For metrics and the curious."""
+        row = self._database.row(
+            "SELECT (SELECT count(*) FROM repositories), (SELECT count(*) FROM blobs),"
+            " (SELECT coalesce(sum(size), 0) FROM blobs), (SELECT count(*) FROM manifests),"
+            " (SELECT count(*) FROM tags), (SELECT count(*) FROM uploads)"
+        )
+        assert row is not None
+        return dict(
+            zip(("repositories", "blobs", "blob_bytes", "manifests", "tags", "uploads"), row, strict=True)
+        )
+
+
+def _descriptor(
+    digest: str, media_type: str, size: int, artifact_type: str | None, annotations: str | None
+) -> dict[str, Any]:
+    descriptor: dict[str, Any] = {"mediaType": media_type, "size": size, "digest": digest}
+    if artifact_type:
+        descriptor["artifactType"] = artifact_type
+    if annotations:
+        descriptor["annotations"] = json.loads(annotations)
+    return descriptor
+
+
+# Changes, within a transaction.
+
+
+def repository_id(connection: sqlite3.Connection, name: str, now: float) -> int:
+    """The repository's number; it comes to be with the first thing that is put into it."""
+    row = connection.execute("SELECT id FROM repositories WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        row = connection.execute(
+            "INSERT INTO repositories (name, created) VALUES (?, ?) RETURNING id", (name, now)
+        ).fetchone()
+    return int(row[0])
+
+
+def add_blob(connection: sqlite3.Connection, digest: Digest, size: int, now: float) -> None:
+    connection.execute(
+        "INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size",
+        (str(digest), size, now),
+    )
+
+
+def add_link(connection: sqlite3.Connection, repository: str, digest: Digest, now: float) -> None:
+    connection.execute(
+        "INSERT INTO links VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET touched = excluded.touched",
+        (repository_id(connection, repository, now), str(digest), now),
+    )
+
+
+def touch_link(connection: sqlite3.Connection, repository: str, digest: Digest, now: float) -> None:
+    connection.execute(
+        f"UPDATE links SET touched = ? WHERE repository = {_REPOSITORY} AND digest = ?",
+        (now, repository, str(digest)),
+    )
+
+
+def remove_link(connection: sqlite3.Connection, repository: str, digest: Digest) -> bool:
+    """Whether the repository had the blob."""
+    found = connection.execute(
+        f"DELETE FROM links WHERE repository = {_REPOSITORY} AND digest = ?", (repository, str(digest))
+    )
+    return found.rowcount > 0
+
+
+def missing_parts(
+    connection: sqlite3.Connection, repository: str, parsed: Parsed, *, sparse: bool
+) -> list[str]:
+    """What a manifest names and the repository does not have; a sparse index may lack manifests."""
+    missing = []
+    for table, wanted in (("links", parsed.blobs), ("manifests", () if sparse else parsed.manifests)):
+        query = f"SELECT 1 FROM {table} WHERE repository = {_REPOSITORY} AND digest = ?"
+        for digest in dict.fromkeys(wanted):
+            if connection.execute(query, (repository, digest)).fetchone() is None:
+                missing.append(digest)
+    return missing
+
+
+def put_manifest(
+    connection: sqlite3.Connection, repository: str, manifest: Manifest, parsed: Parsed, now: float
+) -> int:
+    """Stores a manifest, or the same one again; gives its number."""
+    owner = repository_id(connection, repository, now)
+    annotations = json.dumps(parsed.annotations) if parsed.annotations else None
+    row = connection.execute(
+        "INSERT INTO manifests"
+        " (repository, digest, media_type, subject, artifact_type, annotations, touched, content)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (repository, digest) DO UPDATE SET"
+        " media_type = excluded.media_type, touched = excluded.touched RETURNING id",
+        (
+            *(owner, str(manifest.digest), manifest.media_type, parsed.subject),
+            *(parsed.artifact_type, annotations, now, manifest.content),
+        ),
+    ).fetchone()
+    number = int(row[0])
+    connection.executemany(
+        "INSERT OR IGNORE INTO parts VALUES (?, ?, ?)",
+        [(owner, digest, number) for digest in (*parsed.blobs, *parsed.manifests)],
+    )
+    return number
+
+
+def put_tag(connection: sqlite3.Connection, repository: str, tag: str, manifest: int, now: float) -> None:
+    connection.execute(
+        "INSERT INTO tags VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+        " manifest = excluded.manifest, touched = excluded.touched",
+        (repository_id(connection, repository, now), tag, manifest, now),
+    )
+
+
+def remove_tag(connection: sqlite3.Connection, repository: str, tag: str) -> bool:
+    found = connection.execute(
+        f"DELETE FROM tags WHERE repository = {_REPOSITORY} AND name = ?", (repository, tag)
+    )
+    return found.rowcount > 0
+
+
+def remove_manifest(connection: sqlite3.Connection, repository: str, digest: Digest) -> bool:
+    """Its tags go with it."""
+    found = connection.execute(
+        f"DELETE FROM manifests WHERE repository = {_REPOSITORY} AND digest = ?", (repository, str(digest))
+    )
+    return found.rowcount > 0
+
+
+def put_upload(connection: sqlite3.Connection, row: UploadRow, now: float) -> None:
+    connection.execute(
+        "INSERT INTO uploads VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET touched = excluded.touched",
+        (row.id, row.repository, row.algorithm, now),
+    )
+
+
+def remove_upload(connection: sqlite3.Connection, upload: str) -> None:
+    connection.execute("DELETE FROM uploads WHERE id = ?", (upload,))

@@ -1,0 +1,20 @@
+"""What repositories and tags may be called, by the specification's grammar."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_NAME = 255
+REPOSITORY = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+TAG = r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}"
+
+_REPOSITORY, _TAG = re.compile(REPOSITORY), re.compile(TAG)
+
+
+def is_repository(name: str) -> bool:
+    # The length first: the grammar is linear on short names only.
+    return len(name) <= LONGEST_NAME and _REPOSITORY.fullmatch(name) is not None
+
+
+def is_tag(name: str) -> bool:
+    return _TAG.fullmatch(name) is not None

@@ -1,0 +1,124 @@
+"""`verbena registry check`: reads everything again. What is spoilt is put aside and unlinked, so that
+clients are told that it is missing, and push or fetch it again. May run beside a server."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from verbena.registry import digests
+from verbena.registry.blobs import BlobStore, hash_file
+from verbena.registry.database import Database
+from verbena.registry.digests import Digest
+
+_PAGE = 256
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be, and what was done."""
+
+    what: str
+    where: str
+    done: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" + (f"; {self.done}" if self.done else "")
+
+
+@dataclass
+class Checked:
+    blobs: int = 0
+    bytes: int = 0
+    manifests: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check(folder: Path, *, repair: bool = True) -> Checked:
+    """Hashes every blob and manifest. With `repair` a spoilt blob goes to quarantine/, a spoilt manifest
+    goes."""
+    database = Database(folder / "registry.db")
+    try:
+        blobs = BlobStore(folder)
+        try:
+            return _check(blobs, database, repair=repair)
+        finally:
+            blobs.close()
+    finally:
+        database.close()
+
+
+def _check(blobs: BlobStore, database: Database, *, repair: bool) -> Checked:
+    result = Checked()
+    for (line,) in database.rows("PRAGMA integrity_check"):
+        if line != "ok":
+            result.findings.append(Finding(line, "registry.db", ""))
+    for digest, size in _paged(
+        database, "SELECT digest, size FROM blobs WHERE digest > ? ORDER BY 1 LIMIT ?"
+    ):
+        result.blobs += 1
+        what = _wrong_with(blobs, digests.parse(digest), size)
+        if not what:
+            result.bytes += size
+            continue
+        done = database.write_here(partial(_set_aside, blobs=blobs, name=digest)) if repair else ""
+        if done is None:
+            continue  # collected, or pushed again, while it was read
+        result.findings.append(Finding(what, digest, done))
+    _check_manifests(database, result, repair=repair)
+    return result
+
+
+def _wrong_with(blobs: BlobStore, digest: Digest, size: int) -> str:
+    path = blobs.path_of(digest)
+    try:
+        if (length := path.stat().st_size) != size:
+            return f"has {length} bytes instead of {size}"
+        found = hash_file(path, digest.algorithm)
+    except FileNotFoundError:
+        return "its file is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "" if found == digest else f"its bytes have the digest {found}"
+
+
+def _set_aside(connection: sqlite3.Connection, *, blobs: BlobStore, name: str) -> str | None:
+    """Looks again with writers kept out, then unlinks it everywhere; None if nothing is wrong any more."""
+    digest = digests.parse(name)
+    row = connection.execute("SELECT size FROM blobs WHERE digest = ?", (name,)).fetchone()
+    if row is None or not _wrong_with(blobs, digest, row[0]):
+        return None
+    kept = blobs.quarantine(digest)
+    connection.execute("DELETE FROM links WHERE digest = ?", (name,))
+    connection.execute("DELETE FROM blobs WHERE digest = ?", (name,))
+    return f"moved to {kept}" if kept else "forgotten"
+
+
+def _check_manifests(database: Database, result: Checked, *, repair: bool) -> None:
+    last = 0
+    while rows := database.rows(
+        "SELECT id, digest, content FROM manifests WHERE id > ? ORDER BY id LIMIT ?", last, _PAGE
+    ):
+        for number, name, content in rows:
+            result.manifests += 1
+            if str(digests.of(content, digests.parse(name).algorithm)) != name:
+                if repair:
+                    database.write_here(partial(_remove_manifest, number=number, content=content))
+                result.findings.append(
+                    Finding("a manifest has other bytes", name, "removed" if repair else "")
+                )
+        last = rows[-1][0]
+
+
+def _remove_manifest(connection: sqlite3.Connection, *, number: int, content: bytes) -> None:
+    connection.execute("DELETE FROM manifests WHERE id = ? AND content = ?", (number, content))
+
+
+def _paged(database: Database, query: str) -> Iterator[tuple[str, int]]:
+    last = ""
+    while rows := database.rows(query, last, _PAGE):
+        yield from ((digest, size) for digest, size in rows)
+        last = rows[-1][0]

@@ -1,0 +1,353 @@
+"""`Registry`: every operation of the specification, without HTTP and without asking who may.
+What is stored is whole: a blob is linked after its digest was verified and it is on disk, a manifest after
+all it names is there, and an operation returns when its change is on disk."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from verbena.errors import setup_error
+from verbena.registry import digests, manifests, metadata, names
+from verbena.registry.blobs import BlobStore
+from verbena.registry.database import Database
+from verbena.registry.digests import Digest
+from verbena.registry.errors import BlobsUnknown, Refused
+from verbena.registry.events import Event, Listener, Source
+from verbena.registry.incoming import IncomingBlob
+from verbena.registry.manifests import Manifest
+from verbena.registry.metadata import Metadata
+from verbena.registry.uploads import Upload, Uploads
+
+TOUCH_AFTER_S = 600.0
+"""A blob that is looked at counts as used, but one write for that in ten minutes is enough."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may ask for."""
+
+    blob_bytes: int = 1 << 40
+    manifest_bytes: int = 4 << 20
+    sparse_indexes: bool = False
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A blob of a repository: a file that stays readable once it is open, whatever is deleted."""
+
+    digest: Digest
+    size: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """A manifest that was stored, and what the answer says of it."""
+
+    digest: Digest
+    subject: str | None
+    tags: tuple[str, ...] = field(default=())
+
+
+class Registry:
+    """The registry of one folder. `close()` it; a second one on the same folder is refused."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
+        self.folder = Path(folder)
+        self.limits = limits or Limits()
+        self.source: Source | None = None
+        """Asked for what is missing here."""
+        self.listeners: list[Listener] = []
+        """Awaited with every event, in turn; one that raises fails the request, though it is stored."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.blobs = BlobStore(self.folder)
+            self.database = Database(self.folder / "registry.db")
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise setup_error("registry_locked", operation="open", detail=str(self.folder)) from error
+        except OSError as error:
+            os.close(self._lock)
+            raise _unusable(self.folder, error) from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.metadata = Metadata(self.database)
+        self.uploads = Uploads(self.blobs, self.database)
+
+    def close(self) -> None:
+        self.uploads.close()
+        self.blobs.close()
+        self.database.close()
+        os.close(self._lock)
+
+    # Pull.
+
+    async def manifest(self, repository: str, reference: str) -> Manifest:
+        """By tag or digest, from here or from where it can be had. Raises Refused."""
+        _check_name(repository)
+        if digests.is_digest(reference):
+            reference = str(parse_digest(reference))
+        elif not names.is_tag(reference):
+            raise Refused("MANIFEST_UNKNOWN", detail={"reference": reference[:200]})
+        found = self.metadata.manifest(repository, reference)
+        if found is None and self.source is not None:
+            found = await self.source.manifest(repository, reference)
+        if found is None:
+            raise self._unknown(repository, "MANIFEST_UNKNOWN", {"reference": reference})
+        return found
+
+    async def blob(self, repository: str, digest: Digest) -> Blob | IncomingBlob:
+        """A blob that is here, or one on its way. Raises Refused."""
+        found = await self.local_blob(repository, digest)
+        if found is not None:
+            return found
+        arriving = await self.source.blob(repository, digest) if self.source is not None else None
+        if arriving is None:
+            raise self._unknown(repository, "BLOB_UNKNOWN", {"digest": str(digest)})
+        return arriving
+
+    async def local_blob(self, repository: str, digest: Digest) -> Blob | None:
+        """A blob that is here; asking for it keeps it from being collected for a while."""
+        _check_name(repository)
+        found = self.metadata.blob(repository, digest)
+        if found is None:
+            return None
+        size, touched = found
+        now = time.time()
+        if now - touched > TOUCH_AFTER_S:
+            await self.database.write(
+                lambda c: metadata.touch_link(c, repository, digest, now), durable=False
+            )
+        return Blob(digest, size, self.blobs.path_of(digest))
+
+    # Push.
+
+    async def begin_upload(self, repository: str, algorithm: str = digests.DEFAULT) -> Upload:
+        _check_name(repository)
+        if algorithm not in digests.ALGORITHMS:
+            raise Refused("DIGEST_INVALID", f"the algorithm {algorithm[:40]} is not served")
+        return await self.uploads.begin(repository, algorithm)
+
+    async def finish_upload(self, upload: Upload, digest: Digest, *, actor: str = "") -> Blob:
+        """Makes it a blob of its repository. With another digest than its own it is refused, and stays as
+        it was."""
+        found = await upload.incoming.digest(digest.algorithm)
+        if found != digest:
+            detail = {"expected": str(digest), "received": str(found)}
+            raise Refused("DIGEST_INVALID", detail=detail)
+        blob = await self._publish(upload.incoming, upload.row.repository, digest, upload.id)
+        self.uploads.forget(upload)
+        await self._tell(Event("push", "blob", upload.row.repository, digest, blob.size, actor=actor))
+        return blob
+
+    async def adopt(self, incoming: IncomingBlob, repository: str, digest: Digest) -> Blob:
+        """Stores what a source has fetched, after verifying it. Raises Refused (DIGEST_INVALID) if it is
+        something else: then it is gone. Whoever reads from `incoming` may go on; its maker closes it."""
+        found = await incoming.digest(digest.algorithm)
+        if found != digest or incoming.received != incoming.end:
+            refused = Refused("DIGEST_INVALID", detail={"expected": str(digest), "received": str(found)})
+            self.discard(incoming, refused)
+            raise refused
+        return await self._publish(incoming, repository, digest)
+
+    def discard(self, incoming: IncomingBlob, reason: BaseException) -> None:
+        """Gives up what a source was fetching."""
+        incoming.path.unlink(missing_ok=True)
+        incoming.fail(reason)
+
+    async def mount(
+        self,
+        repository: str,
+        digest: Digest,
+        *,
+        origin: str | None,
+        may_read: Callable[[str], bool] = lambda name: True,
+        actor: str = "",
+    ) -> Blob | None:
+        """Gives a repository a blob that another one has: `origin`, or any that `may_read` allows. None if
+        there is none: then the client must upload it."""
+        _check_name(repository)
+        now = time.time()
+        for name in [origin] if origin is not None else self.metadata.holders(digest):
+            if names.is_repository(name) and may_read(name):
+                size = await self.database.write(
+                    partial(_mount, repository=repository, origin=name, digest=digest, now=now)
+                )
+                if size is not None:
+                    await self._tell(Event("mount", "blob", repository, digest, size, actor=actor))
+                    return Blob(digest, size, self.blobs.path_of(digest))
+        return None
+
+    async def put_manifest(
+        self,
+        repository: str,
+        reference: str,
+        content: bytes,
+        media_type: str,
+        *,
+        tags: Sequence[str] = (),
+        actor: str = "",
+    ) -> Pushed:
+        """Stores a manifest and its tags at once, or nothing. Raises Refused."""
+        _check_name(repository)
+        if len(content) > self.limits.manifest_bytes:
+            raise Refused(
+                "SIZE_INVALID", f"a manifest has at most {self.limits.manifest_bytes} bytes", status=413
+            )
+        by_digest = digests.is_digest(reference)
+        digest = parse_digest(reference) if by_digest else digests.of(content)
+        wanted = tuple(dict.fromkeys(tags if by_digest else (reference, *tags)))
+        for tag in wanted:
+            if not names.is_tag(tag):
+                raise Refused("MANIFEST_INVALID", f"invalid tag {tag[:140]!r}")
+        if digests.of(content, digest.algorithm) != digest:
+            raise Refused("DIGEST_INVALID", detail={"expected": str(digest)})
+        parsed = manifests.parse(content, media_type)
+        manifest = Manifest(digest, parsed.media_type, content)
+        now = time.time()
+
+        def store(connection: Any) -> None:
+            sparse = self.limits.sparse_indexes
+            if missing := metadata.missing_parts(connection, repository, parsed, sparse=sparse):
+                raise BlobsUnknown(missing)
+            number = metadata.put_manifest(connection, repository, manifest, parsed, now)
+            for tag in wanted:
+                metadata.put_tag(connection, repository, tag, number, now)
+
+        await self.database.write(store)
+        for tag in wanted or ("",):
+            await self._tell(
+                Event(
+                    *("push", "manifest", repository, digest, len(content), parsed.media_type),
+                    tag=tag,
+                    actor=actor,
+                )
+            )
+        return Pushed(digest, parsed.subject, wanted)
+
+    async def adopt_manifest(self, repository: str, manifest: Manifest, *, tag: str = "") -> None:
+        """Stores what a source has fetched, whether or not its blobs are here yet. Raises Refused."""
+        _check_name(repository)
+        if digests.of(manifest.content, manifest.digest.algorithm) != manifest.digest:
+            raise Refused("DIGEST_INVALID", detail={"expected": str(manifest.digest)})
+        parsed = manifests.parse(manifest.content, manifest.media_type)
+        now = time.time()
+
+        def store(connection: Any) -> None:
+            number = metadata.put_manifest(connection, repository, manifest, parsed, now)
+            if tag:
+                metadata.put_tag(connection, repository, tag, number, now)
+
+        await self.database.write(store)
+
+    # Discovery.
+
+    def tags(self, repository: str, *, after: str = "", limit: int = -1) -> list[str]:
+        """In ASCII order. Raises Refused (NAME_UNKNOWN)."""
+        _check_name(repository)
+        found = self.metadata.tags(repository, after=after, limit=limit)
+        if not found and not self.metadata.has_repository(repository):
+            raise Refused("NAME_UNKNOWN", detail={"name": repository})
+        return found
+
+    def referrers(
+        self, repository: str, subject: Digest, *, artifact_type: str | None, after: str = "", limit: int = -1
+    ) -> list[dict[str, Any]]:
+        """Descriptors; none, rather than an error, of a repository or a subject that is not there."""
+        _check_name(repository)
+        return self.metadata.referrers(
+            repository, subject, artifact_type=artifact_type, after=after, limit=limit
+        )
+
+    # Management.
+
+    async def delete_manifest(self, repository: str, reference: str, *, actor: str = "") -> None:
+        """By digest with all its tags, or one tag. Raises Refused."""
+        _check_name(repository)
+        if digests.is_digest(reference):
+            digest = parse_digest(reference)
+            gone = await self.database.write(lambda c: metadata.remove_manifest(c, repository, digest))
+            event = Event("delete", "manifest", repository, digest, actor=actor)
+        else:
+            gone = await self.database.write(lambda c: metadata.remove_tag(c, repository, reference))
+            event = Event("delete", "tag", repository, tag=reference, actor=actor)
+        if not gone:
+            raise self._unknown(repository, "MANIFEST_UNKNOWN", {"reference": reference[:200]})
+        await self._tell(event)
+
+    async def delete_blob(self, repository: str, digest: Digest, *, actor: str = "") -> None:
+        """Takes it from this repository; the file goes when it is nobody's, by the next collection."""
+        _check_name(repository)
+        if not await self.database.write(lambda c: metadata.remove_link(c, repository, digest)):
+            raise self._unknown(repository, "BLOB_UNKNOWN", {"digest": str(digest)})
+        await self._tell(Event("delete", "blob", repository, digest, actor=actor))
+
+    async def _publish(
+        self, incoming: IncomingBlob, repository: str, digest: Digest, upload: str = ""
+    ) -> Blob:
+        """Syncs, names and links verified bytes, in this order: what is linked is on disk."""
+        await incoming.sync()
+        size, now = incoming.received, time.time()
+
+        def store(connection: Any) -> None:
+            # The name within the transaction: collection removes files within one of its own.
+            self.blobs.publish(incoming, digest)
+            metadata.add_blob(connection, digest, size, now)
+            metadata.add_link(connection, repository, digest, now)
+            if upload:
+                metadata.remove_upload(connection, upload)
+
+        await self.database.write(store)
+        incoming.published()
+        return Blob(digest, size, self.blobs.path_of(digest))
+
+    async def _tell(self, event: Event) -> None:
+        for listener in self.listeners:
+            await listener(event)
+
+    def _unknown(self, repository: str, code: str, detail: dict[str, str]) -> Refused:
+        if self.metadata.has_repository(repository):
+            return Refused(code, detail=detail)
+        return Refused("NAME_UNKNOWN", detail={"name": repository})
+
+
+def parse_digest(text: str) -> Digest:
+    """Raises Refused (DIGEST_INVALID)."""
+    try:
+        return digests.parse(text)
+    except digests.BadDigest as error:
+        raise Refused("DIGEST_INVALID", f"invalid digest: {error}", detail={"digest": text[:300]}) from error
+
+
+def _check_name(repository: str) -> None:
+    if not names.is_repository(repository):
+        raise Refused("NAME_INVALID", detail={"name": repository[:300]})
+
+
+def _mount(connection: Any, *, repository: str, origin: str, digest: Digest, now: float) -> int | None:
+    row = connection.execute(
+        "SELECT size FROM links JOIN blobs USING (digest)"
+        " WHERE repository = (SELECT id FROM repositories WHERE name = ?) AND digest = ?",
+        (origin, str(digest)),
+    ).fetchone()
+    if row is None:
+        return None
+    metadata.add_link(connection, repository, digest, now)
+    return int(row[0])
+
+
+def _unusable(folder: Path, error: OSError) -> Exception:
+    return setup_error("registry_folder", operation="open", detail=str(folder), errno=error.errno)

@@ -1,0 +1,24 @@
+"""A registry on a throw-away folder, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+from support.registry_filling import Filler
+
+from verbena.registry.service import Registry
+
+
+@pytest_asyncio.fixture
+async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
+    opened = Registry(tmp_path / "data")
+    yield opened
+    await asyncio.to_thread(opened.close)
+
+
+@pytest_asyncio.fixture
+async def filler(registry: Registry) -> Filler:
+    return Filler(registry)

@@ -1,0 +1,138 @@
+"""Blobs on their way in: in order, at offsets, resumed, followed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from verbena.registry import digests
+from verbena.registry.blobs import BlobStore
+from verbena.registry.extents import Extents
+from verbena.registry.incoming import IncomingFailed
+
+CONTENT = random.Random(8).randbytes(3_000_000)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    opened = BlobStore(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+async def test_what_is_appended_is_hashed_on_the_way(store: BlobStore, algorithm: str) -> None:
+    incoming = store.incoming(algorithm=algorithm)
+    for start in range(0, len(CONTENT), 700_000):
+        part = CONTENT[start : start + 700_000]
+        await incoming.append([part[:10], b"", part[10:]])
+    assert await incoming.digest(algorithm) == digests.of(CONTENT, algorithm)
+    assert incoming.path.read_bytes() == CONTENT
+    incoming.close()
+
+
+async def test_another_algorithm_than_foreseen_reads_the_file_again(store: BlobStore) -> None:
+    incoming = store.incoming()
+    await incoming.append([CONTENT])
+    assert await incoming.digest("sha512") == digests.of(CONTENT, "sha512")
+    assert await incoming.digest("sha256") == digests.of(CONTENT)
+    incoming.close()
+
+
+async def test_stretches_in_any_order_from_several_tasks(store: BlobStore) -> None:
+    """Each is hashed when its turn has come, from memory or from the file."""
+    incoming = store.incoming(size=len(CONTENT))
+    starts = list(range(0, len(CONTENT), 10_007))
+    random.Random(1).shuffle(starts)
+
+    async def feed(own: list[int]) -> None:
+        for start in own:
+            buffer = bytearray(CONTENT[start : start + 10_007])
+            await incoming.write_at(start, memoryview(buffer))
+            buffer[:] = bytes(len(buffer))  # it is ours again
+
+    await asyncio.gather(*(feed(starts[task::5]) for task in range(5)))
+    assert incoming.gaps() == []
+    assert await incoming.digest("sha256") == digests.of(CONTENT)
+    incoming.close()
+
+
+async def test_a_stretch_past_the_end_is_refused(store: BlobStore) -> None:
+    incoming = store.incoming(size=10)
+    with pytest.raises(ValueError, match="past the end"):
+        await incoming.write_at(8, b"abc")
+    assert incoming.gaps() == [(0, 10)]
+    incoming.close()
+
+
+async def test_a_new_process_goes_on_from_the_file(store: BlobStore) -> None:
+    first = store.incoming("one")
+    await first.append([CONTENT[:1_000_001]])
+    await first.settle()
+    first.close()
+    again = store.incoming("one")
+    assert again.received == 1_000_001
+    await again.append([CONTENT[1_000_001:]])
+    assert await again.digest("sha256") == digests.of(CONTENT)
+    again.close()
+
+
+async def test_a_reader_follows_what_arrives(store: BlobStore) -> None:
+    incoming = store.incoming(size=len(CONTENT))
+
+    async def follow() -> bytes:
+        data = b""
+        while len(data) < len(CONTENT):
+            there = await incoming.arrived(len(data))
+            data += incoming.read(len(data), there - len(data))
+        return data
+
+    readers = [asyncio.create_task(follow()) for _ in range(3)]
+    for start in range(0, len(CONTENT), 300_000):
+        await incoming.append([CONTENT[start : start + 300_000]])
+        await asyncio.sleep(0)
+    await incoming.settle()
+    assert await asyncio.gather(*readers) == [CONTENT] * 3
+    incoming.close()
+
+
+async def test_a_reader_is_told_that_it_will_not_come(store: BlobStore) -> None:
+    incoming = store.incoming(size=10)
+    reader = asyncio.create_task(incoming.arrived(0))
+    await asyncio.sleep(0)
+    incoming.fail(OSError("the peer is gone"))
+    with pytest.raises(IncomingFailed, match="the peer is gone"):
+        await reader
+    incoming.close()
+
+
+async def test_a_full_disk_fails_the_next_call(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker could not write is raised to whoever feeds it."""
+    incoming = store.incoming()
+    with monkeypatch.context() as patch:
+        patch.setattr("verbena.registry.incoming._write_all", _full)
+        await incoming.append([b"x"])
+        with pytest.raises(OSError, match="No space"):
+            await incoming.settle()
+    assert incoming.received == 0
+    incoming.close()
+
+
+def _full(*arguments: object) -> int:
+    raise OSError(28, "No space left on device")
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12))))
+def test_extents_are_a_set_of_bytes(stretches: list[tuple[int, int]]) -> None:
+    extents, model = Extents(), set[int]()
+    for start, length in stretches:
+        extents.add(start, start + length)
+        model |= set(range(start, start + length))
+        assert extents.prefix == next(n for n in range(100) if n not in model)
+        missing = {byte for a, b in extents.gaps(72) for byte in range(a, b)}
+        assert missing == set(range(72)) - model
