@@ -27,6 +27,8 @@ valgrind           command -v valgrind
 iproute2           command -v ip
 clang              command -v clang++
 libclang-rt-14-dev ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
+etcd-server        command -v etcd
+etcd-client        command -v etcdctl
 redis-server       command -v redis-server
 redis-tools        command -v redis-cli
 libssl-dev         test -f /usr/include/openssl/ssl.h

@@ -1,0 +1,101 @@
+"""Checkpoints of migrations: one small file each, replaced as a whole, so that a crash leaves the former
+one or the new one. A record is {migration id, phase, attempt, payload, CRC32C}."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from verbena import _native
+from verbena.errors import VerbenaError, setup_error
+from verbena.shards.migration import Phase, State, from_payload, to_payload
+
+MAGIC = b"VSCP"
+VERSION = 1
+_HEADER = struct.Struct("<4sHH16sII")  # magic, version, phase, migration, attempt, payload length
+_CHECKSUM = struct.Struct("<I")
+_LONGEST = 1 << 20
+
+
+def encode(state: State) -> bytes:
+    payload = json.dumps(to_payload(state), separators=(",", ":"), sort_keys=True).encode()
+    facts = state.facts
+    head = _HEADER.pack(
+        MAGIC, VERSION, state.phase, bytes.fromhex(facts.migration), facts.attempt, len(payload)
+    )
+    return head + payload + _CHECKSUM.pack(_native.crc32c(head + payload))
+
+
+def decode(data: bytes) -> State:
+    """ProtocolError if it is not exactly one record."""
+    if len(data) < _HEADER.size + _CHECKSUM.size:
+        raise _fault(f"{len(data)} bytes are too few")
+    magic, version, phase, migration, attempt, length = _HEADER.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise _fault(f"{magic!r} version {version} is not {MAGIC!r} version {VERSION}")
+    if length > _LONGEST or len(data) != _HEADER.size + length + _CHECKSUM.size:
+        raise _fault(f"{len(data)} bytes, where the header says {length} of payload")
+    (checksum,) = _CHECKSUM.unpack_from(data, len(data) - _CHECKSUM.size)
+    if checksum != _native.crc32c(data[: -_CHECKSUM.size]):
+        raise _fault("the checksum is wrong")
+    try:
+        state = from_payload(Phase(phase), json.loads(data[_HEADER.size : -_CHECKSUM.size]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise _fault(f"{type(error).__name__}: {error}") from error
+    if bytes.fromhex(state.facts.migration) != migration or state.facts.attempt != attempt:
+        raise _fault("the header and the payload do not belong together")
+    return state
+
+
+class Checkpoints:
+    """The files of one node. `path` None: nothing is kept, for a node that keeps nothing else either.
+    `on_written` is told of each: tests stop the world there."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = Path(path) if path is not None else None
+        self.on_written: Callable[[State], None] = lambda state: None
+        if self.path is not None:
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def write(self, state: State) -> None:
+        """It is on disk when this returns. Blocks."""
+        if self.path is not None:
+            file = self.path / f"{state.facts.migration}.checkpoint"
+            beside = file.with_suffix(".new")
+            with open(beside, "wb") as out:
+                out.write(encode(state))
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(beside, file)
+            self._sync_folder()
+        self.on_written(state)
+
+    def read_all(self) -> list[State]:
+        """All that there are, oldest name first. ProtocolError names the file that is damaged."""
+        states = []
+        for file in sorted(self.path.glob("*.checkpoint")) if self.path is not None else []:
+            try:
+                states.append(decode(file.read_bytes()))
+            except VerbenaError as error:
+                raise _fault(f"{file}: {error.detail}") from error
+        return states
+
+    def remove(self, migration: str) -> None:
+        if self.path is not None:
+            (self.path / f"{migration}.checkpoint").unlink(missing_ok=True)
+            self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        assert self.path is not None
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _fault(detail: str) -> VerbenaError:
+    return setup_error("bad_checkpoint", operation="read a checkpoint", detail=detail)

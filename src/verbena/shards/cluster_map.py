@@ -1,0 +1,250 @@
+"""The cluster map: who is a member, who owns which slots, who copies whom, and what is moving, at which
+epoch. A value; every change is a pure function from a map to the next one, whose epoch is one higher. What
+the map does not allow is a StateError, and nothing has changed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from verbena.errors import VerbenaError, setup_error
+from verbena.shards.slots import SLOTS, SlotRange, ranges_of
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node: its id of 40 hexadecimal digits, where clients and where sessions reach it."""
+
+    id: str
+    host: str
+    port: int
+    sessions: str  # host:port
+    name: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Slots on their way. They are the source's until the map that gives them to the target."""
+
+    id: str  # 32 hexadecimal digits
+    slots: SlotRange
+    source: str
+    target: str
+    aborting: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterMap:
+    """`owners`: slots in order, without overlaps. `replicas`: replica → primary. `moves`: by id."""
+
+    epoch: int = 0
+    members: Mapping[str, Member] = None  # type: ignore[assignment]
+    owners: tuple[tuple[SlotRange, str], ...] = ()
+    replicas: Mapping[str, str] = None  # type: ignore[assignment]
+    moves: Mapping[str, Move] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        for name in ("members", "replicas", "moves"):
+            object.__setattr__(self, name, dict(getattr(self, name) or {}))
+
+    # What it says
+
+    @cached_property
+    def table(self) -> tuple[str | None, ...]:
+        """The owner of each slot."""
+        owners: list[str | None] = [None] * SLOTS
+        for slots, owner in self.owners:
+            owners[slots.first : slots.last + 1] = [owner] * len(slots)
+        return tuple(owners)
+
+    def owner_of(self, slot: int) -> str | None:
+        return self.table[slot]
+
+    def slots_of(self, member: str) -> tuple[SlotRange, ...]:
+        return tuple(slots for slots, owner in self.owners if owner == member)
+
+    def replicas_of(self, primary: str) -> list[str]:
+        return sorted(replica for replica, copied in self.replicas.items() if copied == primary)
+
+    @property
+    def is_covered(self) -> bool:
+        """Every slot has an owner."""
+        return sum(len(slots) for slots, _ in self.owners) == SLOTS
+
+    # What may change
+
+    def meet(self, member: Member) -> ClusterMap:
+        """A node joins, or says where it is now."""
+        return self._next(members={**self.members, member.id: member})
+
+    def forget(self, member: str) -> ClusterMap:
+        self._require(member)
+        if self.slots_of(member):
+            raise _refused(f"{member} owns slots {_shown(self.slots_of(member))}: move them first")
+        if self.replicas_of(member) or any(member in (m.source, m.target) for m in self.moves.values()):
+            raise _refused(f"{member} has replicas, or a move is under way with it")
+        members = {id: known for id, known in self.members.items() if id != member}
+        replicas = {id: primary for id, primary in self.replicas.items() if id != member}
+        return self._next(members=members, replicas=replicas)
+
+    def assign(self, slots: Iterable[int], member: str) -> ClusterMap:
+        """Slots that nobody owns are given away."""
+        wanted = set(slots)
+        self._require(member)
+        taken = [slot for slot in sorted(wanted) if self.table[slot] is not None]
+        if taken:
+            raise _refused(f"slot {taken[0]} is owned already")
+        if member in self.replicas:
+            raise _refused(f"{member} is a replica: it owns nothing")
+        return self._given(wanted, member)
+
+    def unassign(self, slots: Iterable[int], member: str) -> ClusterMap:
+        wanted = set(slots)
+        for slot in sorted(wanted):
+            if self.table[slot] != member:
+                raise _refused(f"slot {slot} is not {member}'s")
+        self._require_still(wanted)
+        return self._given(wanted, None)
+
+    def give(self, slots: Iterable[int], member: str) -> ClusterMap:
+        """Slots change hands at once: the operator has moved their keys."""
+        wanted = set(slots)
+        self._require(member)
+        self._require_still(wanted)
+        if member in self.replicas:
+            raise _refused(f"{member} is a replica: it owns nothing")
+        return self._given(wanted, member)
+
+    def begin_move(self, move: Move) -> ClusterMap:
+        self._require(move.source)
+        self._require(move.target)
+        if move.source == move.target:
+            raise _refused("a node does not move slots to itself")
+        if move.target in self.replicas:
+            raise _refused(f"{move.target} is a replica: it owns nothing")
+        if any(self.table[slot] != move.source for slot in move.slots):
+            raise _refused(f"slots {move.slots} are not all {move.source}'s")
+        if move.id in self.moves:
+            raise _refused(f"move {move.id} is under way")
+        self._require_still(move.slots)
+        return self._next(moves={**self.moves, move.id: move})
+
+    def ask_abort(self, move_id: str) -> ClusterMap:
+        """The source is to give up; it may be too late."""
+        move = self._move(move_id)
+        return self._next(moves={**self.moves, move_id: replace(move, aborting=True)})
+
+    def finish_move(self, move_id: str) -> ClusterMap:
+        """The cut-over: from this epoch on the target owns the slots."""
+        move = self._move(move_id)
+        if any(self.table[slot] != move.source for slot in move.slots):
+            raise _refused(f"slots {move.slots} are not all {move.source}'s any more")
+        moves = {id: other for id, other in self.moves.items() if id != move_id}
+        return replace(self._given(set(move.slots), move.target), moves=moves)
+
+    def abort_move(self, move_id: str) -> ClusterMap:
+        self._move(move_id)
+        return self._next(moves={id: move for id, move in self.moves.items() if id != move_id})
+
+    def replicate(self, replica: str, primary: str) -> ClusterMap:
+        self._require(replica)
+        self._require(primary)
+        if primary in self.replicas or replica == primary:
+            raise _refused(f"{primary} is no primary")
+        if self.slots_of(replica) or self.replicas_of(replica):
+            raise _refused(f"{replica} owns slots, or has replicas of its own")
+        if any(replica == move.target for move in self.moves.values()):
+            raise _refused(f"slots are on their way to {replica}")
+        return self._next(replicas={**self.replicas, replica: primary})
+
+    def promote(self, replica: str) -> ClusterMap:
+        """A replica takes its primary's place, which becomes a replica of it. Moves from there are off."""
+        primary = self.replicas.get(replica)
+        if primary is None:
+            raise _refused(f"{replica} is no replica")
+        replicas = {id: replica if copied == primary else copied for id, copied in self.replicas.items()}
+        del replicas[replica]
+        replicas[primary] = replica
+        owners = tuple((slots, replica if owner == primary else owner) for slots, owner in self.owners)
+        moves = {id: move for id, move in self.moves.items() if primary not in (move.source, move.target)}
+        return self._next(replicas=replicas, owners=owners, moves=moves)
+
+    # As bytes
+
+    def encode(self) -> bytes:
+        """One spelling of the same map."""
+        moves = [{**asdict(move), "slots": str(move.slots)} for _, move in sorted(self.moves.items())]
+        value = {
+            "epoch": self.epoch,
+            "members": [asdict(member) for _, member in sorted(self.members.items())],
+            "owners": [[str(slots), owner] for slots, owner in self.owners],
+            "replicas": dict(sorted(self.replicas.items())),
+            "moves": moves,
+        }
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ClusterMap:
+        """ProtocolError if it is not a map."""
+        try:
+            value = json.loads(data)
+            members = {one["id"]: Member(**one) for one in value["members"]}
+            owners = tuple((SlotRange.parse(slots), str(owner)) for slots, owner in value["owners"])
+            moves = {
+                one["id"]: Move(**{**one, "slots": SlotRange.parse(one["slots"])}) for one in value["moves"]
+            }
+            found = cls(int(value["epoch"]), members, owners, dict(value["replicas"]), moves)
+        except (ValueError, KeyError, TypeError) as error:
+            detail = f"{type(error).__name__}: {error}"
+            raise setup_error("bad_cluster_map", operation="read the cluster map", detail=detail) from error
+        named = {owner for _, owner in owners} | set(found.replicas) | set(found.replicas.values())
+        in_order = all(a.last < b.first for (a, _), (b, _) in itertools.pairwise(owners))
+        if not in_order or not named <= set(members):
+            detail = "its owners overlap, or are no members"
+            raise setup_error("bad_cluster_map", operation="read the cluster map", detail=detail)
+        return found
+
+    # Inside
+
+    def _next(self, **changes: Any) -> ClusterMap:
+        return replace(self, epoch=self.epoch + 1, **changes)
+
+    def _given(self, slots: set[int], member: str | None) -> ClusterMap:
+        by_owner: dict[str, list[int]] = {}
+        for slot, owner in enumerate(self.table):
+            now = member if slot in slots else owner
+            if now is not None:
+                by_owner.setdefault(now, []).append(slot)
+        owners = [(found, owner) for owner, theirs in by_owner.items() for found in ranges_of(theirs)]
+        return self._next(owners=tuple(sorted(owners)))
+
+    def _require(self, member: str) -> None:
+        if member not in self.members:
+            raise _refused(f"{member} is no member")
+
+    def _require_still(self, slots: Iterable[int]) -> None:
+        wanted = set(slots)
+        for move in self.moves.values():
+            if not wanted.isdisjoint(move.slots):
+                raise _refused(f"slots {move.slots} are being moved already, by {move.id}")
+
+    def _move(self, move_id: str) -> Move:
+        if move_id not in self.moves:
+            raise _refused(f"there is no move {move_id}")
+        return self.moves[move_id]
+
+
+def _shown(ranges: Iterable[SlotRange]) -> str:
+    return ",".join(map(str, ranges))
+
+
+def _refused(detail: str) -> VerbenaError:
+    return setup_error("map_refused", operation="change the cluster map", detail=detail)

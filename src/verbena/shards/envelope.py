@@ -1,0 +1,141 @@
+"""The envelope: one header for every message about a shard, the same bytes on every wire.
+Without I/O. What comes in is hostile until parsed: exact lengths, known versions and types, one checksum over
+header and payload."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verbena import _native
+from verbena.errors import VerbenaError, setup_error
+from verbena.shards.slots import SLOTS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+MAGIC = b"VSHD"
+VERSION = 1
+# magic, version, type, flags, source, target, first and last shard, migration, segment, offset, total,
+# sequence, boot epoch, payload length; the checksum stands last.
+_HEADER = struct.Struct("<4sBBH20s20sHH16sIQQQQI")
+_CHECKSUM = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CHECKSUM.size
+LONGEST_PAYLOAD = 1 << 30
+NODE_BYTES, MIGRATION_BYTES = 20, 16
+
+
+class Kind(enum.IntEnum):
+    """What a message is about. Answers have the kind of what they answer, and the flag ANSWER."""
+
+    OFFER = 1  # a migration begins: the target gets ready and says where to write
+    SEGMENT = 2  # a piece of the base copy
+    TAIL = 3  # a piece of the log that follows it
+    DIGEST = 4  # what the shard holds, as a sum
+    OWN = 5  # the map says that the target owns it now
+    ABORT = 6  # nothing came of it: the target forgets what it was given
+    GOSSIP = 7
+    STATUS = 8
+
+
+class Flag(enum.IntFlag):
+    NONE = 0
+    ANSWER = 1
+    LAST = 2  # the last of its kind in this migration
+    REFUSED = 4  # the payload says why
+
+
+_FLAGS = int(Flag.ANSWER | Flag.LAST | Flag.REFUSED)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A header with its payload. Node ids are 20 bytes, a migration's 16."""
+
+    kind: Kind
+    source: bytes
+    target: bytes
+    first_shard: int
+    last_shard: int
+    migration: bytes
+    payload: bytes = b""
+    flags: Flag = Flag.NONE
+    segment: int = 0
+    offset: int = 0
+    total: int = 0
+    sequence: int = 0
+    boot_epoch: int = 0
+
+    def __bytes__(self) -> bytes:
+        return self.header() + self.payload
+
+    def header(self) -> bytes:
+        """The header of exactly this payload, with the checksum over both."""
+        head = _HEADER.pack(
+            MAGIC,
+            VERSION,
+            self.kind,
+            self.flags,
+            self.source,
+            self.target,
+            self.first_shard,
+            self.last_shard,
+            self.migration,
+            self.segment,
+            self.offset,
+            self.total,
+            self.sequence,
+            self.boot_epoch,
+            len(self.payload),
+        )
+        return head + _CHECKSUM.pack(_native.crc32c(self.payload, _native.crc32c(head)))
+
+
+def parse(data: Buffer) -> Envelope:
+    """Exactly one envelope, no byte more. ProtocolError says what is wrong with it."""
+    view = memoryview(data).cast("B")
+    if view.nbytes < HEADER_BYTES:
+        raise _fault(f"{view.nbytes} bytes are shorter than a header of {HEADER_BYTES}")
+    head = view[: _HEADER.size]
+    fields = _HEADER.unpack(head)
+    magic, version, kind, flags, source, target, first, last, migration = fields[:9]
+    segment, offset, total, sequence, boot_epoch, length = fields[9:]
+    if magic != MAGIC:
+        raise _fault(f"it begins with {bytes(magic)!r}, not {MAGIC!r}")
+    if version != VERSION:
+        raise _fault(f"version {version} is unknown here: this node speaks {VERSION}")
+    if length > LONGEST_PAYLOAD or view.nbytes != HEADER_BYTES + length:
+        raise _fault(f"{view.nbytes} bytes where the header says {HEADER_BYTES} and {length}")
+    (checksum,) = _CHECKSUM.unpack(view[_HEADER.size : HEADER_BYTES])
+    payload = view[HEADER_BYTES:]
+    if checksum != _native.crc32c(payload, _native.crc32c(head)):
+        raise _fault("the checksum over header and payload is wrong")
+    if kind not in Kind.__members__.values():
+        raise _fault(f"type {kind} is unknown")
+    if flags & ~_FLAGS:
+        raise _fault(f"flags {flags:#x} are unknown")
+    if not first <= last < SLOTS:
+        raise _fault(f"{first}-{last} are not shards")
+    if kind in (Kind.SEGMENT, Kind.TAIL) and offset + length > total > 0:
+        raise _fault(f"{length} bytes at offset {offset} of {total}")
+    return Envelope(
+        kind=Kind(kind),
+        source=source,
+        target=target,
+        first_shard=first,
+        last_shard=last,
+        migration=migration,
+        payload=bytes(payload),
+        flags=Flag(flags),
+        segment=segment,
+        offset=offset,
+        total=total,
+        sequence=sequence,
+        boot_epoch=boot_epoch,
+    )
+
+
+def _fault(detail: str) -> VerbenaError:
+    return setup_error("bad_envelope", operation="read an envelope", detail=detail)

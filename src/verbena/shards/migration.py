@@ -1,0 +1,244 @@
+"""The migration of slots from a source to a target, as states without I/O; time is passed in.
+
+    Prepared → BaseCopy → CatchUp → CutOver → Deciding → Moved → Done
+        └──────────┴─────────┴─────────┴──────────┴→ RolledBack
+
+Each state is a value of its own class, and has only the methods that lead on from it: a step that is not
+allowed cannot be written down. The source owns the slots up to `Deciding`, where the cluster map is asked to
+change; once it has changed there is only forward."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+from verbena.errors import setup_error
+from verbena.shards.positions import SourcePosition
+from verbena.shards.slots import SlotRange
+
+
+class Phase(enum.IntEnum):
+    PREPARED = 1
+    BASE_COPY = 2
+    CATCH_UP = 3
+    CUT_OVER = 4
+    DECIDING = 5
+    MOVED = 6
+    DONE = 7
+    ROLLED_BACK = 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`ready_within`: how many records the target may be behind when writes are stopped. `pause_budget_s`:
+    for how long they may be. `attempts`: how often it is tried in all."""
+
+    ready_within: int = 1000
+    pause_budget_s: float = 0.1
+    attempts: int = 5
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What stays the same; `attempt` counts from 1, and the target takes the newest only."""
+
+    migration: str
+    slots: SlotRange
+    source: str
+    target: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The source owns the slots, as before; the target forgets what it was given."""
+
+    phase: ClassVar[Phase] = Phase.ROLLED_BACK
+    facts: Facts
+    why: str
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """The target owns the slots, and the source has let go of its copy."""
+
+    phase: ClassVar[Phase] = Phase.DONE
+    facts: Facts
+    epoch: int
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The map gives the slots to the target."""
+
+    phase: ClassVar[Phase] = Phase.MOVED
+    facts: Facts
+    epoch: int
+    pause_s: float = 0.0
+
+    def cleaned(self) -> Done:
+        """The source's copy is gone."""
+        return Done(self.facts, self.epoch, self.pause_s)
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Both hold the same, nobody writes, and the map is being asked: only the map knows what comes of it."""
+
+    phase: ClassVar[Phase] = Phase.DECIDING
+    facts: Facts
+    digest: str
+    fenced_at: float
+
+    def decided(self, *, moved: bool, epoch: int, now: float) -> Moved | RolledBack:
+        """What the map says."""
+        pause_s = now - self.fenced_at
+        if moved:
+            return Moved(self.facts, epoch, pause_s)
+        return RolledBack(self.facts, "the cluster map was changed by somebody else", pause_s)
+
+
+@dataclass(frozen=True)
+class CutOver:
+    """Writes to the slots wait. Up to `deadline`."""
+
+    phase: ClassVar[Phase] = Phase.CUT_OVER
+    facts: Facts
+    fenced_at: float
+    deadline: float
+    drain_to: SourcePosition
+
+    def compared(
+        self, *, applied: SourcePosition, source: str, target: str, now: float
+    ) -> Deciding | RolledBack:
+        """The target has applied the rest, and both have summed up what they hold."""
+        if applied < self.drain_to:
+            missing = self.drain_to - applied
+            return self.roll_back(f"the target lacks {missing} records", now)
+        if source != target:
+            return self.roll_back(f"digests differ: {source} here, {target} there", now)
+        if now > self.deadline:
+            spent, allowed = now - self.fenced_at, self.deadline - self.fenced_at
+            return self.roll_back(f"writes waited {spent * 1e3:.1f} ms, {allowed * 1e3:.1f} are allowed", now)
+        return Deciding(self.facts, source, self.fenced_at)
+
+    def roll_back(self, why: str, now: float) -> RolledBack:
+        return RolledBack(self.facts, why, now - self.fenced_at)
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """The target applies the log from where the copy began. `applied` and `head` are the source's LSNs."""
+
+    phase: ClassVar[Phase] = Phase.CATCH_UP
+    facts: Facts
+    applied: SourcePosition
+    head: SourcePosition
+
+    @property
+    def behind(self) -> int:
+        return max(0, self.head - self.applied)
+
+    def progressed(self, applied: SourcePosition, head: SourcePosition) -> CatchUp:
+        """The target acknowledged records; it never goes back."""
+        return replace(self, applied=max(applied, self.applied), head=max(head, self.head))
+
+    def is_ready(self, limits: Limits) -> bool:
+        return self.behind <= limits.ready_within
+
+    def fence(self, limits: Limits, now: float) -> CutOver:
+        """Writes stop. StateError while the target is too far behind."""
+        if not self.is_ready(limits):
+            detail = f"the target is {self.behind} records behind, {limits.ready_within} are allowed"
+            raise setup_error("not_ready", operation="cut over", detail=detail)
+        return CutOver(self.facts, now, now + limits.pause_budget_s, self.head)
+
+    def roll_back(self, why: str) -> RolledBack:
+        return RolledBack(self.facts, why)
+
+
+@dataclass(frozen=True)
+class BaseCopy:
+    """Segments travel; `acknowledged` bytes are the target's. `began` is where the log's tail starts."""
+
+    phase: ClassVar[Phase] = Phase.BASE_COPY
+    facts: Facts
+    began: SourcePosition
+    acknowledged: int = 0
+    segments: int = 0
+
+    def acknowledge(self, nbytes: int) -> BaseCopy:
+        if nbytes < 0:
+            raise ValueError("nothing is taken back")
+        return replace(self, acknowledged=self.acknowledged + nbytes, segments=self.segments + 1)
+
+    def copied(self, head: SourcePosition) -> CatchUp:
+        """All of it has been acknowledged."""
+        return CatchUp(self.facts, self.began, max(head, self.began))
+
+    def roll_back(self, why: str) -> RolledBack:
+        return RolledBack(self.facts, why)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The map knows of it; nothing has been sent."""
+
+    phase: ClassVar[Phase] = Phase.PREPARED
+    facts: Facts
+
+    def begin(self, began: SourcePosition) -> BaseCopy:
+        return BaseCopy(self.facts, began)
+
+    def again(self, limits: Limits) -> Prepared | RolledBack:
+        """After a break: once more from the start, or not."""
+        if self.facts.attempt >= limits.attempts:
+            return RolledBack(self.facts, f"{self.facts.attempt} attempts have failed")
+        return Prepared(replace(self.facts, attempt=self.facts.attempt + 1))
+
+    def roll_back(self, why: str) -> RolledBack:
+        return RolledBack(self.facts, why)
+
+
+State = Prepared | BaseCopy | CatchUp | CutOver | Deciding | Moved | Done | RolledBack
+_STATES: dict[Phase, Any] = {
+    state.phase: state for state in (Prepared, BaseCopy, CatchUp, CutOver, Deciding, Moved, Done, RolledBack)
+}
+
+
+def is_over(state: State) -> bool:
+    return isinstance(state, Done | RolledBack)
+
+
+def to_payload(state: State) -> dict[str, Any]:
+    """All that is needed to go on, or to undo it, for a checkpoint."""
+    return {**asdict(state), "facts": {**asdict(state.facts), "slots": str(state.facts.slots)}}
+
+
+def from_payload(phase: Phase, payload: dict[str, Any]) -> State:
+    """KeyError, TypeError or ValueError if it is not such a state."""
+    facts = Facts(**{**payload["facts"], "slots": SlotRange.parse(payload["facts"]["slots"])})
+    values = {
+        name: SourcePosition(value["lsn"]) if isinstance(value, dict) else value
+        for name, value in payload.items()
+        if name != "facts"
+    }
+    state: State = _STATES[phase](facts, **values)
+    return state
+
+
+def recover(state: State, *, owns: bool, known: bool, limits: Limits) -> State:
+    """What a source that was away makes of its last checkpoint. `owns`: the map says that the slots are its
+    own; `known`: the map still has the move. Before the cut-over it begins again; after it there is only
+    forward. What the map says counts, whatever the checkpoint says."""
+    if is_over(state):
+        return state
+    if not owns:
+        pause_s = state.pause_s if isinstance(state, Moved) else 0.0
+        return Moved(state.facts, 0, pause_s)
+    if not known:
+        return RolledBack(state.facts, "the move was called off")
+    return Prepared(state.facts).again(limits)

@@ -1,0 +1,132 @@
+"""As much of an HTTP/1.1 client as etcd's JSON gateway needs: POST a JSON object, read one or many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from verbena.errors import VerbenaError, setup_error
+
+_LONGEST_LINE = 1 << 16
+_LONGEST_BODY = 64 << 20
+_BROKEN = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
+
+
+class JsonClient:
+    """Posts to "host:port"; a connection is kept for the next request."""
+
+    def __init__(self, address: str, *, timeout_s: float) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def post(
+        self, path: str, body: dict[str, Any], *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """AddressError, TimedOutError, or StateError with what the server says."""
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            return await asyncio.wait_for(self._post(path, body), limit)
+        except asyncio.TimeoutError:
+            detail = f"no answer to {path} within {limit} s"
+            raise setup_error(
+                "map_store_timeout", operation="use etcd", peer=self.address, detail=detail
+            ) from None
+        except _BROKEN as error:
+            raise self._error(f"{path}: {error or type(error).__name__}") from error
+
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """The objects of an answer that goes on and on, one a line."""
+        try:
+            reader, writer = await asyncio.wait_for(self._connect(), self.timeout_s)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise self._error(f"{path}: {error or type(error).__name__}") from error
+        try:
+            writer.write(self._request(path, body))
+            status, headers = await self._head(reader)
+            if status != 200:
+                raise self._error(f"{path}: status {status}")
+            pending = b""
+            async for piece in self._pieces(reader, headers):
+                *lines, pending = (pending + piece).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield json.loads(line)
+        except _BROKEN as error:
+            raise self._error(f"{path}: {error or type(error).__name__}") from error
+        finally:
+            writer.close()
+
+    def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+        self._idle.clear()
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            reused = bool(self._idle)
+            reader, writer = self._idle.pop() if self._idle else await self._connect()
+            try:
+                writer.write(self._request(path, body))
+                try:
+                    status, headers = await self._head(reader)
+                except (OSError, EOFError):
+                    if reused:  # the server closed it meanwhile; what we ask for may be asked twice
+                        writer.close()
+                        continue
+                    raise
+                data = b"".join([piece async for piece in self._pieces(reader, headers)])
+            except BaseException:
+                writer.close()
+                raise
+            self._idle.append((reader, writer))
+            value = json.loads(data) if data.strip() else {}
+            if status != 200:
+                raise self._error(f"{path}: {value.get('error') or value}")
+            return dict(value)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = self.address.rpartition(":")
+        return await asyncio.open_connection(host.strip("[]"), int(port), limit=_LONGEST_LINE)
+
+    def _request(self, path: str, body: dict[str, Any]) -> bytes:
+        data = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {self.address}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
+        )
+        return head.encode() + data
+
+    @staticmethod
+    async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+        line = await reader.readuntil(b"\r\n")
+        parts = line.split(None, 2)
+        if len(parts) < 2 or not parts[0].startswith(b"HTTP/1."):
+            raise ValueError(f"not an answer of HTTP: {line[:80]!r}")
+        headers: dict[str, str] = {}
+        while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+        return int(parts[1]), headers
+
+    @staticmethod
+    async def _pieces(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
+        if headers.get("transfer-encoding", "").lower() != "chunked":
+            length = int(headers.get("content-length", "0"))
+            if not 0 <= length <= _LONGEST_BODY:
+                raise ValueError(f"an answer of {length} bytes")
+            yield await reader.readexactly(length)
+            return
+        while True:
+            length = int((await reader.readuntil(b"\r\n")).split(b";")[0], 16)
+            if not 0 <= length <= _LONGEST_BODY:
+                raise ValueError(f"a piece of {length} bytes")
+            piece = await reader.readexactly(length + 2)
+            if length == 0:
+                return
+            yield piece[:-2]
+
+    def _error(self, detail: str) -> VerbenaError:
+        return setup_error("map_store", operation="use etcd", peer=self.address, detail=detail)

@@ -1,0 +1,168 @@
+"""The map in a SQLite file: for nodes of one machine, with nothing to install."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from verbena.errors import setup_error
+from verbena.shards.cluster_map import ClusterMap
+from verbena.shards.stores import Stored, conflict
+
+Result = TypeVar("Result")
+_POLL_S = 0.02
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS map (id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS leases (member TEXT PRIMARY KEY, token INTEGER NOT NULL, ends REAL NOT NULL);
+"""
+
+
+def _now() -> float:
+    """The same for every process of this machine, and it goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class SqliteStore:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=10, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    async def load(self) -> Stored:
+        return await self._do(self._load)
+
+    async def compare_and_swap(
+        self, revision: int, new: ClusterMap, *, without_lease: str | None = None
+    ) -> Stored:
+        return await self._do(lambda: self._swap(revision, new, without_lease))
+
+    async def watch(self, revision: int) -> AsyncIterator[Stored]:
+        version = -1
+        while True:
+            # Cheap: it tells whether another connection has written. Our own writes do not count in it.
+            now = await self._do(lambda: int(self._one("PRAGMA data_version")[0]))
+            held = await self.load()
+            if held.revision > revision:
+                revision = held.revision
+                yield held
+            elif now == version:
+                await asyncio.sleep(_POLL_S)
+            version = now
+
+    async def lease(self, member: str, ttl_s: float) -> SqliteLease:
+        lease = SqliteLease(self, member, ttl_s, time.time_ns())
+        await lease.take()
+        return lease
+
+    async def leaseholders(self) -> set[str]:
+        def read() -> set[str]:
+            rows = self._connection.execute("SELECT member FROM leases WHERE ends > ?", (_now(),))
+            return {str(member) for (member,) in rows}
+
+        return await self._do(read)
+
+    async def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    # On a thread, with the lock
+
+    def _one(self, sql: str, *values: object) -> Any:
+        return self._connection.execute(sql, values).fetchone()
+
+    def _load(self) -> Stored:
+        row = self._one("SELECT revision, value FROM map")
+        if row is None:
+            return Stored(0, ClusterMap())
+        revision, value = row
+        return Stored(int(revision), ClusterMap.decode(bytes(value)))
+
+    def _swap(self, revision: int, new: ClusterMap, without_lease: str | None) -> Stored:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            held = self._load()
+            if held.revision != revision:
+                raise conflict(f"the map is at revision {held.revision}, not {revision}")
+            if without_lease is not None:
+                row = self._one("SELECT ends FROM leases WHERE member = ?", without_lease)
+                if row is not None and float(row[0]) > _now():
+                    raise conflict(f"{without_lease} holds a lease")
+            self._connection.execute(
+                "INSERT INTO map VALUES (1, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+                " revision = excluded.revision, value = excluded.value",
+                (revision + 1, new.encode()),
+            )
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+        return Stored(revision + 1, new)
+
+    async def _do(self, function: Callable[[], Result]) -> Result:
+        def locked() -> Result:
+            with self._lock:
+                try:
+                    return function()
+                except sqlite3.Error as error:
+                    raise self._error(error) from error
+
+        return await asyncio.to_thread(locked)
+
+    def _error(self, error: sqlite3.Error) -> Exception:
+        return setup_error("map_store", operation="use the map's store", peer=self.path, detail=str(error))
+
+
+class SqliteLease:
+    def __init__(self, store: SqliteStore, member: str, ttl_s: float, token: int) -> None:
+        self._store, self._member, self._token = store, member, token
+        self.ttl_s = ttl_s
+        self.valid_until = 0.0
+
+    async def take(self) -> None:
+        """Whoever held it before has been followed by us: a member that restarts has its own lease back."""
+        asked = time.monotonic()
+
+        def write() -> None:
+            self._store._connection.execute(
+                "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (member) DO UPDATE SET"
+                " token = excluded.token, ends = excluded.ends",
+                (self._member, self._token, _now() + self.ttl_s),
+            )
+
+        await self._store._do(write)
+        self.valid_until = asked + self.ttl_s
+
+    async def renew(self) -> None:
+        asked = time.monotonic()
+
+        def write() -> int:
+            now = _now()
+            return self._store._connection.execute(
+                "UPDATE leases SET ends = ? WHERE member = ? AND token = ? AND ends > ?",
+                (now + self.ttl_s, self._member, self._token, now),
+            ).rowcount
+
+        if not await self._store._do(write):
+            raise setup_error("lease_lost", operation="renew the lease", peer=self._store.path)
+        self.valid_until = asked + self.ttl_s
+
+    async def revoke(self) -> None:
+        def write() -> None:
+            self._store._connection.execute(
+                "DELETE FROM leases WHERE member = ? AND token = ?", (self._member, self._token)
+            )
+
+        await self._store._do(write)
+        self.valid_until = 0.0

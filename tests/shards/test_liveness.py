@@ -1,0 +1,58 @@
+"""The detector: who is silent is suspected, who most suspect has failed, and whoever speaks is alive."""
+
+from __future__ import annotations
+
+from verbena.shards.liveness import Detector, Health
+
+ALL = ["a", "b", "c"]
+
+
+def detector(self_id: str = "a") -> Detector:
+    found = Detector(self_id, timeout_s=1.0, now=0.0)
+    found.members(ALL, now=0.0)
+    return found
+
+
+def test_a_silent_member_is_suspected_within_the_timeout_and_not_before() -> None:
+    held = detector()
+    held.hear("b", 1, now=0.5)
+    assert held.health("b", 1.5, ALL) is Health.ALIVE
+    assert held.health("b", 1.51, ALL) is Health.SUSPECTED
+    assert held.health("c", 1.1, ALL) is Health.SUSPECTED
+
+
+def test_it_has_failed_when_most_say_so() -> None:
+    held = detector()
+    held.hear("c", 1, now=2.0, suspects=["b"])
+    assert held.health("b", 2.0, ALL) is Health.FAILED
+    assert held.health("b", 2.0, [*ALL, "d", "e"]) is Health.SUSPECTED
+    held.hear("b", 1, now=2.1)
+    assert held.health("b", 2.1, ALL) is Health.ALIVE
+
+
+def test_those_who_are_suspected_do_not_vote() -> None:
+    """A majority of those who hear each other: an isolated node cannot fail the others."""
+    held = detector()
+    held.hear("c", 1, now=0.1, suspects=["b"])
+    assert held.health("b", 5.0, ALL) is Health.SUSPECTED
+    assert held.health("c", 5.0, ALL) is Health.SUSPECTED
+
+
+def test_old_news_is_no_news() -> None:
+    held = detector()
+    assert held.hear("b", 5, now=0.5, load=7)
+    assert not held.hear("b", 5, now=3.0)
+    assert not held.hear("b", 4, now=3.0)
+    assert not held.hear("nobody", 9, now=3.0)
+    assert held.silent_s("b", 3.0) == 2.5
+    assert held.load_of("b") == 7
+    held.restarted("b", now=3.0)
+    assert held.hear("b", 1, now=3.1)
+    assert set(held.rumours()) == {"b"}
+
+
+def test_a_new_member_has_the_whole_time() -> None:
+    held = detector()
+    held.members([*ALL, "d"], now=10.0)
+    assert held.health("d", 10.9, ALL) is Health.ALIVE
+    assert "d" in held.suspects(11.1)

@@ -1,0 +1,185 @@
+"""The map's stores, SQLite and a real etcd by the same tests: swaps, watches, leases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.etcd import ETCD, etcd
+
+from verbena.errors import AddressError, BusyError, StateError, TimedOutError
+from verbena.shards.cluster_map import ClusterMap, Member
+from verbena.shards.stores import MapStore, change, open_store
+
+A, B = "a" * 40, "b" * 40
+
+
+@pytest.fixture(scope="module")
+def etcd_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with etcd(tmp_path_factory.mktemp("etcd")) as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite://{tmp_path}/map.db"
+    if ETCD is None:
+        pytest.skip("etcd is not installed (apt-get install etcd-server)")
+    return f"etcd://{request.getfixturevalue('etcd_address')}/{tmp_path.name}-{time.monotonic_ns()}"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[MapStore]:
+    found = open_store(url)
+    yield found
+    await found.close()
+
+
+def member(id: str) -> Member:
+    return Member(id, "127.0.0.1", 7000, "127.0.0.1:7001")
+
+
+async def test_a_swap_needs_the_revision(store: MapStore, url: str) -> None:
+    """Who comes second is told so, and has changed nothing."""
+    empty = await store.load()
+    assert (empty.revision, empty.map) == (0, ClusterMap())
+    first = await store.compare_and_swap(0, ClusterMap().meet(member(A)))
+    other = open_store(url)
+    with pytest.raises(BusyError):
+        await other.compare_and_swap(0, ClusterMap().meet(member(B)))
+    assert await other.load() == first
+    second = await other.compare_and_swap(first.revision, first.map.meet(member(B)))
+    assert second.revision > first.revision
+    assert (await store.load()).map.members.keys() == {A, B}
+    await other.close()
+
+
+async def test_many_who_change_at_once_all_get_their_turn(url: str) -> None:
+    """Every change is there in the end, and each has its own epoch."""
+    stores = [open_store(url) for _ in range(4)]
+    members = [f"{number:040x}" for number in range(16)]
+
+    async def meet(position: int, id: str) -> int:
+        return (await change(stores[position % 4], lambda map: map.meet(member(id)))).map.epoch
+
+    epochs = await asyncio.gather(*(meet(i, id) for i, id in enumerate(members)))
+    assert sorted(epochs) == list(range(1, 17))
+    assert set((await stores[0].load()).map.members) == set(members)
+    for store in stores:
+        await store.close()
+
+
+async def test_a_watch_tells_of_every_change_made_elsewhere(store: MapStore, url: str) -> None:
+    other = open_store(url)
+    await change(other, lambda map: map.meet(member(A)))
+    async with contextlib.aclosing(store.watch(0)) as changes:  # type: ignore[type-var]
+        first = await asyncio.wait_for(anext(changes), 20)
+        assert first.map.epoch == 1
+        await change(other, lambda map: map.meet(member(B)))
+        second = await asyncio.wait_for(anext(changes), 20)
+        assert (second.map.epoch, second.revision > first.revision) == (2, True)
+        mine = await change(store, lambda map: map.assign([1], A))
+        assert await asyncio.wait_for(anext(changes), 20) == mine
+    await other.close()
+
+
+async def test_a_change_that_the_map_refuses_is_not_made(store: MapStore) -> None:
+    with pytest.raises(StateError, match="no member"):
+        await change(store, lambda map: map.assign([1], A))
+    assert (await store.load()).revision == 0
+
+
+async def test_a_place_cannot_be_taken_while_its_holder_has_a_lease(store: MapStore, url: str) -> None:
+    """Fencing: the swap and the look at the lease are one step."""
+    held = await change(store, lambda map: map.meet(member(A)))
+    lease = await store.lease(A, 30)
+    assert await store.leaseholders() == {A}
+    assert 0 < lease.valid_until - time.monotonic() <= 30
+    other = open_store(url)
+    new = held.map.meet(member(B))
+    with pytest.raises(BusyError):
+        await other.compare_and_swap(held.revision, new, without_lease=A)
+    before = lease.valid_until
+    await lease.renew()
+    assert lease.valid_until >= before
+    await lease.revoke()
+    assert await other.leaseholders() == set()
+    assert (await other.compare_and_swap(held.revision, new, without_lease=A)).map == new
+    with pytest.raises(StateError):
+        await lease.renew()
+    await other.close()
+
+
+async def test_a_lease_ends_by_itself(store: MapStore) -> None:
+    """And its holder's own clock says so before the store does."""
+    lease = await store.lease(A, 0.3)
+    while await store.leaseholders():
+        pass
+    assert time.monotonic() > lease.valid_until
+    with pytest.raises(StateError):
+        await lease.renew()
+
+
+async def test_a_restarted_member_has_its_own_lease_back(store: MapStore, url: str) -> None:
+    former = await store.lease(A, 30)
+    other = open_store(url)
+    now = await other.lease(A, 30)
+    await now.renew()
+    assert await store.leaseholders() == {A}
+    await former.revoke()
+    assert await store.leaseholders() == {A}
+    await other.close()
+
+
+async def test_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(AddressError, match=r"map_store|store"):
+        open_store(f"sqlite://{tmp_path}/no/such/folder/map.db")
+    nobody = open_store("etcd://127.0.0.1:1")
+    with pytest.raises((AddressError, TimedOutError)):
+        await nobody.load()
+    for wrong in ("", "redis://x", "etcd://", "sqlite://"):
+        with pytest.raises(ValueError, match="neither"):
+            open_store(wrong)
+
+
+async def test_a_server_that_talks_nonsense_is_refused() -> None:
+    """Hostile answers: garbage, endless lines, lengths that are none."""
+    answers = [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnope",
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}",
+        b"x" * (1 << 18),
+        b"",
+    ]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answers.pop(0))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    while answers:
+        store = open_store(f"etcd://127.0.0.1:{port}")
+        with pytest.raises(AddressError):
+            await store.load()
+        await store.close()
+    server.close()
+    await server.wait_closed()
+
+
+def test_a_url_can_name_a_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store("sqlite://map.db")
+    asyncio.run(change(store, lambda map: replace(map.meet(member(A)), epoch=1)))
+    assert (tmp_path / "map.db").exists()
+    asyncio.run(store.close())

@@ -1,0 +1,56 @@
+"""A real etcd for tests: the distribution's, on ports of its own, in a folder that goes with it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ETCD = shutil.which("etcd")
+
+
+def free_port() -> int:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return int(some.getsockname()[1])
+
+
+@contextmanager
+def etcd(folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1") -> Iterator[str]:
+    """Yields its address. `command` stands before it: a namespace."""
+    assert ETCD is not None
+    port, peers = free_port(), free_port()
+    client, peer = f"http://{host}:{port}", f"http://{host}:{peers}"
+    with open(folder / "etcd.log", "wb") as log:
+        process = subprocess.Popen(
+            [
+                *command,
+                *(ETCD, "--data-dir", str(folder / "etcd"), "--name", "one"),
+                *("--listen-client-urls", client, "--advertise-client-urls", client),
+                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+                *(
+                    "--initial-cluster",
+                    f"one={peer}",
+                    "--heartbeat-interval",
+                    "50",
+                    "--election-timeout",
+                    "500",
+                ),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while b"serving insecure client requests" not in (folder / "etcd.log").read_bytes():
+            assert process.poll() is None, (folder / "etcd.log").read_text()
+            assert time.monotonic() < deadline, (folder / "etcd.log").read_text()
+            time.sleep(0.02)
+        yield f"{host}:{port}"
+    finally:
+        process.kill()
+        process.wait()
