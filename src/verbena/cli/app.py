@@ -19,6 +19,7 @@ from verbena.cli import (
     devices,
     doctor,
     failover_drill,
+    file_node,
     kv,
     memory_node,
     serve,
@@ -27,7 +28,21 @@ from verbena.cli import (
 from verbena.errors import VerbenaError
 
 # The one list of subcommands.
-COMMANDS = (serve, cli, devices, doctor, config, cert, bench, demo, top, failover_drill, memory_node, kv)
+COMMANDS = (
+    serve,
+    cli,
+    devices,
+    doctor,
+    config,
+    cert,
+    bench,
+    demo,
+    top,
+    failover_drill,
+    memory_node,
+    file_node,
+    kv,
+)
 
 EPILOG = """\
 examples:
@@ -39,6 +54,7 @@ examples:
   verbena cert init                                 a certificate authority for development
   verbena demo                                      two processes share an array
   verbena memory-node --size 1GiB                   lends memory to other programs
+  verbena file-node DIR                             exports a folder, as verbena://HOST:PORT/…
   verbena bench latency --provider shm --size 64    round trips beside a bare ring
   verbena top HOST:PORT                             a running node's sessions, rates and latencies
   verbena failover-drill                            breaks a wire on purpose; what goes on, and when

@@ -104,6 +104,10 @@ class Listener:
     def sessions(self) -> list[Session]:
         return self.node.sessions
 
+    def stop_accepting(self) -> None:
+        """Takes no new sessions. Those that are open go on, and may still change wires; close() ends them."""
+        control.control_loop().call_soon_threadsafe(self._stop_accepting)
+
     async def close(self) -> None:
         """Accepts no more, and closes the sessions. Closing again does nothing."""
         await control.run(self._close())
@@ -283,12 +287,15 @@ class Listener:
         self.refused[error.code] = self.refused.get(error.code, 0) + 1
         self.node._ledger.refuse(error.code)
 
+    def _stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
     async def _close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._server is not None:
-            self._server.close()
+        self._stop_accepting()
         for listener in self._listeners:
             listener.close()
         for task in list(self._tasks):

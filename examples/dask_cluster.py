@@ -1,0 +1,20 @@
+"""A Dask cluster on this machine whose scheduler, workers and client talk by Verbena's wires."""
+
+import numpy
+from distributed import Client, LocalCluster
+
+
+def wire(dask_worker):
+    return dask_worker.batched_stream.comm.extra_info["wire"]
+
+
+if __name__ == "__main__":
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(protocol="verbena://", **options) as cluster, Client(cluster) as client:
+        print("scheduler at", client.scheduler.address)
+        print("workers talk by", *set(client.run(wire).values()))
+
+        here, there = client.scheduler_info()["workers"]
+        parts = [client.submit(numpy.full, 1_000_000, 1.5, workers=[worker]) for worker in (here, there)]
+        total = client.submit(lambda a, b: float((a + b).sum()), *parts)  # one part moves to the other
+        print("sum of both parts", total.result())

@@ -1,0 +1,81 @@
+"""`verbena file-node`: exports a folder to sessions, for fsspec's file system."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+
+from verbena import transport
+from verbena.config import Config
+from verbena.config.flags import add_flags, load_with_flags
+from verbena.errors import setup_error
+from verbena.integrations.file_server import FileServer
+from verbena.transport.configured import configure_log
+
+EPILOG = """\
+examples:
+  verbena file-node data                                 programs of this machine may read what is in data/
+  verbena file-node data --writable                      and change it
+  verbena file-node data --listen 0.0.0.0:7471           for other machines, with a secret in verbena.toml
+
+A program opens verbena://HOST:PORT/PATH by fsspec, as pandas, Dask and Arrow do. Paths stay inside
+the folder, links included. Every key of the configuration has a flag: `verbena config reference KEY` tells.
+
+SIGTERM or SIGINT: sessions are told, unfinished uploads are dropped, and the status is 128 + n
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "file-node",
+        help="export a folder to other programs",
+        description="Serves the files of a folder to programs that open verbena:// addresses.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="DIR", help="the folder to export")
+    parser.add_argument("--writable", action="store_true", help="programs may make, change and remove files")
+    parser.add_argument(
+        "--listen",
+        default="",
+        metavar="HOST:PORT",
+        help="where to take sessions (default: session.listen_address and listen_port of the configuration)",
+    )
+    add_flags(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        server = FileServer(options.folder, writable=options.writable)
+    except OSError as error:
+        raise setup_error(
+            "invalid_argument", operation="export a folder", detail=str(error), errno=error.errno
+        ) from error
+    return asyncio.run(_serve(load_with_flags(options), server, options.listen))
+
+
+async def _serve(config: Config, server: FileServer, listen: str) -> int:
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[signal.Signals] = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopped, number)
+    configure_log(config)
+    try:
+        async with await transport.listen(listen, handlers=server.handlers, config=config) as listener:
+            how = "to read and write" if server.writable else "to read"
+            print(f"file node at verbena://{listener.address}/: {server.root}, {how}", end="")
+            print(f", on {', '.join(listener.wires)}, process {os.getpid()}", flush=True)
+            number = await stopped
+    finally:
+        server.close()
+    print(f"verbena: ended by {number.name}", file=sys.stderr)
+    return 128 + number
+
+
+def _stop(stopped: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
+    if not stopped.done():
+        stopped.set_result(number)

@@ -1,0 +1,109 @@
+"""The nodes under Dask's comms: one for each event loop that connects, as long as it has comms."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from verbena import Node
+from verbena.config import Config, load
+from verbena.transport import Settings
+from verbena.transport.configured import client_tls, server_tls, settings_from
+
+# Dask notices dead workers by their comms, and has its own ways to go on: it must hear soon.
+_MOST_RESUME_S = 5.0
+_MOST_RETRY_DELAY_MS = 100
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What verbena.toml and the environment say, as Dask needs it."""
+
+    config: Config
+    settings: Settings
+
+    @property
+    def client_tls(self) -> ssl.SSLContext | None:
+        return client_tls(self.config)
+
+    @property
+    def server_tls(self) -> ssl.SSLContext | None:
+        return server_tls(self.config)
+
+
+def setup_for(connection_args: Mapping[str, Any]) -> Setup:
+    """RuntimeError if Dask asks for an encryption that this node cannot give."""
+    config = load()
+    settings = settings_from(config)
+    if connection_args.get("ssl_context") is not None:
+        raise RuntimeError(
+            "verbena:// does not take Dask's certificates: name them in verbena.toml, section [tls]"
+        )
+    wires = settings.wires
+    if connection_args.get("require_encryption"):
+        if settings.iwarp is None or settings.iwarp.tls is None:
+            raise RuntimeError(
+                "Dask requires encryption: name certificate, key and ca in verbena.toml, section [tls]"
+            )
+        wires = tuple(wire for wire in wires if wire != "ibv")  # RDMA devices do not encrypt
+    settings = replace(
+        settings,
+        wires=wires,
+        metrics_listen="",  # one port, and many processes
+        resume_timeout_s=min(settings.resume_timeout_s, _MOST_RESUME_S),
+        retry_delay_ms=min(settings.retry_delay_ms, _MOST_RETRY_DELAY_MS),
+    )
+    return Setup(config, settings)
+
+
+@dataclass(eq=False)
+class _Shared:
+    """A loop's node, and how many use it."""
+
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    node: Node | None = None
+    users: int = 0
+
+
+_shared: dict[tuple[asyncio.AbstractEventLoop, tuple[str, ...]], _Shared] = {}
+
+
+async def borrow_node(settings: Settings) -> Node:
+    """The running loop's node; give_back() it."""
+    key = (asyncio.get_running_loop(), settings.wires)
+    shared = _shared.setdefault(key, _Shared())
+    shared.users += 1
+    try:
+        async with shared.making:
+            if shared.node is None:
+                shared.node = await asyncio.to_thread(Node, settings, by_loop=True)
+            return shared.node
+    except BaseException:
+        _release(key, shared)
+        raise
+
+
+def give_back(node: Node) -> None:
+    """On the loop that borrowed it. The last one closes it, in the background."""
+    for key, shared in list(_shared.items()):
+        if shared.node is node:
+            _release(key, shared)
+
+
+def _release(key: tuple[asyncio.AbstractEventLoop, tuple[str, ...]], shared: _Shared) -> None:
+    shared.users -= 1
+    if shared.users == 0:
+        _shared.pop(key, None)
+        if shared.node is not None:
+            arguments = (shared.node,)
+            threading.Thread(target=_close, args=arguments, name="verbena closes a node", daemon=True).start()
+
+
+def _close(node: Node) -> None:
+    with contextlib.suppress(RuntimeError):  # the interpreter ends, and with it what is to be closed
+        node.close()

@@ -1,0 +1,31 @@
+"""What a file system and a file server say to each other: a JSON object, then bytes. No I/O."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+CALL = "files"  # the one method; `do` in the message says what is wanted
+MOST_DATA = 16 << 20  # bytes in one message
+
+_LENGTH = struct.Struct("<I")
+
+
+def pack(words: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
+    """A message."""
+    text = json.dumps(words, separators=(",", ":")).encode()
+    return b"".join((_LENGTH.pack(len(text)), text, data))
+
+
+def unpack(message: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Its object and its bytes; ValueError if it is none."""
+    if len(message) < _LENGTH.size:
+        raise ValueError("the message is too short")
+    end = _LENGTH.size + _LENGTH.unpack_from(message)[0]
+    if end > len(message):
+        raise ValueError("the message is cut short")
+    words = json.loads(message[_LENGTH.size : end])
+    if not isinstance(words, dict):
+        raise ValueError("the message has no object")
+    return words, memoryview(message)[end:]
