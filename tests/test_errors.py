@@ -44,8 +44,8 @@ SETUP_CODES = re.findall(
     tls_file tls_key_mismatch tls_expired tls_handshake tls_missing tls_untrusted
     tls_wrong_host tls_plain_peer tls_required tls_refused tls_revoked
     bad_configuration configuration_file peer_refused
-    bad_envelope bad_checkpoint bad_cluster_map map_conflict map_refused map_store map_store_timeout lease_lost
-    not_ready move_failed
+    bad_envelope bad_checkpoint bad_cluster_map map_conflict map_refused map_store map_store_timeout
+    lease_lost not_ready move_failed
     """,
 )
 
