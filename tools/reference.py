@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def errors_page() -> str:
     from verbena._explanations import SETUP, STATUSES, Explanation
+    from verbena._telling_apart import TELLING_APART
     from verbena.errors import VerbenaError, WcStatus, error_class
 
     def tree(cls: type[VerbenaError], depth: int = 0) -> list[str]:
@@ -35,6 +36,7 @@ def errors_page() -> str:
             "",
             *(f"{place}. {cause}" for place, cause in enumerate(open_row.causes, start=1)),
             "",
+            *_looks(TELLING_APART.get(row.code, ())),
             f"**Remedy:** {open_row.remedy}.",
             "",
         ]
@@ -44,6 +46,7 @@ def errors_page() -> str:
         "",
         "Every error says which operation failed, with which peer, why, and what to do about it.",
         "Its class tells a program what it can do; its `code`, a heading below, tells you what happened.",
+        "`verbena explain CODE` prints the same, and takes lines of logs too.",
         "Causes are in order of likelihood. Words in *italics* are filled in with the machine's own values.",
         "",
         "## Classes",
@@ -119,6 +122,10 @@ def _import_from_this_tree() -> None:
         package = types.ModuleType(name)
         package.__path__ = [str(ROOT.joinpath("src", *name.split(".")))]
         sys.modules[name] = package
+
+
+def _looks(looks: Sequence[str]) -> list[str]:
+    return ["How to tell them apart:", "", *(f"- {look}" for look in looks), ""] if looks else []
 
 
 def _first_line(cls: type) -> str:

@@ -18,6 +18,7 @@ from verbena.cli import (
     demo,
     devices,
     doctor,
+    explain,
     failover_drill,
     file_node,
     kv,
@@ -33,6 +34,7 @@ COMMANDS = (
     cli,
     devices,
     doctor,
+    explain,
     config,
     cert,
     bench,
@@ -50,6 +52,7 @@ examples:
   verbena cli info server                           one command to a store; without one, a prompt
   verbena devices                                   what this machine can do, and why not more
   verbena doctor                                    checks it, with a real transfer on each device
+  verbena explain RETRY_EXC_ERR                     what an error means, from its name or a line of a log
   verbena config check                              whether verbena.toml is right, and what is not
   verbena cert init                                 a certificate authority for development
   verbena demo                                      two processes share an array

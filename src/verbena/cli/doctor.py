@@ -11,13 +11,18 @@ from collections.abc import Iterator
 
 from verbena import errors, verbs
 from verbena.cli import text
-from verbena.cli.checks import devices, kernel, limits, transfer
+from verbena.cli.checks import devices, kernel, limits, network, peer, settings, transfer
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict
+from verbena.cli.checks.script import script
+from verbena.config import Config
+from verbena.config.flags import add_flags, load_with_flags
 
 EPILOG = """\
 examples:
   verbena doctor                     the kernel, devices, limits, and a transfer on every device
   verbena doctor --provider shm      the same, with transfers on shm's devices only
+  verbena doctor --peer db1:7471     also the path to another node: a session on each wire, with its figures
+  verbena doctor --fix > mend.sh     the commands of all remedies as a script, to be read and run by you
   verbena doctor --json              a list of {check, verdict, finding, reason, remedy}
 
 OK works, WARN works with less than there could be, ERROR is something here that does not work.
@@ -44,7 +49,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="SECONDS",
         help="how long one device's transfer may take (default: 20)",
     )
+    parser.add_argument(
+        "--peer",
+        default="",
+        metavar="HOST:PORT",
+        help="also test the path to the node that listens there",
+    )
+    parser.add_argument("--fix", action="store_true", help="print the remedies as a script; nothing is run")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_flags(parser)
     return parser
 
 
@@ -53,12 +66,15 @@ def run(options: argparse.Namespace) -> int:
     _require_known(options.provider, providers)
     found = []
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    as_lines = not options.json and not options.fix
     for diagnosis in _examine(providers, Roots(), options):
         found.append(diagnosis)
-        if not options.json:
+        if as_lines:
             print("\n".join(_lines(diagnosis, colour=colour)), flush=True)
     counts = Counter(diagnosis.verdict for diagnosis in found)
-    if options.json:
+    if options.fix:
+        print(script(found))
+    elif options.json:
         print(json.dumps([diagnosis.as_json() for diagnosis in found], indent=2))
     else:
         print(f"\n{', '.join(f'{counts[verdict]} {verdict.value}' for verdict in Verdict)}")
@@ -76,9 +92,24 @@ def _examine(
             yield devices.check_devices(provider, roots)
             for device in provider.devices:
                 yield from devices.check_device(device.attributes, roots)
+                yield from network.check_network(device.attributes, roots)
     yield kernel.check_software_device(roots)
     yield from limits.check_limits(roots)
+    config = _config(options)
+    yield from settings.check_settings(config, providers, roots)
+    usable = config if isinstance(config, Config) else Config()
+    yield network.check_firewall(usable.session.listen_port)
     yield from transfer.check_transfers(providers, only=options.provider, timeout_s=options.timeout)
+    if options.peer:
+        yield from peer.check_peer(options.peer, usable, timeout_s=options.timeout)
+
+
+def _config(options: argparse.Namespace) -> Config | errors.VerbenaError:
+    """What the node would be configured with, or what is wrong with that."""
+    try:
+        return load_with_flags(options)
+    except errors.VerbenaError as failure:
+        return failure
 
 
 def _lines(diagnosis: Diagnosis, *, colour: bool) -> list[str]:

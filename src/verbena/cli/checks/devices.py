@@ -70,7 +70,7 @@ def check_device(
     any_active = any(port.state in ACTIVE for port in device.ports)
     found = []
     for number, port in enumerate(device.ports, start=1):
-        interface = _interface(device.name, number, roots)
+        interface = interface_of(device.name, number, roots)
         found.append(_port(f"{name} port {number}", port, interface, any_active))
         if port.state in ACTIVE and device.transport != "iWARP":  # iWARP is addressed by TCP alone
             found.append(_gids(f"{name} GIDs {number}", port, interface))
@@ -153,7 +153,7 @@ def _numa(check: str, node: int, roots: Roots, cores: Collection[int] | None) ->
     return ok(check, f"{node}; {buffers}")
 
 
-def _interface(device: str, port: int, roots: Roots) -> str:
+def interface_of(device: str, port: int, roots: Roots) -> str:
     """The network interface beneath a port; "" if there is none or it is not told."""
     folder = roots.sys / "class/infiniband" / device
     beneath = names_in(folder / "device/net")

@@ -60,6 +60,12 @@ def check_memlock(roots: Roots) -> Diagnosis:
     )
 
 
+def memlock_limit(roots: Roots) -> int | None:
+    """How many bytes this process may lock; None: any number, or it is not told."""
+    limits = _limit(roots, "Max locked memory")
+    return None if limits is None or _capable(roots, CAP_IPC_LOCK) else limits[0]
+
+
 def check_huge_pages(roots: Roots) -> Diagnosis:
     """Reserved and free huge pages; nobody needs them who does not ask for them."""
     check = "huge pages"

@@ -1,0 +1,115 @@
+"""The network beneath RDMA ports: MTU, packets lost or damaged, congestion control, the firewall."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from verbena.cli.checks.devices import ACTIVE, interface_of
+from verbena.cli.checks.diagnosis import Diagnosis, Roots, names_in, ok, text_of, warn
+from verbena.verbs import DeviceAttributes
+
+ROCE_HEADERS = 58  # Ethernet's payload beside the data: IP, UDP, BTH and RETH, CRC
+LARGEST_MTU = 4096
+SOFTWARE = ("rxe", "siw")
+
+# Counters that stay 0 on a network that is well, and what they mean. rxe, mlx5 and others name them so.
+LOSS = {
+    "local_ack_timeout_err": "acknowledgements that did not come in time",
+    "packet_seq_err": "packets missing at the peer",
+    "out_of_sequence": "packets missing here",
+    "out_of_seq_request": "packets missing here",
+    "retry_exceeded_err": "requests given up",
+    "rx_icrc_encapsulated": "packets damaged on their way",
+    "port_rcv_errors": "packets damaged on the link",
+    "port_xmit_discards": "packets dropped for lack of room",
+    "symbol_error": "bit errors on the link",
+    "link_downed": "times the link went down",
+}
+NOT_READY = {
+    "rnr_nak_retry_err": "messages that found no receive posted",
+    "retry_rnr_exceeded_err": "messages given up for want of a receive",
+}
+
+
+def check_network(device: DeviceAttributes, roots: Roots) -> Iterator[Diagnosis]:
+    """For each active port of an RDMA device."""
+    name = f"{device.provider}:{device.name}"
+    folder = roots.sys / "class/infiniband" / device.name
+    for number, port in enumerate(device.ports, start=1):
+        if port.state not in ACTIVE:
+            continue
+        interface = interface_of(device.name, number, roots)
+        yield _counters(f"{name} counters {number}", folder / f"ports/{number}")
+        if port.link_layer == "Ethernet" and interface:
+            yield _mtu(f"{name} MTU {number}", port.active_mtu, interface, roots)
+            if not device.name.startswith(SOFTWARE) and device.transport == "RoCE":
+                yield _congestion(f"{name} PFC, ECN {number}", interface, roots)
+
+
+def check_firewall(
+    config_port: int, *, which: Callable[[str], str | None] = shutil.which, roots: Roots | None = None
+) -> Diagnosis:
+    """Whether one filters here, and what must pass. Rules are for root to read, so they are not judged."""
+    roots = roots or Roots()
+    check = "firewall"
+    wanted = f"TCP {config_port} for sessions, the wires' own ports, UDP 4791 for RoCE v2"
+    filters = [module for module in ("nf_tables", "ip_tables") if (roots.sys / "module" / module).is_dir()]
+    manager = next((tool for tool in ("firewall-cmd", "ufw", "nft", "iptables") if which(tool)), "")
+    if not filters:
+        return ok(check, f"this kernel filters nothing; elsewhere on the path must pass: {wanted}")
+    shows = {
+        "firewall-cmd": "sudo firewall-cmd --list-all",
+        "ufw": "sudo ufw status verbose",
+        "nft": "sudo nft list ruleset",
+        "iptables": "sudo iptables -nvL",
+    }
+    how = f"; see: {shows[manager]}" if manager else ""
+    return ok(check, f"{' and '.join(filters)} may filter; must pass: {wanted}{how}")
+
+
+def _counters(check: str, folder: Path) -> Diagnosis:
+    found: dict[str, int] = {}
+    for group in ("counters", "hw_counters"):
+        for name in names_in(folder / group):
+            value = text_of(folder / group / name)
+            if value.isdigit() and int(value) and name in {**LOSS, **NOT_READY}:
+                found[name] = int(value)
+    if not found:
+        return ok(check, "no packet lost, damaged or refused since the device came up")
+    finding = ", ".join(f"{name} {value}" for name, value in found.items())
+    meanings = "; ".join(f"{name}: {({**LOSS, **NOT_READY})[name]}" for name in found)
+    if not set(found) & set(LOSS):
+        remedy = "rdma statistic     (twice, while it runs: whether it still grows)\npost more receives"
+        return warn(check, finding, reason=meanings, remedy=remedy)
+    remedy = (
+        "rdma statistic     (twice, while it runs: whether it still grows)\n"
+        "where it grows under load, the switch needs PFC or ECN for this traffic; on a quiet network, look"
+        " at cable and MTU"
+    )
+    return warn(check, finding, reason=meanings, remedy=remedy)
+
+
+def _mtu(check: str, active: int, interface: str, roots: Roots) -> Diagnosis:
+    """RoCE takes the largest of 256 … 4096 that fits the interface's."""
+    mtu = text_of(roots.sys / "class/net" / interface / "mtu")
+    finding = f"RDMA {active}, {interface} {mtu or 'unknown'}"
+    if not mtu.isdigit() or active >= LARGEST_MTU or int(mtu) >= LARGEST_MTU + ROCE_HEADERS:
+        return ok(check, finding)
+    return ok(check, f"{finding} (with 9000 on the whole path, RDMA would use 4096: ip link set mtu 9000)")
+
+
+def _congestion(check: str, interface: str, roots: Roots) -> Diagnosis:
+    ecn = roots.sys / "class/net" / interface / "ecn"
+    values = [
+        text_of(path) for side in ("roce_np", "roce_rp") for path in sorted((ecn / side / "enable").glob("*"))
+    ]
+    look = f"dcb pfc show dev {interface}     (or mlnx_qos -i {interface})"
+    if not values:
+        return ok(check, f"the driver does not tell; see: {look.partition('     ')[0]}")
+    if "1" in values:
+        return ok(check, "ECN is on for some priority at least")
+    why = "without ECN or PFC a busy switch drops RoCE packets, and throughput collapses"
+    enable = f"for f in {ecn}/roce_*/enable/3; do echo 1 | sudo tee $f; done     (priority 3)"
+    return warn(check, "ECN is off for every priority", reason=why, remedy=f"{enable}\n{look}")

@@ -1,0 +1,47 @@
+"""The doctor's remedies as a script: the commands to run, the rest as comments. It is printed, never run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from verbena.cli.checks.diagnosis import Diagnosis, Verdict
+
+HEAD = """\
+#!/bin/sh
+# What `verbena doctor` would have you run. Nothing was changed: read it, then run it, line by line or whole.
+set -u"""
+# What a remedy's line begins with if it is a command.
+_COMMANDS = ("sudo", "ulimit", "printf", "for", "rdma", "ping", "ss", "getent", "verbena")
+_PLACEHOLDER = re.compile(r"\b(?:ADDRESS|PREFIX|INTERFACE|COMMAND|HOST|PORT|FILE)\b|…|\$USER     ")
+_REBOOT = " && sudo reboot"
+
+
+def script(diagnoses: Iterable[Diagnosis]) -> str:
+    """For sh. A command with something to fill in is a comment; one that was there already is left out; a
+    reboot comes last, and by hand."""
+    parts, said, reboot = [HEAD], set[str](), False
+    for diagnosis in diagnoses:
+        if diagnosis.verdict is Verdict.OK or not diagnosis.remedy:
+            continue
+        lines = [f"# {diagnosis.verdict.value} {diagnosis.check}: {diagnosis.finding}".splitlines()[0]]
+        for line in diagnosis.remedy.splitlines():
+            reboot = reboot or line.endswith(_REBOOT)
+            wanted = _line(line.removesuffix(_REBOOT))
+            lines.append("#   as above" if wanted in said else wanted)
+            said.add(wanted)
+        parts.append("\n".join(("", *lines)))
+    if len(parts) == 1:
+        parts.append("# There is nothing to mend.")
+    if reboot:
+        parts.append("\n# Then, when all of it is done: sudo reboot")
+    return "\n".join(parts)
+
+
+def _line(line: str) -> str:
+    command, _, note = line.strip().partition("     ")
+    note = note.strip(" ()")
+    is_command = command.split(" ", 1)[0] in _COMMANDS and ", " not in command
+    if is_command and not _PLACEHOLDER.search(command):
+        return f"{command}    # {note}" if note else command
+    return f"#   {command}" + (f" ({note})" if note else "")

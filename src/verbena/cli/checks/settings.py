@@ -1,0 +1,135 @@
+"""The configuration against this machine: whether it is valid, and whether what it names is here."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from verbena.cli import text
+from verbena.cli.checks.devices import ACTIVE
+from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, error, explained, failed, ok, warn
+from verbena.cli.checks.limits import memlock_limit
+from verbena.config import Config
+from verbena.errors import VerbenaError
+from verbena.transport.address import HostPort
+from verbena.verbs import DeviceAttributes, ProviderInfo
+
+
+def check_settings(
+    config: Config | VerbenaError, providers: list[ProviderInfo], roots: Roots
+) -> Iterator[Diagnosis]:
+    """One line for the configuration itself; more if it asks for RDMA devices."""
+    check = "configuration"
+    if isinstance(config, VerbenaError):
+        yield failed(check, config)
+        return
+    where = config.file or "no verbena.toml: every key at its default"
+    yield ok(check, str(where))
+    yield _listening(config)
+    if not config.network.rdma_enabled:
+        yield ok("network.rdma_enabled", "false: sessions use shm and the fallback")
+        return
+    yield from _device(config, providers)
+    yield _locked(config, roots)
+
+
+def _listening(config: Config) -> Diagnosis:
+    """Whether a node could take sessions where the configuration says."""
+    check = "session port"
+    where = HostPort(config.session.listen_address, config.session.listen_port)
+    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((where.host, where.port))
+    except OSError as problem:
+        why = "a node runs there already, or another program does; only one can"
+        return warn(
+            check, f"{where}: {problem.strerror}", reason=why, remedy=f"sudo ss -ltnp sport = :{where.port}"
+        )
+    return ok(check, f"{where} is free")
+
+
+def _device(config: Config, providers: list[ProviderInfo]) -> Iterator[Diagnosis]:
+    wanted, number, index = (
+        config.network.rdma_device,
+        config.network.rdma_port,
+        config.network.rdma_gid_index,
+    )
+    check = "network.rdma_device"
+    devices = [
+        device.attributes
+        for provider in providers
+        if provider.name == "ibv"
+        for device in provider.devices
+        if not device.attributes.reason
+    ]
+    chosen = next((device for device in devices if wanted in ("auto", device.name)), None)
+    names = ", ".join(device.name for device in devices) or "none"
+    if chosen is None:
+        fallback = config.network.rdma_fallback
+        verdict = Verdict.ERROR if fallback == "none" else Verdict.WARN
+        finding = f"{wanted} is not here (devices: {names}); fallback is {fallback}"
+        command = (
+            f"VERBENA_NETWORK_RDMA_DEVICE={devices[0].name}" if devices else "sudo modprobe ib_core mlx5_ib"
+        )
+        yield explained(check, verdict, finding, code="no_device", command=command)
+        return
+    yield ok(check, chosen.name)
+    yield from _port(chosen, number, index)
+
+
+def _port(device: DeviceAttributes, number: int, index: int) -> Iterator[Diagnosis]:
+    check = "network.rdma_port"
+    if not 1 <= number <= len(device.ports):
+        finding = f"{number}, and {device.name} has {len(device.ports)}"
+        yield error(
+            check,
+            finding,
+            reason="there is no such port",
+            remedy="VERBENA_NETWORK_RDMA_PORT=1 verbena doctor",
+        )
+        return
+    port = device.ports[number - 1]
+    if port.state not in ACTIVE:
+        yield explained(
+            check, Verdict.ERROR, f"{number} is {port.state.name}", code="port_down", command="rdma link"
+        )
+    else:
+        yield ok(check, f"{number} is ACTIVE")
+    if index >= 0 and port.link_layer == "Ethernet":
+        check = "network.rdma_gid_index"
+        there = index < len(port.gids) and bool(port.gids[index])
+        kind = port.gid_types[index] if index < len(port.gid_types) else ""
+        if not there:
+            command = "VERBENA_NETWORK_RDMA_GID_INDEX=-1 verbena doctor     (the best entry is chosen)"
+            yield explained(check, Verdict.ERROR, f"{index} is empty", code="no_gid", command=command)
+        elif kind and kind != "RoCE v2":
+            why = f"it is {kind}: its packets cannot be routed, and a peer on v2 does not understand them"
+            yield warn(
+                check,
+                f"{index}: {port.gids[index]} {kind}",
+                reason=why,
+                remedy="VERBENA_NETWORK_RDMA_GID_INDEX=-1 verbena doctor     (the best entry is chosen)",
+            )
+        else:
+            yield ok(check, f"{index}: {port.gids[index]} {kind}".rstrip())
+
+
+def _locked(config: Config, roots: Roots) -> Diagnosis:
+    """Whether what the configuration registers ahead may be locked."""
+    check = "memory to be locked"
+    rdma = config.network.rdma
+    needed = rdma.recv_buffer_pool_size * rdma.recv_buffer_size
+    finding = f"{text.size(needed)} for buffers (recv_buffer_pool_size × recv_buffer_size), before any data"
+    limit = memlock_limit(roots)
+    if limit is None or needed <= limit:
+        return ok(check, finding)
+    return explained(
+        check,
+        Verdict.ERROR,
+        f"{finding}; the limit is {text.size(limit)}",
+        code="memlock",
+        command="ulimit -l unlimited     (this shell)",
+        reason="RDMA devices lock registered memory: the node would not start",
+    )

@@ -1,0 +1,240 @@
+"""`verbena doctor`: the network, the configuration, the script, and the path to a peer."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from verbena import verbs
+from verbena.cli.checks import network, peer, settings
+from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, error, ok, warn
+from verbena.cli.checks.script import script
+from verbena.config import Config, load
+from verbena.errors import setup_error
+from verbena.verbs import DeviceAttributes, Gid, PortAttributes, PortState, ProviderInfo
+
+OK, WARN, ERROR = Verdict
+ADDRESS = Gid.parse("::ffff:10.0.2.15")
+NEARBY = Gid.parse("fe80::1")
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Roots:
+    return Roots(*(tmp_path / name for name in ("sys", "proc", "dev", "modules", "etc")))
+
+
+def write(path: Path, text: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def port(**changes: object) -> PortAttributes:
+    good = PortAttributes(PortState.ACTIVE, 1024, 0, "Ethernet", (NEARBY, ADDRESS), ("RoCE v1", "RoCE v2"))
+    return replace(good, **changes)  # type: ignore[arg-type]
+
+
+def device(*ports: PortAttributes, name: str = "mlx5_0") -> DeviceAttributes:
+    known = next(found for found in verbs.devices() if found.name == "shm0").attributes
+    return replace(known, name=name, provider="ibv", transport="RoCE", numa_node=-1, ports=ports)
+
+
+def with_device(attributes: DeviceAttributes) -> list[ProviderInfo]:
+    known = next(found for found in verbs.providers() if found.name == "shm")
+    return [replace(known, name="ibv", devices=(replace(known.devices[0], attributes=attributes),))]
+
+
+def asked(**changes: object) -> Config:
+    config = Config()
+    return replace(config, network=replace(config.network, rdma_enabled=True, **changes))
+
+
+def only(diagnoses: list[Diagnosis], words: str) -> Diagnosis:
+    (found,) = [diagnosis for diagnosis in diagnoses if words in diagnosis.check]
+    return found
+
+
+# The network
+
+
+def test_lost_packets_are_a_warning_that_says_what_each_counter_means(roots: Roots) -> None:
+    """Counters that are 0 on a good network; others are nobody's business here."""
+    folder = roots.sys / "class/infiniband/mlx5_0/ports/1"
+    write(folder / "hw_counters/local_ack_timeout_err", "12\n")
+    write(folder / "hw_counters/np_cnp_sent", "99\n")
+    write(folder / "counters/symbol_error", "0\n")
+    found = only(list(network.check_network(device(port()), roots)), "counters")
+    assert (found.verdict, found.finding) == (WARN, "local_ack_timeout_err 12")
+    assert "did not come in time" in found.reason
+    assert "PFC or ECN" in found.remedy
+
+
+def test_counters_at_zero_are_well(roots: Roots) -> None:
+    write(roots.sys / "class/infiniband/mlx5_0/ports/1/hw_counters/packet_seq_err", "0\n")
+    assert only(list(network.check_network(device(port()), roots)), "counters").verdict is OK
+
+
+def test_ecn_that_is_off_is_a_warning_on_hardware_only(roots: Roots) -> None:
+    for name in ("mlx5_0", "rxe0"):
+        write(roots.sys / f"class/infiniband/{name}/ports/1/gid_attrs/ndevs/0", "eth1\n")
+    write(roots.sys / "class/net/eth1/mtu", "1500\n")
+    write(roots.sys / "class/net/eth1/ecn/roce_np/enable/3", "0\n")
+    found = list(network.check_network(device(port()), roots))
+    assert only(found, "PFC, ECN").verdict is WARN
+    assert "4096: ip link set mtu 9000" in only(found, "MTU").finding
+    assert len(list(network.check_network(device(port(), name="rxe0"), roots))) == 2
+    write(roots.sys / "class/net/eth1/ecn/roce_rp/enable/3", "1\n")
+    assert only(list(network.check_network(device(port()), roots)), "PFC, ECN").verdict is OK
+
+
+def test_the_firewall_line_names_the_ports(roots: Roots) -> None:
+    write(roots.sys / "module/nf_tables/version")
+    found = network.check_firewall(7471, which=lambda tool: tool if tool == "nft" else None, roots=roots)
+    assert "TCP 7471" in found.finding
+    assert "UDP 4791" in found.finding
+    assert "sudo nft list ruleset" in found.finding
+
+
+# The configuration
+
+
+def check(config: Config, providers: list[ProviderInfo], roots: Roots) -> list[Diagnosis]:
+    return list(settings.check_settings(config, providers, roots))
+
+
+def test_a_device_that_is_not_here_is_an_error_without_fallback(roots: Roots) -> None:
+    for fallback, verdict in (("none", ERROR), ("tcp", WARN)):
+        found = only(check(asked(rdma_fallback=fallback), [], roots), "rdma_device")
+        assert found.verdict is verdict
+        assert f"mlx5_0 is not here (devices: none); fallback is {fallback}" in found.finding
+
+
+@pytest.mark.parametrize(
+    ("index", "verdict", "words"),
+    [(1, OK, "RoCE v2"), (0, WARN, "RoCE v1"), (7, ERROR, "7 is empty")],
+)
+def test_the_gid_index_is_checked_against_the_table(
+    roots: Roots, index: int, verdict: Verdict, words: str
+) -> None:
+    found = only(check(asked(rdma_gid_index=index), with_device(device(port())), roots), "gid_index")
+    assert found.verdict is verdict
+    assert words in found.finding
+
+
+def test_the_port_must_be_there_and_active(roots: Roots) -> None:
+    down = with_device(device(port(state=PortState.DOWN)))
+    assert only(check(asked(), down, roots), "rdma_port").verdict is ERROR
+    assert "has 1" in only(check(asked(rdma_port=2), down, roots), "rdma_port").finding
+
+
+def test_memory_that_cannot_be_locked_is_an_error_before_the_node_starts(roots: Roots) -> None:
+    """10,000 buffers of 4 KiB, by default."""
+    write(roots.proc / "self/status", "CapEff:\t0\n")
+    write(roots.proc / "self/limits", "Max locked memory  8388608  8388608  bytes\n")
+    found = only(check(asked(), with_device(device(port())), roots), "to be locked")
+    assert found.verdict is ERROR
+    assert "the limit is 8 MiB" in found.finding
+    assert "ulimit -l unlimited" in found.remedy
+
+
+def test_a_wrong_configuration_is_an_error_with_its_words(roots: Roots) -> None:
+    wrong = setup_error("bad_configuration", operation="", detail="1 mistake")
+    (found,) = settings.check_settings(wrong, [], roots)
+    assert found.verdict is ERROR
+    assert "1 mistake" in found.finding
+
+
+def test_a_port_that_is_taken_is_said(roots: Roots) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        config = load(flags={"session.listen_port": str(number)})
+        found = only(check(config, [], roots), "session port")
+    assert found.verdict is WARN
+    assert f"sport = :{number}" in found.remedy
+
+
+# The script
+
+
+def test_the_script_has_the_commands_once_and_the_rest_as_comments(tmp_path: Path) -> None:
+    """sh can read it; what must be filled in or done by hand is a comment."""
+    kernel = "sudo apt install kernel && sudo reboot"
+    written = script(
+        [
+            ok("fine", "works"),
+            warn("a", "x", reason="", remedy=kernel),
+            warn("b", "x", reason="", remedy=kernel),
+            error(
+                "c", "x", reason="", remedy="sudo ip address add ADDRESS/PREFIX dev eth0\nlook at it, please"
+            ),
+            warn("d", "x", reason="", remedy="ulimit -l unlimited     (this shell)"),
+        ]
+    )
+    commands = [line for line in written.splitlines() if line and not line.startswith("#")]
+    assert commands == ["set -u", "sudo apt install kernel", "ulimit -l unlimited    # this shell"]
+    assert "#   as above" in written
+    assert "#   sudo ip address add ADDRESS/PREFIX dev eth0" in written
+    assert written.endswith("# Then, when all of it is done: sudo reboot")
+    subprocess.run(["sh", "-n"], input=written, text=True, check=True)
+
+
+def test_nothing_to_mend_is_said() -> None:
+    assert "nothing to mend" in script([ok("fine", "works")])
+
+
+def test_fix_prints_a_script_for_this_machine(verbena: Run) -> None:
+    """Whatever is missing here, sh can read it, and nothing but it is printed."""
+    done = verbena("doctor", "--fix", "--provider", "shm")
+    assert done.stdout.startswith("#!/bin/sh\n")
+    subprocess.run(["sh", "-n"], input=done.stdout, text=True, check=True)
+
+
+# The peer
+
+
+def test_the_path_to_a_node_is_tested_wire_by_wire(verbena: Run, start_node: Callable[..., str]) -> None:
+    """Name, port, MTU; figures of shm and iwarp; what is not tried, and how to try it."""
+    address = start_node()
+    done = verbena("doctor", "--json", "--provider", "shm", "--peer", address)
+    found = {row["check"]: row for row in json.loads(done.stdout)}
+    assert found["peer name"]["verdict"] == "OK"
+    assert "connected in" in found[f"TCP to {address}"]["finding"]
+    assert int(found["path MTU"]["finding"].split(";")[0]) > 1000
+    for wire in ("shm", "iwarp"):
+        assert "all bytes right" in found[f"peer by {wire}"]["finding"]
+    assert "VERBENA_NETWORK_RDMA_ENABLED=true" in found["peer by ibv"]["finding"]
+
+
+def test_a_wire_that_the_peer_lacks_is_a_warning(verbena: Run, start_node: Callable[..., str]) -> None:
+    """Asked for RDMA where there is no device: why, and the rest goes on."""
+    if any(info.name == "ibv" and info.available for info in verbs.providers()):
+        pytest.skip("there is an RDMA device here")
+    address = start_node()
+    flags = ("--network-rdma-enabled", "--network-rdma-fallback", "tcp")
+    done = verbena("doctor", "--json", "--provider", "shm", "--peer", address, *flags)
+    found = {row["check"]: row for row in json.loads(done.stdout)}
+    assert found["peer by ibv"]["verdict"] == "WARN"
+    assert found["peer by ibv"]["remedy"]
+    assert "all bytes right" in found["peer by iwarp"]["finding"]
+
+
+def test_nobody_listening_is_an_error_with_the_firewalls_command(verbena: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    done = verbena("doctor", "--json", "--provider", "shm", "--peer", address, status=1)
+    last = json.loads(done.stdout)[-1]
+    assert (last["check"], last["verdict"]) == (f"TCP to {address}", "ERROR")
+    assert "firewall" in last["reason"]
+    assert f"--add-port={address.rpartition(':')[2]}/tcp" in last["remedy"]
+
+
+def test_a_name_that_is_nobodys_is_an_error() -> None:
+    (found,) = peer.check_peer("nobody.invalid:1", Config(), timeout_s=5)
+    assert found.verdict is ERROR
+    assert "getent hosts nobody.invalid" in found.remedy

@@ -1,0 +1,95 @@
+"""`verbena explain`: names, numbers and lines of logs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from verbena._telling_apart import TELLING_APART
+from verbena.cli.recognise import recognise
+from verbena.errors import EXPLANATIONS, WcStatus, setup_error
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize("text", ["RETRY_EXC_ERR", "IBV_WC_RETRY_EXC_ERR", "retry_exc", "12", " 12\n"])
+def test_a_status_is_known_by_any_of_its_names(text: str) -> None:
+    assert recognise(text) == ["RETRY_EXC_ERR"]
+
+
+@pytest.mark.parametrize(
+    ("line", "codes"),
+    [
+        ("Error: No RDMA devices found", ["no_device"]),
+        ("Error: RDMA connection timeout after 5000ms", ["connect_timeout"]),
+        ("Error: ibv_reg_mr failed: Cannot allocate memory", ["memlock"]),
+        ("Error: Work completion error: IBV_WC_RETRY_EXC_ERR", ["RETRY_EXC_ERR"]),
+        ("Completion with error at server: status = 13", ["RNR_RETRY_EXC_ERR"]),
+        ("mlx5: wc.status: 10 vendor_err 0x88", ["REM_ACCESS_ERR"]),
+        ("transport retry counter exceeded on qp 0x1b", ["RETRY_EXC_ERR"]),
+        (
+            "local protection error (4), then Work Request Flushed Error",
+            ["LOC_PROT_ERR", "WR_FLUSH_ERR"],
+        ),
+        ("bind: Address already in use", ["address_in_use"]),
+        ("RDMA_CM_EVENT_REJECTED, status 28", ["rejected"]),
+        ("connected to 10.0.0.12:7471 in 12 ms, status: ok", []),
+    ],
+)
+def test_lines_of_logs_are_recognised(line: str, codes: list[str]) -> None:
+    """The seeds' failures among them; a number alone in a text is no status."""
+    assert recognise(line) == codes
+
+
+def test_every_error_of_verbena_is_recognised_from_its_own_text() -> None:
+    """What users paste is what the exception printed."""
+    for code in EXPLANATIONS:
+        if code not in WcStatus.__members__:
+            first = str(setup_error(code, operation="connect", peer="db1")).splitlines()[0]
+            assert code in recognise(first), first
+
+
+def test_what_libibverbs_calls_a_status_is_that_status() -> None:
+    for status in WcStatus:
+        assert recognise(f"IBV_WC_{status.name}") == [status.name]
+
+
+def test_a_status_is_explained_in_order(verbena: Run) -> None:
+    """What, causes by likelihood, how to tell them apart, remedy, class."""
+    printed = verbena("explain", "12").stdout
+    parts = ["acknowledged nothing", "causes, the likeliest", "1. the peer died", "tell them apart", "remedy"]
+    places = [printed.index(part) for part in parts]
+    assert places == sorted(places)
+    assert printed.rstrip().endswith("errors.BrokenLinkError")
+
+
+def test_a_log_on_standard_input_is_explained_each_failure_once() -> None:
+    log = "ok\nIBV_WC_RNR_RETRY_EXC_ERR\nretry\nIBV_WC_RNR_RETRY_EXC_ERR\nno RDMA device\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "verbena.cli", "explain", "--json", "-"],
+        input=log,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert [row["code"] for row in found] == ["RNR_RETRY_EXC_ERR", "no_device"]
+    assert found[0]["status"] == 13
+    assert found[0]["telling_apart"]
+
+
+def test_nothing_known_is_said_with_status_1(verbena: Run) -> None:
+    done = verbena("explain", "all", "is", "well", status=1)
+    assert done.stdout == ""
+    assert "no known failure" in done.stderr
+    assert "RETRY_EXC_ERR" in verbena("explain", "--list").stdout
+    verbena("explain", status=2)
+
+
+def test_what_tells_causes_apart_belongs_to_known_codes() -> None:
+    assert set(TELLING_APART) <= set(EXPLANATIONS)
+    assert all(look for looks in TELLING_APART.values() for look in looks)
