@@ -116,7 +116,7 @@ def test_an_unknown_section_is_found_however_it_is_named(text):
 
 def test_an_unknown_section_is_one_mistake():
     """Its keys are not."""
-    assert len(mistakes("[registry]\na = 1\nb = 2\n[registry.c]\nd = 4\n")) == 1
+    assert len(mistakes("[orchard]\na = 1\nb = 2\n[orchard.c]\nd = 4\n")) == 1
 
 
 def test_bytes_that_are_no_text_are_named_with_their_line():

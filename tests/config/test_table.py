@@ -78,13 +78,13 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["auto", "off", "0", "12"], ["", "-1", "1000", "on", 0, True]
     if key.name == "node_name":
         return ["", "a-b.c_9", "x" * 64], ["a b", "é", "x" * 65, 1]
-    if key.name == "listen_address":
+    if key.name in ("listen_address", "rdma_listen_addr"):
         return ["0.0.0.0", "::1", "localhost"], ["", "a b", "[::1]", "host/24", "x" * 254, 1]
     if key.path == "kv.rdma_listen":
         return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "tcp://host:1", 1]
     if key.path == "kv.notify_keyspace_events":
         return ["", "KEA", "Kg$lshzxe"], ["Q", "K E", 1]
-    if key.path in ("kv.client_output_buffer_limit", "kv.commands"):
+    if key.path in ("kv.client_output_buffer_limit", "kv.commands", "registry.webhooks", "registry.peers"):
         return ["", "a.py, b"], ["new\nline", 1, ["a"]]
     if key.path == "kv.rdma_listen":
         return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "quic://host:1", 1]
@@ -112,7 +112,17 @@ def test_every_documented_key_is_there_with_its_default(path, default):
 def test_our_own_sections_are_the_rest():
     """Nothing is in the table by accident."""
     ours = {key.section for path, key in KEYS.items() if path not in (*DOCUMENTED, "network.rdma.numa")}
-    assert ours == {"session", "tls", "iwarp", "metrics", "log", "kv", "kv.persistence"}
+    assert ours == {
+        "session",
+        "tls",
+        "iwarp",
+        "metrics",
+        "log",
+        "kv",
+        "kv.persistence",
+        "registry",
+        "registry.retention",
+    }
 
 
 @pytest.mark.parametrize(("path", "value"), TAKEN)
@@ -213,6 +223,9 @@ BROKEN_RULES = [
     ({"tls.require_client_certificate": True}, "checked against"),
     ({"session.listen_address": "0.0.0.0"}, "let in only with"),
     ({"session.listen_address": "example.org"}, "let in only with"),
+    ({"registry.tls": True}, "needs a certificate"),
+    ({"registry.listen_address": "0.0.0.0"}, "must say who may do what"),
+    ({"registry.tokens": True}, "tokens are given to users"),
     ({"network.rdma_fallback": "quic"}, "QUIC is always encrypted"),
     ({"replication.transport": "quic"}, "QUIC is always encrypted"),
     ({"cluster.transport": "quic"}, "QUIC is always encrypted"),

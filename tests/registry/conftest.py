@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest_asyncio
 from support.registry_filling import Filler
+from support.registry_http import Client, serve
 
 from verbena.registry.service import Registry
 
@@ -22,3 +23,10 @@ async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
 @pytest_asyncio.fixture
 async def filler(registry: Registry) -> Filler:
     return Filler(registry)
+
+
+@pytest_asyncio.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a registry over HTTP with every default."""
+    async with serve(tmp_path / "served") as serving:
+        yield serving

@@ -125,7 +125,7 @@ async def test_an_index_names_manifests(registry: Registry, filler: Filler, kind
     sparse = index(child, digests.of(b"absent"))
     with pytest.raises(BlobsUnknown):
         await registry.put_manifest("one", "sparse", sparse, kind)
-    registry.limits = Limits(sparse_indexes=True)
+    registry.limits = Limits(sparse_manifests=True)
     await registry.put_manifest("one", "sparse", sparse, kind)
     assert registry.tags("one") == ["child", "index", "sparse"]
 

@@ -23,6 +23,7 @@ from verbena.cli import (
     file_node,
     kv,
     memory_node,
+    registry,
     serve,
     top,
 )
@@ -44,6 +45,7 @@ COMMANDS = (
     memory_node,
     file_node,
     kv,
+    registry,
 )
 
 EPILOG = """\
@@ -62,6 +64,7 @@ examples:
   verbena top HOST:PORT                             a running node's sessions, rates and latencies
   verbena failover-drill                            breaks a wire on purpose; what goes on, and when
   verbena kv check DIR                              whether what a store keeps on disk is whole
+  verbena registry                                  a container registry on 127.0.0.1:5000
 
 exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n
 """

@@ -12,6 +12,7 @@ from verbena.config import keys
 from verbena.config.keys import Key, section
 from verbena.config.near import nearest
 from verbena.config.network import Cluster, Network, Replication, Shards
+from verbena.config.registry import Registry, RegistryRetention
 from verbena.config.service import Iwarp, Log, Metrics, Session, Tls
 from verbena.config.store import Kv, KvPersistence
 
@@ -74,6 +75,12 @@ IN_FORCE = frozenset(
         ),
         *(f"kv.{field.name}" for field in fields(Kv) if "section" not in field.metadata),
         *(f"kv.persistence.{field.name}" for field in fields(KvPersistence)),
+        *(
+            f"registry.{field.name}"
+            for field in fields(Registry)
+            if "section" not in field.metadata and not field.name.startswith(("rdma_", "peers"))
+        ),
+        *(f"registry.retention.{field.name}" for field in fields(RegistryRetention)),
     }
 )
 
@@ -92,6 +99,7 @@ class Config:
     metrics: Metrics = section(Metrics)
     log: Log = section(Log)
     kv: Kv = section(Kv)
+    registry: Registry = section(Registry)
 
     file: Path | None = field(default=None, compare=False)
     """The file that was read, if there was one."""

@@ -101,6 +101,25 @@ RULES = (
             or c.tls.require_client_certificate
         ),
     ),
+    Rule(
+        ("registry.tls", "tls.certificate"),
+        "a registry that speaks TLS needs a certificate",
+        lambda c: not c.registry.tls or bool(c.tls.certificate),
+    ),
+    Rule(
+        ("registry.listen_address", "registry.htpasswd", "registry.anonymous", "registry.access_file"),
+        "a registry that other machines can reach must say who may do what: by `htpasswd` or `anonymous`",
+        lambda c: (
+            is_loopback(c.registry.listen_address)
+            or bool(c.registry.htpasswd or c.registry.access_file)
+            or c.registry.anonymous != "default"
+        ),
+    ),
+    Rule(
+        ("registry.tokens", "registry.htpasswd"),
+        "tokens are given to users, who need passwords",
+        lambda c: not c.registry.tokens or bool(c.registry.htpasswd),
+    ),
     *(
         Rule(
             (choice, "tls.certificate", "tls.ca"),

@@ -156,12 +156,10 @@ def remove_link(connection: sqlite3.Connection, repository: str, digest: Digest)
     return found.rowcount > 0
 
 
-def missing_parts(
-    connection: sqlite3.Connection, repository: str, parsed: Parsed, *, sparse: bool
-) -> list[str]:
-    """What a manifest names and the repository does not have; a sparse index may lack manifests."""
+def missing_parts(connection: sqlite3.Connection, repository: str, parsed: Parsed) -> list[str]:
+    """What a manifest names and the repository does not have."""
     missing = []
-    for table, wanted in (("links", parsed.blobs), ("manifests", () if sparse else parsed.manifests)):
+    for table, wanted in (("links", parsed.blobs), ("manifests", parsed.manifests)):
         query = f"SELECT 1 FROM {table} WHERE repository = {_REPOSITORY} AND digest = ?"
         for digest in dict.fromkeys(wanted):
             if connection.execute(query, (repository, digest)).fetchone() is None:

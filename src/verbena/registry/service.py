@@ -35,7 +35,7 @@ class Limits:
 
     blob_bytes: int = 1 << 40
     manifest_bytes: int = 4 << 20
-    sparse_indexes: bool = False
+    sparse_manifests: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Registry:
             raise Refused("DIGEST_INVALID", detail=detail)
         blob = await self._publish(upload.incoming, upload.row.repository, digest, upload.id)
         self.uploads.forget(upload)
-        await self._tell(Event("push", "blob", upload.row.repository, digest, blob.size, actor=actor))
+        await self.tell(Event("push", "blob", upload.row.repository, digest, blob.size, actor=actor))
         return blob
 
     async def adopt(self, incoming: IncomingBlob, repository: str, digest: Digest) -> Blob:
@@ -187,7 +187,7 @@ class Registry:
                     partial(_mount, repository=repository, origin=name, digest=digest, now=now)
                 )
                 if size is not None:
-                    await self._tell(Event("mount", "blob", repository, digest, size, actor=actor))
+                    await self.tell(Event("mount", "blob", repository, digest, size, actor=actor))
                     return Blob(digest, size, self.blobs.path_of(digest))
         return None
 
@@ -220,8 +220,8 @@ class Registry:
         now = time.time()
 
         def store(connection: Any) -> None:
-            sparse = self.limits.sparse_indexes
-            if missing := metadata.missing_parts(connection, repository, parsed, sparse=sparse):
+            missing = metadata.missing_parts(connection, repository, parsed)
+            if missing and not self.limits.sparse_manifests:
                 raise BlobsUnknown(missing)
             number = metadata.put_manifest(connection, repository, manifest, parsed, now)
             for tag in wanted:
@@ -229,7 +229,7 @@ class Registry:
 
         await self.database.write(store)
         for tag in wanted or ("",):
-            await self._tell(
+            await self.tell(
                 Event(
                     *("push", "manifest", repository, digest, len(content), parsed.media_type),
                     tag=tag,
@@ -286,14 +286,14 @@ class Registry:
             event = Event("delete", "tag", repository, tag=reference, actor=actor)
         if not gone:
             raise self._unknown(repository, "MANIFEST_UNKNOWN", {"reference": reference[:200]})
-        await self._tell(event)
+        await self.tell(event)
 
     async def delete_blob(self, repository: str, digest: Digest, *, actor: str = "") -> None:
         """Takes it from this repository; the file goes when it is nobody's, by the next collection."""
         _check_name(repository)
         if not await self.database.write(lambda c: metadata.remove_link(c, repository, digest)):
             raise self._unknown(repository, "BLOB_UNKNOWN", {"digest": str(digest)})
-        await self._tell(Event("delete", "blob", repository, digest, actor=actor))
+        await self.tell(Event("delete", "blob", repository, digest, actor=actor))
 
     async def _publish(
         self, incoming: IncomingBlob, repository: str, digest: Digest, upload: str = ""
@@ -314,7 +314,7 @@ class Registry:
         incoming.published()
         return Blob(digest, size, self.blobs.path_of(digest))
 
-    async def _tell(self, event: Event) -> None:
+    async def tell(self, event: Event) -> None:
         for listener in self.listeners:
             await listener(event)
 

@@ -1,0 +1,137 @@
+"""`verbena registry`: a container registry; `check` and `gc` look after its folder, beside it or without
+it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+from pathlib import Path
+
+from verbena import __version__
+from verbena.cli import text
+from verbena.config import Config
+from verbena.config.flags import add_flags, given_flags
+from verbena.config.load import load
+from verbena.errors import setup_error
+from verbena.transport.configured import configure_log
+
+EPILOG = """\
+examples:
+  verbena registry                                       on 127.0.0.1:5000, in ./verbena-registry
+  skopeo copy --dest-tls-verify=false docker-archive:app.tar docker://127.0.0.1:5000/app:latest
+  verbena registry --registry-htpasswd users --registry-listen-address 0.0.0.0 --registry-tls
+  verbena registry check                                 reads everything again; puts aside what is spoilt
+  verbena registry gc                                    removes what nobody needs, also while it serves
+
+Every key of the configuration has a flag: `verbena config reference KEY` names it.
+
+SIGTERM or SIGINT ends it with status 0: requests under way may end; SIGHUP reopens the access log
+"""
+# Short spellings of keys.
+SHORT = {
+    "port": "registry.port",
+    "folder": "registry.folder",
+    "rdma-enabled": "registry.rdma_enabled",
+    "rdma-listen-addr": "registry.rdma_listen_addr",
+    "rdma-listen-port": "registry.rdma_listen_port",
+    "peers": "registry.peers",
+}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "registry",
+        help="run a container registry",
+        description="Serves container images and other artifacts by the OCI distribution specification.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "action",
+        nargs="?",
+        default="serve",
+        choices=("serve", "check", "gc"),
+        help="serve (default), check what is stored, or collect garbage",
+    )
+    for name, key in SHORT.items():
+        flag = f"--{key}".replace(".", "-").replace("_", "-")
+        if key == "registry.rdma_enabled":
+            parser.add_argument(f"--{name}", action="store_const", const="true", help=f"the same as {flag}")
+        else:
+            parser.add_argument(f"--{name}", metavar="VALUE", help=f"the same as {flag}")
+    parser.add_argument(
+        "--keep", action="store_true", help="check: only say what is spoilt, and leave it where it is"
+    )
+    add_flags(parser, listed=("registry", "registry.retention"))
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    flags = given_flags(options)
+    for name, key in SHORT.items():
+        value = getattr(options, name.replace("-", "_"))
+        if value is not None:
+            flags.setdefault(key, value)
+    config = load(options.config, flags=flags)
+    if options.action == "check":
+        return _check(config, keep=options.keep)
+    if options.action == "gc":
+        return _collect(config)
+    for package in ("aiohttp", "bcrypt"):
+        if importlib.util.find_spec(package) is None:
+            raise setup_error("registry_missing", operation="serve", detail=package)
+    return asyncio.run(_serve(config))
+
+
+async def _serve(config: Config) -> int:
+    from verbena.registry.program import serving
+
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    configure_log(config)
+    async with serving(config) as program:
+        loop.add_signal_handler(signal.SIGHUP, program.server.access_log.reopen)
+        lines = [f"verbena {__version__} registry, process {os.getpid()}"]
+        lines += [f"  {'clients':<12}{address}" for address in program.server.addresses]
+        lines.append(f"  {'folder':<12}{program.registry.folder}")
+        if program.metrics_address:
+            lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics")
+        print("\n".join(lines), flush=True)
+        await stopped.wait()
+    print("verbena: the registry has ended", file=sys.stderr)
+    return 0
+
+
+def _folder(config: Config) -> Path:
+    folder = Path(config.registry.folder)
+    if not (folder / "registry.db").is_file():
+        raise setup_error("registry_folder", operation="open", detail=f"there is no registry in {folder}")
+    return folder
+
+
+def _check(config: Config, *, keep: bool) -> int:
+    from verbena.registry.scrub import check
+
+    checked = check(_folder(config), repair=not keep)
+    for finding in checked.findings:
+        print(finding)
+    print(
+        f"{checked.blobs} blobs ({text.size(checked.bytes)}) and {checked.manifests} manifests,"
+        f" {len(checked.findings)} findings"
+    )
+    return 1 if checked.findings else 0
+
+
+def _collect(config: Config) -> int:
+    from verbena.registry.gc import Policy, collect
+
+    keys = config.registry.retention
+    policy = Policy(keys.grace_s, keys.upload_timeout_s, keys.keep_tags, keys.keep_untagged_s)
+    print(f"removed {collect(_folder(config), policy)}")
+    return 0

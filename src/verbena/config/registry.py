@@ -1,0 +1,130 @@
+"""The table of keys, fourth part: `[registry]`, the container registry that `verbena registry` runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verbena.config.keys import Section, boolean, choice, integer, secret, section, size, text
+from verbena.config.kinds import Secret, Text
+from verbena.config.service import ADDRESS, FILE, KIB, MIB
+
+TIB = 1 << 40
+YEAR_S = 31_536_000
+LIST = Text("addresses, separated by commas")
+
+
+@dataclass(frozen=True)
+class RegistryRetention(Section):
+    """What the registry keeps, and when it looks for what nobody needs."""
+
+    READ_BY = "the registry"
+
+    interval_s: int = integer(
+        3600, 0, YEAR_S, "How often garbage is collected by itself; 0: only when asked."
+    )
+    grace_s: int = integer(
+        86_400,
+        0,
+        YEAR_S,
+        "How long a blob that no manifest names is kept.",
+        "A push must be done within that time from its first blob to its manifest.",
+    )
+    upload_timeout_s: int = integer(
+        604_800, 60, YEAR_S, "After how long without a chunk an unfinished upload is forgotten."
+    )
+    keep_tags: int = integer(
+        0, 0, 1_000_000, "How many tags of a repository are kept, the newest first; 0: all of them."
+    )
+    keep_untagged_s: int = integer(
+        0,
+        0,
+        10 * YEAR_S,
+        "How long a manifest is kept that has no tag and that no other one needs; 0: for ever.",
+    )
+
+
+@dataclass(frozen=True)
+class Registry(Section):
+    """The container registry that `verbena registry` runs."""
+
+    READ_BY = "the registry"
+
+    folder: str = text(
+        "verbena-registry",
+        FILE,
+        "The folder where everything is stored.",
+        "It is made if it is not there. One server at a time may use it.",
+    )
+    listen_address: str = text(
+        "127.0.0.1",
+        ADDRESS,
+        "The address where clients are taken.",
+        "`0.0.0.0` and `::` mean every interface; then `htpasswd` or `anonymous` must say who may do what.",
+    )
+    port: int = integer(5000, 0, 65535, "The TCP port where clients are taken; 0 picks one.")
+    tls: bool = boolean(
+        False,
+        "Whether clients speak TLS, with the certificate of `[tls]`.",
+        "Where `tls.ca` and `tls.require_client_certificate` are set, clients must show one as well.",
+    )
+    htpasswd: str = text(
+        "",
+        FILE,
+        "The file of users and passwords, as `htpasswd -B` writes it.",
+        "It is read again when it changes. Without it everyone is anonymous.",
+    )
+    anonymous: str = choice(
+        "default",
+        ("default", "none", "pull", "push", "delete"),
+        "What those may do who have not logged in; each includes those before it.",
+        "By default nothing where there are passwords, and everything where there are none.",
+    )
+    access_file: str = text(
+        "",
+        FILE,
+        "The file of rules that say which user may do what in which repositories.",
+        "Where it is given, it alone decides, also for those who have not logged in.",
+    )
+    tokens: bool = boolean(
+        False,
+        "Whether clients exchange their password for a token at /token, instead of sending it each time.",
+        "Basic credentials are taken all the same.",
+    )
+    token_secret: Secret = secret(
+        32,
+        "The secret that tokens are signed with.",
+        "Nodes that share it take each other's tokens. Without it, one is made and kept in the folder.",
+    )
+    token_lifetime_s: int = integer(300, 60, 86_400, "How long a token is good.")
+    delete: bool = boolean(True, "Whether manifests, tags and blobs can be deleted by clients.")
+    read_only: bool = boolean(False, "Whether clients can only pull.")
+    max_blob_size: int = size(TIB, KIB, 1024 * TIB, "The longest blob that is taken.")
+    max_manifest_size: int = size(4 * MIB, KIB, 64 * MIB, "The longest manifest that is taken.")
+    chunk_min_size: int = size(
+        0, 0, 1024 * MIB, "The shortest chunk that clients are asked to send; 0: they are not asked."
+    )
+    sparse_manifests: bool = boolean(
+        False, "Whether a manifest is taken although blobs or manifests that it names are missing."
+    )
+    requests_per_s: int = integer(
+        0, 0, 1_000_000, "How many requests a second one address may send on average; 0: no bound."
+    )
+    timeout_s: int = integer(60, 1, 86_400, "After how long a silence an upload's request is given up.")
+    access_log: str = text(
+        "", FILE, "The file that gets a line for each request; empty: none.", '"-" is standard output.'
+    )
+    webhooks: str = text(
+        "",
+        LIST,
+        "Addresses that are told of pushes, pulls and deletions, separated by commas.",
+    )
+    webhook_secret: Secret = secret(
+        16,
+        "The secret that notifications are signed with, in the header X-Verbena-Signature.",
+        "There is no flag: command lines can be seen by all.",
+    )
+    rdma_enabled: bool = boolean(False, "Whether this node exchanges blobs with others.")
+    rdma_listen_addr: str = text("0.0.0.0", ADDRESS, "The address where other nodes are taken.")
+    rdma_listen_port: int = integer(9999, 0, 65535, "The TCP port where other nodes are taken; 0 picks one.")
+    peers: str = text("", LIST, "The other nodes, HOST:PORT, separated by commas.")
+    retention: RegistryRetention = section(RegistryRetention)

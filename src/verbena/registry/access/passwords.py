@@ -1,0 +1,96 @@
+"""Users and passwords from a file of htpasswd (`htpasswd -B`). Read again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import time
+from pathlib import Path
+
+import bcrypt
+
+from verbena.errors import ConfigurationError, ConfigurationProblem, configuration_error
+
+logger = logging.getLogger("verbena.registry")
+REMEMBER_S = 300.0
+MOST_REMEMBERED = 10_000
+LONGEST_FILE = 1 << 22
+_PREFIXES = (b"$2y$", b"$2b$", b"$2a$")
+
+
+class Passwords:
+    """The file's users. A password that was right is remembered for minutes, as a keyed hash: bcrypt is
+    slow by design, and clients send it with every request."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._key = secrets.token_bytes(32)
+        self._remembered: dict[bytes, float] = {}
+        self._seen = (0, 0)
+        self._users: dict[str, bytes] = {}
+        # Checked for users that do not exist, so that they take as long as those who do.
+        self._decoy = bcrypt.hashpw(secrets.token_bytes(16), bcrypt.gensalt(rounds=10))
+        self._read()
+
+    async def right(self, user: str, password: str) -> bool:
+        self._read_if_changed()
+        proof = hashlib.blake2b(
+            f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass"), key=self._key
+        ).digest()
+        now = time.monotonic()
+        if self._remembered.get(proof, 0.0) > now:
+            return True
+        stored = self._users.get(user)
+        right = await asyncio.to_thread(_check, password, stored or self._decoy) and stored is not None
+        if right:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[proof] = now + REMEMBER_S
+        return right
+
+    def _read_if_changed(self) -> None:
+        try:
+            status = os.stat(self._file)
+        except OSError:
+            return  # being replaced; what was read holds
+        now = (status.st_mtime_ns, status.st_ino)
+        if now != self._seen:
+            self._seen = now
+            self._remembered.clear()
+            try:
+                self._read()
+            except ConfigurationError as error:
+                logger.error("passwords stay as they were: %s", error.problems[0].message)
+
+    def _read(self) -> None:
+        users, problems = {}, []
+        try:
+            with self._file.open("rb") as file:
+                status = os.fstat(file.fileno())
+                lines = file.read(LONGEST_FILE).splitlines()
+        except OSError as error:
+            raise _wrong(self._file, error.strerror or "cannot be read") from error
+        for number, line in enumerate(lines, start=1):
+            if not line.strip() or line.startswith(b"#"):
+                continue
+            user, _, stored = line.strip().partition(b":")
+            if not user or not stored.startswith(_PREFIXES) or len(stored) != 60:
+                problems.append(f"{number} is not USER:BCRYPT-HASH; make it with htpasswd -B")
+            else:
+                users[user.decode("utf-8", "replace")] = stored
+        if problems:
+            raise _wrong(self._file, f"line {problems[0]}")
+        self._users, self._seen = users, (status.st_mtime_ns, status.st_ino)
+
+
+def _check(password: str, stored: bytes) -> bool:
+    secret = password.encode("utf-8", "surrogatepass")
+    # bcrypt looks at 72 bytes, and so do those who make such files.
+    return b"\0" not in secret and bcrypt.checkpw(secret[:72], stored)
+
+
+def _wrong(file: Path, reason: str) -> Exception:
+    return configuration_error([ConfigurationProblem(f"{file}: {reason}", "registry.htpasswd", str(file))])

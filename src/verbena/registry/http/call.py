@@ -1,0 +1,75 @@
+"""One request on its way through the server, and the answers that every handler gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from verbena.registry.access.identity import Identity
+from verbena.registry.digests import Digest
+from verbena.registry.errors import Refused
+from verbena.registry.http.routes import Route
+from verbena.registry.service import Registry
+
+JSON = "application/json"
+VERSION = {"Docker-Distribution-API-Version": "registry/2.0"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the HTTP side of the registry is told."""
+
+    delete: bool = True
+    read_only: bool = False
+    chunk_min_bytes: int = 0
+    timeout_s: float = 60.0
+    requests_per_s: int = 0
+    page: int = 1000
+
+
+@dataclass
+class Call:
+    """What a handler has: the request, what its path means, and who asks."""
+
+    request: web.BaseRequest
+    route: Route
+    registry: Registry
+    identity: Identity
+    settings: Settings
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.route.name
+
+    def path(self, *parts: str) -> str:
+        """A location in this repository. Relative: what stands before it is known to proxies, not to us."""
+        return "/".join(("/v2", self.name, *parts))
+
+
+def answer(
+    status: int, headers: Mapping[str, str] | None = None, body: bytes = b"", content_type: str = ""
+) -> web.Response:
+    response = web.Response(status=status, headers=headers, body=body)
+    if content_type:
+        response.headers["Content-Type"] = content_type
+    elif not body:
+        response.headers.pop("Content-Type", None)
+    return response
+
+
+def answer_json(document: Any, headers: Mapping[str, str] | None = None, kind: str = JSON) -> web.Response:
+    return answer(200, headers, json.dumps(document).encode(), kind)
+
+
+def answer_refusal(refused: Refused) -> web.Response:
+    return answer(refused.status, refused.headers, refused.body(), JSON)
+
+
+def digest_headers(digest: Digest) -> dict[str, str]:
+    return {"Docker-Content-Digest": str(digest), "ETag": f'"{digest}"'}

@@ -1,0 +1,88 @@
+"""GET and HEAD of manifests and blobs."""
+
+from __future__ import annotations
+
+import os
+
+from aiohttp import web
+
+from verbena.registry.errors import Refused
+from verbena.registry.events import Event
+from verbena.registry.http import sending
+from verbena.registry.http.call import VERSION, Call, answer, digest_headers
+from verbena.registry.http.ranges import Unsatisfiable, matches, parse_range
+from verbena.registry.incoming import IncomingBlob
+from verbena.registry.service import Blob, parse_digest
+
+OCTETS = "application/octet-stream"
+FOR_EVER = {"Cache-Control": "max-age=31536000, immutable"}
+
+
+async def get_manifest(call: Call) -> web.StreamResponse:
+    manifest = await call.registry.manifest(call.name, call.route.reference)
+    headers = digest_headers(manifest.digest)
+    if matches(call.request.headers.get("If-None-Match"), str(manifest.digest)):
+        return answer(304, headers)
+    if call.request.method == "GET":
+        await call.registry.tell(
+            Event(
+                *("pull", "manifest", call.name, manifest.digest, len(manifest.content)),
+                *(manifest.media_type, call.route.reference, call.identity.user),
+            )
+        )
+    return answer(200, headers, manifest.content, manifest.media_type)
+
+
+async def get_blob(call: Call) -> web.StreamResponse:
+    request, digest = call.request, parse_digest(call.route.reference)
+    blob = await call.registry.blob(call.name, digest)
+    headers = digest_headers(digest) | FOR_EVER | VERSION | {"Accept-Ranges": "bytes"}
+    if matches(request.headers.get("If-None-Match"), str(digest)):
+        return answer(304, headers)
+    size = blob.size
+    assert size is not None  # a source says it before it gives the blob
+    wanted = None
+    condition = request.headers.get("If-Range")
+    if condition is None or matches(condition, str(digest)):
+        try:
+            wanted = parse_range(request.headers.get("Range"), size)
+        except Unsatisfiable:
+            refused = Refused(
+                "SIZE_INVALID",
+                "no byte of that range exists",
+                status=416,
+                headers={"Content-Range": f"bytes */{size}"},
+            )
+            raise refused from None
+    start, end = wanted or (0, size)
+    if wanted:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    headers["Content-Type"] = OCTETS
+    response = web.StreamResponse(status=206 if wanted else 200, headers=headers)
+    if request.method == "HEAD":
+        return _head(response, end - start)
+    call.sent_bytes += end - start
+    return await _send(call, blob, response, start, end)
+
+
+async def _send(
+    call: Call, blob: Blob | IncomingBlob, response: web.StreamResponse, start: int, end: int
+) -> web.StreamResponse:
+    if isinstance(blob, IncomingBlob):
+        await sending.send_arriving(call.request, response, blob, start, end)
+        return response
+    try:
+        file = blob.path.open("rb", buffering=0)
+    except FileNotFoundError:
+        raise Refused("BLOB_UNKNOWN", detail={"digest": str(blob.digest)}) from None
+    with file:
+        if end - start <= sending.SMALL:
+            body = os.pread(file.fileno(), end - start, start)
+            return web.Response(status=response.status, headers=response.headers, body=body)
+        await sending.send_whole(call.request, response, file, start, end)
+    return response
+
+
+def _head(response: web.StreamResponse, length: int) -> web.StreamResponse:
+    response.content_length = length
+    return response

@@ -1,0 +1,142 @@
+"""What the registry counts, and its page for Prometheus. One table says what there is."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+Sample = tuple[Mapping[str, str], float]
+
+
+class Metrics:
+    """Counts of one server since it started."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.in_progress = 0
+        self.refused_rate = 0
+        self.events: Counter[tuple[str, str]] = Counter()
+        self.webhooks: Counter[str] = Counter()
+        self.collected: Counter[str] = Counter()
+        self.stored: Callable[[], Mapping[str, int]] = dict
+        self._times: dict[str, list[int]] = {}
+        self._sums: Counter[str] = Counter()
+
+    def request(self, method: str, endpoint: str, status: int, seconds: float) -> None:
+        self.requests[method, endpoint, status] += 1
+        times = self._times.setdefault(endpoint, [0] * (len(BOUNDS_S) + 1))
+        times[bisect.bisect_left(BOUNDS_S, seconds)] += 1
+        self._sums[endpoint] += seconds  # type: ignore[assignment]
+
+    def page(self) -> str:
+        lines = [line for metric in TABLE for line in metric.lines(self)]
+        return "\n".join((*lines, *self._histogram(), ""))
+
+    def _histogram(self) -> Iterator[str]:
+        name = "verbena_registry_request_seconds"
+        yield f"# HELP {name} {DURATION_HELP}"
+        yield f"# TYPE {name} histogram"
+        for endpoint, counts in self._times.items():
+            total = 0
+            for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), counts, strict=True):
+                total += count
+                yield f'{name}_bucket{{endpoint="{endpoint}",le="{bound}"}} {total}'
+            yield f'{name}_sum{{endpoint="{endpoint}"}} {self._sums[endpoint]!r}'
+            yield f'{name}_count{{endpoint="{endpoint}"}} {total}'
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Metrics], Iterable[Sample]]
+
+    def lines(self, metrics: Metrics) -> Iterator[str]:
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in self.read(metrics):
+            inner = ",".join(f'{key}="{text}"' for key, text in labels.items())
+            yield f"{self.name}{{{inner}}} {value}" if inner else f"{self.name} {value}"
+
+
+def _one(name: str) -> Callable[[Metrics], Iterable[Sample]]:
+    return lambda metrics: [({}, getattr(metrics, name))]
+
+
+def _counter(name: str, *labels: str) -> Callable[[Metrics], Iterable[Sample]]:
+    def read(metrics: Metrics) -> Iterable[Sample]:
+        counts: Counter[Any] = getattr(metrics, name)
+        for key, value in sorted(counts.items()):
+            values = key if isinstance(key, tuple) else (key,)
+            yield dict(zip(labels, map(str, values), strict=True)), value
+
+    return read
+
+
+DURATION_HELP = "How long requests took, from their headers to the end of the answer."
+
+TABLE = (
+    Metric(
+        "verbena_registry_requests_total",
+        "counter",
+        "Requests by method, endpoint and status.",
+        _counter("requests", "method", "endpoint", "status"),
+    ),
+    Metric(
+        "verbena_registry_received_bytes_total",
+        "counter",
+        "Bytes of blobs and manifests from clients.",
+        _one("received_bytes"),
+    ),
+    Metric(
+        "verbena_registry_sent_bytes_total",
+        "counter",
+        "Bytes of blobs and manifests to clients.",
+        _one("sent_bytes"),
+    ),
+    Metric(
+        "verbena_registry_requests_in_progress",
+        "gauge",
+        "Requests that are being answered.",
+        _one("in_progress"),
+    ),
+    Metric(
+        "verbena_registry_rate_refusals_total",
+        "counter",
+        "Requests that came too fast.",
+        _one("refused_rate"),
+    ),
+    Metric(
+        "verbena_registry_events_total",
+        "counter",
+        "Pushes, pulls, mounts and deletions.",
+        _counter("events", "action", "kind"),
+    ),
+    Metric(
+        "verbena_registry_webhooks_total",
+        "counter",
+        "Notifications, by what became of them.",
+        _counter("webhooks", "outcome"),
+    ),
+    Metric(
+        "verbena_registry_collected_total",
+        "counter",
+        "What garbage collection has removed.",
+        _counter("collected", "kind"),
+    ),
+    Metric(
+        "verbena_registry_stored",
+        "gauge",
+        "What is stored: repositories, blobs, their bytes, manifests, tags, uploads.",
+        lambda metrics: [({"kind": kind}, count) for kind, count in metrics.stored().items()],
+    ),
+)

@@ -1,0 +1,150 @@
+"""The registry as a program: everything the configuration asks for, started and ended in order.
+The only place that knows all the parts; the command line runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from verbena.config import Config
+from verbena.registry.access.passwords import Passwords
+from verbena.registry.access.rules import Policy, read_rules
+from verbena.registry.access.tokens import Tokens, load_secret
+from verbena.registry.gc import Collected, collect
+from verbena.registry.gc import Policy as Retention
+from verbena.registry.http.access_log import AccessLog
+from verbena.registry.http.authentication import Authenticator
+from verbena.registry.http.call import Settings
+from verbena.registry.http.server import Server
+from verbena.registry.http.webhooks import Webhooks
+from verbena.registry.metrics import Metrics
+from verbena.registry.service import Limits, Registry
+from verbena.transport.address import parse_host_port
+from verbena.transport.tls import server_context
+
+logger = logging.getLogger("verbena.registry")
+
+# Each includes those before it.
+_ANONYMOUS = {
+    "none": frozenset[str](),
+    "pull": frozenset({"pull"}),
+    "push": frozenset({"pull", "push"}),
+    "delete": frozenset({"pull", "push", "delete"}),
+}
+
+
+@dataclass
+class Program:
+    """A registry that serves."""
+
+    registry: Registry
+    server: Server
+    metrics_address: str = ""
+
+
+@contextlib.asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[Program]:
+    """Serves until the block ends; then requests under way may end, and nothing is left behind."""
+    keys = config.registry
+    async with contextlib.AsyncExitStack() as stack:
+        registry = Registry(
+            keys.folder, limits=Limits(keys.max_blob_size, keys.max_manifest_size, keys.sparse_manifests)
+        )
+        stack.push_async_callback(asyncio.to_thread, registry.close)
+        metrics = Metrics()
+        server = Server(
+            registry,
+            make_authenticator(config),
+            Settings(
+                delete=keys.delete,
+                read_only=keys.read_only,
+                chunk_min_bytes=keys.chunk_min_size,
+                timeout_s=keys.timeout_s,
+                requests_per_s=keys.requests_per_s,
+            ),
+            metrics,
+            AccessLog(keys.access_log),
+        )
+        program = Program(registry, server)
+        if addresses := [address.strip() for address in keys.webhooks.split(",") if address.strip()]:
+            secret = keys.webhook_secret.reveal().encode()
+            webhooks = Webhooks(addresses, secret=secret, metrics=metrics)
+            stack.push_async_callback(webhooks.close)
+            registry.listeners.append(webhooks)
+        if config.metrics.listen:
+            program.metrics_address = await _serve_metrics(config, server, stack)
+        if keys.retention.interval_s:
+            task = asyncio.create_task(_collect_now_and_then(config, metrics))
+            stack.push_async_callback(_end, task)
+        stack.push_async_callback(server.stop)
+        await server.start(keys.listen_address, keys.port, _tls(config))
+        yield program
+
+
+def make_authenticator(config: Config) -> Authenticator:
+    """Raises ConfigurationError for files that cannot be used."""
+    keys = config.registry
+    anonymous = keys.anonymous
+    if anonymous == "default":
+        anonymous = "none" if keys.htpasswd else "delete"
+    rules = read_rules(Path(keys.access_file)) if keys.access_file else None
+    tokens = None
+    if keys.tokens:
+        given = keys.token_secret.reveal().encode()
+        secret = given or load_secret(Path(keys.folder) / "token-secret")
+        tokens = Tokens(secret, service="verbena", lifetime_s=keys.token_lifetime_s)
+    passwords = Passwords(Path(keys.htpasswd)) if keys.htpasswd else None
+    return Authenticator(Policy(_ANONYMOUS[anonymous], rules), passwords, tokens)
+
+
+def retention_of(config: Config) -> Retention:
+    keys = config.registry.retention
+    return Retention(keys.grace_s, keys.upload_timeout_s, keys.keep_tags, keys.keep_untagged_s)
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    if not config.registry.tls:
+        return None
+    tls = config.tls
+    return server_context(
+        certificate=tls.certificate,
+        key=tls.key or None,
+        ca=tls.ca or None,
+        require_client_certificate=tls.require_client_certificate,
+        revoked=tls.revoked or None,
+    )
+
+
+async def _serve_metrics(config: Config, server: Server, stack: contextlib.AsyncExitStack) -> str:
+    """The page on an address of its own: who may read figures is not who may pull."""
+    where = parse_host_port(config.metrics.listen)
+    page = Server(server.registry, Authenticator(Policy(frozenset())), metrics=Metrics())
+    page.pages["/metrics"] = server.metrics_page
+    stack.push_async_callback(page.stop)
+    await page.start(where.host or "127.0.0.1", where.port)
+    return page.addresses[0]
+
+
+async def _collect_now_and_then(config: Config, metrics: Metrics) -> None:
+    while True:
+        await asyncio.sleep(config.registry.retention.interval_s)
+        try:
+            collected = await asyncio.to_thread(
+                collect, Path(config.registry.folder), retention_of(config), pause_s=0.01
+            )
+        except Exception:
+            logger.exception("garbage collection failed; it is tried again later")
+            continue
+        for name in (entry.name for entry in fields(Collected)):
+            metrics.collected[name] += getattr(collected, name)
+        logger.info("garbage collection removed %s", collected)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
