@@ -1,0 +1,30 @@
+# The key-value store, or any other `verbena` command, in a container. Software wires; for RDMA devices see docs/guide/deploy.md.
+#   docker build -t verbena .
+#   docker run -p 6379:6379 -v verbena:/var/lib/verbena -e VERBENA_KV_PASSWORD=… verbena
+#   docker run --rm verbena doctor
+FROM python:3.12-slim-bookworm AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ cmake ninja-build libibverbs-dev librdmacm-dev libssl-dev \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY pyproject.toml CMakeLists.txt README.md LICENSE ./
+COPY src src
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+
+FROM python:3.12-slim-bookworm
+# Loaded at run time, and only if a device or a certificate asks for them.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends libibverbs1 librdmacm1 ibverbs-providers libssl3 \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --home-dir /var/lib/verbena --create-home verbena
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir --no-index --find-links /wheels verbena && rm -rf /wheels
+USER verbena
+WORKDIR /var/lib/verbena
+VOLUME /var/lib/verbena
+# The store, sessions (they need a secret to be offered beyond loopback), metrics and the node's page.
+EXPOSE 6379 7471 9121
+ENV VERBENA_KV_PERSISTENCE_DIR=/var/lib/verbena VERBENA_METRICS_LISTEN=0.0.0.0:9121
+HEALTHCHECK CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9121/healthz', timeout=3)"]
+ENTRYPOINT ["verbena"]
+CMD ["serve", "--kv-listen-address", "0.0.0.0"]
