@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from support.certificates import Authority, Pair
 
 import verbena
 from verbena import errors
 from verbena.config import loads
 from verbena.transport import Listener, Request, Session, SessionState, Settings
 from verbena.transport.links import accept_link
+from verbena.transport.tls import client_context, server_context
 from verbena.verbs import Access
 
 SECRET = "correct horse battery staple"
@@ -301,6 +304,31 @@ async def test_a_wrong_secret_gets_nothing(listener: Listener) -> None:
             with pytest.raises(errors.DeniedError):
                 await verbena.connect(listener.address, secret=wrong)
         assert sum(listener.refused.values()) == 2
+        assert await session.call("echo", b"on") == b"on"
+
+
+async def test_a_wrong_certificate_gets_nothing(authority: Authority, stranger: Authority) -> None:
+    """Nor one that is over: refused in the handshake, counted, the caller is told why, nobody else notices."""
+    pair = authority.issue("one of us")
+    server = server_context(certificate=pair.certificate, key=pair.key, ca=authority.ca)
+
+    def calling(pair: Pair) -> ssl.SSLContext:
+        context = client_context(ca=authority.ca)
+        context.load_cert_chain(pair.certificate, pair.key)
+        return context
+
+    async with (
+        await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, tls=server) as listener,
+        await verbena.connect(listener.address, tls=calling(pair)) as session,
+    ):
+        for caller, told, counted in (
+            (authority.issue("over", days=-1), "certificate expired", "tls_expired"),
+            (stranger.issue("nobody's"), "unknown ca", "tls_handshake"),
+        ):
+            with pytest.raises(errors.DeniedError, match=told):
+                await verbena.connect(listener.address, tls=calling(caller))
+            assert listener.refused.pop(counted) == 1
+        assert listener.refused == {}
         assert await session.call("echo", b"on") == b"on"
 
 

@@ -23,7 +23,7 @@ from verbena.transport.links import accept_link, refuse
 from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
 from verbena.transport.session import Handler, Session
-from verbena.transport.tls import peer_identity
+from verbena.transport.tls import peer_identity, watch_handshakes
 from verbena.transport.wires import Wire
 
 _MOST_HELLOS = 256  # at once; more wait in the kernel's queue
@@ -132,9 +132,16 @@ class Listener:
     async def _open(self, address: str) -> None:
         where = parse_host_port(address)
         self._check_exposure(where)
+        if self._tls is not None:
+            watch_handshakes(self._tls, self._on_handshake_failed)
         try:
             self._server = await asyncio.start_server(
-                self._on_hello, where.host or None, where.port, ssl=self._tls, backlog=_MOST_HELLOS
+                self._on_hello,
+                where.host or None,
+                where.port,
+                ssl=self._tls,
+                ssl_handshake_timeout=self.node.settings.timeout_s if self._tls else None,
+                backlog=_MOST_HELLOS,
             )
         except OSError as error:
             raise setup_error(
@@ -208,6 +215,10 @@ class Listener:
             except VerbenaError as error:
                 self._count(error)
                 log.event("hello_refused", peer=name, reason=error.code, detail=error.detail)
+
+    def _on_handshake_failed(self, error: VerbenaError) -> None:
+        self._count(error)
+        log.event("hello_refused", reason=error.code, detail=error.detail)
 
     def _decide(self, caller: Caller) -> Offer:
         settings = self.node.settings

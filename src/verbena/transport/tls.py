@@ -9,7 +9,7 @@ import contextlib
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from verbena.errors import VerbenaError, setup_error
@@ -69,7 +69,9 @@ def server_context(
 def peer_identity(connection: Any) -> str:
     """Whom the verified certificate names, as "URI:…", "DNS:…", "IP:…" or, last, "CN:…"; "" if it shows none.
     Takes the SSLObject: `writer.get_extra_info("ssl_object")`, or None outside TLS."""
-    certificate: Mapping[str, Any] = (connection.getpeercert() if connection is not None else None) or {}
+    certificate: Mapping[str, Any] = {}
+    with contextlib.suppress(ValueError):  # OpenSSL's alert came first: whoever reads next gets it
+        certificate = (connection.getpeercert() if connection is not None else None) or {}
     names = [(kind.removesuffix(" Address"), name) for kind, name in certificate.get("subjectAltName", ())]
     names += [
         ("CN", name) for part in certificate.get("subject", ()) for kind, name in part if kind == "commonName"
@@ -89,6 +91,29 @@ def handshake_error(error: ssl.SSLError, *, peer: str = "") -> VerbenaError:
         detail = (error.reason or str(error)).replace("_", " ").lower()
         code = "tls_expired" if detail.endswith("certificate expired") else code
     return setup_error(code, operation="TLS handshake", peer=peer, detail=detail)
+
+
+def watch_handshakes(context: ssl.SSLContext, refused: Callable[[VerbenaError], object]) -> None:
+    """For a listener's context: `refused` is told of each handshake that failed, and the caller hears why.
+    asyncio alone does neither: it closes the connection without sending OpenSSL's alert."""
+
+    class Watched(ssl.SSLObject):
+        _told = False
+
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise
+            except ssl.SSLError as error:
+                if self._told:
+                    raise
+                self._told = True
+                refused(handshake_error(error))
+                # asyncio then sends what there is to send, the alert, and closes when the caller does.
+                raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the caller is told") from error
+
+    context.sslobject_class = Watched
 
 
 def _context(protocol: int) -> ssl.SSLContext:
