@@ -146,6 +146,20 @@ TEST("either Verbena end can insist on plain iWARP, and they still know each oth
   }
 }
 
+TEST("who does not understand announcements gets none") {
+  for (const bool caller_does : {true, false}) {
+    SetUpFrame asked = request();
+    asked.trailer = trailer(1);
+    SetUpFrame answer = reply_to(asked, true, 4, 4);
+    answer.trailer = trailer(2);
+    (caller_does ? asked : answer).trailer->flags |= trailer_flag::hears_ahead;
+    const auto ours = agree(asked, through_the_wire(answer), true);
+    const auto theirs = agree(through_the_wire(asked), answer, false);
+    CHECK(ours && ours->acknowledged && ours->hears_ahead == !caller_does);
+    CHECK(theirs && theirs->acknowledged && theirs->hears_ahead == caller_does);
+  }
+}
+
 TEST("who is called asks for no more READs at once than the caller takes") {
   SetUpFrame asked = request();
   asked.ird = 3;

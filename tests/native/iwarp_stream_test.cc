@@ -246,6 +246,33 @@ TEST("messages and writes of any length arrive and are acknowledged") {
   }
 }
 
+TEST("a write that was announced is counted down, and forgotten with its last segment or a restart") {
+  Pair pair;
+  pair.a.stream.compose_coming(pair.a.segment, 150'000);
+  pair.a.push();
+  pair.exchange();
+  CHECK(pair.b.stream.coming() == 150'000 && pair.a.memory.executed.empty());
+  pair.a.write(pattern(150'000), 0);
+  const Bytes whole = std::exchange(pair.a.out, {});
+  const size_t most = whole.size() - 1000;
+  CHECK(pair.b.hear({whole.begin(), whole.begin() + most}));
+  CHECK(pair.b.stream.coming() == 150'000 - 2 * kMaxSegmentPayload);
+  CHECK(pair.b.hear({whole.begin() + most, whole.end()}));
+  CHECK(pair.b.stream.coming() == 0);
+  // A peer that sends more than it said, or something else, is not believed any longer; nothing else happens.
+  pair.a.stream.compose_coming(pair.a.segment, 1000);
+  pair.a.push();
+  pair.a.write(pattern(150'000, 3), 0);
+  pair.a.stream.compose_coming(pair.a.segment, uint64_t{1} << 40);
+  pair.a.push();
+  pair.exchange();
+  CHECK(pair.b.stream.coming() == UINT32_MAX && pair.a.memory.executed.back() == 2);
+  pair.a.stream.resume();
+  pair.a.talk();
+  pair.exchange();
+  CHECK(pair.b.stream.coming() == 0 && !pair.b.stream.fault());
+}
+
 TEST("immediates travel with messages and behind writes, solicited or not") {
   Pair pair;
   const uint32_t seven = 7;

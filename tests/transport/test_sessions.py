@@ -308,7 +308,7 @@ async def test_a_wrong_secret_gets_nothing(listener: Listener) -> None:
 
 
 async def test_a_wrong_certificate_gets_nothing(authority: Authority, stranger: Authority) -> None:
-    """Nor one that is over: refused in the handshake, counted, the caller is told why, nobody else notices."""
+    """Nor one that is over: refused in the handshake, counted, told why; nobody else notices."""
     pair = authority.issue("one of us")
     server = server_context(certificate=pair.certificate, key=pair.key, ca=authority.ca)
 

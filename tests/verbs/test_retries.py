@@ -99,3 +99,22 @@ def test_seven_retries_are_endless(make_pair):
     pair.b.expect(pair.b.region(8))
     assert [(c.wr_id, c.ok) for c in drain(pair.a.cq, 2)] == [(0, True), (1, True)]
     assert bytes(memoryview(target)) == pattern(8)
+
+
+@pytest.mark.parametrize("size", [300_000, 3_000_001])
+def test_long_writes_behind_a_message_that_waits(make_pair, size):
+    """They go when it goes, and short messages around them wait for nothing else."""
+    pair = make_pair(attributes={"rnr_retry": 7, "min_rnr_timer": 1})
+    needs(pair.a.context, "acknowledged")
+    target, payload, short = pair.b.region(size), pair.a.region(pattern(size)), pair.a.region(8)
+    pair.a.qp.post_send(
+        write(payload, target.remote, wr_id=0),
+        send(short, wr_id=1),
+        write(payload, target.remote, wr_id=2),
+        send(short, wr_id=3),
+    )
+    assert [(c.wr_id, c.ok) for c in drain(pair.a.cq, 1)] == [(0, True)]
+    memoryview(target)[:] = bytes(size)
+    pair.b.expect(pair.b.region(8), pair.b.region(8))
+    assert [(c.wr_id, c.ok) for c in drain(pair.a.cq, 3)] == [(1, True), (2, True), (3, True)]
+    assert bytes(memoryview(target)) == pattern(size)

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "util/error.h"
 
@@ -171,6 +172,16 @@ void tune(int socket, uint32_t dead_peer_timeout_ms) {
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(seconds / 8, 1));
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(dead_peer_timeout_ms));
+}
+
+void forgo_pacing(int socket) {
+  if (!same_host(local_address(socket), peer_address(socket))) return;
+  char name[16] = {};
+  socklen_t length = sizeof name - 1;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0) return;
+  constexpr std::string_view kPacing = "bbr", kEverywhere = "reno";
+  if (!std::string_view(name).starts_with(kPacing)) return;
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kEverywhere.data(), kEverywhere.size());
 }
 
 Gid to_gid(const SocketAddress& address) {

@@ -37,6 +37,9 @@ UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::strin
 UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from, uint32_t dead_peer_timeout_ms);
 // Small segments leave at once, and a peer that answers nothing for so long is given up.
 void tune(int socket, uint32_t dead_peer_timeout_ms);
+// For a connected socket: within one host there is no path to be careful with, and BBR's timers take half of
+// the time.
+void forgo_pacing(int socket);
 
 // A GID that a peer can dial. An IPv4 address leaves room for the port; with IPv6 it travels as the LID.
 Gid to_gid(const SocketAddress& address);

@@ -94,6 +94,7 @@ bool IwarpQueuePair::adopt(Wire wire, const Agreement& agreement, uint32_t own_i
     if (channel_ && is_fresh()) retire();
     if (channel_) return false;
     if (!say(wire, first_words)) return false;
+    if (wire.has_socket()) forgo_pacing(wire.socket());
     channel_ = std::make_unique<Channel>(std::move(wire), agreement, own_ird, attributes_.min_rnr_timer,
                                          static_cast<StreamHost&>(*this));
     unreachable_ = false;
@@ -143,7 +144,9 @@ void IwarpQueuePair::drop_partial_receive() {
 }
 
 void IwarpQueuePair::forget_wire() {
-  has_receive_ = unreachable_ = peer_not_ready_ = output_is_stale_ = termination_is_known_ = false;
+  has_receive_ = unreachable_ = peer_not_ready_ = output_is_stale_ = termination_is_known_ = is_announced_ =
+      false;
+  reads_along_.store(false, std::memory_order_relaxed);
   halted_at_ = rnr_deadline_ns_ = kNever;
   emit_ = settled_ = send_queue_.tail();
   pending_.clear();
@@ -218,7 +221,7 @@ void IwarpQueuePair::take_over() {
 void IwarpQueuePair::watch() {
   if (!channel_) return;
   uint32_t wanted = 0;
-  if (!is_polled() && soft::can_respond(state())) {
+  if (!is_polled() && !reads_along_.load(std::memory_order_relaxed) && soft::can_respond(state())) {
     wanted = (channel_->stream().fault() ? 0u : uint32_t{EPOLLIN}) |
              (channel_->has_output() ? uint32_t{EPOLLOUT} : 0u);
   }
@@ -228,6 +231,8 @@ void IwarpQueuePair::watch() {
 }
 
 void IwarpQueuePair::drive_readable() {
+  // Who sends a long request reads after it, and what is left then wakes us again.
+  if (reads_along_.load(std::memory_order_relaxed)) return;
   readable_.store(true, std::memory_order_relaxed);
   drive();
 }

@@ -68,6 +68,8 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
 
   // queue_pair_send.cc
   void pump();
+  void read_along();
+  bool is_long_request() const;
   bool fill();
   bool compose_request(OutSegment& out);
   void compose_message(OutSegment& out, soft::SendEntry& entry);
@@ -128,7 +130,10 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   uint64_t halted_at_ = kNever;   // the entry that failed: nothing behind it starts
   std::deque<uint64_t> pending_;  // READs and atomics without an answer
   bool output_is_stale_ = false;  // what waits in the batch was checked under an earlier hold of the lock
+  bool is_announced_ = false;     // the peer knows how long the WRITE at emit_ is
   bool defer_ack_ = false;
+  std::atomic<bool> reads_along_{
+      false};  // who holds the lock also reads: the progress thread is not to be woken
   uint64_t quiet_until_ns_ = 0;
 
   // Receiving.

@@ -82,14 +82,14 @@ bool IwarpQueuePair::receive() {
   return bytes > 0;
 }
 
-// In the middle of a long READ we know how much is still to come, and a wake-up for every TCP segment of it
-// costs both ends more than the bytes do: the kernel may let them gather. A peer of our own finishes what it
-// has begun, or closes the connection, which wakes us too.
+// In the middle of a long READ, or of a WRITE that was announced, we know how much is still to come, and a
+// wake-up for every TCP segment of it costs both ends more than the bytes do: the kernel may let them gather.
+// A peer of our own finishes what it has begun, or closes the connection, which wakes us too.
 void IwarpQueuePair::tune_wakeups() {
   constexpr uint64_t kGathered = 256 * 1024;
   constexpr uint64_t kMargin = 128 * 1024;  // may have been read already, as part of a segment
   if (!channel_ || !channel_->wire().has_socket() || !channel_->stream().agreement().acknowledged) return;
-  uint64_t due = 0;
+  uint64_t due = channel_->stream().coming();
   if (!pending_.empty() && send_queue_.at(pending_.front()).opcode == Opcode::read) {
     const SendEntry& entry = send_queue_.at(pending_.front());
     due = entry.length - entry.cursor;

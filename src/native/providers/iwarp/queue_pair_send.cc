@@ -12,6 +12,7 @@ namespace {
 
 // Enough to keep TCP busy, little enough to be still in the cache when the kernel copies what was summed.
 constexpr size_t kBatchBytes = 128 * 1024;
+constexpr uint64_t kLongBytes = 2 * kBatchBytes;  // of a request, which keeps the lock for a while
 
 bool expects_answer(Opcode opcode) { return opcode >= Opcode::read; }
 
@@ -25,7 +26,23 @@ using soft::SendEntry;
 
 void IwarpQueuePair::transmit() {
   pump();
+  read_along();
   reap();
+}
+
+// The peer's words that came during a long request. Once: who posts is not to serve the peer for ever.
+void IwarpQueuePair::read_along() {
+  if (!reads_along_.load(std::memory_order_relaxed)) return;
+  if (channel_) receive();
+  pump();
+  reads_along_.store(false, std::memory_order_relaxed);
+  watch();
+}
+
+bool IwarpQueuePair::is_long_request() const {
+  if (emit_ == send_queue_.tail()) return false;
+  const SendEntry& entry = send_queue_.at(emit_);
+  return !expects_answer(entry.opcode) && entry.length - entry.cursor > kLongBytes;
 }
 
 void IwarpQueuePair::advance() {
@@ -40,6 +57,7 @@ void IwarpQueuePair::advance() {
   defer_ack_ = arrived && is_polled();
   pump();
   defer_ack_ = false;
+  read_along();
   reap();
 }
 
@@ -58,10 +76,16 @@ void IwarpQueuePair::pump() {
     SendEntry& entry = send_queue_.at(segment.request);
     if (!expects_answer(entry.opcode)) entry.finished = true;
   };
+  if (is_long_request()) {
+    // The peer acknowledges what was before: the progress thread, woken by that, would wait for our lock.
+    reads_along_.store(true, std::memory_order_relaxed);
+    watch();
+  }
   while (channel_->has_output() || fill()) {
     const Channel::Io result = channel_->flush(on_sent);
     if (result == Channel::Io::lost) return lose_wire();
     if (result == Channel::Io::blocked) {
+      reads_along_.store(false, std::memory_order_relaxed);
       output_is_stale_ = true;
       hand_over();
       return watch();
@@ -216,7 +240,14 @@ void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
     out.ends_request = true;
     return;
   }
-  if (entry.cursor == 0) number_of(emit_) = stream.count_request();
+  if (entry.cursor == 0) {
+    if (stream.agreement().hears_ahead && entry.length > kLongBytes && !is_announced_) {
+      is_announced_ = true;
+      return stream.compose_coming(out, entry.length);
+    }
+    is_announced_ = false;
+    number_of(emit_) = stream.count_request();
+  }
   const size_t length = std::min<uint64_t>(entry.length - entry.cursor, stream.mulpdu());
   const bool last = entry.cursor + length == entry.length;
   stream.begin_write(out, entry.rkey, entry.remote_addr + entry.cursor, last);

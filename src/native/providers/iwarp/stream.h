@@ -104,6 +104,8 @@ class Stream {
   const std::optional<Fault>& fault() const { return fault_; }
   void break_off(const Fault& fault);
   bool was_terminated() const { return terminated_; }
+  // Bytes that the peer has said are still to come of a WRITE, but for those of the segment under way.
+  uint64_t coming() const { return discarding_ || fault_ ? 0 : coming_; }
 
   // Sending. Each compose…() fills one sealed segment; false: there is nothing of the kind.
   // A responder speaks when it was spoken to, if only to complain.
@@ -121,6 +123,7 @@ class Stream {
   // Requests: begin…, then payload and seal() by the caller; or whole.
   void begin_send(OutSegment& out, uint64_t offset, bool last, bool solicited, const uint32_t* immediate);
   void begin_write(OutSegment& out, uint32_t stag, uint64_t offset, bool last);
+  void compose_coming(OutSegment& out, uint64_t bytes);
   void compose_immediate(OutSegment& out, uint32_t immediate, bool solicited);
   void compose_read(OutSegment& out, const ReadOrder& order);
   void compose_atomic(OutSegment& out, const AtomicOrder& order);
@@ -183,7 +186,7 @@ class Stream {
   bool is_greeting_ = false;  // this is it, or the answer to ours, and it is just that
   bool discarding_ = false;   // requests, until the peer restarts
   Refusal late_refusal_;      // memory went away while its bytes came in
-  uint64_t writing_ = 0, written_ = 0;
+  uint64_t writing_ = 0, written_ = 0, coming_ = 0;
   uint64_t executed_ = 0, announced_ = 0;
   std::deque<Response> responses_;
   std::optional<Fault> fault_;

@@ -252,6 +252,7 @@ bool Stream::end_segment() {
 bool Stream::end_write() {
   if (discarding_) return true;
   writing_ += header_.length;
+  coming_ = header_.last ? 0 : coming_ - std::min<uint64_t>(coming_, header_.length);
   if (!header_.last) return true;
   written_ = writing_;
   writing_ = 0;
@@ -355,7 +356,10 @@ bool Stream::take_acknowledgement() {
       // A message that was cut short is over.
       if (in_message_) ++expected_[static_cast<size_t>(Queue::send)];
       in_message_ = discarding_ = false;
-      progress_ = writing_ = 0;
+      progress_ = writing_ = coming_ = 0;
+      return true;
+    case AckKind::coming:
+      coming_ = ack.failed;
       return true;
     case AckKind::failed: {
       // Behind what was executed, or, for a READ that was accepted first, before it.

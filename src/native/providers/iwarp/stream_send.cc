@@ -128,6 +128,10 @@ void Stream::begin_write(OutSegment& out, uint32_t stag, uint64_t offset, bool l
   out.begin_tagged(RdmapOpcode::write, last, stag, offset);
 }
 
+void Stream::compose_coming(OutSegment& out, uint64_t bytes) {
+  compose_own(out, AckKind::coming, 0, std::min<uint64_t>(bytes, UINT32_MAX));
+}
+
 void Stream::compose_immediate(OutSegment& out, uint32_t immediate, bool solicited) {
   out.begin_untagged(solicited ? RdmapOpcode::immediate_solicited : RdmapOpcode::immediate, true, Queue::send,
                      next_message(Queue::send), 0);

@@ -15,6 +15,7 @@ namespace trailer_flag {
 constexpr uint8_t by_endpoint = 1;  // the QPs know each other's numbers: no listener is asked
 constexpr uint8_t plain = 2;        // the sender wants the RFCs' semantics and nothing beyond them
 constexpr uint8_t needs_tls = 4;    // in a rejection: come again with TLS
+constexpr uint8_t hears_ahead = 8;  // the sender understands `coming`
 }  // namespace trailer_flag
 
 // At the end of the private data and not at its beginning: programs find theirs where they expect it, and
@@ -36,6 +37,7 @@ enum class AckKind : uint8_t {
   ready = 2,      // there is a receive now: send again from there
   restart = 3,    // from here on the stream is the repetition
   failed = 4,     // request `failed` ended with `status`; nothing more is executed
+  coming = 5,     // the next WRITE has `coming` bytes: the receiver may let them gather
 };
 
 struct AckBody {
@@ -44,7 +46,7 @@ struct AckBody {
   uint8_t rnr_timer;  // `not_ready`: the verbs' code of it
   uint8_t reserved;
   Be32 executed;  // requests, counted from 1 since the connection began, modulo 2^32
-  Be32 failed;
+  Be32 failed;    // or, with kind `coming`, bytes
 };
 static_assert(sizeof(AckBody) == 12);
 
