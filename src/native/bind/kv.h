@@ -112,5 +112,6 @@ void bind_kv_session(nb::module_& m);
 void bind_kv_stream(nb::module_& m);
 void bind_kv_rdma(nb::module_& m);
 void bind_kv_log(nb::module_& m);
+void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine);
 
 }  // namespace verbena::bind

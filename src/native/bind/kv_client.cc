@@ -103,6 +103,9 @@ void bind_kv_client(nb::module_& m) {
       .def_prop_ro("commands", get<&kv::Client::commands>())
       .def_prop_ro("bytes_in", get<&kv::Client::bytes_in>())
       .def_prop_ro("bytes_out", get<&kv::Client::bytes_out>())
+      .def_prop_rw("asking", get<&kv::Client::asking>(), set<&kv::Client::asking, bool>())
+      .def_prop_rw("reads_replica", get<&kv::Client::reads_replica>(),
+                   set<&kv::Client::reads_replica, bool>())
       .def_prop_rw("no_touch", get<&kv::Client::no_touch>(), set<&kv::Client::no_touch, bool>())
       .def_prop_rw(
           "last_command",

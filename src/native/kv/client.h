@@ -34,6 +34,8 @@ class Client {
   bool doomed = false;    // at once
   bool waking = false;    // wake() was called
   bool no_touch = false;  // what it reads does not get younger by it
+  bool asking = false;    // its next command may be about a slot that is on its way here
+  bool reads_replica = false;  // it may be served by a replica
 
   RequestReader reader;
   std::string in;  // a request that is not whole yet

@@ -123,12 +123,50 @@ void Engine::process(Client& client, std::string_view input, size_t& used) {
         return;
       case RequestReader::Result::ready:
         const size_t bytes = client.reader.consumed();
-        if (!client.reader.words().empty()) run(client, client.reader.words());
+        if (!client.reader.words().empty()) {
+          if (!slots || admits(client, client.reader.words())) {
+            run(client, client.reader.words());
+          } else if (client.blocked) {
+            return client.reader.next();  // it is read again when it may go on
+          }
+        }
         client.reader.next();
         used += bytes;
     }
   }
   if (client.closing || client.doomed) used = input.size();
+}
+
+bool Engine::admits(Client& client, Words words) {
+  NativeCommand* const command = native_for(client, words);
+  if (!command) return true;  // the program asks for itself
+  const KeySpec keys = slots->keys[static_cast<size_t>(command - commands.all().data())];
+  std::string error;
+  Database& database = keyspace.database(client.database);
+  const auto verdict = slots->judge(client, database, words, keys, command->writes, error);
+  if (verdict == SlotTable::Verdict::hold) {
+    client.blocked = true;
+    held_.push_back(client.id);
+    return false;
+  }
+  client.asking = false;
+  if (verdict == SlotTable::Verdict::serve) return true;
+  ++client.commands;
+  ++figures.commands;
+  ++figures.errors;
+  ++command->rejected;
+  const size_t before = client.out.size();
+  ReplyWriter(client.out, client.version).error(error);
+  note_error(std::string_view(client.out).substr(before));
+  told(client);
+  return false;
+}
+
+void Engine::release_held() {
+  for (const uint64_t id : std::exchange(held_, {})) {
+    Client* const client = find(id);
+    if (client && client->blocked) resume(*client);
+  }
 }
 
 NativeCommand* Engine::native_for(const Client& client, Words words) const {

@@ -12,6 +12,7 @@
 #include "kv/client.h"
 #include "kv/commands.h"
 #include "kv/keyspace.h"
+#include "kv/slot_table.h"
 
 namespace verbena::kv {
 
@@ -119,6 +120,9 @@ class Engine {
   bool active_expiry = true;  // keys whose time has come go by themselves, not only when they are asked for
   bool loading = false;       // contents come from a disk: no time passes, and commands have to wait
   Background* background = nullptr;
+  std::unique_ptr<SlotTable> slots;  // this node is one of a cluster
+  // Those who waited for their slots may try again.
+  void release_held();
   bool time_commands = true;
   std::string refuse_writes;  // why; empty: they are welcome
   uint64_t slow_ns = 10'000'000;
@@ -131,6 +135,8 @@ class Engine {
 
  private:
   void process(Client& client, std::string_view input, size_t& used);
+  // In a cluster, native commands: false if the client was told to go elsewhere, or waits (it is blocked).
+  bool admits(Client& client, Words words);
   void note_error(std::string_view reply);
   void tell_notices();
   void note_slow(const Client& client, Words words, uint64_t ns);
@@ -142,7 +148,8 @@ class Engine {
   std::vector<uint64_t> pledged_;  // clients with replies that count on the next commit()
   uint64_t committed_ = 0;         // the journal's position then
   uint64_t last_client_ = 0;
-  uint64_t clock_ns_ = 0;  // when the last command ended
+  std::vector<uint64_t> held_;  // clients whose slots are changing hands
+  uint64_t clock_ns_ = 0;       // when the last command ended
   std::vector<Slow> slow_;
   struct Notice {
     uint32_t database;

@@ -309,7 +309,13 @@ void Keyspace::tell_watchers(uint32_t database, std::string_view key) {
   watched_.erase(found);
 }
 
+uint64_t Keyspace::observe(Observer observer) {
+  observers_.emplace_back(++last_observer_, std::move(observer));
+  return last_observer_;
+}
+
 void Keyspace::disturb_all(uint32_t database) {
+  tell_observers(database, std::nullopt);
   const std::string prefix = std::to_string(database) + " ";
   for (auto at = watched_.begin(); at != watched_.end();) {
     if (!at->first.starts_with(prefix)) {

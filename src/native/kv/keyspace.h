@@ -158,6 +158,14 @@ class Keyspace {
   void changed(Database& database, std::string_view key) {
     ++figures.dirty;
     if (!watched_.empty()) tell_watchers(database.number(), key);
+    if (!observers_.empty()) [[unlikely]]
+      tell_observers(database.number(), key);
+  }
+  // Hears of every key that has changed, or that all of a database has; returns what unobserve() takes.
+  using Observer = std::function<void(uint32_t database, std::optional<std::string_view> key)>;
+  uint64_t observe(Observer observer);
+  void unobserve(uint64_t id) {
+    std::erase_if(observers_, [&](const auto& one) { return one.first == id; });
   }
   void watch(uint32_t database, std::string_view key, uint64_t client);
   void unwatch(uint64_t client);
@@ -208,6 +216,9 @@ class Keyspace {
 
   void release(ItemHeader* item, Location location);
   void tell_watchers(uint32_t database, std::string_view key);
+  void tell_observers(uint32_t database, std::optional<std::string_view> key) const {
+    for (const auto& [id, observer] : observers_) observer(database, key);
+  }
   uint64_t random();
 
   Arena arena_;
@@ -224,6 +235,8 @@ class Keyspace {
   std::vector<uint64_t> released_;
   std::unordered_map<std::string, std::vector<uint64_t>> watched_;  // by database and key
   std::vector<uint64_t> disturbed_;                                 // clients whose watched keys changed
+  std::vector<std::pair<uint64_t, Observer>> observers_;
+  uint64_t last_observer_ = 0;
   uint64_t random_state_;
   std::vector<std::unique_ptr<Database>> databases_;  // before the arena goes
 };

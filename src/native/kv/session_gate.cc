@@ -190,7 +190,7 @@ void SessionGate::sweep(uint64_t now) {
 // Who may not read everything may not read memory either.
 std::string SessionGate::layout(const SessionClient& client) {
   std::string out;
-  if (client.ruled || client.stranger) return out;
+  if (client.ruled || client.stranger || engine_.slots) return out;  // slots move: memory would tell old news
   engine_.keyspace.expose();
   engine_.keyspace.database(client.database);  // it may be empty still
   append(out, LayoutHeader{kLayoutVersion, engine_.keyspace.databases(),

@@ -1,6 +1,7 @@
 """The store's engine."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import verbena._native
 import verbena._native.transport
@@ -21,6 +22,40 @@ class Engine:
         `memory`: a function that gives a writable buffer of so many bytes, or None for the process's own.
         """
 
+    def join_cluster(self, keys: dict[str, tuple[int, int, int]]) -> None:
+        """
+        From now on commands are served for slots of this node alone. `keys`: where native commands have theirs.
+        """
+
+    def set_owners(self, owners: bytes, addresses: Sequence[str], *, primary: int = 65535) -> None:
+        """
+        Who owns each slot: two bytes each, an index into `addresses`; 0: this node, 65535: nobody.
+        """
+
+    def set_slot(self, slot: int, *, migrating_to: int = 0, importing: bool = False) -> None: ...
+    def fence(self, slots: object, fenced: bool) -> int:
+        """
+        Commands on these slots wait, or need not any more. The log's position now.
+        """
+
+    def commit(self) -> bool:
+        """What has happened is kept as the log promises; False: it cannot be."""
+
+    def release_held(self) -> None:
+        """Those who wait try again."""
+
+    def judge(self, client: int, keys: list[bytes], writes: bool) -> str | None:
+        """
+        May it be served here? None: yes; "": it has to wait; else the error that says where to go.
+        """
+
+    def set_lease(self, ends_ns: int) -> None:
+        """
+        By time.monotonic_ns(): nothing is served after that; 0: there is no lease.
+        """
+
+    def count_slot(self, slot: int) -> int: ...
+    def slot_keys(self, slot: int, most: int) -> list[bytes]: ...
     def set_program(self, program: object) -> None:
         """Who answers what native code does not."""
 
@@ -173,6 +208,14 @@ class Client:
     def bytes_in(self) -> int: ...
     @property
     def bytes_out(self) -> int: ...
+    @property
+    def asking(self) -> bool: ...
+    @asking.setter
+    def asking(self, arg: bool, /) -> None: ...
+    @property
+    def reads_replica(self) -> bool: ...
+    @reads_replica.setter
+    def reads_replica(self, arg: bool, /) -> None: ...
     @property
     def no_touch(self) -> bool: ...
     @no_touch.setter
@@ -355,8 +398,13 @@ class RdmaStream:
     def receive(self, most: int, timeout_s: float = -1.0) -> bytes | None:
         """What there is; b"": the peer has ended it; None: nothing in time."""
 
+@overload
 def key_slot(key: bytes) -> int:
     """The slot of a key, or of its {hash tag}."""
+
+@overload
+def key_slot(key: bytes) -> int:
+    """Where a key belongs: CRC16 of its hash tag."""
 
 def examine(path: str, *, snapshot: bool = False) -> dict[str, Any]:
     """
@@ -434,3 +482,27 @@ class Loader:
     def failed(self) -> int: ...
     @property
     def first_failure(self) -> str: ...
+
+class SlotDigest:
+    """The sum of what slots hold, kept up to date while it changes."""
+
+    def __init__(self, engine: Engine, slots: object) -> None: ...
+    def work(self, seconds: float) -> bool:
+        """Some of the work; True: nothing is left for now."""
+
+    def finish(self, now_ms: int) -> tuple[int, int]:
+        """All of it: the sum, and how many keys."""
+
+    @property
+    def pending(self) -> int: ...
+    def close(self) -> None: ...
+
+class SlotSweep:
+    """Takes the keys of slots out of the store, and logs it."""
+
+    def __init__(self, engine: Engine, slots: object) -> None: ...
+    def work(self, seconds: float) -> bool:
+        """True: none is left."""
+
+    @property
+    def removed(self) -> int: ...

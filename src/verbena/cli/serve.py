@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +15,8 @@ from verbena import __version__, transport
 from verbena.config import Config
 from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
-from verbena.errors import VerbenaError
+from verbena.errors import VerbenaError, setup_error
+from verbena.kv.cluster import ClusterNode, ClusterSettings
 from verbena.kv.gateway import Gateway
 from verbena.kv.persistence import Persistence, Settings
 from verbena.kv.rdma import RdmaListener, wire_of
@@ -51,7 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="MODULE",
         help="a module, or a file of Python, that declares further commands (may be repeated)",
     )
-    add_flags(parser, listed=("kv", "kv.persistence"))
+    add_flags(parser, listed=("kv", "kv.persistence", "cluster"))
     return parser
 
 
@@ -74,7 +76,9 @@ async def _serve(config: Config) -> int:
     if config.kv.sessions:
         node = await asyncio.to_thread(transport.Node, settings_from(config))
         gateway = Gateway(node)
-    places, listener, rdma = Listening(), None, None
+    if config.cluster.enabled and node is None:
+        raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
+    places, listener, rdma, cluster = Listening(), None, None, None
     try:
         server = make_server(config, memory=gateway.memory if gateway is not None else None)
         kept = Persistence(server, Settings.of(config.kv.persistence))
@@ -83,17 +87,23 @@ async def _serve(config: Config) -> int:
         if node is not None and gateway is not None:
             gateway.open(server)
             server.info_sections["rdma"] = node.info_rdma
-            listener = await _sessions(config, node, places)
+            if config.cluster.enabled:
+                cluster = ClusterNode(server, node, ClusterSettings.of(config), config)
+            listener = await _sessions(config, node, places, cluster.handlers if cluster else {})
         if config.kv.rdma_listen:
             rdma = RdmaListener(server, *wire_of(config.kv.rdma_listen))
         server.start()
         try:
             await asyncio.to_thread(kept.open)
+            if cluster is not None and listener is not None:
+                await _join(config, cluster, places, listener)
         except BaseException:
             await asyncio.to_thread(server.stop)
             raise
-        print(_banner(config, places, listener, rdma), flush=True)
+        print(_banner(config, places, listener, rdma, cluster), flush=True)
         await stopped.wait()
+        if cluster is not None:
+            await cluster.close()
         if rdma is not None:
             await rdma.close()
         await asyncio.to_thread(server.stop)
@@ -112,22 +122,44 @@ def _set(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
     loop.call_soon_threadsafe(stopped.set)
 
 
-async def _sessions(config: Config, node: transport.Node, places: Listening) -> transport.Listener:
+async def _join(
+    config: Config, cluster: ClusterNode, places: Listening, listener: transport.Listener
+) -> None:
+    """The others and their clients are told an address that they can reach."""
+    if not places.tcp:
+        raise setup_error("invalid_argument", operation="join the cluster", detail="kv.tcp is off")
+    host, _, port = places.tcp.rpartition(":")
+    host = config.cluster.announce_address or host.strip("[]")
+    sessions = listener.address.rpartition(":")[2]
+    await cluster.open(
+        host=host, port=int(port), sessions=f"[{host}]:{sessions}" if ":" in host else f"{host}:{sessions}"
+    )
+
+
+async def _sessions(
+    config: Config, node: transport.Node, places: Listening, handlers: Mapping[str, transport.Handler]
+) -> transport.Listener:
     """Takes sessions. A port that is taken, and was not asked for, is replaced by a free one."""
     try:
-        return await transport.listen("", node=node, config=config)
+        return await transport.listen("", handlers=handlers, node=node, config=config)
     except VerbenaError as error:
         asked = config.source_of("session.listen_port").kind != "default"
         if asked or error.code != "address_in_use":
             raise
     session = replace(config.session, listen_port=0)
-    listener = await transport.listen("", node=node, config=replace(config, session=session))
+    listener = await transport.listen(
+        "", handlers=handlers, node=node, config=replace(config, session=session)
+    )
     places.notes.append(f"{listen_address(config)} is taken: sessions are taken at {listener.address}")
     return listener
 
 
 def _banner(
-    config: Config, places: Listening, listener: transport.Listener | None, rdma: RdmaListener | None
+    config: Config,
+    places: Listening,
+    listener: transport.Listener | None,
+    rdma: RdmaListener | None,
+    cluster: ClusterNode | None,
 ) -> str:
     lines = [f"verbena {__version__} serves, process {os.getpid()}"]
     for name, where in (("redis", places.tcp), ("redis, tls", places.tls), ("redis, unix", places.unix)):
@@ -141,6 +173,8 @@ def _banner(
         lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
         if config.metrics.listen:
             lines.append(f"  {'metrics':<12}http://{config.metrics.listen}/metrics")
+    if cluster is not None:
+        lines.append(f"  {'cluster':<12}node {cluster.id}, map in {cluster.settings.map_store}")
     lines += [f"  note: {note}" for note in places.notes]
     if places.tcp:
         lines.append(f"try: redis-cli -p {places.tcp.rpartition(':')[2]} ping")

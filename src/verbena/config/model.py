@@ -73,6 +73,8 @@ IN_FORCE = frozenset(
             f"tls.{name}"
             for name in ("certificate", "key", "ca", "revoked", "verify", "require_client_certificate")
         ),
+        *(f"cluster.{field.name}" for field in fields(Cluster) if "section" not in field.metadata),
+        *(f"cluster.rdma.{name}" for name in ("gossip_rdma", "migration_rdma")),
         *(f"kv.{field.name}" for field in fields(Kv) if "section" not in field.metadata),
         *(f"kv.persistence.{field.name}" for field in fields(KvPersistence)),
         *(

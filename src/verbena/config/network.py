@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verbena.config.keys import Section, boolean, choice, integer, section, size, text
-from verbena.config.kinds import Text
+from verbena.config.kinds import FilePath, Text
 
 KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
 HOUR_MS = 3_600_000
 
 DEVICE = Text('a device name such as "mlx5_0", or "auto"', r"[A-Za-z0-9_.:-]{1,64}")
 NUMA = Text('"auto", "off", or the number of a node such as "0"', r"auto|off|[0-9]{1,3}")
+FILE = FilePath('a path, or "" for none', r"[^\x00-\x1f\x7f\ud800-\udfff]*")
+ADDRESS_OR_NONE = Text('an address or host name, or ""', r"[^\s\[\]/\x00-\x1f\x7f]{0,253}")
 TRANSPORTS = ("rdma", "tcp", "quic")
 TRANSPORT_NOTE = (
     "`rdma` takes the wire that a session takes: RDMA if `network.rdma_enabled` is on and both ends can,"
@@ -240,6 +242,39 @@ class Cluster(Section):
 
     enabled: bool = boolean(False, "Whether this node is part of a cluster.")
     transport: str = choice("rdma", TRANSPORTS, "The wire between nodes.", TRANSPORT_NOTE)
+    map_store: str = text(
+        "sqlite://verbena-cluster.db",
+        Text("sqlite:///PATH or etcd://HOST:PORT[/PREFIX]", r"(sqlite|etcd)://.+"),
+        "Where the cluster map is kept: the same for all its nodes.",
+        "A file serves nodes of one machine, etcd those of several.",
+    )
+    folder: str = text(
+        "",
+        FILE,
+        "Where the node keeps its id and the checkpoints of moves; empty: beside the log, if there is one.",
+        "Without either it is another node after each start.",
+    )
+    announce_address: str = text(
+        "",
+        ADDRESS_OR_NONE,
+        "The address that clients and other nodes are told; empty: the one where clients are taken.",
+    )
+    node_timeout_ms: int = integer(
+        15_000,
+        100,
+        HOUR_MS,
+        "After how long a silent node counts as gone; a node that cannot renew its lease stops serving then.",
+        "etcd counts whole seconds, and two at least.",
+    )
+    write_pause_budget_ms: int = integer(
+        100,
+        1,
+        60_000,
+        "For how long commands on slots that change hands may wait; a move that takes longer is called off.",
+    )
+    ready_within: int = integer(
+        1000, 0, 1_000_000, "How many records behind a target may be when its source stops writing."
+    )
     rdma: ClusterRdma = section(ClusterRdma)
 
 

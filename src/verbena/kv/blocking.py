@@ -102,6 +102,15 @@ class Blocking:
         self._finish(client, CommandError(error) if error else waiter.empty)
         return True
 
+    def answer(self, client: int, reply: Reply) -> None:
+        """Ends a wait with whatever was waited for; who has gone does not hear it."""
+        if client in self._waiters:
+            self._finish(client, reply)
+
+    def waiting(self) -> list[tuple[int, list[bytes]]]:
+        """Clients that wait for keys, and which."""
+        return [(client, waiter.keys) for client, waiter in self._waiters.items() if waiter.keys]
+
     def forget(self, client: int) -> None:
         waiter = self._waiters.pop(client, None)
         if waiter is None:

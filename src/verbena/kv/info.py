@@ -28,7 +28,7 @@ def server_section(server: Server) -> Fields:
         "redis_version": VERSION,
         "server_name": "verbena",
         "verbena_version": __version__,
-        "redis_mode": "standalone",
+        "redis_mode": "cluster" if server.cluster is not None else "standalone",
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "arch_bits": 64 if sys.maxsize > 2**32 else 32,
         "multiplexing_api": "epoll",
@@ -184,7 +184,7 @@ def latencystats_section(server: Server) -> Fields:
 
 
 def cluster_section(server: Server) -> Fields:
-    return {"cluster_enabled": 0}
+    return {"cluster_enabled": int(server.cluster is not None)}
 
 
 def keyspace_section(server: Server) -> Fields:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from verbena.kv.call import Database as Keys
+    from verbena.kv.cluster import ClusterNode
     from verbena.kv.gateway import Gateway
     from verbena.kv.persistence import Persistence
     from verbena.kv.values import Value
@@ -92,6 +93,7 @@ class Server:
         self.before_shutdown: list[Callable[[bool | None], None]] = []
         self.shut_down: Callable[[], None] = self.engine.stop
         self.persistence: Persistence | None = None
+        self.cluster: ClusterNode | None = None
         self._thread: threading.Thread | None = None
         self.engine.set_program(self)
 
@@ -152,6 +154,8 @@ class Server:
             self.pubsub.forget(client)
             self.pause.forget(number)
             self.monitors.forget(client)
+            if self.cluster is not None:
+                self.cluster.gate.forget(number)
 
     def disturbed(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -194,6 +198,10 @@ class Server:
         error = self._objection(client, command, argv)
         if error is not None:
             return self.reject(client, command, error)
+        if self.cluster is not None:
+            elsewhere = self.cluster.gate.check(client, command, argv)
+            if elsewhere is not None:
+                return elsewhere
         if self.pause.until_ms and self.pause.holds(client, command, argv):
             return NO_REPLY
         if client.queue is not None and command.name not in _NOT_QUEUED:

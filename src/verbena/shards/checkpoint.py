@@ -60,17 +60,20 @@ class Checkpoints:
         if self.path is not None:
             self.path.mkdir(parents=True, exist_ok=True)
 
-    def write(self, state: State) -> None:
-        """It is on disk when this returns. Blocks."""
+    def write(self, state: State, *, sync: bool = True) -> None:
+        """It is on disk when this returns; without `sync` in the kernel's hands, which a killed process does
+        not lose: enough while clients wait, as the map decides what a crash means. Blocks."""
         if self.path is not None:
             file = self.path / f"{state.facts.migration}.checkpoint"
             beside = file.with_suffix(".new")
             with open(beside, "wb") as out:
                 out.write(encode(state))
                 out.flush()
-                os.fsync(out.fileno())
+                if sync:
+                    os.fsync(out.fileno())
             os.replace(beside, file)
-            self._sync_folder()
+            if sync:
+                self._sync_folder()
         self.on_written(state)
 
     def read_all(self) -> list[State]:

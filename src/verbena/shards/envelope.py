@@ -38,6 +38,7 @@ class Kind(enum.IntEnum):
     ABORT = 6  # nothing came of it: the target forgets what it was given
     GOSSIP = 7
     STATUS = 8
+    LANDED = 9  # a segment lies in the target's memory, in the window that the payload names
 
 
 class Flag(enum.IntFlag):

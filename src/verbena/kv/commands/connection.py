@@ -85,7 +85,7 @@ def hello(call: Call, *words: bytes) -> Reply:
         b"version": VERSION.encode(),
         b"proto": version,
         b"id": client.id,
-        b"mode": b"standalone",
+        b"mode": b"cluster" if call.server.cluster is not None else b"standalone",
         b"role": b"master",
         b"modules": [],
     }
@@ -102,6 +102,8 @@ def select(call: Call, index: bytes) -> Reply:
     number = integer(index, error="ERR value is not an integer or out of range")
     if not 0 <= number < len(call.server.databases):
         raise CommandError("ERR DB index is out of range")
+    if number and call.server.cluster is not None:
+        raise CommandError("ERR SELECT is not allowed in cluster mode")
     call.client.native.database = number
     return "OK"
 

@@ -10,6 +10,7 @@ from verbena.kv.replies import Reply
 CONTAINERS = {
     "ACL": "server",
     "CLIENT": "connection",
+    "CLUSTER": "cluster",
     "COMMAND": "server",
     "CONFIG": "server",
     "DEBUG": "server",

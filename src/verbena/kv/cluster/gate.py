@@ -1,0 +1,109 @@
+"""The gate before commands that Python answers: the engine's table decides, as it does for native ones."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from verbena.kv.commands.declare import COMMANDS, Command, find
+from verbena.kv.replies import NO_REPLY, CommandError, Reply
+from verbena.shards.cluster_map import ClusterMap
+from verbena.shards.slots import SLOTS
+
+if TYPE_CHECKING:
+    from verbena.kv.clients import Client
+    from verbena.kv.server import Server
+
+_NOBODY = 0xFFFF
+_KEEPS_ASKING = frozenset({"ASKING", "MULTI"})
+
+
+class Gate:
+    """`held`: clients whose slots are changing hands, with what they asked for."""
+
+    def __init__(self, server: Server, member: str) -> None:
+        self._server = server
+        self._member = member
+        self._held: dict[int, tuple[Client, list[bytes]]] = {}
+        self._indexes: dict[str, int] = {}
+        server.engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
+
+    def check(self, client: Client, command: Command, argv: list[bytes]) -> Reply | None:
+        """None: it may run here. Else the answer, or NO_REPLY if it waits."""
+        if command.name == "EXEC":
+            rows = [(find(queued), queued) for queued in client.queue or ()]
+            keys = [key for row, queued in rows if row is not None for key in keys_of(row, queued)]
+            writes = any(row is not None and row.is_write for row, _ in rows)
+        else:
+            keys, writes = keys_of(command, argv), command.is_write
+        verdict = self._server.engine.judge(client.id, keys, writes) if keys else None
+        if verdict == "":
+            client.native.blocked = True
+            self._held[client.id] = (client, argv)
+            return NO_REPLY
+        if command.name not in _KEEPS_ASKING:
+            client.native.asking = False
+        if verdict is None:
+            return None
+        if command.name == "EXEC" and client.queue is not None:
+            client.forget_transaction()
+            self._server.engine.unwatch(client.id)
+            client.rule()
+        return self._server.reject(client, command, CommandError(verdict))
+
+    def show(self, map: ClusterMap) -> None:
+        """The engine's table says what the map says. Those who wait try again."""
+        others = sorted(id for id in map.members if id != self._member)
+        self._indexes = {self._member: 0, **{id: index for index, id in enumerate(others, start=1)}}
+        addresses = ["", *(map.members[id].address for id in others)]
+        owners = array("H", [_NOBODY if id is None else self._indexes[id] for id in map.table])
+        assert len(owners) == SLOTS
+        primary = map.replicas.get(self._member)
+        self._server.engine.set_owners(
+            owners.tobytes(), addresses, primary=_NOBODY if primary is None else self._indexes[primary]
+        )
+        self.release()
+        self._server.engine.post(self._redirect_blocked)
+
+    def fence(self, slots: Iterable[int]) -> int:
+        """Commands on these slots wait from now on. The log's position."""
+        return self._server.engine.fence(slots, True)
+
+    def open(self, slots: Iterable[int]) -> None:
+        self._server.engine.fence(slots, False)
+        self.release()
+
+    def release(self) -> None:
+        self._server.engine.release_held()
+        self._server.engine.post(self._retry)
+
+    def set_slot(self, slot: int, *, migrating_to: str | None = None, importing: bool = False) -> None:
+        index = self._indexes[migrating_to] if migrating_to is not None else 0
+        self._server.engine.set_slot(slot, migrating_to=index, importing=importing)
+
+    def forget(self, client: int) -> None:
+        self._held.pop(client, None)
+
+    # On the engine's thread, between commands
+
+    def _retry(self) -> None:
+        held, self._held = self._held, {}
+        for client, argv in held.values():
+            if client.native.here:
+                client.native.blocked = False
+                self._server.run(client.id, argv)
+                if not client.native.blocked:
+                    client.native.resume()
+
+    def _redirect_blocked(self) -> None:
+        """Those who wait for a key of another node's are told so."""
+        blocking = self._server.blocking
+        for number, keys in blocking.waiting():
+            verdict = self._server.engine.judge(number, keys, True)
+            if verdict:
+                blocking.unblock(number, error=verdict)
+
+
+def keys_of(command: Command, argv: list[bytes]) -> list[bytes]:
+    return [argv[at] for at in command.key_positions(argv) if 0 < at < len(argv)]

@@ -1,0 +1,302 @@
+"""A node of a cluster: what it knows of the map, its lease, its gossip, and the moves that it takes part in.
+On the program's event loop; the engine's thread asks by Gate, and by later() for what takes time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verbena import transport
+from verbena.config import Config
+from verbena.errors import VerbenaError
+from verbena.kv.cluster.gate import Gate
+from verbena.kv.cluster.moves import Moves
+from verbena.kv.cluster.peers import METHOD, Peers, answer
+from verbena.kv.replies import CommandError, Reply
+from verbena.shards.checkpoint import Checkpoints
+from verbena.shards.cluster_map import ClusterMap, Member
+from verbena.shards.envelope import Envelope, Kind, parse
+from verbena.shards.liveness import Detector, Health
+from verbena.shards.migration import Limits
+from verbena.shards.stores import Lease, MapStore, Stored, change, open_store
+
+if TYPE_CHECKING:
+    from verbena.kv.call import Call
+    from verbena.kv.server import Server
+
+log = logging.getLogger("verbena.kv.cluster")
+_FALLBACKS = {"tcp": "iwarp", "quic": "quic", "none": "iwarp"}
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    map_store: str
+    folder: str = ""
+    node_timeout_s: float = 15.0
+    limits: Limits = field(default_factory=Limits)
+    gossip_fast: bool = True
+    migrate_fast: bool = True
+    fallback: str = "iwarp"
+    max_send_size: int = 4 << 20
+    num_memory_regions: int = 16
+
+    @classmethod
+    def of(cls, config: Config) -> ClusterSettings:
+        cluster, kept = config.cluster, config.kv.persistence.dir
+        fast = cluster.transport == "rdma"
+        return cls(
+            map_store=cluster.map_store,
+            folder=cluster.folder or (f"{kept}/cluster" if kept else ""),
+            node_timeout_s=cluster.node_timeout_ms / 1000,
+            limits=Limits(cluster.ready_within, cluster.write_pause_budget_ms / 1000),
+            gossip_fast=fast and cluster.rdma.gossip_rdma,
+            migrate_fast=fast and cluster.rdma.migration_rdma,
+            fallback=_FALLBACKS[config.network.rdma_fallback if fast else cluster.transport],
+            max_send_size=config.shards.rdma.max_send_size,
+            num_memory_regions=config.shards.rdma.num_memory_regions,
+        )
+
+
+class ClusterNode:
+    """Made before the server starts; open() joins, close() leaves the lease."""
+
+    def __init__(
+        self, server: Server, node: transport.Node, settings: ClusterSettings, config: Config
+    ) -> None:
+        self.server = server
+        self.settings = settings
+        self.id = _identity(settings.folder)
+        self.gate = Gate(server, self.id)
+        self.map = ClusterMap()
+        self.revision = 0
+        self.store: MapStore = open_store(settings.map_store)
+        self.detector = Detector(self.id, timeout_s=settings.node_timeout_s, now=time.monotonic())
+        self.peers = Peers(self.id, node=node, connect=self._dial, fallback=settings.fallback)
+        self.moves = Moves(self, Checkpoints(Path(settings.folder) / "moves" if settings.folder else None))
+        self.messages = {"sent": 0, "received": 0}
+        self._config = config
+        self._node = node
+        self._heartbeat = 0
+        self._epochs: dict[str, int] = {}  # boot epochs of members, as gossip tells
+        self._lease: Lease | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._changed = asyncio.Condition()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_event_loop()
+        server.cluster = self
+
+    @property
+    def me(self) -> Member:
+        return self.map.members[self.id]
+
+    @property
+    def handlers(self) -> dict[str, transport.Handler]:
+        """For the listener of sessions."""
+        return {METHOD: self._serve}
+
+    async def open(self, *, host: str, port: int, sessions: str) -> None:
+        """Joins: the map has this node from now on, and it serves what the map says is its own."""
+        member = Member(self.id, host, port, sessions, self._node.name)
+        self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
+        self._show_lease()
+        held = await change(
+            self.store, lambda map: map if map.members.get(self.id) == member else map.meet(member)
+        )
+        await self._take(held)
+        await self.moves.recover()
+        for work in (self._watch(), self._renew(), self._gossip()):
+            self._spawn(work)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.peers.close()
+        if self._lease is not None:
+            with contextlib.suppress(VerbenaError):
+                await self._lease.revoke()
+        await self.store.close()
+
+    # The map
+
+    async def change(self, function: Callable[[ClusterMap], ClusterMap]) -> ClusterMap:
+        """Changes the map by compare-and-swap, and acts on it."""
+        await self._take(await change(self.store, function))
+        return self.map
+
+    async def refresh(self) -> ClusterMap:
+        await self._take(await self.store.load())
+        return self.map
+
+    async def wait_until(self, holds: Callable[[ClusterMap], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: holds(self.map))
+
+    async def _take(self, held: Stored) -> None:
+        if held.revision <= self.revision:
+            return
+        self.revision, self.map = held.revision, held.map
+        self.detector.members(self.map.members, time.monotonic())
+        self.gate.show(self.map)
+        async with self._changed:
+            self._changed.notify_all()
+        self.moves.look()
+
+    async def _watch(self) -> None:
+        async for held in self.store.watch(self.revision):
+            await self._take(held)
+
+    # The lease
+
+    async def _renew(self) -> None:
+        assert self._lease is not None
+        while True:
+            await asyncio.sleep(self.settings.node_timeout_s / 4)
+            try:
+                await self._lease.renew()
+            except VerbenaError as error:
+                log.warning("the lease was not renewed: %s", error)
+                if error.code != "lease_lost":
+                    continue
+                with contextlib.suppress(VerbenaError):
+                    self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
+                    await self.refresh()  # somebody may have our place by now
+            self._show_lease()
+
+    def _show_lease(self) -> None:
+        """A tenth of it is left for what is under way when it ends."""
+        assert self._lease is not None
+        ends = self._lease.valid_until - self._lease.ttl_s / 10
+        self.server.engine.set_lease(max(1, int(ends * 1e9)))
+
+    # Gossip
+
+    async def _gossip(self) -> None:
+        period_s = max(0.02, self.settings.node_timeout_s / 6)
+        while True:
+            self._heartbeat += 1
+            others = [member for id, member in self.map.members.items() if id != self.id]
+            for member in others:
+                self._spawn(self._tell(member, period_s))
+            await asyncio.sleep(period_s)
+
+    async def _tell(self, member: Member, timeout_s: float) -> None:
+        message = self.peers.envelope(Kind.GOSSIP, member, json.dumps(self._news()).encode())
+        with contextlib.suppress(VerbenaError, asyncio.TimeoutError):
+            answered = await asyncio.wait_for(
+                self.peers.ask(member, message, fast=self.settings.gossip_fast), timeout_s * 3
+            )
+            self.messages["sent"] += 1
+            self._hear(answered)
+
+    def _news(self) -> dict[str, Any]:
+        now = time.monotonic()
+        return {
+            "heartbeat": self._heartbeat,
+            "revision": self.revision,
+            "load": int(self.server.figures.ops.per_second),
+            "suspects": sorted(self.detector.suspects(now)),
+        }
+
+    def _hear(self, message: Envelope) -> None:
+        member, now = message.source.hex(), time.monotonic()
+        if self._epochs.get(member) != message.boot_epoch:
+            self._epochs[member] = message.boot_epoch
+            self.detector.restarted(member, now)
+        try:
+            news = json.loads(message.payload)
+            self.detector.hear(
+                member,
+                int(news["heartbeat"]),
+                now,
+                load=int(news["load"]),
+                suspects=map(str, news["suspects"]),
+            )
+            newer = int(news["revision"]) > self.revision
+        except (ValueError, KeyError, TypeError):
+            return
+        if newer:
+            self._spawn(self.refresh())
+
+    def health(self, id: str) -> Health:
+        if id == self.id:
+            return Health.ALIVE
+        voters = [member for member in self.map.members if member not in self.map.replicas]
+        return self.detector.health(id, time.monotonic(), voters)
+
+    # Requests of other members
+
+    async def _serve(self, request: transport.Request) -> bytes:
+        message = parse(request.payload)
+        if message.target.hex() != self.id:
+            return answer(message, f"this is {self.id}".encode(), refused=True)
+        self.messages["received"] += 1
+        if message.kind is Kind.GOSSIP:
+            self._hear(message)
+            reply = self.peers.envelope(Kind.GOSSIP, self.me, json.dumps(self._news()).encode())
+            return answer_as(message, reply)
+        try:
+            return answer(message, await self.moves.serve(message))
+        except (VerbenaError, ValueError) as error:
+            return answer(message, str(getattr(error, "detail", "") or error).encode(), refused=True)
+
+    # For commands
+
+    def later(self, call: Call, make: Callable[[], Awaitable[Reply]]) -> Reply:
+        """From the engine's thread: the client waits until the event loop has an answer."""
+        client = call.client.id
+
+        async def run() -> None:
+            try:
+                reply = await make()
+            except VerbenaError as error:
+                reply = CommandError(f"ERR {error.detail or error.what}")
+            except ValueError as error:
+                reply = CommandError(f"ERR {error}")
+            self.server.engine.post(lambda: self.server.blocking.answer(client, reply))
+
+        self.loop.call_soon_threadsafe(lambda: self._spawn(run()))
+        return call.block([], lambda call: None, 0, CommandError("ERR not inside a transaction"))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the cluster's has failed", exc_info=error)
+
+    async def _dial(self, address: str, wire: str | None) -> transport.Session:
+        return await transport.connect(address, node=self._node, wire=wire, config=self._config)
+
+
+def answer_as(to: Envelope, reply: Envelope) -> bytes:
+    """News for news."""
+    from dataclasses import replace
+
+    from verbena.shards.envelope import Flag
+
+    return bytes(replace(reply, target=to.source, sequence=to.sequence, flags=Flag.ANSWER))
+
+
+def _identity(folder: str) -> str:
+    """The node's id: the same after each start, if there is a folder to keep it in."""
+    if not folder:
+        return secrets.token_hex(20)
+    file = Path(folder) / "node-id"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        beside = file.with_suffix(".new")
+        beside.write_text(secrets.token_hex(20) + "\n")
+        beside.replace(file)
+    return file.read_text().strip()

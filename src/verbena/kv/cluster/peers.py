@@ -1,0 +1,116 @@
+"""Sessions with the other members, dialled when they are needed, and the one way to ask something by them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from verbena import transport
+from verbena.errors import VerbenaError, setup_error
+from verbena.shards.cluster_map import Member
+from verbena.shards.envelope import Envelope, Flag, Kind, parse
+from verbena.transport import SessionState
+
+METHOD = "shards"
+NO_MIGRATION = bytes(16)
+
+
+class Peers:
+    """`connect(address, wire)` dials; `wires`: what "fast" and "plain" mean, None for the best there is."""
+
+    def __init__(
+        self,
+        member: str,
+        *,
+        node: transport.Node,
+        connect: Callable[[str, str | None], Awaitable[transport.Session]],
+        fallback: str,
+    ) -> None:
+        self.member = member
+        self.node = node
+        self._connect = connect
+        self._fallback = fallback
+        self._sessions: dict[tuple[str, bool], transport.Session] = {}
+        self._dialling: dict[tuple[str, bool], asyncio.Lock] = {}
+        self._sequence = 0
+        self.tap: Callable[[str, bytes], None] = lambda wire, data: None  # every envelope that leaves
+
+    async def session(self, to: Member, *, fast: bool) -> transport.Session:
+        """With that member: on the best wire, or on the fallback's."""
+        name = (to.id, fast)
+        async with self._dialling.setdefault(name, asyncio.Lock()):
+            found = self._sessions.get(name)
+            if found is not None and (found.closed or found.state is SessionState.FAILED):
+                found = None
+            if found is None:
+                found = await self._connect(to.sessions, None if fast else self._fallback)
+                self._sessions[name] = found
+            return found
+
+    def envelope(self, kind: Kind, to: Member, payload: bytes = b"", **fields: object) -> Envelope:
+        """A message of ours to them."""
+        self._sequence += 1
+        base = Envelope(
+            kind=kind,
+            source=bytes.fromhex(self.member),
+            target=bytes.fromhex(to.id),
+            first_shard=0,
+            last_shard=0,
+            migration=NO_MIGRATION,
+            payload=payload,
+            sequence=self._sequence,
+            boot_epoch=self.node.boot_epoch,
+        )
+        return replace(base, **fields)  # type: ignore[arg-type]
+
+    async def ask(
+        self, to: Member, message: Envelope, *, fast: bool = False, timeout_s: float | None = None
+    ) -> Envelope:
+        """Their answer. RemoteError (move_failed) if they refuse, with what they say."""
+        session = await self.session(to, fast=fast)
+        return await self.tell(session, bytes(message), timeout_s=timeout_s)
+
+    async def tell(
+        self, session: transport.Session, data: bytes, *, timeout_s: float | None = None
+    ) -> Envelope:
+        """The same by a session at hand."""
+        self.tap(session.wire or "", data)
+        kind = Kind(data[5])
+        answer = parse(await session.call(METHOD, data, timeout_s=timeout_s))
+        if answer.kind is not kind or not answer.flags & Flag.ANSWER:
+            detail = f"{answer.kind.name} is no answer to {kind.name}"
+            raise setup_error("bad_envelope", operation="ask a member", peer=session.peer, detail=detail)
+        if answer.flags & Flag.REFUSED:
+            detail = answer.payload.decode("utf-8", "replace")
+            raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)
+        return answer
+
+    def links(self) -> list[tuple[str, int, str]]:
+        """(member, when it was opened by the monotonic clock in ms, wire) of every session."""
+        return [
+            (id, int(session._opened_at * 1000), session.wire or "")
+            for (id, _), session in self._sessions.items()
+            if not session.closed
+        ]
+
+    async def drop(self, to: Member) -> None:
+        for fast in (True, False):
+            session = self._sessions.pop((to.id, fast), None)
+            if session is not None:
+                with contextlib.suppress(VerbenaError):
+                    await session.close()
+
+    async def close(self) -> None:
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            with contextlib.suppress(VerbenaError):
+                await session.close()
+
+
+def answer(to: Envelope, payload: bytes = b"", *, refused: bool = False) -> bytes:
+    flags = Flag.ANSWER | (Flag.REFUSED if refused else Flag.NONE)
+    return bytes(
+        replace(to, source=to.target, target=to.source, flags=flags, payload=payload, offset=0, total=0)
+    )
