@@ -88,6 +88,10 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["", "a.py, b"], ["new\nline", 1, ["a"]]
     if key.path == "kv.rdma_listen":
         return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "quic://host:1", 1]
+    if key.path == "cluster.map_store":
+        return ["sqlite:///var/map.db", "etcd://host:2379/one"], ["", "map.db", "redis://host", "etcd://", 1]
+    if key.path == "cluster.announce_address":
+        return ["", "10.0.0.1", "::1", "host"], ["a b", "[::1]", "host/24", "x" * 254, 1]
     assert isinstance(kind, kinds.FilePath)
     return ["", "/etc/a b", "é.pem"], ["new\nline", "nul\0", 1, ["a"]]
 
@@ -118,6 +122,7 @@ def test_our_own_sections_are_the_rest():
         "iwarp",
         "metrics",
         "log",
+        "cluster",
         "kv",
         "kv.persistence",
         "registry",

@@ -1,7 +1,7 @@
 """The store's engine."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import verbena._native
 import verbena._native.transport
@@ -398,13 +398,8 @@ class RdmaStream:
     def receive(self, most: int, timeout_s: float = -1.0) -> bytes | None:
         """What there is; b"": the peer has ended it; None: nothing in time."""
 
-@overload
 def key_slot(key: bytes) -> int:
     """The slot of a key, or of its {hash tag}."""
-
-@overload
-def key_slot(key: bytes) -> int:
-    """Where a key belongs: CRC16 of its hash tag."""
 
 def examine(path: str, *, snapshot: bool = False) -> dict[str, Any]:
     """
