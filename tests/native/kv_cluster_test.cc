@@ -194,3 +194,4 @@ TEST("sweep: the slots are empty afterwards, and others are as they were") {
   CHECK(node.engine.keyspace.database(0).size() == 3000);
   CHECK(node.say({"GET", "{a}7"}) == "$-1\r\n" && node.say({"GET", "{b}7"}) == "$1\r\nx\r\n");
 }
+RUN_TESTS()
