@@ -38,6 +38,7 @@ QUESTIONS = {
     "sessions": ("sessions.py",),
     "fallback": ("fallback.py",),
     "far-memory": ("far_memory.py",),
+    "registry": ("registry.py",),
 }
 
 

@@ -36,6 +36,12 @@ libgnutls28-dev    test -f /usr/include/gnutls/gnutls.h
 libngtcp2-dev      test -f /usr/include/ngtcp2/ngtcp2.h
 libngtcp2-crypto-gnutls-dev test -f /usr/include/ngtcp2/ngtcp2_crypto_gnutls.h
 openssl            command -v openssl
+curl               command -v curl
+skopeo             command -v skopeo
+podman             command -v podman
+buildah            command -v buildah
+umoci              command -v umoci
+docker-registry    command -v docker-registry
 "
 
 missing() {

@@ -5,13 +5,14 @@ It is nothing but a file in `incoming/` until the store publishes it."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from verbena.registry import digests
+from verbena.registry import digests, writeback
 from verbena.registry.digests import Digest
 from verbena.registry.extents import Extents
 
@@ -19,6 +20,8 @@ Piece = bytes | bytearray | memoryview
 
 BATCH = 1 << 20
 """How many bytes are worth a hop to a worker."""
+FLUSH = 8 << 20
+"""After how many bytes the disk is set to work."""
 MOST_PIECES = 1000  # below IOV_MAX
 
 
@@ -44,6 +47,7 @@ class IncomingBlob:
         self._hash = digests.new_hash(algorithm)
         self._hashed = 0
         self._hashing = False
+        self._flushed = 0
         self._job: asyncio.Future[None] | None = None
         self._followers: set[asyncio.Future[None]] = set()
         self._failure: BaseException | None = None
@@ -165,6 +169,13 @@ class IncomingBlob:
         end = _write_all(self._fd, pieces, offset)
         with self._lock:
             self._extents.add(offset, end)
+            first, self._flushed = self._flushed, max(self._flushed, end // FLUSH * FLUSH)
+        if self._flushed > first:
+            writeback.start(self._fd, first, self._flushed - first)
+        self._hash_if_next(offset, end, pieces)
+
+    def _hash_if_next(self, offset: int, end: int, pieces: Sequence[Piece]) -> None:
+        with self._lock:
             if self._hashing or offset != self._hashed:
                 return  # whoever hashes comes to it, and reads it from the file
             self._hashing = True
@@ -188,6 +199,8 @@ class IncomingBlob:
                     return
             while self._hashed < end:
                 data = os.pread(self._fd, min(BATCH, end - self._hashed), self._hashed)
+                if not data:
+                    raise OSError(errno.EIO, "the file is shorter than what was written to it")
                 self._hash.update(data)
                 self._hashed += len(data)
 

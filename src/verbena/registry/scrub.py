@@ -15,6 +15,10 @@ from verbena.registry.database import Database
 from verbena.registry.digests import Digest
 
 _PAGE = 256
+# What no repository has is garbage, and a collection that was killed may have removed its file.
+_LINKED = """
+SELECT digest, size FROM blobs WHERE digest > ? AND digest IN (SELECT digest FROM links) ORDER BY 1 LIMIT ?
+"""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,7 @@ def _check(blobs: BlobStore, database: Database, *, repair: bool) -> Checked:
     for (line,) in database.rows("PRAGMA integrity_check"):
         if line != "ok":
             result.findings.append(Finding(line, "registry.db", ""))
-    for digest, size in _paged(
-        database, "SELECT digest, size FROM blobs WHERE digest > ? ORDER BY 1 LIMIT ?"
-    ):
+    for digest, size in _paged(database, _LINKED):
         result.blobs += 1
         what = _wrong_with(blobs, digests.parse(digest), size)
         if not what:
