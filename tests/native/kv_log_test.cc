@@ -214,7 +214,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
   std::signal(SIGXFSZ, SIG_IGN);
   {
     Log log({.directory = folder.path, .fsync = Fsync::always});
-    engine.set_journal(&log);
+    engine.set_log(&log);
     TestClient client(engine.next_client()), reader(engine.next_client());
     engine.add(client);
     engine.add(reader);
@@ -246,7 +246,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
     do_words(engine, next, {"SET", "c", "1"});
     engine.commit();
     CHECK(next.out == "+OK\r\n");
-    engine.set_journal(nullptr);
+    engine.set_log(nullptr);
     log.close();
     for (Client* gone :
          {static_cast<Client*>(&client), static_cast<Client*>(&reader), static_cast<Client*>(&next)})
@@ -266,7 +266,7 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
              errno = EIO;
              return -1;
            }});
-  engine.set_journal(&log);
+  engine.set_log(&log);
   TestClient client(engine.next_client());
   engine.add(client);
   broken = true;
@@ -284,7 +284,7 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
   engine.tick(now_ns() + 1'000'000'000);
   CHECK(log.complaint.empty() && !log.figures().needs_snapshot);
   engine.remove(client);
-  engine.set_journal(nullptr);
+  engine.set_log(nullptr);
 }
 
 TEST("syncs are another thread's, and writes go on meanwhile") {
@@ -338,7 +338,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
     Engine engine(4, heap);
     engine.refresh_time();
     Log log({.directory = folder.path, .fsync = Fsync::no});
-    engine.set_journal(&log);
+    engine.set_log(&log);
     TestClient client(engine.next_client());
     engine.add(client);
     const auto random_command = [&] {
@@ -415,7 +415,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
     const FileReport report = examine(read_file(folder.path + "/snapshot"), LogReader::Kind::snapshot);
     CHECK(report.fault.empty() && report.last_lsn == snapshot.last_lsn());
     engine.remove(client);
-    engine.set_journal(nullptr);
+    engine.set_log(nullptr);
   }
 }
 
@@ -423,7 +423,7 @@ TEST("a snapshot that is cut, or goes on behind its end, is not whole") {
   const Folder folder;
   Engine engine(1, heap);
   Log log({.directory = folder.path, .fsync = Fsync::no});
-  engine.set_journal(&log);
+  engine.set_log(&log);
   for (int i = 0; i < 3; ++i) {
     const std::string key = "key" + std::to_string(i);
     engine.keyspace.database(0).set({}, key, "value", 0);
@@ -433,7 +433,7 @@ TEST("a snapshot that is cut, or goes on behind its end, is not whole") {
     Snapshot snapshot(engine, log, path, 1);
     CHECK(snapshot.finish());
   }
-  engine.set_journal(nullptr);
+  engine.set_log(nullptr);
   const std::string file = read_file(path);
   CHECK(examine(file, LogReader::Kind::snapshot).fault.empty());
   for (size_t size = 0; size < file.size(); ++size) {

@@ -282,6 +282,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_rdma(m);
   bind_kv_log(m);
   bind_kv_cluster(m, engine);
+  bind_kv_tail(m, engine);
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),

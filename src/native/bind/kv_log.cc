@@ -1,7 +1,7 @@
 // The log, snapshots and loading, as verbena.kv.persistence uses them.
 #include <nanobind/stl/string.h>
 
-#include "bind/kv.h"
+#include "bind/kv_tail.h"
 #include "kv/log.h"
 #include "kv/recovery.h"
 #include "kv/snapshot.h"
@@ -27,13 +27,13 @@ struct LogHandle {
     const Unlocked unlocked;
     const auto held = handle.engine->lock();
     log = std::make_unique<kv::Log>(options);
-    handle.engine->set_journal(log.get());
+    handle.engine->set_log(log.get());
   }
   ~LogHandle() { close(); }
   void close() {
     const Unlocked unlocked;
     const auto held = engine->engine->lock();
-    if (engine->engine->journal() == log.get()) engine->engine->set_journal(nullptr);
+    if (engine->engine->log() == log.get()) engine->engine->set_log(nullptr);
     log->close();
   }
 
@@ -103,16 +103,6 @@ nb::dict snapshot_figures(SnapshotHandle& self) {
   dict["longest_slice_ns"] = snapshot.longest_slice_ns();
   return dict;
 }
-
-// A client that nobody hears: the log's commands are its.
-class Ghost : public kv::Client {
- public:
-  using Client::Client;
-  void wake() override {
-    out.clear();
-    waking = false;
-  }
-};
 
 struct LoaderHandle {
   LoaderHandle(EngineHandle& handle, nb::object function) : engine(&handle), apply(std::move(function)) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <ctime>
 
+#include "kv/tail.h"
 #include "util/clock.h"
 #include "util/error.h"
 
@@ -31,6 +32,32 @@ std::string small_letters(std::string_view name) {
 }  // namespace
 
 constexpr std::string_view kLoading = "LOADING Verbena is loading the dataset in memory";
+
+Engine::Engine(uint32_t databases, Arena::Source source) : keyspace(databases, std::move(source)) {}
+
+Engine::~Engine() = default;
+
+void Engine::use_journal(Journal* journal) {
+  journal_ = journal;
+  keyspace.set_journal(journal);
+  committed_ = journal ? journal->position() : 0;
+}
+
+void Engine::set_log(Journal* log) {
+  log_ = log;
+  if (tail_) tail_->set_log(log);
+  use_journal(tail_ ? tail_.get() : log);
+}
+
+Tail& Engine::tail() {
+  if (!tail_) {
+    commit();
+    tail_ = std::make_unique<Tail>(TailOptions{.lsn = log_ ? log_->position() : 0});
+    tail_->set_log(log_);
+    use_journal(tail_.get());
+  }
+  return *tail_;
+}
 
 void Engine::refresh_time() {
   // What is read back expires when it did, which the log says itself, or later.

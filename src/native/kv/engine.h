@@ -16,6 +16,8 @@
 
 namespace verbena::kv {
 
+class Tail;
+
 // What the engine asks of the program, with its lock, from the loop's thread.
 class Program {
  public:
@@ -54,7 +56,8 @@ struct EngineFigures {
 
 class Engine {
  public:
-  Engine(uint32_t databases, Arena::Source source) : keyspace(databases, std::move(source)) {}
+  Engine(uint32_t databases, Arena::Source source);
+  ~Engine();
 
   // Recursive: what the program does within run() comes back here.
   using Lock = std::unique_lock<std::recursive_mutex>;
@@ -65,12 +68,14 @@ class Engine {
 
   void set_program(Program* program) { program_ = program; }
   Program* program() const { return program_; }
-  void set_journal(Journal* journal) {
-    journal_ = journal;
-    keyspace.set_journal(journal);
-    committed_ = journal ? journal->position() : 0;
-  }
+  // The log on disk, if there is one.
+  void set_log(Journal* log);
+  Journal* log() const { return log_; }
+  // Who hears of changes: the tail, or the log itself while nobody has followed yet.
   Journal* journal() const { return journal_; }
+  // The log in memory; there is one from now on.
+  Tail& tail();
+  bool has_tail() const { return tail_ != nullptr; }
 
   void add(Client& client);
   void remove(Client& client);
@@ -96,7 +101,7 @@ class Engine {
   // Why a command that changes something is refused now; empty: it is not.
   std::string_view refusal() const {
     if (!refuse_writes.empty()) return refuse_writes;
-    return journal_ ? std::string_view(journal_->complaint) : std::string_view();
+    return log_ ? std::string_view(log_->complaint) : std::string_view();
   }
 
   // Between batches: what the program has to know. `tick`: and what is to be done from time to time.
@@ -140,10 +145,12 @@ class Engine {
   void note_error(std::string_view reply);
   void tell_notices();
   void note_slow(const Client& client, Words words, uint64_t ns);
+  void use_journal(Journal* journal);
 
   std::recursive_mutex mutex_;
   Program* program_ = nullptr;
-  Journal* journal_ = nullptr;
+  Journal *log_ = nullptr, *journal_ = nullptr;
+  std::unique_ptr<Tail> tail_;
   std::unordered_map<uint64_t, Client*> clients_;
   std::vector<uint64_t> pledged_;  // clients with replies that count on the next commit()
   uint64_t committed_ = 0;         // the journal's position then

@@ -61,6 +61,10 @@ Entry Database::find(std::string_view key, bool use) {
   }
   Entry entry = at(slot);
   if (entry.item_->expires_ms != 0 && entry.item_->expires_ms <= keyspace_.now_ms_) [[unlikely]] {
+    if (keyspace_.keeps_expired) {
+      keyspace_.figures.misses += use;
+      return {};
+    }
     const std::string name(key);
     const std::string_view effect[] = {"DEL", name};
     erase(entry);
@@ -252,7 +256,8 @@ std::optional<std::string> Database::choose_victim(Eviction policy) {
 }
 
 std::optional<std::string> Database::random_key() {
-  while (size() > 0) {
+  constexpr uint32_t kMostTries = 100;
+  for (uint32_t tries = 1; size() > 0; ++tries) {
     std::vector<std::string> keys;
     for (size_t probe = 0; probe < 1024 && keys.empty(); ++probe) {
       index_->each_in_bucket(keyspace_.random(), [&](uint64_t* slot) { keys.emplace_back(at(slot).key()); });
@@ -260,6 +265,7 @@ std::optional<std::string> Database::random_key() {
     if (keys.empty()) scan(0, size_t{1} << 40, [&](Entry entry) { keys.emplace_back(entry.key()); });
     std::string& key = keys[keyspace_.random() % keys.size()];
     if (find(key, false)) return std::move(key);  // else it had expired, and is gone now
+    if (keyspace_.keeps_expired && tries >= kMostTries) return std::nullopt;
   }
   return std::nullopt;
 }
@@ -364,7 +370,7 @@ void Keyspace::reclaim(uint64_t now, uint64_t deadline_ns) {
 }
 
 bool Keyspace::make_room() {
-  if (max_bytes == 0) return true;
+  if (max_bytes == 0 || keeps_expired) return true;
   const uint64_t now = verbena::now_ns();
   while (used_bytes() > max_bytes) {
     if (has_rubbish()) reclaim(now + 2 * kGraceNs, now + 1'000'000);

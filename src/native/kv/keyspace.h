@@ -92,6 +92,11 @@ class Database {
 
   // The item; one that has expired is removed. `use` counts as a use of it, and as a hit or a miss.
   Entry find(std::string_view key, bool use = true);
+  // The same without any consequence: expired or not, no use of it.
+  Entry peek(std::string_view key) {
+    uint64_t* slot = index_->find(hash(key), key);
+    return slot ? at(slot) : Entry();
+  }
   // Is there an item, expired or not?
   bool contains(std::string_view key) const { return index_->find(hash(key), key) != nullptr; }
   // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
@@ -151,6 +156,7 @@ class Keyspace {
   uint64_t now_ms() const { return now_ms_; }
 
   void set_journal(Journal* journal) { journal_ = journal; }
+  Journal* swap_journal(Journal* journal) { return std::exchange(journal_, journal); }
   void log(uint32_t database, Words effect) {
     if (journal_) journal_->append(database, effect);
   }
@@ -198,7 +204,10 @@ class Keyspace {
   uint64_t idle_seconds(uint32_t recency) const;
   uint32_t frequency(uint32_t recency) const;
 
-  bool touching = true;    // a use makes a key younger
+  bool touching = true;  // a use makes a key younger
+  // A replica's: what has expired is not found, but stays until the primary says that it is gone; and nothing
+  // is evicted.
+  bool keeps_expired = false;
   uint64_t max_bytes = 0;  // 0: no bound
   Eviction eviction = Eviction::none;
   uint32_t samples = 5;

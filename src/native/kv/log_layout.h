@@ -1,5 +1,6 @@
 // How the log and snapshots lie on disk: a header, then records, one after the other, all little-endian and
-// aligned to 8 bytes. A snapshot has the log's records; each says at which LSN its image was taken.
+// aligned to 8 bytes. A snapshot has the log's records; each says at which LSN its image was taken. What goes
+// to replicas and to the targets of migrations is the same records, without a header.
 #pragma once
 
 #include <bit>
@@ -39,9 +40,13 @@ struct LogRecordHeader {
 static_assert(sizeof(LogRecordHeader) == 24 && offsetof(LogRecordHeader, lsn) == 8);
 // Words follow: each is its length in 4 bytes, and its bytes.
 
-constexpr uint8_t kMore = 1;  // the next record belongs to the same command or transaction: both or none
-constexpr uint8_t kMark = 2;  // no words: records up to `lsn` are on disk
-constexpr uint8_t kEnd = 4;   // a snapshot's last: one word, how many records there are, in 8 bytes
+constexpr uint8_t kMore = 1;   // the next record belongs to the same command or transaction: both or none
+constexpr uint8_t kMark = 2;   // no words: records up to `lsn` are on disk
+constexpr uint8_t kEnd = 4;    // a snapshot's last: one word, how many records there are, in 8 bytes; a base
+                               // copy's: how many images, and the offset in the log from which to go on
+constexpr uint8_t kImage = 8;  // in streams only: a key's whole value as it was at `lsn`
+
+constexpr uint32_t kStreamSeed = 0x76726273;  // what the checksums of records in streams begin from
 
 constexpr uint32_t kSlotCount = 16384;
 constexpr uint16_t kNoSlot = 0xffff;

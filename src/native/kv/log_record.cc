@@ -34,11 +34,11 @@ uint32_t header_checksum(const LogFileHeader& header) {
   return crc32c(kLogVersion, reinterpret_cast<const char*>(&header) + kFrom, sizeof header - kFrom);
 }
 
+}  // namespace
+
 uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes) {
   return crc32c(seed, record + sizeof(uint32_t), bytes - sizeof(uint32_t));
 }
-
-}  // namespace
 
 uint16_t key_slot(std::string_view key) {
   if (const size_t open = key.find('{'); open != key.npos) {
@@ -100,9 +100,8 @@ size_t words_bytes(Words words) {
   return bytes;
 }
 
-size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                  Words words) {
-  const size_t at = out.size(), length = words_bytes(words);
+void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+                  size_t length) {
   const bool keyless = words.size() < 2 || sweep_of(words[0]) != Sweep::none;
   const LogRecordHeader header{.checksum = 0,
                                .length = static_cast<uint32_t>(length),
@@ -111,18 +110,30 @@ size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t datab
                                .slot = keyless ? kNoSlot : key_slot(words[1]),
                                .database = static_cast<uint8_t>(database),
                                .flags = flags};
-  out.append(reinterpret_cast<const char*>(&header), sizeof header);
+  std::memcpy(to, &header, sizeof header);
+  to += sizeof header;
   for (const std::string_view word : words) {
     const auto bytes = static_cast<uint32_t>(word.size());
-    out.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
-    out.append(word);
+    std::memcpy(to, &bytes, sizeof bytes);
+    if (bytes != 0) std::memcpy(to + sizeof bytes, word.data(), bytes);
+    to += sizeof bytes + bytes;
   }
-  out.append(padded(length) - length, '\0');
+  std::memset(to, 0, padded(length) - length);
+}
+
+size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                  Words words) {
+  const size_t at = out.size(), length = words_bytes(words);
+  out.resize(at + sizeof(LogRecordHeader) + padded(length));
+  write_record(out.data() + at, lsn, epoch, database, flags, words, length);
   return at;
 }
 
 void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags) {
-  char* record = out.data() + at;
+  seal_record(out.data() + at, seed, more_flags);
+}
+
+void seal_record(char* record, uint32_t seed, uint8_t more_flags) {
   LogRecordHeader header;
   std::memcpy(&header, record, sizeof header);
   header.flags |= more_flags;
@@ -137,15 +148,15 @@ LogReader::LogReader(std::string_view file, Kind kind) : file_(file), kind_(kind
   expected_ = kind == Kind::log ? header_.first_lsn : header_.first_lsn - 1;
 }
 
-bool LogReader::parse_words(std::string_view bytes) {
-  words_.clear();
+bool parse_words(std::string_view bytes, std::vector<std::string_view>& words) {
+  words.clear();
   while (!bytes.empty()) {
     uint32_t length;
     if (bytes.size() < sizeof length) return false;
     std::memcpy(&length, bytes.data(), sizeof length);
     bytes.remove_prefix(sizeof length);
     if (bytes.size() < length) return false;
-    words_.push_back(bytes.substr(0, length));
+    words.push_back(bytes.substr(0, length));
     bytes.remove_prefix(length);
   }
   return true;
@@ -173,7 +184,8 @@ std::string LogReader::examine(size_t at) {
     std::snprintf(text, sizeof text, "the checksum is %08x instead of %08x", checksum, header.checksum);
     return text;
   }
-  if (!parse_words(file_.substr(at + sizeof header, header.length))) return "the words do not fit the record";
+  if (!parse_words(file_.substr(at + sizeof header, header.length), words_))
+    return "the words do not fit the record";
   record_ = {at, bytes, header.lsn, header.epoch, header.database, header.slot, header.flags};
   if (header.flags & kMark) {
     const bool right = kind_ == Kind::log && words_.empty() && (loose_ || header.lsn < expected_);

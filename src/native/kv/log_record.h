@@ -28,12 +28,19 @@ std::string header_fault(std::string_view file, const char (&magic)[8]);
 // What a record's checksum begins from.
 constexpr uint32_t seed_of(uint64_t file_id) { return static_cast<uint32_t>(file_id ^ file_id >> 32); }
 
-// Appends a record without its checksum; returns where it begins. seal_record() makes it whole.
+// How many bytes these words take; more than kLongestRecord: they cannot be written.
+size_t words_bytes(Words words);
+// Writes a record without its checksum to where there is room for it; seal_record() makes it whole.
+void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+                  size_t length);
+void seal_record(char* record, uint32_t seed, uint8_t more_flags);
+// The same at the end of `out`; returns where it begins.
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                   Words words);
 void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags = 0);
-// How many bytes these words take; more than kLongestRecord: they cannot be written.
-size_t words_bytes(Words words);
+uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes);
+// Words from what follows a record's header; false: they do not fit.
+bool parse_words(std::string_view bytes, std::vector<std::string_view>& words);
 
 struct LogRecord {
   size_t offset = 0, bytes = 0;  // in the file
@@ -45,6 +52,7 @@ struct LogRecord {
   bool more() const { return flags & kMore; }
   bool is_mark() const { return flags & kMark; }
   bool is_end() const { return flags & kEnd; }
+  bool is_image() const { return flags & kImage; }
 };
 
 // Reads a file's records in order.
@@ -73,7 +81,6 @@ class LogReader {
  private:
   // Reads what stands there; empty: it is whole.
   std::string examine(size_t at);
-  bool parse_words(std::string_view bytes);
 
   std::string_view file_;
   Kind kind_;

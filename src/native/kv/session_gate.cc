@@ -69,6 +69,7 @@ void SessionGate::take(Method method, const transport::Request& request) {
         client.waking = true;  // its answer goes with this call, not by wake()
         engine_.hear(client, payload.substr(sizeof header));
         client.waking = false;
+        engine_.commit();  // there is no disk to wait for
         request.session.reply(request.call, bytes_of(client.out));
         client.bytes_out += client.out.size();
         client.out.clear();
@@ -83,7 +84,7 @@ void SessionGate::take(Method method, const transport::Request& request) {
 // Whole native commands only, and nothing of the client's under way.
 bool SessionGate::may_run_now(const SessionClient& client, std::string_view bytes) {
   if (client.ruled || client.stranger || client.blocked || !client.in.empty() || engine_.ruled ||
-      engine_.notifications() || engine_.journal() || bytes.empty()) {
+      engine_.notifications() || engine_.log() || bytes.empty()) {
     return false;
   }
   // A new chunk of memory is the program's to find, which may want the node's lock.

@@ -1,6 +1,6 @@
 """The store's engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import verbena._native
@@ -56,6 +56,22 @@ class Engine:
 
     def count_slot(self, slot: int) -> int: ...
     def slot_keys(self, slot: int, most: int) -> list[bytes]: ...
+    def follow(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> Follower:
+        """
+        The log from an LSN on, or from now on; `slots`: records of these, and of no key. ValueError: it is not kept from there on.
+        """
+
+    def base_copy(self, slots: Iterable[int] | None = None) -> BaseCopy:
+        """
+        Begins a copy of everything, or of some slots, which goes on between commands.
+        """
+
+    def set_tail_limits(self, *, keep_bytes: int, hold_bytes: int) -> None:
+        """
+        How much of the log stays in memory: for those who come back, and for those who are behind.
+        """
+
+    def tail_figures(self) -> dict[str, int]: ...
     def set_program(self, program: object) -> None:
         """Who answers what native code does not."""
 
@@ -501,3 +517,89 @@ class SlotSweep:
 
     @property
     def removed(self) -> int: ...
+
+class Follower:
+    """Reads the log's records as they come. One thread at a time."""
+
+    def read(self, max_bytes: int = 1048576) -> tuple[bytes, int]:
+        """
+        Whole records, as many as there are and fit (one at least), and the LSN of what comes next. ValueError: they are gone, as this follower was too slow.
+        """
+
+    def lag(self) -> int:
+        """How many records it is behind."""
+
+    @property
+    def lag_bytes(self) -> int: ...
+    @property
+    def next_lsn(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    def wait(self, seconds: float) -> bool:
+        """Until there is something to read, at most so long; True: there is."""
+
+    def close(self) -> None: ...
+
+class BaseCopy:
+    """
+    Everything, or some slots, as records that an Applier applies in order.
+    """
+
+    def read(self, max_bytes: int = 1048576) -> bytes:
+        """
+        The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. Never from within a command. ValueError: it has failed.
+        """
+
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def images(self) -> int: ...
+    @property
+    def fraction(self) -> float: ...
+    @property
+    def first_lsn(self) -> int:
+        """Of the first record that may be among the images."""
+
+    def take_follower(self) -> Follower:
+        """What comes after a complete copy: nothing between them is missing."""
+
+    def close(self) -> None: ...
+
+class Applier:
+    """Applies what a base copy and a follower of another engine gave."""
+
+    def __init__(self, engine: Engine, run: object, *, lsn: int = 0, slots: object | None = None) -> None:
+        """
+        `run` is called with (client, database, words) of what native code does not know, and says whether it went well. `lsn`: what the source had up to there is here.
+        """
+
+    def apply(self, records: bytes) -> int:
+        """
+        Any piece of the stream; the last LSN of the source's that is here now. What has been applied is passed over. LogError: the piece is damaged.
+        """
+
+    def close(self) -> None: ...
+    @property
+    def lsn(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def complete(self) -> bool:
+        """A base copy's end has been seen."""
+
+    @property
+    def idle(self) -> bool:
+        """No part of a command is waited for."""
+
+    @property
+    def applied(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def images(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def first_failure(self) -> str: ...

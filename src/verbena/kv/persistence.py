@@ -234,7 +234,7 @@ class Persistence:
             self._give_up("the server ends")
         whole = self._log.flush()
         lsn = self._log.figures()["lsn"]
-        self._server.logging = False
+        self._server.logging = bool(self._server.engine.tail_figures()["has_tail"])
         self._log.close()
         if whole:
             first = self._log.figures()["segment_first_lsn"]

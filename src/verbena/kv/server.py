@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from verbena import _native
@@ -107,6 +107,18 @@ class Server:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    # The log in memory: for replicas, and for slots that move
+
+    def follow(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> _native.kv.Follower:
+        """The log from an LSN on, or from now on; `slots`: of these alone. ValueError: it is not there."""
+        self.logging = True  # first: what a command does is written down as a whole
+        return self.engine.follow(slots, from_lsn)
+
+    def base_copy(self, slots: Iterable[int] | None = None) -> _native.kv.BaseCopy:
+        """Begins a copy of everything, or of some slots; its take_follower() goes on where it ends."""
+        self.logging = True
+        return self.engine.base_copy(slots)
 
     def client(self, number: int) -> Client:
         client = self.clients.get(number)

@@ -1,0 +1,214 @@
+#include "kv/applier.h"
+
+#include <cstring>
+
+#include "util/error.h"
+
+namespace verbena::kv {
+
+namespace {
+
+// What the engine is while the source's effects are applied: nothing expires, is refused or evicted, and
+// nothing is written down but the effects themselves.
+class Obedience {
+ public:
+  explicit Obedience(Engine& engine)
+      : engine_(engine),
+        journal_(engine.keyspace.swap_journal(nullptr)),
+        max_bytes_(std::exchange(engine.keyspace.max_bytes, 0)),
+        refusal_(std::exchange(engine.refuse_writes, {})),
+        keeps_expired_(std::exchange(engine.keyspace.keeps_expired, false)) {
+    engine.keyspace.set_now(0);
+  }
+  ~Obedience() {
+    engine_.keyspace.swap_journal(journal_);
+    engine_.keyspace.max_bytes = max_bytes_;
+    engine_.refuse_writes = std::move(refusal_);
+    engine_.keyspace.keeps_expired = keeps_expired_;
+    engine_.refresh_time();
+  }
+  Obedience(const Obedience&) = delete;
+  Obedience& operator=(const Obedience&) = delete;
+  Journal* journal() const { return journal_; }
+
+ private:
+  Engine& engine_;
+  Journal* const journal_;
+  const uint64_t max_bytes_;
+  std::string refusal_;
+  const bool keeps_expired_;
+};
+
+}  // namespace
+
+void Applier::refuse(const std::string& why) {
+  throw Error("log_failed", "apply the log of another node",
+              "behind LSN " + std::to_string(lsn_) + ": " + why);
+}
+
+size_t Applier::look(std::string_view bytes) {
+  LogRecordHeader header;
+  if (bytes.size() < sizeof header) return 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.flags & ~(kMore | kEnd | kImage)) refuse("a record's flags are unknown");
+  if (header.length > kLongestRecord) refuse("a record is too long");
+  const size_t size = sizeof header + padded(header.length);
+  if (bytes.size() < size) return 0;
+  if (record_checksum(kStreamSeed, bytes.data(), size) != header.checksum) refuse("a checksum is wrong");
+  if (!parse_words(bytes.substr(sizeof header, header.length), words_) || words_.empty()) {
+    refuse("a record's words do not fit it");
+  }
+  record_ = {0, size, header.lsn, header.epoch, header.database, header.slot, header.flags};
+  if (record_.database >= engine_.keyspace.databases()) {
+    refuse("a record is of database " + std::to_string(record_.database) + ", and there are " +
+           std::to_string(engine_.keyspace.databases()));
+  }
+  if (slots_ && record_.slot != kNoSlot && !slots_->test(record_.slot)) refuse("a record is of another slot");
+  return size;
+}
+
+uint64_t Applier::apply(std::string_view bytes) {
+  const Obedience obedience(engine_);
+  journal_ = obedience.journal();
+  // The end of a record whose beginning came before.
+  while (!pending_.empty() && !bytes.empty()) {
+    LogRecordHeader header;
+    size_t wanted = sizeof header;
+    if (pending_.size() >= sizeof header) {
+      std::memcpy(&header, pending_.data(), sizeof header);
+      wanted += padded(header.length);
+    }
+    const size_t more = std::min(bytes.size(), wanted - std::min(wanted, pending_.size()));
+    pending_.append(bytes.substr(0, more));
+    bytes.remove_prefix(more);
+    if (const size_t size = look(pending_)) {
+      take(record_);
+      pending_.clear();
+      if (size != wanted) refuse("a record is not where it should be");
+    } else if (more == 0) {
+      break;
+    }
+  }
+  while (const size_t size = look(bytes)) {
+    take(record_);
+    bytes.remove_prefix(size);
+  }
+  pending_.append(bytes);
+  return lsn_;
+}
+
+void Applier::take(const LogRecord& record) {
+  if (record.more() || !group_.empty()) {
+    Kept kept{record, {}};
+    for (const std::string_view word : words_) {
+      const auto length = static_cast<uint32_t>(word.size());
+      kept.words.append(reinterpret_cast<const char*>(&length), sizeof length).append(word);
+    }
+    group_.push_back(std::move(kept));
+    if (!record.more()) apply_group();
+    return;
+  }
+  run(record, words_);
+  if (journal_) journal_->boundary();
+}
+
+void Applier::apply_group() {
+  const auto group = std::exchange(group_, {});
+  for (const Kept& kept : group) {
+    parse_words(kept.words, words_);
+    run(kept.record, words_);
+  }
+  if (journal_) journal_->boundary();
+}
+
+void Applier::run(const LogRecord& record, Words words) {
+  epoch_ = std::max(epoch_, record.epoch);
+  if (record.is_end()) {
+    if (words.size() != 2 || words[1].size() != sizeof offset_) refuse("a copy's end makes no sense");
+    lsn_ = std::max(lsn_, record.lsn);
+    std::memcpy(&offset_, words[1].data(), sizeof offset_);
+    complete_ = true;
+    return;
+  }
+  // An image may come at the LSN that has been reached, and changes nothing if it comes again.
+  if (record.is_image() ? record.lsn < lsn_ : record.lsn <= lsn_) {
+    ++skipped_;
+    return;
+  }
+  lsn_ = record.lsn;
+  ++applied_;
+  if (record.is_image()) {
+    ++images_;
+  } else {
+    offset_ += record.bytes;
+  }
+  if (const Sweep kind = sweep_of(words[0]); kind != Sweep::none) {
+    sweep(record, words, kind);
+  } else {
+    Database& database = engine_.keyspace.database(record.database);
+    if (words.size() == 3 && words[0] == "SET") {
+      database.set(database.find(words[1], false), words[1], words[2], 0);
+      engine_.keyspace.changed(database, words[1]);
+    } else if (const NativeCommand* command = engine_.commands.find(words[0])) {
+      out_.clear();
+      Call call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
+      const auto count = static_cast<int64_t>(words.size());
+      if (command->arity > 0 ? count != command->arity : count < -command->arity) {
+        call.error("ERR wrong number of arguments");
+      } else {
+        command->run(call);
+      }
+      // Before its image is here, a key may lack what an effect wants of it.
+      if (call.failed && ++failed_ == 1) first_failure_ = std::string(words[0]) + ": " + out_;
+    } else if (!foreign_ || !foreign_(record.database, words)) {
+      if (++failed_ == 1) first_failure_ = std::string(words[0]);
+    }
+  }
+  if (journal_ && (record.slot != kNoSlot || !slots_)) journal_->append(record.database, words);
+}
+
+void Applier::sweep(const LogRecord& record, Words words, Sweep kind) {
+  Keyspace& keyspace = engine_.keyspace;
+  if (slots_ && kind == Sweep::swap) refuse("SWAPDB while slots move");
+  if (kind == Sweep::swap) {
+    const auto one = words.size() > 2 ? parse_integer(words[1]) : std::nullopt;
+    const auto other = words.size() > 2 ? parse_integer(words[2]) : std::nullopt;
+    const auto count = static_cast<int64_t>(keyspace.databases());
+    if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) {
+      refuse("SWAPDB names databases that are not there");
+    }
+    keyspace.swap(static_cast<uint32_t>(*one), static_cast<uint32_t>(*other));
+    return;
+  }
+  for (uint32_t i = 0; i < keyspace.databases(); ++i) {
+    if ((kind == Sweep::flush && i != record.database) || !keyspace.exists(i)) continue;
+    if (slots_) {
+      clear_slots(i);
+    } else {
+      keyspace.disturb_all(i);
+      keyspace.database(i).clear();
+    }
+  }
+}
+
+// What the source has flushed is more than what it sends: the rest here is not its to flush.
+void Applier::clear_slots(uint32_t number) {
+  Database& database = engine_.keyspace.database(number);
+  std::vector<std::string> keys;
+  for (uint64_t cursor = 0;;) {
+    cursor = database.scan(cursor, 1024, [&](Entry entry) {
+      if (slots_->test(key_slot(entry.key()))) keys.emplace_back(entry.key());
+    });
+    if (cursor == 0) break;
+  }
+  for (const std::string& key : keys) {
+    const Entry entry = database.peek(key);
+    if (!entry) continue;  // it was seen twice
+    database.erase(entry);
+    engine_.keyspace.changed(database, key);
+    const std::string_view effect[] = {"DEL", key};
+    if (journal_) journal_->append(number, effect);
+  }
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,71 @@
+// Applies a stream of records, as a base copy and a follower give them, to an engine. Records that have been
+// applied are known by their LSN and passed over, so a piece may come twice; what belongs together is applied
+// together; nothing damaged is applied at all.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kv/engine.h"
+#include "kv/log_record.h"
+#include "kv/tail.h"
+
+namespace verbena::kv {
+
+class Applier {
+ public:
+  // What native code does not know goes to `foreign` (database, words); false: it failed, and is counted.
+  using Foreign = std::function<bool(uint32_t, Words)>;
+  // `lsn`: the source's records up to this one are here already. `slots`: the stream is of these alone.
+  Applier(Engine& engine, Foreign foreign, uint64_t lsn = 0, std::unique_ptr<SlotSet> slots = nullptr)
+      : engine_(engine), foreign_(std::move(foreign)), slots_(std::move(slots)), lsn_(lsn) {}
+
+  // With the engine's lock, between commands. The stream may be cut anywhere: the rest of a record is waited
+  // for. Returns the last LSN of the source's that has been applied. Throws if the stream is damaged or makes
+  // no sense: then nothing of the faulty record was applied, and the applier is of no use any more.
+  uint64_t apply(std::string_view bytes);
+
+  uint64_t lsn() const { return lsn_; }
+  uint64_t offset() const { return offset_; }  // of the source's log: all of it up to there has been applied
+  void set_offset(uint64_t offset) { offset_ = offset; }
+  uint32_t epoch() const { return epoch_; }
+  bool is_complete() const { return complete_; }  // a base copy's end has been seen
+  bool is_idle() const { return pending_.empty() && group_.empty(); }
+  uint64_t applied() const { return applied_; }
+  uint64_t skipped() const { return skipped_; }
+  uint64_t images() const { return images_; }
+  uint64_t failed() const { return failed_; }
+  const std::string& first_failure() const { return first_failure_; }
+
+ private:
+  // How many bytes the first record has; 0: it is not whole.
+  size_t look(std::string_view bytes);
+  void take(const LogRecord& record);
+  void apply_group();
+  void run(const LogRecord& record, Words words);
+  void sweep(const LogRecord& record, Words words, Sweep kind);
+  void clear_slots(uint32_t number);
+  [[noreturn]] void refuse(const std::string& why);
+
+  Engine& engine_;
+  const Foreign foreign_;
+  const std::unique_ptr<SlotSet> slots_;
+  uint64_t lsn_, offset_ = 0;
+  uint32_t epoch_ = 0;
+  bool complete_ = false;
+  std::string pending_;  // a record that is not whole
+  LogRecord record_;
+  std::vector<std::string_view> words_;
+  // Records of a command that has more: kept until its last one is here.
+  struct Kept {
+    LogRecord record;
+    std::string words;
+  };
+  std::vector<Kept> group_;
+  uint64_t applied_ = 0, skipped_ = 0, images_ = 0, failed_ = 0;
+  std::string out_, first_failure_;
+  Journal* journal_ = nullptr;
+};
+
+}  // namespace verbena::kv

@@ -1,0 +1,120 @@
+#include "kv/base_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace verbena::kv {
+
+BaseCopy::BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots)
+    : engine_(engine),
+      tail_(tail),
+      slots_(slots ? std::make_unique<SlotSet>(*slots) : nullptr),
+      follower_(tail.follow(tail.position() + 1, std::move(slots))),
+      progress_(engine.keyspace.databases()) {
+  for (uint32_t i = 0; i < progress_.size(); ++i) {
+    if (engine.keyspace.exists(i)) keys_ += engine.keyspace.database(i).size();
+  }
+}
+
+double BaseCopy::fraction() const {
+  if (complete_ || keys_ == 0) return complete_ ? 1 : 0;
+  return std::min(1.0, static_cast<double>(images_) / static_cast<double>(keys_));
+}
+
+// True: all of it, so that images may follow.
+bool BaseCopy::copy_log(std::string& out, size_t max_bytes) {
+  tail_.publish();
+  const size_t before = out.size();
+  if (!follower_->read(out, max_bytes)) {
+    error_ = "the log grew faster than it was read";
+    return false;
+  }
+  follow_swaps(std::string_view(out).substr(before));
+  return follower_->offset() == tail_.visible_offset();
+}
+
+// SWAPDB: what has been walked of a database goes by its other name now.
+void BaseCopy::follow_swaps(std::string_view records) {
+  LogRecordHeader header;
+  for (; !records.empty(); records.remove_prefix(sizeof header + padded(header.length))) {
+    std::memcpy(&header, records.data(), sizeof header);
+    if (header.slot != kNoSlot) continue;
+    std::vector<std::string_view> words;
+    if (!parse_words(records.substr(sizeof header, header.length), words) || words.size() < 3) continue;
+    if (sweep_of(words[0]) != Sweep::swap) continue;
+    const auto one = parse_integer(words[1]), other = parse_integer(words[2]);
+    const auto count = static_cast<int64_t>(progress_.size());
+    if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) continue;
+    std::swap(progress_[static_cast<size_t>(*one)], progress_[static_cast<size_t>(*other)]);
+  }
+}
+
+bool BaseCopy::read(std::string& out, size_t max_bytes) {
+  if (complete_ || !error_.empty()) return false;
+  const size_t enough = out.size() + max_bytes;
+  if (!copy_log(out, max_bytes)) return error_.empty();
+  uint32_t number = 0;
+  while (number < progress_.size() && error_.empty()) {
+    Progress& progress = progress_[number];
+    if (progress.done()) {
+      ++number;
+    } else {
+      if (out.size() >= enough) return true;
+      scan_some(out, number, progress);
+    }
+  }
+  if (!error_.empty()) return false;
+  const uint64_t offset = follower_->offset();
+  const std::string_view last[] = {{reinterpret_cast<const char*>(&images_), sizeof images_},
+                                   {reinterpret_cast<const char*>(&offset), sizeof offset}};
+  put(out, 0, kEnd, last);
+  complete_ = true;
+  return false;
+}
+
+// A bucket's strings, or one value of the program's.
+void BaseCopy::scan_some(std::string& out, uint32_t number, Progress& progress) {
+  if (!progress.objects.empty()) {
+    const std::string key = std::move(progress.objects.front());
+    progress.objects.pop_front();
+    return put_object(out, number, key);
+  }
+  if (!engine_.keyspace.exists(number)) return (void)(progress.scanned = true);
+  progress.cursor = engine_.keyspace.database(number).scan(progress.cursor, 8, [&](Entry entry) {
+    if (!wants(entry.key())) return;
+    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(entry.key());
+    const std::string when = entry.expires_ms() ? std::to_string(entry.expires_ms()) : std::string();
+    const std::string_view words[] = {"SET", entry.key(), entry.value(), "PXAT", when};
+    put(out, number, kImage, Words(words).first(entry.expires_ms() ? 5 : 3));
+  });
+  progress.scanned = progress.cursor == 0;
+}
+
+void BaseCopy::put_object(std::string& out, uint32_t number, const std::string& key) {
+  const Entry entry = engine_.keyspace.database(number).peek(key);
+  if (!entry) return;
+  const std::string when = std::to_string(entry.expires_ms());
+  if (entry.type() == Type::string) {
+    const std::string_view words[] = {"SET", key, entry.value(), "PXAT", when};
+    return put(out, number, kImage, Words(words).first(entry.expires_ms() ? 5 : 3));
+  }
+  std::string bytes;
+  if (!engine_.program() || !engine_.program()->dump(entry.object(), bytes)) {
+    error_ = "a value could not be written: key " + key.substr(0, 100);
+    return;
+  }
+  const std::string_view words[] = {"RESTORE", key, when, bytes, "ABSTTL", "REPLACE"};
+  if (words_bytes(words) > kLongestRecord) {
+    error_ = "a value is too long: key " + key.substr(0, 100);
+    return;
+  }
+  put(out, number, kImage, words);
+}
+
+void BaseCopy::put(std::string& out, uint32_t database, uint8_t flags, Words words) {
+  const size_t at = put_record(out, tail_.position(), tail_.epoch(), database, flags, words);
+  seal_record(out.data() + at, kStreamSeed, 0);
+  images_ += (flags & kImage) != 0;
+}
+
+}  // namespace verbena::kv

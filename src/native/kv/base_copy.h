@@ -1,0 +1,54 @@
+// A copy of everything, or of some slots, as a stream of records that the receiver applies in order: images
+// of values, taken between commands, among the log's records. Whatever those did to a key before its image
+// was sent, the image puts right; what comes after finds it there. So the receiver needs to remember nothing.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "kv/engine.h"
+#include "kv/tail.h"
+
+namespace verbena::kv {
+
+class BaseCopy {
+ public:
+  // With the engine's lock, all of it.
+  BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots);
+  // Appends about `max_bytes` of whole records; false: there is nothing more to come from here, as the copy
+  // is whole or has failed. The last record is the end (kEnd): its words are how many images there were, and
+  // the offset from which follower() goes on.
+  bool read(std::string& out, size_t max_bytes);
+  bool is_complete() const { return complete_; }
+  const std::string& error() const { return error_; }  // empty: none
+  uint64_t images() const { return images_; }
+  double fraction() const;  // of the databases that have been walked, roughly
+  // What goes on where the copy ends: it belongs to whoever takes it.
+  std::unique_ptr<Follower> take_follower() { return std::move(follower_); }
+  const Follower* follower() const { return follower_.get(); }
+
+ private:
+  struct Progress {
+    uint64_t cursor = 0;
+    bool scanned = false;
+    std::deque<std::string> objects;  // keys of the program's values that were seen, and not written yet
+    bool done() const { return scanned && objects.empty(); }
+  };
+  bool copy_log(std::string& out, size_t max_bytes);
+  void follow_swaps(std::string_view records);
+  void scan_some(std::string& out, uint32_t number, Progress& progress);
+  void put_object(std::string& out, uint32_t number, const std::string& key);
+  void put(std::string& out, uint32_t database, uint8_t flags, Words words);
+  bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
+
+  Engine& engine_;
+  Tail& tail_;
+  const std::unique_ptr<SlotSet> slots_;
+  std::unique_ptr<Follower> follower_;
+  std::vector<Progress> progress_;
+  uint64_t images_ = 0, keys_ = 0;
+  bool complete_ = false;
+  std::string error_;
+};
+
+}  // namespace verbena::kv

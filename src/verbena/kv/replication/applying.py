@@ -1,0 +1,36 @@
+"""Another node's log, applied here: what native code does not know of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from verbena import _native
+from verbena.kv.commands.declare import find
+from verbena.kv.replies import CommandError
+
+if TYPE_CHECKING:
+    from verbena.kv.server import Server
+
+log = logging.getLogger("verbena.kv")
+
+
+def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None) -> _native.kv.Applier:
+    """Applies the stream of another server's base_copy() and follower to this one. The source's records up to
+    `lsn` are here already; `slots`: the stream is of these alone."""
+
+    def run(number: int, database: int, argv: list[bytes]) -> bool:
+        native = server.engine.client(number)
+        native.database = database
+        client = server.client(number)
+        try:
+            command = find(argv)
+            if command is None:
+                log.error("another node's log has a command that is not known here: %r", argv[0])
+                return False
+            return not isinstance(server.perform(client, command, argv), CommandError)
+        finally:
+            server.clients.pop(number, None)
+
+    return _native.kv.Applier(server.engine, run, lsn=lsn, slots=slots)
