@@ -17,7 +17,7 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
 .PHONY: help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
-	fuzz-merge soak bench bench-kernel docs wheels format clean \
+	fuzz-merge soak bench bench-kernel docs site wheels format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -140,6 +140,9 @@ ifneq ($(wildcard bench/native/*.cc),)
 	@$(QUIET) bench-build cmake --build build/bench
 endif
 	@python bench/run.py $(ARGS)
+
+site: .venv/.ready ## build the documentation's site into build/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(QUIET) $@ python -m mkdocs build && echo "  build/site/index.html"
 
 wheels: .venv/.ready ## dist: the source distribution, and a wheel for each CPython here, tried (ARGS=…)
 	@python tools/wheels.py $(ARGS)

@@ -84,12 +84,20 @@ def metrics_page() -> str:
     return table.page()
 
 
+def wire_formats_page() -> str:
+    sys.path.insert(0, str(Path(__file__).parent))
+    import wire_formats
+
+    return wire_formats.page()
+
+
 # A page is a row: where it lies under the root, and what writes it.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/verbena.toml": configuration_sample,
     "docs/reference/metrics.md": metrics_page,
+    "docs/reference/wire-formats.md": wire_formats_page,
 }
 
 

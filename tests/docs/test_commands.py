@@ -1,0 +1,75 @@
+"""Every command of README and docs is run, or says why not, and is then checked as far as it can be."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from support import page_commands as commands
+
+from verbena.cli.app import build_parser
+
+ROOT = commands.ROOT
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCKS = {path: commands.blocks(path) for path in PAGES}
+RUN = [path for path in PAGES if commands.has_commands(BLOCKS[path])]
+TARGETS = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+EXTRAS = set(re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", RUN, ids=name)
+@pytest.mark.timeout(150)
+def test_the_commands_of_a_page_work(path: Path, tmp_path: Path) -> None:
+    """In order, in one shell, in an empty folder with the examples; each ends with status 0."""
+    reason = commands.why_not()
+    if reason:
+        pytest.skip(reason)
+    done = commands.run(BLOCKS[path], tmp_path, timeout_s=140)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.stdout.count(f"{name(path)}:") >= 1
+
+
+def test_commands_that_are_not_run_say_why() -> None:
+    """A few words each; and there are not many of them."""
+    reasons = [
+        block.not_run
+        for found in BLOCKS.values()
+        for block in found
+        if block.language == "sh" and block.not_run
+    ]
+    assert all(len(reason.split()) >= 2 for reason in reasons)
+    every = sum(block.language == "sh" for found in BLOCKS.values() for block in found)
+    assert len(reasons) < every / 3
+
+
+def test_other_languages_of_shells_are_not_used() -> None:
+    """A block of `bash` or `console` would be run by nobody."""
+    used = {block.language for found in BLOCKS.values() for block in found}
+    assert not used & {"bash", "console", "shell", "zsh"}
+
+
+def test_commands_of_verbena_that_are_not_run_can_be_parsed() -> None:
+    """Subcommands and options exist; values to be filled in stand for themselves."""
+    for found in BLOCKS.values():
+        for block in found:
+            if block.language == "sh" and block.not_run:
+                for command in block.commands:
+                    words = shlex.split(re.split(r"[|>]", command)[0])
+                    if words and words[0] == "verbena":
+                        build_parser().parse_args(words[1:])
+
+
+def test_targets_of_make_and_extras_of_pip_exist() -> None:
+    for found in BLOCKS.values():
+        for block in found:
+            for command in block.commands if block.language == "sh" else ():
+                if command.startswith("make "):
+                    assert command.split()[1] in TARGETS, command
+                for extra in re.findall(r"verbena\[(\w+)\]", command):
+                    assert extra in EXTRAS, command

@@ -1,0 +1,140 @@
+"""The commands of the pages: finds them, and runs a page's as a reader would, in order, in one shell.
+
+A block of `sh` is run, unless a comment before it says why not: <!-- not run: REASON -->. A block of another
+language behind <!-- file: NAME --> is written to that file. A line that ends in & goes to the background, and
+the next one waits until it has said something. What installs or builds the project is checked, not run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HOSTS = "127.0.0.1 localhost first-machine db1 node7 host1\n"
+
+_BLOCK = re.compile(r"((?:<!--[^\n]*-->\n\n?)?)^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"\s+#\s.*$")
+# Run by CI as steps of its own, or by whoever installs: their names are checked instead.
+_OURS = ("make ", "pip install ", ". .venv/bin/activate")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where it begins, and what a comment before it says."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    not_run: str = ""
+    file: str = ""
+
+    @property
+    def commands(self) -> list[str]:
+        """Its commands, without remarks; lines that go on are one."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [
+            line for line in (_COMMENT.sub("", line).strip() for line in lines) if line and line[0] != "#"
+        ]
+
+
+def blocks(path: Path) -> list[Block]:
+    text = path.read_text()
+    found = []
+    for match in _BLOCK.finditer(text):
+        note, language, body = match.groups()
+        line = text.count("\n", 0, match.start(3))
+        not_run = re.search(r"<!-- not run: (.*?) -->", note)
+        file = re.search(r"<!-- file: (\S+) -->", note)
+        page = str(path.relative_to(ROOT))
+        found.append(
+            Block(page, line, language, body, not_run[1] if not_run else "", file[1] if file else "")
+        )
+    return found
+
+
+def is_ours(command: str) -> bool:
+    return command.startswith(_OURS)
+
+
+def script(found: list[Block]) -> str:
+    """For bash: every command, each told before it runs; the first that fails ends it with its status."""
+    lines = ["set -u", "background=()", "trap 'kill \"${background[@]}\" 2>/dev/null; wait' EXIT"]
+    number = 0
+    for block in found:
+        if block.file:
+            lines.append(f"cat > {block.file} <<'END OF FILE'\n{block.text}END OF FILE")
+        if block.language != "sh" or block.not_run:
+            continue
+        for command in block.commands:
+            if is_ours(command):
+                continue
+            where = shlex.quote(f"{block.page}:{block.line}: {command}")
+            lines.append(f"echo {where}")
+            if command.endswith("&"):
+                number += 1
+                said = f".said-{number}"
+                lines.append(f"{command[:-1]} >{said} 2>&1 & background+=($!)")
+                ended = f"{{ cat {said}; echo 'it ended'; exit 1; }}"
+                lines.append(f"until [ -s {said} ]; do kill -0 $! 2>&- || {ended}; sleep 0.02; done")
+            else:
+                lines.append(
+                    f'{command} || {{ echo "failed with status $?"; cat .said-* 2>/dev/null; exit 1; }}'
+                )
+    return "\n".join(lines) + "\n"
+
+
+def has_commands(found: list[Block]) -> bool:
+    return any(
+        not is_ours(command)
+        for block in found
+        if block.language == "sh" and not block.not_run
+        for command in block.commands
+    )
+
+
+def run(found: list[Block], folder: Path, *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """In a network and a list of hosts of its own, so that the pages' ports are free and nothing leaves."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    (folder / "hosts").write_text(HOSTS)
+    (folder / "page.sh").write_text(script(found))
+    inside = (
+        "mount --bind hosts /etc/hosts && ip link set lo up && ip address add 10.0.0.1/8 dev lo"
+        f" && PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH exec bash page.sh"
+    )
+    return subprocess.run(
+        [*namespaces(), "sh", "-c", inside],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def namespaces() -> list[str]:
+    return [
+        "unshare",
+        "--net",
+        "--mount",
+        "--map-root-user",
+        "--kill-child",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ]
+
+
+def why_not() -> str:
+    """Why pages cannot be run here; "" if they can."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return "unshare (util-linux) and ip (iproute2) are needed"
+    done = subprocess.run([*namespaces(), "ip", "link"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"namespaces are not permitted: {done.stderr.strip()}"

@@ -1,0 +1,34 @@
+"""A hook of mkdocs: lists the pages of folders in the navigation, and turns links that leave docs/ into text.
+
+Pages link to sources beside them, which a forge shows and a site has not; a link to a file that is nowhere is
+left for mkdocs to complain about."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
+
+
+def on_config(config: Any) -> Any:
+    docs = Path(config.docs_dir)
+    for section in config.nav:
+        for title, pages in section.items():
+            if isinstance(pages, list) and len(pages) == 1 and str(pages[0]).endswith("/*"):
+                section[title] = [
+                    str(path.relative_to(docs)) for path in sorted((docs / pages[0][:-2]).glob("*.md"))
+                ]
+    return config
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
+    docs, here = Path(config.docs_dir).resolve(), Path(page.file.abs_src_path).resolve().parent
+
+    def plain(link: re.Match[str]) -> str:
+        target = (here / link[2]).resolve()
+        inside = target.suffix == ".md" and docs in target.parents
+        return link[0] if inside or not target.exists() else link[1]
+
+    return _LINK.sub(plain, markdown)
