@@ -142,7 +142,7 @@ endif
 	@python bench/run.py $(ARGS)
 
 site: .venv/.ready ## build the documentation's site into build/site; a warning is an error
-	@NO_MKDOCS_2_WARNING=1 $(QUIET) $@ python -m mkdocs build && echo "  build/site/index.html"
+	@export NO_MKDOCS_2_WARNING=1; $(QUIET) $@ python -m mkdocs build && echo "  build/site/index.html"
 
 wheels: .venv/.ready ## dist: the source distribution, and a wheel for each CPython here, tried (ARGS=…)
 	@python tools/wheels.py $(ARGS)

@@ -79,8 +79,8 @@ def page() -> str:
     lines = [
         "# Wire formats",
         "",
-        "What travels between programs and lies on disk, made from the layouts in the source. Each is",
-        "checked by `static_assert` when it is compiled, and nothing off a wire is used before it is checked.",
+        "What travels between programs and lies on disk, made from the layouts in the source. Each size is",
+        "asserted when it is compiled, and nothing off a wire is used before it is checked.",
         "Types that begin with `Be` are big-endian; all others are little-endian.",
         "",
         "## Set-up of sessions and other messages in Python",
