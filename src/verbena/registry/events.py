@@ -32,10 +32,13 @@ class Source(Protocol):
     async def blob(self, repository: str, digest: Digest) -> IncomingBlob | None:
         """Starts to fetch a blob, or joins whoever fetches it. The one given has its `size` set, is fed by
         the source, and is handed to `Registry.adopt()` by it when it is whole; readers may follow it
-        meanwhile."""
+        meanwhile. It is closed when nobody refers to it any more."""
 
     async def manifest(self, repository: str, reference: str) -> Manifest | None:
         """Fetches a manifest by tag or digest. The source stores it by `Registry.adopt_manifest()`."""
+
+    def is_stale(self, repository: str, tag: str) -> bool:
+        """Whether a tag that is here should be asked for again; if that fails, what is here is served."""
 
 
 class Listener(Protocol):

@@ -39,7 +39,10 @@ class IncomingBlob:
         self.algorithm = algorithm
         self.size = size
         """How long it will be, if that is known."""
+        self.guarded = False
+        """Its bytes come from where nobody is trusted: followers get the last one when it is published."""
         self._workers = workers
+        self._fd = -1
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._end = os.fstat(self._fd).st_size
         self._extents = Extents(self._end)
@@ -67,6 +70,12 @@ class IncomingBlob:
     def end(self) -> int:
         """Where the next `append()` goes: what was received or is being written."""
         return self._end
+
+    @property
+    def _following(self) -> int:
+        """How many bytes followers may have."""
+        now = self.received
+        return now - 1 if self.guarded and not self._published and now and now == self.size else now
 
     def gaps(self) -> list[tuple[int, int]]:
         """What is missing of a blob whose size is known."""
@@ -96,6 +105,11 @@ class IncomingBlob:
         await self._previous()
         return await asyncio.get_running_loop().run_in_executor(self._workers, self._digest, algorithm)
 
+    def hash_again(self) -> None:
+        """What was hashed has been written anew. Not while anything is being written."""
+        with self._lock:
+            self._hash, self._hashed = digests.new_hash(self.algorithm), 0
+
     async def sync(self) -> None:
         """Everything is on disk."""
         await asyncio.get_running_loop().run_in_executor(self._workers, os.fdatasync, self._fd)
@@ -103,7 +117,7 @@ class IncomingBlob:
     async def arrived(self, offset: int) -> int:
         """Waits until the byte at `offset` is there, and says how many are from the first on; less or
         equal to `offset` only at the end. Raises IncomingFailed if it will not come."""
-        while (now := self.received) <= offset and now != self.size:
+        while (now := self._following) <= offset and now != self.size:
             if self._failure is not None:
                 raise IncomingFailed(str(self._failure)) from self._failure
             if self._published:
@@ -137,6 +151,9 @@ class IncomingBlob:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()  # a source's blob has readers that it does not know of
 
     def _start(self, offset: int, pieces: Sequence[Piece]) -> asyncio.Future[None]:
         job = asyncio.get_running_loop().run_in_executor(self._workers, self._take, offset, pieces)

@@ -4,6 +4,7 @@ all it names is there, and an operation returns when its change is on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -103,8 +104,8 @@ class Registry:
         elif not names.is_tag(reference):
             raise Refused("MANIFEST_UNKNOWN", detail={"reference": reference[:200]})
         found = self.metadata.manifest(repository, reference)
-        if found is None and self.source is not None:
-            found = await self.source.manifest(repository, reference)
+        if self.source is not None and (found is None or self.source.is_stale(repository, reference)):
+            found = await self.source.manifest(repository, reference) or found
         if found is None:
             raise self._unknown(repository, "MANIFEST_UNKNOWN", {"reference": reference})
         return found
@@ -163,8 +164,20 @@ class Registry:
             raise refused
         return await self._publish(incoming, repository, digest)
 
+    async def link(self, repository: str, digest: Digest) -> Blob | None:
+        """Gives a repository a blob that is stored here, on a source's word that it has it. None: it is not
+        here."""
+        size = self.metadata.stored(digest)
+        if size is None:
+            return None
+        now = time.time()
+        await self.database.write(lambda c: metadata.add_link(c, repository, digest, now))
+        return Blob(digest, size, self.blobs.path_of(digest))
+
     def discard(self, incoming: IncomingBlob, reason: BaseException) -> None:
-        """Gives up what a source was fetching."""
+        """Gives up what a source was fetching. The room is free at once, whoever has it open."""
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(incoming.path, 0)
         incoming.path.unlink(missing_ok=True)
         incoming.fail(reason)
 

@@ -1,0 +1,443 @@
+"""One blob on its way to this node, from as many peers as have it, or from upstream, for as many clients as
+ask. Pieces are written and hashed by workers as they land; it becomes a blob when the whole digest is right,
+and until then nobody is told that it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from verbena.errors import TimedOutError
+from verbena.registry.digests import Digest
+from verbena.registry.errors import Refused
+from verbena.registry.nodes import messages, pieces, repair
+from verbena.registry.nodes.peer import Peer, PeerFailed
+from verbena.registry.nodes.pieces import Offer, Plan
+from verbena.registry.nodes.serving import Holding
+from verbena.registry.nodes.settings import PIECE, NodesSettings
+from verbena.registry.nodes.upstream import Body, UpstreamFailed
+from verbena.registry.nodes.window import Slot, Window
+from verbena.registry.service import Registry
+
+DEPTH = 3
+"""Pieces under way from one peer: one is sent, one is read, one is written here."""
+MOST_KNOWN = 256
+LOOK_S = 0.1
+"""How often a worker without work looks for slow peers."""
+
+OpenUpstream = Callable[[int], Awaitable[Body | None]]
+
+
+class FetchFailed(Exception):
+    """Nobody has it, or nobody has it right."""
+
+
+@dataclass
+class Transfer:
+    """What is told of it on the web page and in metrics."""
+
+    begun: float = field(default_factory=time.time)
+    received: dict[str, int] = field(default_factory=dict)  # source → bytes
+    wires: dict[str, str] = field(default_factory=dict)
+
+
+class Fetch:
+    """Made with the size, which the first answer has. `incoming` may be followed at once; `whole` ends when
+    it is stored, or with FetchFailed."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        window: Window,
+        settings: NodesSettings,
+        *,
+        repository: str,
+        digest: Digest,
+        size: int,
+        me: str,
+    ) -> None:
+        self.digest, self.size = digest, size
+        self.repositories = {repository}
+        self.registry, self.settings, self.me = registry, settings, me
+        self.incoming = registry.blobs.incoming(algorithm=digest.algorithm, size=size)
+        self.incoming.guarded = True
+        self.plan = Plan(size, progress_at=time.monotonic(), patience_s=settings.piece_timeout_s)
+        self.peers: dict[str, Peer] = {}
+        self.transfer = Transfer()
+        self.changed = asyncio.Event()
+        """Replaced by a new one whenever it is set: something has arrived, or somebody has come or gone."""
+        self.whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.whole.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody asks
+        self.upstream: OpenUpstream | None = None
+        self.find_more: Callable[[Fetch], Awaitable[None]] | None = None
+        self.meet: Callable[[Fetch, frozenset[str]], None] | None = None
+        """Called with nodes that are said to fetch the same blob."""
+        self.met: dict[str, float] = {}
+        """When those were asked last."""
+        self.repairing = False
+        self._window = window
+        self._writing = 0
+        self._is_fed_by_upstream = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broken: BaseException | None = None
+
+    # What others are told.
+
+    @property
+    def holding(self) -> Holding:
+        """What can be passed on: pieces that are here, though nobody has verified them yet."""
+        held = 0 if self.repairing else self.plan.held
+        fed = self._is_fed_by_upstream or any(h.live and h.whole for h in self.plan.holders.values())
+        fed = fed or (self.plan.done and not self.repairing)  # being verified
+        return Holding(self.size, held, False, fed, self.incoming.fileno())
+
+    def join(self, peer: Peer, answer: dict[str, Any]) -> None:
+        """A peer has said that it has this blob, or some of it."""
+        if messages.take_integer(answer, "size") != self.size or not self._note(peer, answer):
+            return
+        if peer.id not in self.peers:
+            self.peers[peer.id] = peer
+            for _ in range(DEPTH if len(self.peers) < 3 else 1):
+                self._spawn(self._work(peer))
+            self._spawn(self._follow(peer))
+        self._ring()
+
+    def peer_changed(self, peer: Peer) -> None:
+        if peer.id in self.peers or peer.id in self.plan.crowd:
+            self.plan.alive(peer.id, peer.usable)
+            self._ring()
+
+    # Its life.
+
+    async def run(self) -> None:
+        """Until the blob is stored or cannot be had."""
+        try:
+            await self._gather()
+            if await self.incoming.digest(self.digest.algorithm) != self.digest:
+                await self._mend()
+            blob = await self.registry.adopt(self.incoming, min(self.repositories), self.digest)
+            for repository in sorted(self.repositories)[1:]:
+                await self.registry.link(repository, blob.digest)
+            self.whole.set_result(None)
+        except (FetchFailed, OSError, Refused) as error:
+            await self._give_up(error)
+        except BaseException:
+            await self._give_up(FetchFailed("the node is closing"))
+            raise
+        finally:
+            await self._stop()
+
+    async def _give_up(self, error: Exception) -> None:
+        await self._stop()
+        self.registry.discard(self.incoming, error)
+        if not self.whole.done():
+            failed = error if isinstance(error, FetchFailed) else FetchFailed(str(error))
+            self.whole.set_exception(failed)
+
+    async def _gather(self) -> None:
+        """Until every piece is in the file."""
+        while not self.plan.done:
+            self._check()
+            now = time.monotonic()
+            stuck = now - self.plan.progress_at > 2 * self.settings.piece_timeout_s
+            if not self._is_fed_by_upstream and (stuck or not self.plan.hopeful):
+                await self._rescue()
+            await self._bell(LOOK_S * 5)
+        self._check()
+
+    async def _rescue(self) -> None:
+        """Nobody has what is missing: looks for more peers, then upstream. Raises FetchFailed."""
+        if self.find_more is not None:
+            await self.find_more(self)
+        self.plan.progress_at = time.monotonic()
+        if self.plan.hopeful or self.plan.done:
+            return
+        if self.upstream is None or not await self.feed(None):
+            raise FetchFailed(f"no node has the rest of {self.digest}")
+
+    def feed_from(self, body: Body) -> None:
+        """Upstream has begun to send it."""
+        self._is_fed_by_upstream = True
+        self._spawn(self._feed_first(body))
+
+    async def _feed_first(self, body: Body) -> None:
+        with contextlib.suppress(FetchFailed):  # then whoever gathers looks for another way
+            await self.feed(body)
+
+    async def feed(self, body: Body | None) -> bool:
+        """Takes what is missing from upstream, in order; False if upstream has it not."""
+        self._is_fed_by_upstream = True
+        self._ring()
+        try:
+            while not self.plan.done:
+                missing = self.plan.missing
+                first = (missing & -missing).bit_length() - 1
+                if body is None:
+                    assert self.upstream is not None
+                    body = await self.upstream(first * PIECE)
+                if body is None:
+                    return False
+                if body.size != self.size:
+                    body.close()
+                    raise FetchFailed(f"upstream says {body.size} bytes, others {self.size}")
+                try:
+                    await self._pour(body, first)
+                except UpstreamFailed as error:
+                    if self.plan.missing == missing:  # not even one piece came
+                        raise FetchFailed(str(error)) from error
+                finally:
+                    body.close()
+                    body = None
+            return True
+        finally:
+            self._is_fed_by_upstream = False
+            self._ring()
+
+    async def _pour(self, body: Body, first: int) -> None:
+        """One answer's pieces, until one that is here already: the next is read while one is written.
+        Raises UpstreamFailed."""
+        turn = asyncio.Lock()
+        rest: Iterator[int] = iter(range(first, pieces.count_of(self.size)))
+        loop, workers = asyncio.get_running_loop(), self.registry.blobs.workers
+
+        async def read(view: memoryview) -> None:
+            got = await _to_its_end(loop.run_in_executor(workers, body.readinto, view), body)
+            if got != len(view):
+                raise UpstreamFailed("the answer is shorter than it said")
+
+        async def lane() -> None:
+            nonlocal rest
+            while True:
+                async with self._window.slot() as slot:
+                    async with turn:
+                        index = next(rest, -1)
+                        if index < 0 or (self.plan.held | self._writing) >> index & 1:
+                            rest = iter(())
+                            return
+                        start, length = pieces.bounds(index, self.size)
+                        view = slot.memory[:length]
+                        try:
+                            await read(view)
+                        except UpstreamFailed:
+                            rest = iter(())  # the other lane stores what it has, and ends
+                            raise
+                    offer = Offer("upstream", 1 << index, False, time.monotonic())
+                    await self._store(offer, index, start, view)
+                    self._count("upstream", length, "http")
+
+        for ended in await asyncio.gather(lane(), lane(), return_exceptions=True):
+            if ended is not None:
+                raise ended
+
+    async def _mend(self) -> None:
+        """The digest is wrong: somebody lied. Whoever follows has got wrong bytes and must stop."""
+        self.repairing = True
+        self.incoming.fail(FetchFailed("a peer sent wrong bytes"))
+        await self._stop()
+        path = self.incoming.path
+        self.incoming = self.registry.blobs.incoming(
+            path.name, algorithm=self.digest.algorithm, size=self.size
+        )
+        self.incoming.guarded = True
+        if await repair.mend(self, self._window):
+            self.repairing = False
+            return
+        if self.upstream is not None:
+            self.plan = Plan(self.size, progress_at=time.monotonic())
+            if await self.feed(None):
+                self.incoming.hash_again()
+                if await self.incoming.digest(self.digest.algorithm) == self.digest:
+                    self.repairing = False
+                    return
+        raise FetchFailed(f"nobody has the right bytes of {self.digest}")
+
+    # One peer's worker: a piece at a time.
+
+    async def _work(self, peer: Peer) -> None:
+        while not self.plan.done and peer.id in self.plan.holders:
+            async with self._window.slot() as slot:
+                offer = self.plan.offer(peer.id, time.monotonic())
+                if offer is not None and peer.session is not None:
+                    await self._ask(peer, offer, slot)
+                    continue
+                if offer is not None:
+                    self.plan.returned(offer)
+            await self._bell(LOOK_S)
+
+    async def _ask(self, peer: Peer, offer: Offer, slot: Slot) -> None:
+        try:
+            index = await self.request(peer, offer, slot)
+        except PeerFailed as error:
+            self.plan.returned(offer)
+            peer.stalls += isinstance(error.__cause__, TimedOutError)
+            self.plan.forget(peer.id)  # for this blob; `find_more` may bring it back
+            self._ring()
+            return
+        except BaseException:
+            self.plan.returned(offer)
+            raise
+        if index is None or self._writing >> index & 1 or self.plan.held >> index & 1:
+            return
+        start, length = pieces.bounds(index, self.size)
+        try:
+            await self._store(offer, index, start, slot.memory[:length])
+        except OSError as error:
+            self._broken = error  # the disk is full, or worse: for all workers
+            self._ring()
+            return
+        peer.received_bytes += length
+        self._count(peer.name, length, (peer.session.wire if peer.session else None) or "")
+
+    async def request(self, peer: Peer, offer: Offer, slot: Slot) -> int | None:
+        """Asks for one of the offer's pieces; when it returns, the slot is ours and holds that piece."""
+        assert peer.session is not None
+        known = self.plan.fellows(peer.id)[:MOST_KNOWN]
+        answer = await self._lent(
+            peer,
+            slot,
+            messages.SEND,
+            pieces=f"{offer.pieces:x}",
+            piece_bytes=PIECE,
+            patient=offer.patient,
+            known=known,
+            me=self.me,
+        )
+        if answer.get("found") is not True or not self._note(peer, answer):
+            self.plan.returned(offer)
+            self.plan.forget(peer.id)
+            return None
+        index = answer.get("piece")
+        if (
+            type(index) is not int
+            or not 0 <= index < pieces.count_of(self.size)
+            or not offer.pieces >> index & 1
+        ):
+            elsewhere = answer.get("elsewhere") is True
+            self.plan.returned(offer, elsewhere=elsewhere, refused=index is not None)
+            return None
+        return index
+
+    async def _lent(self, peer: Peer, slot: Slot, method: str, **fields: Any) -> dict[str, Any]:
+        assert peer.session is not None
+        window = slot.lend(peer.session)
+        try:
+            return await peer.call(
+                method,
+                self.settings.piece_timeout_s,
+                repository=min(self.repositories),
+                digest=str(self.digest),
+                window=window,
+                **fields,
+            )
+        finally:
+            await slot.take_back()
+
+    async def _store(self, offer: Offer, index: int, start: int, view: memoryview) -> None:
+        self._writing |= 1 << index
+        writing = asyncio.ensure_future(self.incoming.write_at(start, view))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # A worker is at it: the slot is not free, nor the file's room.
+            await asyncio.gather(writing, return_exceptions=True)
+            raise
+        finally:
+            self._writing &= ~(1 << index)
+        self.plan.landed(offer, index, time.monotonic())
+        self._ring()
+
+    async def store_landed(self, peer: Peer, memory: memoryview) -> None:
+        """A blob of one piece that came with the answer."""
+        offer = Offer(peer.id, 1, False, time.monotonic())
+        self.peers[peer.id] = peer
+        self.plan.note(peer.id, held=1, whole=True)
+        await self._store(offer, 0, 0, memory[: self.size])
+        peer.received_bytes += self.size
+        self._count(peer.name, self.size, (peer.session.wire if peer.session else None) or "")
+
+    async def _follow(self, peer: Peer) -> None:
+        """Keeps knowing what a peer that is fetching, too, has."""
+        while not self.plan.done:
+            holder = self.plan.holders.get(peer.id)
+            if holder is None or holder.whole:
+                return
+            if not peer.live:
+                await self._bell(LOOK_S)
+                continue
+            try:
+                answer = await peer.call(
+                    messages.FOLLOW,
+                    repository=min(self.repositories),
+                    digest=str(self.digest),
+                    known=holder.held.bit_count(),
+                    fed=holder.fed,
+                )
+                if answer.get("found") is True and self._note(peer, answer):
+                    self._ring()
+                    continue
+            except PeerFailed:
+                pass
+            self.plan.forget(peer.id)
+            self._ring()
+
+    def _note(self, peer: Peer, answer: dict[str, Any]) -> bool:
+        try:
+            held = messages.take_pieces(answer, "held")
+            crowd = messages.take_nodes(answer, "crowd")
+        except messages.BadMessage:
+            return False
+        if self.meet is not None and not crowd <= self.peers.keys() | {self.me}:
+            self.meet(self, crowd)
+        self.plan.note(peer.id, held=held, whole=answer.get("whole") is True, fed=answer.get("fed") is True)
+        self.plan.alive(peer.id, peer.usable)
+        return True
+
+    # Inside.
+
+    def _count(self, source: str, length: int, wire: str) -> None:
+        transfer = self.transfer
+        transfer.received[source] = transfer.received.get(source, 0) + length
+        transfer.wires[source] = wire
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise FetchFailed(f"it cannot be stored: {self._broken}") from self._broken
+
+    def _ring(self) -> None:
+        bell, self.changed = self.changed, asyncio.Event()
+        bell.set()
+
+    async def _bell(self, timeout_s: float) -> None:
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), timeout_s)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = self._broken or error
+            self._ring()
+
+    async def _stop(self) -> None:
+        tasks: Iterable[asyncio.Task[None]] = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _to_its_end(reading: asyncio.Future[int], body: Body) -> int:
+    """A thread that reads into a slot must have ended before the slot is anybody else's."""
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        body.abort()
+        await asyncio.wait([reading])
+        raise

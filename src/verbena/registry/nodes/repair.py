@@ -1,0 +1,81 @@
+"""All pieces are here, and the digest is wrong: who lied?
+Nothing that a peer says of a piece can be trusted, but a peer can be held to all it says at once: the file is
+made what one peer claims it to be, piece by piece, and hashed. If that is right, whoever sent the pieces that
+had to be replaced had sent wrong ones; if not, this peer's claim is false, and it is the next one's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from verbena.registry.nodes import messages, pieces
+from verbena.registry.nodes.peer import Peer, PeerFailed
+from verbena.registry.nodes.pieces import Offer
+from verbena.registry.nodes.serving import piece_sums
+from verbena.registry.nodes.window import Window
+
+if TYPE_CHECKING:
+    from verbena.registry.nodes.fetch import Fetch
+
+
+async def mend(fetch: Fetch, window: Window) -> bool:
+    """Tries every peer that has the whole blob; False if none has it right. Liars are counted and avoided."""
+    if fetch.find_more is not None:
+        await fetch.find_more(fetch)  # somebody may have it by now who had not
+    origin = dict(fetch.plan.origin)
+    liars: set[str] = set()
+    suspected = dict.fromkeys(fetch.peers, 0)
+    for name in origin.values():
+        suspected[name] = suspected.get(name, 0) + 1
+    # Who sent least has most to tell about the rest.
+    for name in sorted(fetch.peers, key=lambda name: suspected[name]):
+        peer = fetch.peers[name]
+        if not peer.usable:
+            continue
+        try:
+            replaced = await _as_claimed(fetch, window, peer)
+        except PeerFailed:
+            continue
+        if replaced is None:
+            continue
+        fetch.incoming.hash_again()
+        if await fetch.incoming.digest(fetch.digest.algorithm) == fetch.digest:
+            liars |= _senders(fetch, origin, replaced)
+            break
+        liars.add(name)
+        origin |= dict.fromkeys(replaced, name)
+    else:
+        name = ""
+    for liar in liars & fetch.peers.keys():
+        fetch.peers[liar].lied(fetch.settings.avoid_s)
+    return bool(name)
+
+
+async def _as_claimed(fetch: Fetch, window: Window, peer: Peer) -> list[int] | None:
+    """Makes the file what `peer` says that it is; which pieces that took. None: it does not have it all."""
+    repository = min(fetch.repositories)
+    answer = await peer.call(messages.SUMS, 60.0, repository=repository, digest=str(fetch.digest))
+    sums = answer.get("sums")
+    if answer.get("found") is not True or not isinstance(sums, list):
+        return None
+    if len(sums) != pieces.count_of(fetch.size):
+        return None
+    loop = asyncio.get_running_loop()
+    ours = await loop.run_in_executor(fetch.registry.blobs.workers, piece_sums, fetch.incoming.path)
+    replaced = [index for index, (own, claimed) in enumerate(zip(ours, sums, strict=False)) if own != claimed]
+    fetch.plan.note(peer.id, held=0, whole=True)
+    for index in replaced:
+        async with window.slot() as slot:
+            offer = Offer(peer.id, 1 << index, False, time.monotonic())
+            if await fetch.request(peer, offer, slot) != index:
+                raise PeerFailed(f"{peer.address} does not send what it says it has")
+            start, length = pieces.bounds(index, fetch.size)
+            await fetch.incoming.write_at(start, slot.memory[:length])
+            peer.received_bytes += length
+    return replaced
+
+
+def _senders(fetch: Fetch, origin: dict[int, str], replaced: list[int]) -> set[str]:
+    """Who sent these pieces as verified ones. Who passed on what it had not verified is no liar."""
+    return {origin[index] for index in replaced if index in origin and not fetch.plan.hearsay >> index & 1}

@@ -1,0 +1,274 @@
+"""The giving end: pieces go from a file into registered memory and by RDMA WRITE into the asker's window.
+What this node has is a verified blob of the repository asked about, or the pieces of one on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from verbena.registry.digests import Digest
+from verbena.registry.nodes import messages, pieces
+from verbena.registry.nodes.messages import BadMessage
+from verbena.registry.nodes.settings import PIECE
+from verbena.registry.service import Registry
+from verbena.transport import Node, RemoteRegion, Request, Session
+
+MOST_OPEN = 64
+IDLE_S = 30.0
+GATHER_S = 0.1
+"""How long news of single pieces is kept back to be told together."""
+FOLLOW_S = 5.0
+SENDERS = 4
+ASKING_S = 10.0
+MOST_TOLD = 64
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What can be given of a blob."""
+
+    size: int
+    held: int
+    whole: bool
+    fed: bool = True
+    fd: int = -1
+    """Of a blob on its way; a whole one is opened by name."""
+
+
+@dataclass
+class Given:
+    """A blob that is being given away: its descriptor, and who has which piece from us."""
+
+    fd: int
+    used_at: float = 0.0
+    busy: int = 0
+    takers: dict[int, set[str]] = field(default_factory=dict)
+    askers: dict[str, float] = field(default_factory=dict)
+    """Nodes that fetch it, and when they last asked."""
+
+    def crowd(self, asker: str, now: float) -> list[str]:
+        """The other nodes that fetch it, for one of them."""
+        self.askers[asker] = now
+        if len(self.askers) > MOST_TOLD:
+            self.askers = {node: at for node, at in self.askers.items() if now - at < ASKING_S}
+        others = [node for node, at in self.askers.items() if node != asker and now - at < ASKING_S]
+        return random.sample(others, min(MOST_TOLD, len(others)))
+
+    def least(self, offered: list[int]) -> int:
+        return min(offered, key=lambda index: (len(self.takers.get(index, ())), random.random()))
+
+
+class Source:
+    """Answers FIND, FOLLOW, SEND and SUMS. `partial` tells of blobs on their way."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        node: Node,
+        *,
+        memory_bytes: int,
+        partial: Callable[[str, Digest], Holding | None],
+        changed: Callable[[Digest], asyncio.Event | None],
+    ) -> None:
+        self.sent_bytes = 0
+        self.sent_pieces = 0
+        self._registry = registry
+        self._partial = partial
+        self._changed = changed
+        count = max(1, memory_bytes // PIECE)
+        whole = node.allocate(count * PIECE)
+        memory = memoryview(whole.memory).cast("B")
+        whole.revoke()
+        self._buffers: asyncio.LifoQueue[memoryview] = asyncio.LifoQueue()
+        for index in range(count):
+            self._buffers.put_nowait(memory[index * PIECE : (index + 1) * PIECE])
+        self._workers = ThreadPoolExecutor(min(SENDERS, count), thread_name_prefix="registry-sender")
+        self._given: dict[Digest, Given] = {}
+
+    def holding(self, repository: str, digest: Digest) -> Holding | None:
+        """What this node has of a repository's blob."""
+        row = self._registry.metadata.blob(repository, digest)
+        if row is not None:
+            return Holding(row[0], pieces.mask_of(row[0]), True)
+        return self._partial(repository, digest)
+
+    async def find(self, request: Request) -> bytes:
+        """Size and pieces; a blob of one piece is written at once if a window was lent."""
+        fields = messages.decode(request.payload)
+        repository, digest = messages.take_repository(fields), messages.take_digest(fields)
+        holding = self.holding(repository, digest)
+        if holding is None:
+            return messages.encode(found=False)
+        asker = messages.take_text(fields, "me", 64)
+        crowd = self._open(digest, holding).crowd(asker, time.monotonic())
+        sent = False
+        if holding.whole and 0 < holding.size <= PIECE and fields.get("window"):
+            remote = messages.take_window(fields)
+            if holding.size <= remote.length:
+                await self._send(request.session, digest, holding, 0, remote)
+                sent = True
+        return messages.encode(found=True, sent=sent, crowd=crowd, **_described(holding))
+
+    async def follow(self, request: Request) -> bytes:
+        """Answers when there is more than the asker knows of, or after a while."""
+        fields = messages.decode(request.payload)
+        repository, digest = messages.take_repository(fields), messages.take_digest(fields)
+        known = messages.take_integer(fields, "known")
+        was_fed = fields.get("fed") is True
+        enough = known
+        deadline = time.monotonic() + FOLLOW_S
+        while True:
+            holding = self.holding(repository, digest)
+            if holding is None:
+                return messages.encode(found=False)
+            count = holding.held.bit_count()
+            step = max(4, pieces.count_of(holding.size) // 16)
+            if holding.whole or holding.fed != was_fed or count >= enough + step:
+                break
+            if count > known:  # something, but little: wait for more, though not for long
+                deadline = min(deadline, time.monotonic() + GATHER_S)
+            left = deadline - time.monotonic()
+            event = self._changed(digest)
+            if left <= 0 or event is None:
+                break
+            try:
+                await asyncio.wait_for(event.wait(), left)
+            except (asyncio.TimeoutError, TimeoutError):
+                break
+        return messages.encode(found=True, **_described(self.holding(repository, digest) or holding))
+
+    async def send(self, request: Request) -> bytes:
+        """Writes one of the pieces asked for into the window. To a patient asker not one that nodes it knows
+        have from us already: they can give it, and we need not."""
+        fields = messages.decode(request.payload)
+        repository, digest = messages.take_repository(fields), messages.take_digest(fields)
+        offered, remote = messages.take_pieces(fields, "pieces"), messages.take_window(fields)
+        known, asker = messages.take_nodes(fields, "known"), messages.take_text(fields, "me", 64)
+        holding = self.holding(repository, digest)
+        if holding is None:
+            return messages.encode(found=False)
+        given = self._open(digest, holding)
+        crowd = given.crowd(asker, time.monotonic())
+        usable = pieces.indexes(offered & holding.held)
+        if not usable or fields.get("piece_bytes") != PIECE:
+            return messages.encode(found=True, piece=None, crowd=crowd, **_described(holding))
+        if holding.whole and fields.get("patient") is True:
+            new = [index for index in usable if not given.takers.get(index, frozenset()) & known - {asker}]
+            if not new:
+                told = _described(holding)
+                return messages.encode(found=True, piece=None, elsewhere=True, crowd=crowd, **told)
+            usable = new
+        index = given.least(usable)
+        takers = given.takers.setdefault(index, set())
+        takers.add(asker)
+        try:
+            await self._send(request.session, digest, holding, index, remote)
+        except BaseException:
+            takers.discard(asker)
+            raise
+        return messages.encode(found=True, piece=index, crowd=crowd, **_described(holding))
+
+    async def sums(self, request: Request) -> bytes:
+        """SHA-256 of every piece of a whole blob: a claim, to compare pieces by without sending them."""
+        fields = messages.decode(request.payload)
+        repository, digest = messages.take_repository(fields), messages.take_digest(fields)
+        holding = self.holding(repository, digest)
+        if holding is None or not holding.whole:
+            return messages.encode(found=False)
+        loop = asyncio.get_running_loop()
+        path = self._registry.blobs.path_of(digest)
+        found = await loop.run_in_executor(self._registry.blobs.workers, piece_sums, path)
+        return messages.encode(found=True, size=holding.size, sums=found)
+
+    def close(self) -> None:
+        self._workers.shutdown()
+        for given in self._given.values():
+            if given.fd >= 0:
+                os.close(given.fd)
+        self._given.clear()
+
+    async def _send(
+        self, session: Session, digest: Digest, holding: Holding, index: int, remote: RemoteRegion
+    ) -> None:
+        start, length = pieces.bounds(index, holding.size)
+        if length > remote.length:
+            raise BadMessage(f"a piece of {length} bytes does not fit into {remote.length}")
+        given = self._open(digest, holding)
+        fd = given.fd if holding.whole else holding.fd
+        buffer = await self._buffers.get()
+        given.busy += 1
+        job = asyncio.get_running_loop().run_in_executor(
+            self._workers, send_piece, session, fd, start, buffer[:length], remote
+        )
+
+        def ended(job: asyncio.Future[None]) -> None:
+            # Here, not after an await: a handler that is cancelled goes before its buffer is free.
+            given.busy -= 1
+            given.used_at = time.monotonic()
+            self._buffers.put_nowait(buffer)
+            if not job.cancelled() and job.exception() is None:
+                self.sent_bytes += length
+                self.sent_pieces += 1
+
+        job.add_done_callback(ended)
+        await asyncio.shield(job)
+
+    def _open(self, digest: Digest, holding: Holding) -> Given:
+        given = self._given.get(digest)
+        now = time.monotonic()
+        if given is not None and holding.whole and given.fd < 0:
+            given.fd = os.open(self._registry.blobs.path_of(digest), os.O_RDONLY | os.O_CLOEXEC)
+        elif given is None:
+            self._close_idle(now)
+            path = self._registry.blobs.path_of(digest)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if holding.whole else -1
+            given = self._given[digest] = Given(fd)
+        given.used_at = now
+        return given
+
+    def _close_idle(self, now: float) -> None:
+        idle = sorted((g.used_at, d) for d, g in self._given.items() if not g.busy)
+        for used_at, digest in idle:
+            if now - used_at > IDLE_S or len(self._given) >= MOST_OPEN:
+                fd = self._given.pop(digest).fd
+                if fd >= 0:
+                    os.close(fd)
+
+
+def send_piece(session: Session, fd: int, start: int, buffer: memoryview, remote: RemoteRegion) -> None:
+    """On a worker, without the GIL: the file's bytes straight into registered memory, then onto the wire."""
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(fd, [buffer[done:]], start + done)
+        if not count:
+            raise EOFError(f"the file ends {len(buffer) - done} bytes before the piece does")
+        done += count
+    session.sync.put(buffer, remote[: len(buffer)])
+
+
+def piece_sums(path: os.PathLike[str]) -> list[str]:
+    buffer = bytearray(PIECE)
+    view = memoryview(buffer)
+    sums = []
+    with open(path, "rb", buffering=0) as file:
+        while length := _fill(file.fileno(), view):
+            sums.append(hashlib.sha256(view[:length]).hexdigest())
+    return sums
+
+
+def _fill(fd: int, view: memoryview) -> int:
+    done = 0
+    while done < len(view) and (count := os.readv(fd, [view[done:]])):
+        done += count
+    return done
+
+
+def _described(holding: Holding) -> dict[str, object]:
+    held = "" if holding.whole else f"{holding.held:x}"
+    return {"size": holding.size, "whole": holding.whole, "held": held, "fed": holding.fed}

@@ -1,0 +1,215 @@
+"""A registry to take from by HTTP: blobs from any offset on, manifests by tag or digest. Bearer tokens and
+basic credentials as Docker-style registries want them. Blocking, for worker threads: a read of megabytes
+holds no GIL."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from verbena.registry import digests
+from verbena.registry.digests import Digest
+from verbena.registry.manifests import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest
+
+ACCEPTED = (OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_LIST, "*/*")
+TIMEOUT_S = 30.0
+MOST_REDIRECTS = 5
+LONGEST_MANIFEST = 4 << 20
+LONGEST_TOKEN = 64 << 10
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+class UpstreamFailed(Exception):
+    """It could not be reached, or answered with an error; the text says which."""
+
+
+@dataclass
+class Body:
+    """A blob being received: `readinto()` until it gives 0."""
+
+    response: http.client.HTTPResponse
+    connection: http.client.HTTPConnection
+    size: int
+    """Of the whole blob."""
+    socket: socket.socket | None
+
+    def readinto(self, buffer: memoryview) -> int:
+        done = 0
+        while done < len(buffer):
+            try:
+                count = self.response.readinto(buffer[done:])
+            except (OSError, http.client.HTTPException) as error:
+                raise UpstreamFailed(f"the transfer broke: {error}") from error
+            if not count:
+                break
+            done += count
+        return done
+
+    def abort(self) -> None:
+        """Ends a read that another thread is in."""
+        if self.socket is not None:
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.response.close()
+        self.connection.close()
+
+
+class Upstream:
+    """`url` may have a user and a password; a path in it goes before every repository's name."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is not the address of a registry")
+        port = f":{parts.port}" if parts.port else ""
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.url = f"{parts.scheme}://{host}{port}"
+        self.received_bytes = 0
+        self.failures = 0
+        self._prefix = parts.path.strip("/")
+        self._basic = ""
+        if parts.username:
+            pair = f"{parts.username}:{parts.password or ''}"
+            self._basic = "Basic " + base64.b64encode(pair.encode()).decode()
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._tokens: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    def blob(self, repository: str, digest: Digest, *, start: int = 0) -> Body | None:
+        """The blob's bytes from `start` on; None if it has no such blob. Raises UpstreamFailed."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        found = self._get(repository, f"blobs/{digest}", headers)
+        if found is None:
+            return None
+        response, connection = found
+        length = response.headers.get("Content-Length", "")
+        if start and response.status != 206:
+            connection.close()
+            raise UpstreamFailed("it does not serve ranges, and so cannot go on where it broke")
+        if not length.isascii() or not length.isdigit():
+            connection.close()
+            raise UpstreamFailed("it does not say how long the blob is")
+        return Body(response, connection, start + int(length), connection.sock)
+
+    def manifest(self, repository: str, reference: str) -> Manifest | None:
+        """None if it has none. Raises UpstreamFailed, also for one that has not the digest asked for."""
+        found = self._get(
+            repository, f"manifests/{quote(reference, safe=':')}", {"Accept": ", ".join(ACCEPTED)}
+        )
+        if found is None:
+            return None
+        response, connection = found
+        try:
+            content = response.read(LONGEST_MANIFEST + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise UpstreamFailed(f"the transfer broke: {error}") from error
+        finally:
+            connection.close()
+        if len(content) > LONGEST_MANIFEST:
+            raise UpstreamFailed("the manifest is too long")
+        wanted = digests.parse(reference) if digests.is_digest(reference) else None
+        digest = digests.of(content, wanted.algorithm if wanted else digests.DEFAULT)
+        if wanted is not None and digest != wanted:
+            raise UpstreamFailed(f"the manifest is not the one asked for, but {digest}")
+        return Manifest(digest, response.headers.get_content_type(), content)
+
+    def _get(
+        self, repository: str, path: str, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection] | None:
+        name = f"{self._prefix}/{repository}" if self._prefix else repository
+        url = f"{self.url}/v2/{name}/{path}"
+        authorization = self._remembered(name) or self._basic
+        for _ in range(2):
+            given = headers | ({"Authorization": authorization} if authorization else {})
+            response, connection = self._follow(url, given)
+            if response.status in (200, 206):
+                return response, connection
+            challenge = response.headers.get("WWW-Authenticate", "")
+            connection.close()
+            if response.status == 404:
+                return None
+            if response.status != 401 or not challenge.lower().startswith("bearer "):
+                break
+            authorization = self._token(name, challenge)
+        self.failures += 1
+        raise UpstreamFailed(f"{self.url} answers {response.status} to {name}/{path}")
+
+    def _follow(
+        self, url: str, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
+        for _ in range(MOST_REDIRECTS):
+            response, connection = self._request(url, headers)
+            location = response.headers.get("Location")
+            if response.status not in (301, 302, 303, 307, 308) or not location:
+                return response, connection
+            connection.close()
+            target = urljoin(url, location)
+            if urlsplit(target).netloc != urlsplit(url).netloc:
+                headers = {name: value for name, value in headers.items() if name != "Authorization"}
+            if urlsplit(target).scheme != "https" and urlsplit(url).scheme == "https":
+                raise UpstreamFailed(f"{self.url} sends us from https to {urlsplit(target).scheme}")
+            url = target
+        raise UpstreamFailed(f"{self.url} sends us from place to place")
+
+    def _request(
+        self, url: str, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UpstreamFailed(f"{self.url} sends us to something that is no HTTP address")
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=self._timeout_s, context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=self._timeout_s)
+        try:
+            path = parts.path + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", path, headers={"User-Agent": "verbena", **headers})
+            return connection.getresponse(), connection
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            self.failures += 1
+            raise UpstreamFailed(f"{self.url}: {error}") from error
+
+    def _remembered(self, name: str) -> str:
+        with self._lock:
+            token, until = self._tokens.get(name, ("", 0.0))
+            return token if time.monotonic() < until else ""
+
+    def _token(self, name: str, challenge: str) -> str:
+        """Asks whom the challenge names for a token to pull this repository by."""
+        said = dict(_CHALLENGE.findall(challenge))
+        realm = said.pop("realm", "")
+        query = {key: said[key] for key in ("service", "scope") if key in said}
+        query.setdefault("scope", f"repository:{name}:pull")
+        separator = "&" if "?" in realm else "?"
+        headers = {"Authorization": self._basic} if self._basic else {}
+        response, connection = self._request(f"{realm}{separator}{urlencode(query)}", headers)
+        try:
+            document = json.loads(response.read(LONGEST_TOKEN)) if response.status == 200 else {}
+            token = document.get("token") or document.get("access_token")
+            lifetime_s = float(document.get("expires_in") or 60)
+        except (OSError, http.client.HTTPException, ValueError, TypeError, AttributeError) as error:
+            raise UpstreamFailed(f"{self.url}: no token can be had: {error}") from error
+        finally:
+            connection.close()
+        if not isinstance(token, str) or not token:
+            raise UpstreamFailed(f"{self.url}: no token is given to us ({response.status})")
+        bearer = f"Bearer {token}"
+        with self._lock:
+            self._tokens[name] = (bearer, time.monotonic() + max(0.0, lifetime_s - 5))
+        return bearer

@@ -1,0 +1,169 @@
+"""Nodes that lie, stall, die or have no room: what comes is right, or nothing comes."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.registry_nodes import Cluster, follow, pull, push, settled
+from support.registry_processes import Processes
+
+from verbena.registry.errors import Refused
+from verbena.registry.incoming import IncomingBlob, IncomingFailed
+from verbena.registry.nodes.fetch import Fetch
+from verbena.registry.nodes.nodes import Nodes
+from verbena.registry.nodes.settings import PIECE
+
+BLOB = random.Random(3).randbytes(12 * PIECE)
+
+
+def spoil(node: Nodes, offset: int) -> None:
+    """Changes a byte of its one blob, so that what it sends is not what it promised."""
+    [(digest, _)] = node.registry.blobs.files()
+    with open(node.registry.blobs.path_of(digest), "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+async def fetch(node: Nodes, digest: object) -> None:
+    """Until it is stored; clients that follow a lie are cut off, and come again."""
+    found = await node.fetch("app", digest)  # type: ignore[arg-type]
+    assert found is not None
+    await found.whole
+
+
+async def test_a_liar_is_found_counted_and_avoided(tmp_path: Path) -> None:
+    """All pieces of the liar's are wrong, the blob is right in the end, and the honest are not blamed."""
+    async with Cluster(tmp_path) as cluster:
+        honest, liar = [await cluster.add() for _ in range(2)]
+        for node in (honest, liar):
+            digest = await push(node, BLOB)
+        for index in range(12):
+            spoil(liar, index * PIECE + 77)
+        asker = await cluster.add()
+        await fetch(asker, digest)
+        assert await pull(asker, digest) == BLOB
+        lies = {peer.id: peer.lies for peer in asker.peers}
+        was_asked = liar.source.sent_bytes > 0
+        assert lies == {honest.id: 0, liar.id: int(was_asked)}
+        assert (liar.id in [peer.id for peer in asker.usable_peers()]) is not was_asked
+
+
+async def test_a_lie_of_the_only_holder_is_never_a_blob(tmp_path: Path) -> None:
+    """Followers get an error instead of the last byte; nothing is stored, and nothing is left behind."""
+    async with Cluster(tmp_path) as cluster:
+        liar, asker = [await cluster.add() for _ in range(2)]
+        digest = await push(liar, BLOB)
+        spoil(liar, 5 * PIECE)
+        blob = await asker.registry.blob("app", digest)
+        assert isinstance(blob, IncomingBlob)
+        with pytest.raises(IncomingFailed):
+            await follow(blob)
+        await settled(asker)
+        assert asker.failed == 1
+        assert list(asker.registry.blobs.files()) == []
+        assert list(asker.registry.blobs.incoming_files()) == []
+        assert asker.peers[0].lies == 1
+        with pytest.raises(Refused):  # nobody else has it
+            await asker.registry.blob("app", digest)
+
+
+async def test_a_short_lie_is_found_as_well(tmp_path: Path) -> None:
+    """A blob that comes with the answer is held to its digest, too; who has it meanwhile is asked then."""
+    async with Cluster(tmp_path) as cluster:
+        honest, liar, asker = [await cluster.add() for _ in range(3)]
+        digest = await push(liar, BLOB[:1000])
+        spoil(liar, 500)
+        find_more = asker.finder.find_more
+
+        async def find_more_later(fetch: Fetch) -> None:
+            await push(honest, BLOB[:1000])
+            await find_more(fetch)
+
+        asker.finder.find_more = find_more_later  # type: ignore[method-assign]
+        await fetch(asker, digest)
+        assert await pull(asker, digest) == BLOB[:1000]
+        assert {peer.id: peer.lies for peer in asker.peers} == {honest.id: 0, liar.id: 1}
+
+
+def test_the_pieces_of_a_killed_peer_come_from_another(tmp_path: Path) -> None:
+    """Killed in the middle of a transfer: the blob is whole all the same."""
+    size = 96 << 20
+    with Processes(tmp_path, piece_timeout_s=20.0) as nodes:
+        first, second = nodes.add(), nodes.add()
+        for node in (first, second):
+            digest = node.ask("push", seed=7, length=size)["digest"]
+        asker = nodes.add()
+        asker.ask("peers", count=2)
+        asker.begin("pull", digest=digest)
+        asker.begin("received", digest=digest, least=8 << 20)
+        answers = [asker.answer()]
+        first.kill()
+        answers.append(asker.answer())
+        pulled = next(answer for answer in answers if "right" in answer or "failed" in answer)
+        assert pulled.get("right") is True, answers
+
+
+def test_a_peer_that_stalls_is_done_without(tmp_path: Path) -> None:
+    """Stopped, it neither answers nor goes away."""
+    with Processes(tmp_path, piece_timeout_s=1.0) as nodes:
+        first, second = nodes.add(), nodes.add()
+        for node in (first, second):
+            digest = node.ask("push", seed=7, length=48 << 20)["digest"]
+        asker = nodes.add()
+        asker.ask("peers", count=2)
+        first.stop()
+        assert asker.ask("pull", digest=digest)["right"] is True
+        assert second.ask("figures")["sent"] >= 48 << 20
+
+
+def test_a_killed_asker_leaves_nothing_wrong(tmp_path: Path) -> None:
+    """Its half blob is no blob after a restart; a second attempt brings it whole."""
+    with Processes(tmp_path) as nodes:
+        origin = nodes.add()
+        digest = origin.ask("push", seed=8, length=96 << 20)["digest"]
+        asker = nodes.add()
+        asker.ask("peers", count=1)
+        asker.begin("pull", digest=digest)
+        asker.begin("received", digest=digest, least=8 << 20)
+        asker.answer()
+        asker.kill()
+        again = nodes.add(folder=asker.folder, peers=[origin.address])
+        assert again.ask("figures")["blobs"] in (0, 1)  # it may have been that quick
+        assert again.ask("pull", digest=digest)["right"] is True
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a part of a blob."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small file system can be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_fetch_and_not_the_node(tmp_path: Path, small_disk: Path) -> None:
+    """The client is told, the room is free again, and a smaller blob still comes."""
+    with Processes(tmp_path) as nodes:
+        origin = nodes.add()
+        large = origin.ask("push", seed=9, length=40 << 20)["digest"]
+        small = origin.ask("push", seed=10, length=5 << 20)["digest"]
+        asker = nodes.add(folder=small_disk)
+        asker.ask("peers", count=1)
+        assert "failed" in asker.ask("pull", digest=large)
+        asker.ask("settled")
+        figures = asker.ask("figures")
+        assert (figures["blobs"], figures["incoming"]) == (0, 0)
+        assert asker.ask("pull", digest=small).get("right") is True
+        assert os.statvfs(small_disk).f_bavail > 0

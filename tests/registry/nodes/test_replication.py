@@ -1,0 +1,49 @@
+"""What is pushed to one node is given to others, before the client has its answer or after."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from support.registry_filling import Filler
+from support.registry_nodes import Cluster, push
+
+from verbena.registry.errors import Refused
+from verbena.registry.nodes.settings import PIECE
+
+BLOB = random.Random(12).randbytes(PIECE + 5)
+
+
+async def test_a_push_is_answered_when_the_copies_are_there(tmp_path: Path) -> None:
+    """Synchronous: blobs, manifest and tag are at two other nodes by then."""
+    async with Cluster(tmp_path) as cluster:
+        others = [await cluster.add() for _ in range(2)]
+        node = await cluster.add(replicas=2, replicate_synchronously=True)
+        digest = await Filler(node.registry).image("app", "v1", BLOB)
+        for other in others:
+            other.registry.source = None  # what is here is here
+            assert (await other.registry.manifest("app", "v1")).digest == digest
+            assert len(list(other.registry.blobs.files())) == 2
+
+
+async def test_a_push_is_refused_when_there_are_too_few_nodes(tmp_path: Path) -> None:
+    """Stored all the same: the client may repeat it when the nodes are back."""
+    async with Cluster(tmp_path) as cluster:
+        await cluster.add()
+        node = await cluster.add(replicas=2, replicate_synchronously=True)
+        with pytest.raises(Refused) as caught:
+            await push(node, BLOB)
+        assert caught.value.status == 503
+        assert len(list(node.registry.blobs.files())) == 1
+        assert node.replication.failed == 1
+
+
+async def test_copies_are_made_afterwards(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        others = [await cluster.add() for _ in range(3)]
+        node = await cluster.add(replicas=1)
+        await push(node, BLOB)
+        await node.replication.settle()
+        assert sum(len(list(other.registry.blobs.files())) for other in others) == 1
+        assert (node.replication.done, node.replication.failed) == (1, 0)

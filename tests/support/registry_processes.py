@@ -1,0 +1,92 @@
+"""Registry nodes as processes, also in network namespaces of their own, to be killed and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+MAIN = Path(__file__).with_name("registry_node_main.py")
+
+
+class NodeProcess:
+    """One node. `ask()` and wait, or `begin()` several things and `answer()` each."""
+
+    def __init__(self, folder: Path, *, prefix: Sequence[str] = (), **options: Any) -> None:
+        self.folder = folder
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, str(MAIN), json.dumps({"folder": str(folder), **options})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.address = self.answer()["address"]
+
+    def begin(self, do: str, **fields: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the node has ended"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        self.begin(do, **fields)
+        return self.answer()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """It stays where it is, and neither answers nor ends."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(20)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class Processes:
+    """All of a test's; ended with it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.all: list[NodeProcess] = []
+        self._options = options
+
+    def add(self, **options: Any) -> NodeProcess:
+        """Knows those before it."""
+        peers = [node.address for node in self.all]
+        folder = options.pop("folder", self.folder / f"node{len(self.all)}")
+        node = NodeProcess(folder, **{"peers": peers, **self._options, **options})
+        self.all.append(node)
+        return node
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in self.all:
+            node.close()
