@@ -84,7 +84,8 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "tcp://host:1", 1]
     if key.path == "kv.notify_keyspace_events":
         return ["", "KEA", "Kg$lshzxe"], ["Q", "K E", 1]
-    if key.path in ("kv.client_output_buffer_limit", "kv.commands", "registry.webhooks", "registry.peers"):
+    lists = ("kv.commands", "registry.webhooks", "registry.peers", "registry.upstream")
+    if key.path in ("kv.client_output_buffer_limit", *lists):
         return ["", "a.py, b"], ["new\nline", 1, ["a"]]
     if key.path == "kv.rdma_listen":
         return ["", "rdma://0.0.0.0:6379", "shm://store"], ["0.0.0.0:6379", "quic://host:1", 1]
@@ -231,6 +232,8 @@ BROKEN_RULES = [
     ({"registry.tls": True}, "needs a certificate"),
     ({"registry.listen_address": "0.0.0.0"}, "must say who may do what"),
     ({"registry.tokens": True}, "tokens are given to users"),
+    ({"registry.rdma_enabled": True}, "nodes on other machines"),
+    ({"registry.peers": "other:9999"}, "only where `rdma_enabled` is on"),
     ({"network.rdma_fallback": "quic"}, "QUIC is always encrypted"),
     ({"replication.transport": "quic"}, "QUIC is always encrypted"),
     ({"cluster.transport": "quic"}, "QUIC is always encrypted"),

@@ -24,6 +24,8 @@ examples:
   verbena registry                                       on 127.0.0.1:5000, in ./verbena-registry
   skopeo copy --dest-tls-verify=false docker-archive:app.tar docker://127.0.0.1:5000/app:latest
   verbena registry --registry-htpasswd users --registry-listen-address 0.0.0.0 --registry-tls
+  verbena registry --rdma-enabled --peers b:9999,c:9999  with other nodes; a secret in verbena.toml
+  verbena registry --upstream https://registry.example   keeps what it fetches from there
   verbena registry check                                 reads everything again; puts aside what is spoilt
   verbena registry gc                                    removes what nobody needs, also while it serves
 
@@ -39,6 +41,7 @@ SHORT = {
     "rdma-listen-addr": "registry.rdma_listen_addr",
     "rdma-listen-port": "registry.rdma_listen_port",
     "peers": "registry.peers",
+    "upstream": "registry.upstream",
 }
 
 
@@ -100,6 +103,9 @@ async def _serve(config: Config) -> int:
         lines = [f"verbena {__version__} registry, process {os.getpid()}"]
         lines += [f"  {'clients':<12}{address}" for address in program.server.addresses]
         lines.append(f"  {'folder':<12}{program.registry.folder}")
+        if program.nodes is not None and program.nodes.listener is not None:
+            wires = ", ".join(program.nodes.listener.wires)
+            lines.append(f"  {'nodes':<12}{program.nodes.address} on {wires}")
         if program.metrics_address:
             lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics")
         print("\n".join(lines), flush=True)

@@ -126,5 +126,36 @@ class Registry(Section):
     rdma_enabled: bool = boolean(False, "Whether this node exchanges blobs with others.")
     rdma_listen_addr: str = text("0.0.0.0", ADDRESS, "The address where other nodes are taken.")
     rdma_listen_port: int = integer(9999, 0, 65535, "The TCP port where other nodes are taken; 0 picks one.")
-    peers: str = text("", LIST, "The other nodes, HOST:PORT, separated by commas.")
+    peers: str = text(
+        "",
+        LIST,
+        "The other nodes, HOST:PORT, separated by commas.",
+        "One list can serve all nodes: one's own address in it does no harm.",
+    )
+    upstream: str = text(
+        "",
+        LIST,
+        "Registries that are asked in turn for what no node has, separated by commas.",
+        "`https://host`, or `http://user:password@host:5000/prefix`. What they give is verified and kept.",
+    )
+    tag_lifetime_s: int = integer(
+        60, 0, YEAR_S, "How long a tag that came from upstream is believed before upstream is asked again."
+    )
+    replicas: int = integer(0, 0, 64, "How many other nodes get what is pushed to this one.")
+    replication: str = choice(
+        "async",
+        ("async", "sync"),
+        "Whether a push is answered before (`async`) or after (`sync`) those nodes have it.",
+        "Where `sync` cannot have as many copies, the push is stored here, and answered by 503.",
+    )
+    piece_timeout_ms: int = integer(
+        10_000, 100, 600_000, "How long another node may take for a piece of 4 MiB before others are asked."
+    )
+    window_size: int = size(
+        32 * MIB,
+        8 * MIB,
+        1024 * MIB,
+        "Registered memory that other nodes write to: the bound of what is on its way here.",
+        "Half as much again is used to send from.",
+    )
     retention: RegistryRetention = section(RegistryRetention)

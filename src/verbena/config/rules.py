@@ -116,6 +116,21 @@ RULES = (
         ),
     ),
     Rule(
+        ("registry.rdma_enabled", "registry.rdma_listen_addr", "session.secret", "session.secret_file"),
+        "nodes on other machines are let in only with a secret or with certificates",
+        lambda c: (
+            not c.registry.rdma_enabled
+            or is_loopback(c.registry.rdma_listen_addr)
+            or bool(c.session.secret or c.session.secret_file)
+            or c.tls.require_client_certificate
+        ),
+    ),
+    Rule(
+        ("registry.peers", "registry.rdma_enabled"),
+        "other nodes are asked only where `rdma_enabled` is on",
+        lambda c: not c.registry.peers or c.registry.rdma_enabled,
+    ),
+    Rule(
         ("registry.tokens", "registry.htpasswd"),
         "tokens are given to users, who need passwords",
         lambda c: not c.registry.tokens or bool(c.registry.htpasswd),

@@ -23,6 +23,8 @@ from verbena.registry.http.call import Settings
 from verbena.registry.http.server import Server
 from verbena.registry.http.webhooks import Webhooks
 from verbena.registry.metrics import Metrics
+from verbena.registry.nodes.configured import open_nodes
+from verbena.registry.nodes.nodes import Nodes
 from verbena.registry.service import Limits, Registry
 from verbena.transport.address import parse_host_port
 from verbena.transport.tls import server_context
@@ -45,6 +47,8 @@ class Program:
     registry: Registry
     server: Server
     metrics_address: str = ""
+    nodes: Nodes | None = None
+    """This node among others, if it has any or takes from upstream."""
 
 
 @contextlib.asynccontextmanager
@@ -81,6 +85,9 @@ async def serving(config: Config) -> AsyncIterator[Program]:
         if keys.retention.interval_s:
             task = asyncio.create_task(_collect_now_and_then(config, metrics))
             stack.push_async_callback(_end, task)
+        program.nodes = await open_nodes(config, registry)
+        if program.nodes is not None:
+            stack.push_async_callback(program.nodes.close)
         stack.push_async_callback(server.stop)
         await server.start(keys.listen_address, keys.port, _tls(config))
         yield program

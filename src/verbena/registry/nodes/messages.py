@@ -39,7 +39,7 @@ def encode(**fields: Any) -> bytes:
 def decode(payload: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadMessage("not JSON") from error
     if not isinstance(fields, dict):
         raise BadMessage("not a JSON object")

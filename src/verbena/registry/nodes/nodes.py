@@ -78,9 +78,10 @@ class Nodes:
         try:
             nodes = cls(registry, settings, node)
             await nodes.upstreams.open()
-            nodes.listener = await transport.listen(
-                settings.listen, handlers=nodes.handlers, node=node, tls=server_tls, config=node.settings
-            )
+            if settings.listen:
+                nodes.listener = await transport.listen(
+                    settings.listen, handlers=nodes.handlers, node=node, tls=server_tls, config=node.settings
+                )
         except BaseException:
             await asyncio.to_thread(node.close)
             raise

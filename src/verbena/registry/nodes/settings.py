@@ -14,6 +14,7 @@ class NodesSettings:
     upstreams: tuple[str, ...] = ()
     """Registries asked in turn for what no node has: "https://host", "http://user:password@host:port"."""
     listen: str = "127.0.0.1:0"
+    """Where other nodes are taken; empty: nowhere."""
     replicas: int = 0
     """How many peers get what is pushed here."""
     replicate_synchronously: bool = False
