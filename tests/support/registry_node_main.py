@@ -112,6 +112,7 @@ async def _figures(nodes: Nodes) -> dict[str, Any]:
         "upstream": sum(fetch.transfer.received.get("upstream", 0) for fetch in nodes.fetches.values()),
         "blobs": len(list(nodes.registry.blobs.files())),
         "incoming": len(list(nodes.registry.blobs.incoming_files())),
+        "problems": [f"{peer.address}: {peer.problem}" for peer in peers if peer.problem],
         "wires": sorted({peer.session.wire or "" for peer in nodes.peers if peer.session}),
         "cpu": time.process_time(),
     }

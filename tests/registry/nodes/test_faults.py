@@ -165,5 +165,5 @@ def test_a_full_disk_ends_the_fetch_and_not_the_node(tmp_path: Path, small_disk:
         asker.ask("settled")
         figures = asker.ask("figures")
         assert (figures["blobs"], figures["incoming"]) == (0, 0)
-        assert asker.ask("pull", digest=small).get("right") is True
+        assert asker.ask("pull", digest=small).get("right") is True, asker.ask("figures")
         assert os.statvfs(small_disk).f_bavail > 0

@@ -19,7 +19,7 @@ from verbena.registry.nodes.settings import PIECE
 if TYPE_CHECKING:
     from verbena.registry.nodes.nodes import Nodes
 
-FIND_TIMEOUT_S = 5.0
+FIND_TIMEOUT_S = 10.0
 MEET_AGAIN_S = 0.1
 
 Asked = tuple[Peer, dict[str, Any] | None, Fetch | None]

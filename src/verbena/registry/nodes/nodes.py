@@ -169,6 +169,8 @@ class Nodes:
     async def _begin(self, repository: str, digest: Digest) -> Fetch | None:
         await self._wait_for_peers()
         fetch = await self.finder.start(repository, digest)
+        if fetch is None and await self._wait_for_links():
+            fetch = await self.finder.start(repository, digest)
         if fetch is None and self.upstreams:
             fetch = await self._from_upstream(repository, digest)
         return fetch
@@ -222,10 +224,14 @@ class Nodes:
         self._spawn(run())
 
     async def _wait_for_peers(self) -> None:
-        waiting = [peer.tried.wait() for peer in self.peers if not peer.tried.is_set()]
-        if waiting:
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*waiting), FIRST_TRY_S)
+        """Those that have not even been tried yet."""
+        await _together([peer.tried.wait() for peer in self.peers if not peer.tried.is_set()])
+
+    async def _wait_for_links(self) -> bool:
+        """Those whose wire has just broken; whether there were any."""
+        broken = [peer.linked() for peer in (*self.peers, *self.callers.values()) if peer.between_links]
+        await _together(broken)
+        return bool(broken)
 
     async def _lease(self, subject: str) -> bool:
         for peer in self._grantors(subject):
@@ -342,3 +348,10 @@ class Nodes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _together(waiting: list[Coroutine[Any, Any, Any]]) -> None:
+    """Waits for all of them, though not long."""
+    if waiting:
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*waiting), FIRST_TRY_S)

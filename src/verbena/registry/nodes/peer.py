@@ -57,6 +57,20 @@ class Peer:
     def usable(self) -> bool:
         return self.live and bool(self.id) and not self.is_self and not self.avoided
 
+    @property
+    def between_links(self) -> bool:
+        """Its wire broke, and the session is looking for another."""
+        session = self.session
+        return session is not None and not session.closed and session.state is SessionState.DISCONNECTED
+
+    async def linked(self) -> None:
+        """Returns when its session has a link again, or is over."""
+        session = self.session
+        if session is not None:
+            async for state in session.states():
+                if state is not SessionState.DISCONNECTED:
+                    return
+
     def lied(self, avoid_s: float) -> None:
         """It sent wrong bytes: it is not asked for a while, twice as long each time."""
         self.lies += 1
@@ -71,6 +85,7 @@ class Peer:
             return messages.decode(await session.call(method, messages.encode(**fields), timeout_s=timeout_s))
         except (VerbenaError, messages.BadMessage) as error:
             self.failures += 1
+            self.problem = f"{method}: {error}"
             raise PeerFailed(f"{self.address}: {error}") from error
 
     async def keep(
