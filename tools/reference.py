@@ -91,6 +91,12 @@ def wire_formats_page() -> str:
     return wire_formats.page()
 
 
+def registry_metrics_page() -> str:
+    from verbena.registry import metrics
+
+    return metrics.reference()
+
+
 # A page is a row: where it lies under the root, and what writes it.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
@@ -98,6 +104,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/verbena.toml": configuration_sample,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/wire-formats.md": wire_formats_page,
+    "docs/reference/registry-metrics.md": registry_metrics_page,
 }
 
 

@@ -4,6 +4,7 @@ way."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import hmac
@@ -27,7 +28,7 @@ from verbena.registry import digests
 from verbena.registry.digests import Digest
 from verbena.registry.incoming import IncomingBlob
 from verbena.registry.manifests import OCI_MANIFEST, Manifest
-from verbena.registry.program import serving
+from verbena.registry.program import collect_once, serving
 
 CONTENT = random.Random(5).randbytes(3_000_000)
 DIGEST = digests.of(CONTENT)
@@ -84,7 +85,7 @@ async def test_the_page_of_metrics(tmp_path: Path) -> None:
         assert (await client("GET", f"{address}/v2/a/tags/list")).status == 403
         from prometheus_client.parser import text_string_to_metric_families
 
-        assert len(list(text_string_to_metric_families(page))) == 10
+        assert len(list(text_string_to_metric_families(page))) == 11
 
 
 async def test_the_access_log_has_a_line_for_each_request(tmp_path: Path) -> None:
@@ -229,6 +230,33 @@ async def test_a_blob_that_will_not_come_is_cut_and_not_ended(client: Client) ->
         await reader
     source.incoming.close()
     assert (await client("GET", "/v2/a/manifests/afar")).status == 200
+
+
+async def test_a_connection_too_many_is_cut(tmp_path: Path) -> None:
+    async with serve(tmp_path, max_connections=2) as client:
+        host, port = client.base.removeprefix("http://").split(":")
+        kept = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(b"GET /v2/ HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n{}")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        for _, other in (*kept, (reader, writer)):
+            other.close()
+        program = client.program  # type: ignore[attr-defined]
+        assert "verbena_registry_connections_refused_total 1" in program.server.metrics.page()
+
+
+async def test_garbage_is_collected_while_it_serves(tmp_path: Path) -> None:
+    keys = {"registry__retention__grace_s": 0}
+    async with serve(tmp_path, **keys) as client:
+        digest = await client.blob("a", b"lonely")
+        program = client.program  # type: ignore[attr-defined]
+        config = override(Config(), {"registry.folder": str(tmp_path), "registry.retention.grace_s": 0})
+        await collect_once(config, program.server.metrics)
+        assert (await client("HEAD", f"/v2/a/blobs/{digest}")).status == 404
+        assert 'verbena_registry_collected_total{kind="blobs"} 1' in program.server.metrics.page()
 
 
 async def test_an_address_in_use_is_named(tmp_path: Path, client: Client) -> None:

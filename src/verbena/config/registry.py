@@ -109,7 +109,8 @@ class Registry(Section):
     requests_per_s: int = integer(
         0, 0, 1_000_000, "How many requests a second one address may send on average; 0: no bound."
     )
-    timeout_s: int = integer(60, 1, 86_400, "After how long a silence an upload's request is given up.")
+    max_connections: int = integer(1000, 1, 1_000_000, "How many connections of clients are held at once.")
+    timeout_s: int = integer(60, 1, 86_400, "After how long a silence a client is given up.")
     access_log: str = text(
         "", FILE, "The file that gets a line for each request; empty: none.", '"-" is standard output.'
     )

@@ -11,7 +11,7 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
-Sample = tuple[Mapping[str, str], float]
+Sample = tuple[tuple[object, ...], float]  # the labels' values, and what is counted
 
 
 class Metrics:
@@ -23,6 +23,7 @@ class Metrics:
         self.sent_bytes = 0
         self.in_progress = 0
         self.refused_rate = 0
+        self.refused_connections: Callable[[], int] = lambda: 0
         self.events: Counter[tuple[str, str]] = Counter()
         self.webhooks: Counter[str] = Counter()
         self.collected: Counter[str] = Counter()
@@ -41,7 +42,7 @@ class Metrics:
         return "\n".join((*lines, *self._histogram(), ""))
 
     def _histogram(self) -> Iterator[str]:
-        name = "verbena_registry_request_seconds"
+        name = DURATION
         yield f"# HELP {name} {DURATION_HELP}"
         yield f"# TYPE {name} histogram"
         for endpoint, counts in self._times.items():
@@ -57,86 +58,121 @@ class Metrics:
 class Metric:
     name: str
     kind: str
+    labels: tuple[str, ...]
     help: str
     read: Callable[[Metrics], Iterable[Sample]]
 
     def lines(self, metrics: Metrics) -> Iterator[str]:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
-        for labels, value in self.read(metrics):
-            inner = ",".join(f'{key}="{text}"' for key, text in labels.items())
+        for values, value in self.read(metrics):
+            inner = ",".join(f'{key}="{text}"' for key, text in zip(self.labels, values, strict=True))
             yield f"{self.name}{{{inner}}} {value}" if inner else f"{self.name} {value}"
 
 
 def _one(name: str) -> Callable[[Metrics], Iterable[Sample]]:
-    return lambda metrics: [({}, getattr(metrics, name))]
+    return lambda metrics: [((), getattr(metrics, name))]
 
 
-def _counter(name: str, *labels: str) -> Callable[[Metrics], Iterable[Sample]]:
+def _counter(name: str) -> Callable[[Metrics], Iterable[Sample]]:
     def read(metrics: Metrics) -> Iterable[Sample]:
         counts: Counter[Any] = getattr(metrics, name)
         for key, value in sorted(counts.items()):
-            values = key if isinstance(key, tuple) else (key,)
-            yield dict(zip(labels, map(str, values), strict=True)), value
+            yield key if isinstance(key, tuple) else (key,), value
 
     return read
 
 
+DURATION = "verbena_registry_request_seconds"
 DURATION_HELP = "How long requests took, from their headers to the end of the answer."
 
 TABLE = (
     Metric(
         "verbena_registry_requests_total",
         "counter",
+        ("method", "endpoint", "status"),
         "Requests by method, endpoint and status.",
-        _counter("requests", "method", "endpoint", "status"),
+        _counter("requests"),
     ),
     Metric(
         "verbena_registry_received_bytes_total",
         "counter",
+        (),
         "Bytes of blobs and manifests from clients.",
         _one("received_bytes"),
     ),
     Metric(
         "verbena_registry_sent_bytes_total",
         "counter",
+        (),
         "Bytes of blobs and manifests to clients.",
         _one("sent_bytes"),
     ),
     Metric(
         "verbena_registry_requests_in_progress",
         "gauge",
+        (),
         "Requests that are being answered.",
         _one("in_progress"),
     ),
     Metric(
         "verbena_registry_rate_refusals_total",
         "counter",
+        (),
         "Requests that came too fast.",
         _one("refused_rate"),
     ),
     Metric(
+        "verbena_registry_connections_refused_total",
+        "counter",
+        (),
+        "Connections that were one too many.",
+        lambda metrics: [((), metrics.refused_connections())],
+    ),
+    Metric(
         "verbena_registry_events_total",
         "counter",
+        ("action", "kind"),
         "Pushes, pulls, mounts and deletions.",
-        _counter("events", "action", "kind"),
+        _counter("events"),
     ),
     Metric(
         "verbena_registry_webhooks_total",
         "counter",
+        ("outcome",),
         "Notifications, by what became of them.",
-        _counter("webhooks", "outcome"),
+        _counter("webhooks"),
     ),
     Metric(
         "verbena_registry_collected_total",
         "counter",
+        ("kind",),
         "What garbage collection has removed.",
-        _counter("collected", "kind"),
+        _counter("collected"),
     ),
     Metric(
         "verbena_registry_stored",
         "gauge",
+        ("kind",),
         "What is stored: repositories, blobs, their bytes, manifests, tags, uploads.",
-        lambda metrics: [({"kind": kind}, count) for kind, count in metrics.stored().items()],
+        lambda metrics: [((kind,), count) for kind, count in metrics.stored().items()],
     ),
 )
+
+
+def reference() -> str:
+    """The page of the reference."""
+    lines = [
+        "# The registry's metrics",
+        "",
+        "What `verbena registry` serves at `/metrics` of `[metrics] listen`. Counts are since it started.",
+        "",
+        "| name | kind | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    rows = [(metric.name, metric.kind, metric.labels, metric.help) for metric in TABLE]
+    rows.append((DURATION, "histogram", ("endpoint",), DURATION_HELP))
+    for name, kind, labels, meaning in rows:
+        lines.append(f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {meaning} |")
+    bounds = ", ".join(f"{bound:g}" for bound in BOUNDS_S)
+    return "\n".join((*lines, "", f"The histogram's bounds are {bounds} seconds.", ""))

@@ -70,6 +70,7 @@ async def serving(config: Config) -> AsyncIterator[Program]:
                 chunk_min_bytes=keys.chunk_min_size,
                 timeout_s=keys.timeout_s,
                 requests_per_s=keys.requests_per_s,
+                max_connections=keys.max_connections,
             ),
             metrics,
             AccessLog(keys.access_log),
@@ -141,15 +142,18 @@ async def _collect_now_and_then(config: Config, metrics: Metrics) -> None:
     while True:
         await asyncio.sleep(config.registry.retention.interval_s)
         try:
-            collected = await asyncio.to_thread(
-                collect, Path(config.registry.folder), retention_of(config), pause_s=0.01
-            )
+            await collect_once(config, metrics)
         except Exception:
             logger.exception("garbage collection failed; it is tried again later")
-            continue
-        for name in (entry.name for entry in fields(Collected)):
-            metrics.collected[name] += getattr(collected, name)
-        logger.info("garbage collection removed %s", collected)
+
+
+async def collect_once(config: Config, metrics: Metrics) -> None:
+    """Garbage collection on a thread of its own, while the server goes on."""
+    folder, policy = Path(config.registry.folder), retention_of(config)
+    collected = await asyncio.to_thread(collect, folder, policy, pause_s=0.01)
+    for entry in fields(Collected):
+        metrics.collected[entry.name] += getattr(collected, entry.name)
+    logger.info("garbage collection removed %s", collected)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

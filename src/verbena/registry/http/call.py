@@ -28,6 +28,7 @@ class Settings:
     chunk_min_bytes: int = 0
     timeout_s: float = 60.0
     requests_per_s: int = 0
+    max_connections: int = 1000
     page: int = 1000
 
 

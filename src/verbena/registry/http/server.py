@@ -22,6 +22,7 @@ from verbena.registry.http import discovery, management, pull, push
 from verbena.registry.http.access_log import AccessLog
 from verbena.registry.http.authentication import Authenticator
 from verbena.registry.http.call import VERSION, Call, Settings, answer, answer_refusal
+from verbena.registry.http.connections import Connections
 from verbena.registry.http.routes import Route, route
 from verbena.registry.metrics import CONTENT_TYPE, Metrics
 from verbena.registry.service import Registry
@@ -54,6 +55,8 @@ HANDLERS: dict[str, dict[str, Handler]] = {
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 READ_BUFFER = 256 << 10
 END_PATIENCE_S = 10.0
+KEEP_S = 75.0
+"""How long a connection without a request is kept."""
 
 
 @dataclass
@@ -77,8 +80,16 @@ class Server:
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Raises AddressError."""
-        server = web.Server(self.handle, read_bufsize=READ_BUFFER, access_log=None)
-        self._runner = web.ServerRunner(server, shutdown_timeout=END_PATIENCE_S)
+        connections = Connections(
+            self.handle,
+            most=self.settings.max_connections,
+            timeout_s=self.settings.timeout_s,
+            read_bufsize=READ_BUFFER,
+            keepalive_timeout=KEEP_S,
+            access_log=None,
+        )
+        self.metrics.refused_connections = lambda: connections.refused
+        self._runner = web.ServerRunner(connections, shutdown_timeout=END_PATIENCE_S)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
         try:
