@@ -39,6 +39,7 @@ QUESTIONS = {
     "fallback": ("fallback.py",),
     "far-memory": ("far_memory.py",),
     "registry": ("registry.py",),
+    "registry-nodes": ("registry_nodes.py",),
 }
 
 
