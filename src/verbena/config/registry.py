@@ -124,6 +124,7 @@ class Registry(Section):
         "The secret that notifications are signed with, in the header X-Verbena-Signature.",
         "There is no flag: command lines can be seen by all.",
     )
+    page: bool = boolean(True, "Whether browsers are shown a page, at `/`, with what is here.")
     rdma_enabled: bool = boolean(False, "Whether this node exchanges blobs with others.")
     rdma_listen_addr: str = text("0.0.0.0", ADDRESS, "The address where other nodes are taken.")
     rdma_listen_port: int = integer(9999, 0, 65535, "The TCP port where other nodes are taken; 0 picks one.")

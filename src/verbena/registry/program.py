@@ -26,6 +26,7 @@ from verbena.registry.metrics import Metrics
 from verbena.registry.nodes.configured import open_nodes
 from verbena.registry.nodes.nodes import Nodes
 from verbena.registry.service import Limits, Registry
+from verbena.registry.web.pages import add_pages
 from verbena.transport.address import parse_host_port
 from verbena.transport.tls import server_context
 
@@ -89,6 +90,8 @@ async def serving(config: Config) -> AsyncIterator[Program]:
         program.nodes = await open_nodes(config, registry)
         if program.nodes is not None:
             stack.push_async_callback(program.nodes.close)
+        if keys.page:
+            add_pages(server, program.nodes)
         stack.push_async_callback(server.stop)
         await server.start(keys.listen_address, keys.port, _tls(config))
         yield program

@@ -88,6 +88,14 @@ class Fetch:
     # What others are told.
 
     @property
+    def received(self) -> int:
+        """Bytes that are here, wherever in the blob."""
+        held = self.plan.held
+        last = self.size - (pieces.count_of(self.size) - 1) * PIECE
+        short = PIECE - last if self.size and held >> (pieces.count_of(self.size) - 1) & 1 else 0
+        return held.bit_count() * PIECE - short
+
+    @property
     def holding(self) -> Holding:
         """What can be passed on: pieces that are here, though nobody has verified them yet."""
         held = 0 if self.repairing else self.plan.held

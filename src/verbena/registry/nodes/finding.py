@@ -40,6 +40,15 @@ class Finder:
             body.close()
         return body is not None
 
+    async def holds(self, peer: Peer, repository: str, digest: Digest) -> tuple[bool, int] | None:
+        """Whether a peer has all of a blob, and how many bytes; for those who only want to know."""
+        answer = await self._ask(peer, repository, digest, asker="")
+        if answer is None:
+            return None
+        if answer.get("whole") is True:
+            return True, answer["size"]
+        return False, min(answer["size"], messages.take_pieces(answer, "held").bit_count() * PIECE)
+
     async def start(self, repository: str, digest: Digest) -> Fetch | None:
         """A fetch from whoever has the blob or some of it; None: nobody has."""
         peers = self._nodes.usable_peers()
@@ -98,7 +107,7 @@ class Finder:
     # Inside.
 
     async def _ask(
-        self, peer: Peer, repository: str, digest: Digest, window: str = ""
+        self, peer: Peer, repository: str, digest: Digest, window: str = "", *, asker: str | None = None
     ) -> dict[str, Any] | None:
         """What a peer has of a blob, or None."""
         try:
@@ -108,7 +117,7 @@ class Finder:
                 repository=repository,
                 digest=str(digest),
                 window=window,
-                me=self._nodes.id,
+                me=self._nodes.id if asker is None else asker,
             )
             if answer.get("found") is True:
                 messages.take_integer(answer, "size")

@@ -106,7 +106,7 @@ class Source:
         if holding is None:
             return messages.encode(found=False)
         asker = messages.take_text(fields, "me", 64)
-        crowd = self._open(digest, holding).crowd(asker, time.monotonic())
+        crowd = self._open(digest, holding).crowd(asker, time.monotonic()) if asker else []
         sent = False
         if holding.whole and 0 < holding.size <= PIECE and fields.get("window"):
             remote = messages.take_window(fields)

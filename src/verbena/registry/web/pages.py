@@ -1,0 +1,95 @@
+"""What the page asks for. Repositories, tags and manifests it takes from the registry's own API; here are its
+files, this node's state, and where a blob lives. Who may not pull is not told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import resources
+
+from aiohttp import web
+
+from verbena import __version__
+from verbena.registry.errors import Refused
+from verbena.registry.http.call import answer, answer_json
+from verbena.registry.http.routes import Route
+from verbena.registry.http.server import Server
+from verbena.registry.nodes.nodes import Nodes
+from verbena.registry.service import parse_digest
+from verbena.registry.web import state
+
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/ui/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/ui/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/ui/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+# Nothing but our own files: a name or annotation that a client pushed must never become a program here.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+MOST_BLOBS = 128
+
+Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def add_pages(server: Server, nodes: Nodes | None) -> None:
+    """Lets the server show them."""
+    for path, (name, kind) in FILES.items():
+        content = resources.files(__package__).joinpath("static", name).read_bytes()
+        server.pages[path] = _file(content, kind)
+    pages = Pages(server, nodes)
+    server.pages["/ui/node.json"] = _checked(pages.node)
+    server.pages["/ui/where.json"] = _checked(pages.where)
+
+
+class Pages:
+    def __init__(self, server: Server, nodes: Nodes | None) -> None:
+        self._server = server
+        self._nodes = nodes
+
+    async def node(self, request: web.BaseRequest) -> web.StreamResponse:
+        """This node, its peers, what is stored and what is on its way. For whoever may log in."""
+        await self._allow(request, Route("base"))
+        identity = await self._server.authenticator.identify(request, Route("base"))
+        document = state.node(
+            self._server.registry, self._nodes, may_pull=lambda name: identity.may("pull", name)
+        )
+        return answer_json({"version": __version__, **document}, HEADERS)
+
+    async def where(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Which nodes have the blobs asked for, of one repository."""
+        repository = request.query.get("repository", "")
+        wanted = [parse_digest(text) for text in request.query.getall("digest", [])[:MOST_BLOBS]]
+        if not wanted:
+            raise Refused("DIGEST_INVALID", "a digest must be given")
+        await self._allow(request, Route("blob", repository, str(wanted[0])))
+        places = await asyncio.gather(
+            *(state.places(self._server.registry, self._nodes, repository, digest) for digest in wanted)
+        )
+        blobs = {str(digest): found for digest, found in zip(wanted, places, strict=True)}
+        return answer_json({"repository": repository, "blobs": blobs}, HEADERS)
+
+    async def _allow(self, request: web.BaseRequest, route: Route) -> None:
+        authenticator = self._server.authenticator
+        authenticator.check(request, route, await authenticator.identify(request, route))
+
+
+def _file(content: bytes, kind: str) -> Page:
+    async def show(request: web.BaseRequest) -> web.StreamResponse:
+        return answer(200, HEADERS, content, kind)
+
+    return _checked(show)
+
+
+def _checked(page: Page) -> Page:
+    async def show(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            raise Refused("UNSUPPORTED", headers={"Allow": "GET, HEAD"})
+        return await page(request)
+
+    return show
