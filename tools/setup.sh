@@ -42,6 +42,7 @@ podman             command -v podman
 buildah            command -v buildah
 umoci              command -v umoci
 docker-registry    command -v docker-registry
+chromium           command -v chromium
 "
 
 missing() {
