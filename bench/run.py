@@ -1,4 +1,4 @@
-"""Measures every figure that has a bound, and writes docs/reference/bench.md and build/bench.json.
+"""Measures every figure that has a bound, and writes docs/reference/bench*.md and build/bench*.json.
 
 Each question is a program of its own beside this file and runs in fresh processes. A figure and its baseline
 are measured in turns in one run, so what counts is their ratio: the machine's own noise is about ±20 %.
@@ -20,8 +20,8 @@ from verbena.cli.measure import environment
 from verbena.cli.progress import Progress
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "reference" / "bench.md"
-DATA = ROOT / "build" / "bench.json"
+PAGES = ROOT / "docs" / "reference"
+DATA = ROOT / "build"
 
 # The one list of questions: name, program and its arguments.
 QUESTIONS = {
@@ -40,6 +40,34 @@ QUESTIONS = {
     "far-memory": ("far_memory.py",),
     "registry": ("registry.py",),
     "registry-nodes": ("registry_nodes.py",),
+    "kv": ("kv.py",),
+}
+# Questions with a page of their own; the others share bench.md. A page is written when all of its were asked.
+OWN_PAGES = {"kv": "bench-kv"}
+
+TITLES = {
+    "bench": ("Figures", "make bench"),
+    "bench-kv": ("The store's figures", "make bench ARGS='--only kv'"),
+}
+NOTES = {
+    "bench": """\
+A figure and its baseline run in turns between the same two processes; both are medians over rounds. Machines
+are noisy (about ±20 %), ratios much less so. "Pinned" means that each process may use one core only, a
+different one for each, set in the same way (`sched_setaffinity`) for Verbena, the bare ring and UCX;
+"unpinned" leaves it to the scheduler. The round trips of the ring and of SEND carry 64 bytes, copied in and
+out, both sides spinning. UCX's round trip is twice the half that `ucx_perftest` prints, over its `posix`
+shared memory; beside iwarp, over its `tcp` on loopback.
+
+The bare TCP socket of the iwarp figures is in TCP_NODELAY; its ping-pong spins on recv(2), its stream makes
+blocking calls of 1 MiB. The transfers beside it sleep on their completion queue, too, and keep four requests
+in flight. CPU seconds are those of both processes, in and out of the kernel.
+""",
+    "bench-kv": """\
+`verbena serve` and the distribution's redis-server, both with their defaults, in memory only, on loopback of
+one machine; medians over turns in which they alternate. "TCP" is redis-benchmark, with random keys among
+100,000. The shm figures are of one blocking `kv.Client` in Python, timed in Python; beside them a blocking
+client in C++ over TCP, or redis-py where it says so. `verbena kv bench` compares servers of your own.
+""",
 }
 
 
@@ -61,19 +89,23 @@ def main() -> int:
     if not questions:
         parser.error(f"no question begins with {' or '.join(options.only)}")
 
-    figures: list[Figure] = []
+    answers: dict[str, list[Figure]] = {}
     failed: list[str] = []
     with Progress("bench") as progress:
         for index, question in enumerate(questions):
             progress.update(index / len(questions), note=question)
             try:
-                figures += _ask(QUESTIONS[question], options.seconds)
+                answers[question] = _ask(QUESTIONS[question], options.seconds)
             except subprocess.CalledProcessError as error:
                 failed.append(f"{question}: {error.stderr.strip()}")
+    figures = [figure for answer in answers.values() for figure in answer]
     if figures:
         print(text.table([HEADER, *(figure.cells for figure in figures)]))
-    if not options.dry_run and not options.only and not failed:
-        _write(figures)
+    if not options.dry_run:
+        for name in ["bench", *OWN_PAGES.values()]:
+            asked = [question for question in QUESTIONS if OWN_PAGES.get(question, "bench") == name]
+            if set(asked) <= set(answers):
+                _write(name, [figure for question in asked for figure in answers[question]])
     for reason in failed:
         print(f"could not measure {reason}", file=sys.stderr)
     return int(bool(failed) or any(figure.passed is False for figure in figures))
@@ -97,38 +129,29 @@ def _ask(command: tuple[str, ...], seconds: float) -> list[Figure]:
     return [Figure(**line) for line in json.loads(done.stdout)]
 
 
-def _write(figures: list[Figure]) -> None:
+def _write(name: str, figures: list[Figure]) -> None:
     where = environment.describe()
-    DATA.parent.mkdir(parents=True, exist_ok=True)
+    DATA.mkdir(parents=True, exist_ok=True)
     document = {"environment": where, "figures": [vars(figure) for figure in figures]}
-    DATA.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(_page(figures, where))
+    (DATA / f"{name}.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    PAGES.mkdir(parents=True, exist_ok=True)
+    (PAGES / f"{name}.md").write_text(_page(name, figures, where))
 
 
-def _page(figures: list[Figure], where: dict[str, Any]) -> str:
+def _page(name: str, figures: list[Figure], where: dict[str, Any]) -> str:
     machine, versions = where["machine"], where["versions"]
     rows = [HEADER, ["---"] * len(HEADER), *(figure.cells for figure in figures)]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    title, command = TITLES[name]
     return f"""\
-# Figures
+# {title}
 
-Written by `make bench`; do not edit. {machine["cpu"]}, {machine["cores"]} cores, Linux {versions["kernel"]},
+Written by `{command}`; do not edit. {machine["cpu"]}, {machine["cores"]} cores, Linux {versions["kernel"]},
 Python {versions["python"]}, commit {where["commit"] or "none"}.
 
 {table}
 
-A figure and its baseline run in turns between the same two processes; both are medians over rounds. Machines
-are noisy (about ±20 %), ratios much less so. "Pinned" means that each process may use one core only, a
-different one for each, set in the same way (`sched_setaffinity`) for Verbena, the bare ring and UCX;
-"unpinned" leaves it to the scheduler. The round trips of the ring and of SEND carry 64 bytes, copied in and
-out, both sides spinning. UCX's round trip is twice the half that `ucx_perftest` prints, over its `posix`
-shared memory; beside iwarp, over its `tcp` on loopback.
-
-The bare TCP socket of the iwarp figures is in TCP_NODELAY; its ping-pong spins on recv(2), its stream makes
-blocking calls of 1 MiB. The transfers beside it sleep on their completion queue, too, and keep four requests
-in flight. CPU seconds are those of both processes, in and out of the kernel.
-"""
+{NOTES[name]}"""
 
 
 if __name__ == "__main__":

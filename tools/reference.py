@@ -97,6 +97,13 @@ def registry_metrics_page() -> str:
     return metrics.reference()
 
 
+def commands_page() -> str:
+    from verbena.kv import commands, commands_page
+
+    commands.load()
+    return commands_page.page()
+
+
 # A page is a row: where it lies under the root, and what writes it.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
@@ -105,6 +112,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/wire-formats.md": wire_formats_page,
     "docs/reference/registry-metrics.md": registry_metrics_page,
+    "docs/reference/commands.md": commands_page,
 }
 
 
@@ -133,8 +141,9 @@ def main() -> int:
 def _import_from_this_tree() -> None:
     # Bare packages stand in for those that need the native core. The tables do not, and a page must be
     # checkable before anything is built, against this tree and not against what is installed.
-    for name in ("verbena", "verbena.transport"):
+    for name in ("verbena", "verbena.transport", "verbena.kv"):
         package = types.ModuleType(name)
+        package.__dict__["__version__"] = ""
         package.__path__ = [str(ROOT.joinpath("src", *name.split(".")))]
         sys.modules[name] = package
 

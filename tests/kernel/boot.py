@@ -27,7 +27,7 @@ import cpio
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / "build" / "kernel"
 SKIPPED, TIMED_OUT, GUEST_DIED = 77, 124, 125
-PASSED_ON = ("CI", "VERBENA_")
+PASSED_ON = ("CI", "VERBENA_", "VALKEY_")
 # A guest that is not up by then never will be. Older emulated processors have less to emulate.
 ACCELERATORS = {
     "kvm": (20.0, "-accel kvm -cpu host"),

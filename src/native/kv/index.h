@@ -29,8 +29,8 @@ class Index {
 
   // The slot of the item with this key; null: there is none.
   uint64_t* find(uint64_t hash, std::string_view key) const;
-  // The key must not be there.
-  void insert(uint64_t hash, Location item);
+  // The key must not be there. Returns its slot.
+  uint64_t* insert(uint64_t hash, Location item);
   static void replace(uint64_t* slot, uint64_t hash, Location item) { store(slot, make_slot(hash, item)); }
   void erase(uint64_t* slot) {
     store(slot, 0);

@@ -135,8 +135,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
       Index::replace(there.slot_, hashed, location);
       keyspace_.release(there.item_, old);
     } else {
-      index_->insert(hashed, location);
-      there.slot_ = index_->find(hashed, {reinterpret_cast<char*>(item + 1), item->key_bytes});
+      there.slot_ = index_->insert(hashed, location);
     }
   }
   item->expires_ms = expires_ms;

@@ -52,6 +52,22 @@ SocketClient::SocketClient(Loop& owner, uint64_t number, UniqueFd socket)
 
 void SocketClient::wake() { loop.woken_.push_back(this); }
 
+void SocketClient::take_out() {
+  waking = false;
+  ends_now = doomed;
+  ends_then = closing;
+  bytes_out += out.size();
+  loop.engine_.figures.bytes_out += out.size();
+  if (sending.empty()) {
+    sending.swap(out);
+  } else {
+    sending.append(out);
+    out.clear();
+  }
+  if (out.capacity() > 1u << 16) out = {};
+  on_the_way.store(sending.size() - written, std::memory_order_relaxed);
+}
+
 Loop::Loop(Engine& engine) : engine_(engine), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw Error("fd_limit", "serve", "epoll_create1() failed", errno);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kBell}};
@@ -167,11 +183,11 @@ void Loop::run() {
       engine_.settle();
       timeout = timeout_ms();
       woken.swap(woken_);
+      for (SocketClient* client : woken) client->take_out();
     }
-    // Only this thread touches sockets' clients, so the lock is free for others meanwhile.
+    // The lock is free for others while the kernel copies.
     std::vector<SocketClient*> over;
     for (SocketClient* client : woken) {
-      client->waking = false;
       if (write(*client)) over.push_back(client);
     }
     if (over.empty()) continue;
@@ -274,13 +290,14 @@ void Loop::read(SocketClient& client) {
 }
 
 bool Loop::write(SocketClient& client) {
-  if (client.doomed) return true;
+  if (client.ends_now) return true;
   if (client.shaking_hands) return false;
-  while (client.written < client.out.size()) {
-    const ssize_t sent =
-        client.wire.write(client.out.data() + client.written, client.out.size() - client.written);
+  std::string& sending = client.sending;
+  while (client.written < sending.size()) {
+    const ssize_t sent = client.wire.write(sending.data() + client.written, sending.size() - client.written);
     if (sent <= 0) {
       if (sent < 0 && !iwarp::is_not_now(errno)) return true;
+      client.on_the_way.store(sending.size() - client.written, std::memory_order_relaxed);
       watch(client, true);
       return false;
     }
@@ -291,13 +308,12 @@ bool Loop::write(SocketClient& client) {
     watch(client, true);
     return false;
   }
-  client.bytes_out += client.out.size();
-  engine_.figures.bytes_out += client.out.size();
   client.written = 0;
-  client.out.clear();
-  if (client.out.capacity() > 1u << 16) client.out = {};
+  sending.clear();
+  if (sending.capacity() > 1u << 16) sending = {};
+  client.on_the_way.store(0, std::memory_order_relaxed);
   if (client.wants_write) watch(client, false);
-  return client.closing;
+  return client.ends_then;
 }
 
 void Loop::watch(SocketClient& client, bool writable) {

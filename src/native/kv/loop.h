@@ -24,7 +24,12 @@ class SocketClient : public Client {
   iwarp::Wire wire;
   bool shaking_hands = false;  // TLS
   bool wants_write = false;    // it could not take all: epoll tells when it can
-  size_t written = 0;          // of `out`
+
+  // What is written without the engine's lock, while others may say more: only the loop touches it.
+  std::string sending;
+  size_t written = 0;  // of it
+  bool ends_now = false, ends_then = false;
+  void take_out();  // with the lock
 };
 
 class Loop {
@@ -66,7 +71,7 @@ class Loop {
   void accept(Listener& listener);
   void greet(UniqueFd socket, const std::shared_ptr<iwarp::TlsContext>& tls);
   void read(SocketClient& client);
-  // Writes what it can; true: the client is done for.
+  // Writes what it can of what was taken; true: the client is done for.
   bool write(SocketClient& client);
   void watch(SocketClient& client, bool writable);
   void close(SocketClient& client);

@@ -46,6 +46,13 @@ bool Reader::read(std::span<const GatherPiece> pieces) {
     {
       const auto held = node_->lock();
       call = session_->gather(pieces);
+      // On one host it has been done by the time it is posted.
+      if (call && node_->is_answered_at_once(*call)) {
+        ++reads_;
+        const bool ok = call->outcome == Outcome::ok;
+        node_->calls().end(*call);
+        return ok;
+      }
     }
     if (!call) {
       if (!learn_regions(pieces)) return false;

@@ -87,7 +87,42 @@ bool RequestReader::read_number(std::string_view input, const char* what, int64_
   return true;
 }
 
+namespace {
+
+// The number of at most nine digits at `at`, which ends up behind its line's end; -1: it is not that plain.
+inline int64_t take_plain_number(const char*& at, const char* end) {
+  int64_t number = 0;
+  const char* const start = at;
+  for (; at < end && at - start < 10 && static_cast<uint8_t>(*at - '0') < 10; ++at) {
+    number = number * 10 + (*at - '0');
+  }
+  if (at == start || at - start > 9 || end - at < 2 || at[0] != '\r' || at[1] != '\n') return -1;
+  at += 2;
+  return number;
+}
+
+}  // namespace
+
+bool RequestReader::read_whole(std::string_view input, const RequestLimits& limits) {
+  const char *at = input.data() + 1, *const end = input.data() + input.size();
+  const int64_t count = take_plain_number(at, end);
+  if (count <= 0 || count > static_cast<int64_t>(limits.words)) return false;
+  for (int64_t i = 0; i < count; ++i) {
+    if (at == end || *at++ != '$') return words_.clear(), false;
+    const int64_t length = take_plain_number(at, end);
+    if (length < 0 || length > static_cast<int64_t>(limits.word_bytes) || end - at < length + 2 ||
+        at[length] != '\r' || at[length + 1] != '\n') {
+      return words_.clear(), false;
+    }
+    words_.emplace_back(at, static_cast<size_t>(length));
+    at += length + 2;
+  }
+  position_ = static_cast<size_t>(at - input.data());
+  return true;
+}
+
 RequestReader::Result RequestReader::read(std::string_view input, const RequestLimits& limits) {
+  if (missing_ < 0 && !input.empty() && input[0] == '*' && read_whole(input, limits)) return Result::ready;
   fault_.clear();
   const auto or_more = [&] { return fault_.empty() ? Result::more : Result::bad; };
   if (missing_ < 0) {

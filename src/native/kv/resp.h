@@ -38,6 +38,8 @@ class RequestReader {
   struct Piece {
     size_t start, length;
   };
+  // A request that is there as a whole, in the plainest form; false: read() has to look closer.
+  bool read_whole(std::string_view input, const RequestLimits& limits);
   Result read_inline(std::string_view input, const RequestLimits& limits);
   Result bad(std::string why);
   // The number on the line that starts behind position_; false: it is not whole yet, or wrong (fault_).

@@ -67,15 +67,18 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
   std::array<Sge, kMostGathered> local;
   std::array<SendRequest, kMostGathered> requests;
   uint32_t total = 0;
+  // Neighbours are mostly of one region, and go to one memory.
+  const RemoteRegion* remote = nullptr;
+  uint32_t lkey = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const GatherPiece& piece = pieces[i];
-    const RemoteRegion* remote = region(piece.region);
+    if (i == 0 || piece.region != pieces[i - 1].region) remote = region(piece.region);
+    if (i == 0 || piece.memory != pieces[i - 1].memory) lkey = piece.memory->on(link_->port()).lkey();
     if (!remote || !remote->known || (remote->access & access::remote_read) == 0 ||
         piece.offset > remote->length || piece.length > remote->length - piece.offset) {
       return nullptr;
     }
-    local[i] = {reinterpret_cast<uint64_t>(piece.local), piece.length,
-                piece.memory->on(link_->port()).lkey()};
+    local[i] = {reinterpret_cast<uint64_t>(piece.local), piece.length, lkey};
     requests[i] = {.opcode = Opcode::read,
                    .flags = 0,
                    .rkey = remote->rkey,

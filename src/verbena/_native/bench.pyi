@@ -1,5 +1,7 @@
 """Measuring loops and raw baselines; all run without the GIL."""
 
+from collections.abc import Sequence
+
 import verbena._native
 
 class LoopResult:
@@ -60,6 +62,39 @@ class TcpPair:
     def pong(self, rounds: int, *, patience_ns: int = 10000000000) -> int: ...
     def produce(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
     def consume(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
+
+class RespResult:
+    """What became of a server's load."""
+
+    @property
+    def done(self) -> int: ...
+    @property
+    def errors(self) -> int: ...
+    @property
+    def reply_bytes(self) -> int: ...
+    @property
+    def elapsed_ns(self) -> int: ...
+    @property
+    def finished(self) -> bool: ...
+
+class RespLoad:
+    """
+    One kind of request of a RESP server, on connected sockets, by their descriptors; keys are numbers of 12 digits.
+    """
+
+    def __init__(
+        self,
+        fds: Sequence[int],
+        request: bytes,
+        *,
+        keys_at: Sequence[int],
+        keys: int,
+        in_order: bool = False,
+        depth: int = 1,
+        seed: int = 1,
+    ) -> None: ...
+    def run(self, samples_ns: object, *, patience_ns: int = 10000000000) -> RespResult:
+        """A batch per sample: the time until all of it was answered."""
 
 def post_receives(
     qp: verbena._native.QueuePairCore, cq: verbena._native.CompletionQueueCore, mailbox: Mailbox

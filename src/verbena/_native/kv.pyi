@@ -330,7 +330,11 @@ class Reader:
     def get(self, key: bytes) -> bytes | Absent | None:
         """The string, ABSENT, or None: the server must be asked."""
 
-    def get_many(self, keys: list[bytes]) -> list[bytes | Absent | None]: ...
+    def get_many(self, keys: Iterable[str | bytes]) -> tuple[list[bytes | None], list[int]]:
+        """
+        The strings, None where there is no such key, and which the server must be asked for.
+        """
+
     def get_into(self, key: bytes, buffer: object) -> int | Absent | None:
         """Its length; if it is longer than the buffer, nothing was written."""
 

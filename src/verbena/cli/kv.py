@@ -1,4 +1,4 @@
-"""`verbena kv`: the files of a store, checked and repaired."""
+"""`verbena kv`: the files of a store, checked and repaired; servers compared under load."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from verbena.cli import kv_bench
 from verbena.errors import setup_error
 from verbena.kv.disk import MANIFEST, Disk, Inventory, Manifest
 
@@ -16,6 +17,7 @@ examples:
   verbena kv check /var/lib/verbena             reads every record, and changes nothing
   verbena kv repair /var/lib/verbena            cuts off what cannot be read, after asking
   verbena kv repair --yes /var/lib/verbena      the same without a question
+  verbena kv bench                              a store of ours beside redis-server, under the same load
 
 A server cuts off by itself what a crash has left unfinished. Only damage that a crash does not explain needs
 `repair`: records behind it are lost to the store, and kept beside it in a file that ends in .cut-OFFSET.
@@ -27,8 +29,8 @@ exit status: 0 if all is whole (or was repaired), 1 if it is not, 2 wrong usage
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "kv",
-        help="check or repair the files of a store",
-        description="Checks or repairs what a store keeps on disk: its snapshot and its log.",
+        help="check or repair the files of a store, or load servers side by side",
+        description="Checks or repairs what a store keeps on disk, snapshot and log; or loads servers.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -49,6 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     repair.add_argument("directory", metavar="DIR", type=Path, help="the store's directory")
     repair.add_argument("--yes", action="store_true", help="do not ask")
     repair.set_defaults(action=_repair)
+    kv_bench.add_parser(actions)
     return parser
 
 

@@ -103,21 +103,19 @@ class Client:
 
     def mget(self, keys: Iterable[str | bytes]) -> list[bytes | None]:
         """Several strings, in few round trips."""
-        names = [key.encode() if isinstance(key, str) else key for key in keys]
+        names = keys if isinstance(keys, (list, tuple)) else list(keys)
         if not names:
             return []
         if self._reader is None:
             return self.execute("MGET", *names)  # type: ignore[no-any-return]
-        values = self._reader.get_many(names)
-        asked = [index for index, value in enumerate(values) if value is None]
+        values, asked = self._reader.get_many(names)
         self.one_sided_gets += len(values) - len(asked)
-        result: list[bytes | None] = [None if value is _ABSENT else value for value in values]  # type: ignore[misc]
         if asked:
             self._learn_layout()
             self.asked_gets += len(asked)
             for index, value in zip(asked, self.execute("MGET", *(names[i] for i in asked)), strict=True):
-                result[index] = value
-        return result
+                values[index] = value
+        return values
 
     def set(
         self,

@@ -1,0 +1,321 @@
+"""How does the store compare with redis-server: by TCP, by RDMA on one host, in memory and in pauses?"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import shutil
+import statistics
+import subprocess
+import time
+from array import array
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import redis
+from figure import Figure, program
+
+from verbena import kv
+from verbena.cli import text
+from verbena.cli.measure.stores import (
+    DIGITS,
+    KEY,
+    PREFIX,
+    Load,
+    Store,
+    has_redis_server,
+    redis_store,
+    verbena_store,
+)
+
+REDIS_BENCHMARK = shutil.which("redis-benchmark")
+KEYS = 100_000
+TURNS = 5
+CLIENTS = 50
+BATCH = 1000
+SMALL = b"x" * 32
+LOADED = 10_000_000
+PAUSE_NS = 10e6
+
+
+def measure(options: argparse.Namespace) -> list[Figure]:
+    if not has_redis_server() or REDIS_BENCHMARK is None:
+        return [Figure("kv", "not measured", "redis-server or redis-benchmark is not installed", "–")]
+    wanted: list[Callable[[Store, Store, float], list[Figure]]] = [_tcp, _one_client, _long_values, _memory]
+    if options.part:
+        wanted = [function for function in wanted if function.__name__.lstrip("_") in options.part]
+    figures = []
+    for part in wanted:
+        # Fresh servers each: memory that is exposed to readers, and keys, change what the next part sees.
+        with verbena_store() as ours, redis_store() as theirs:
+            figures += part(ours, theirs, options.seconds)
+    return figures
+
+
+# By TCP, with redis-benchmark
+
+
+def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
+    figures = []
+    for store in (ours, theirs):
+        _benchmark(store, "set", 1, KEYS)
+    for depth, bound in ((1, 1.0), (16, 1.5)):
+        for command in ("get", "set"):
+            requests = int(seconds / TURNS / 2 * 60_000 * (1 if depth == 1 else 6))
+            rows: dict[str, list[tuple[float, float]]] = {store.name: [] for store in (ours, theirs)}
+            for turn in range(TURNS):
+                for store in (ours, theirs) if turn % 2 else (theirs, ours):
+                    rows[store.name].append(_benchmark(store, command, depth, requests))
+            rate, tail = ([_median(rows[s.name], i) for s in (ours, theirs)] for i in (0, 1))
+            what = f"kv TCP {command.upper()}, {CLIENTS} clients" + (
+                f", pipeline {depth}" if depth > 1 else ""
+            )
+            figures.append(
+                Figure(
+                    what,
+                    text.rate(rate[0]),
+                    f"redis-server {text.rate(rate[1])}",
+                    f"{rate[0] / rate[1]:.2f}",
+                    f"≥ {bound:g}",
+                    rate[0] >= bound * rate[1],
+                )
+            )
+            figures.append(
+                Figure(
+                    f"{what}, P99",
+                    text.duration(tail[0]),
+                    f"redis-server {text.duration(tail[1])}",
+                    f"{tail[0] / tail[1]:.2f}",
+                    "≤ 1" if depth == 1 else "–",
+                    tail[0] <= tail[1] if depth == 1 else None,
+                )
+            )
+    return figures
+
+
+def _benchmark(store: Store, command: str, depth: int, requests: int) -> tuple[float, float]:
+    """Requests a second, and the 99th percentile in nanoseconds."""
+    arguments = [
+        "-p",
+        store.port,
+        "-t",
+        command,
+        "-n",
+        requests,
+        "-c",
+        CLIENTS,
+        "-P",
+        depth,
+        "-r",
+        KEYS,
+        "--csv",
+    ]
+    done = subprocess.run(
+        [str(REDIS_BENCHMARK), *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    row = next(csv.DictReader(done.stdout.splitlines()))
+    return float(row["rps"]), float(row["p99_latency_ms"]) * 1e6
+
+
+def _median(rows: list[tuple[float, float]], column: int) -> float:
+    return statistics.median(row[column] for row in rows)
+
+
+# By RDMA, with one blocking client in Python
+
+
+def _one_client(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
+    names = [f"{PREFIX}{number:0{DIGITS}}".encode() for number in range(KEYS)]
+    keys = random.Random(1).choices(names, k=20_000)
+    turn_s = seconds / TURNS / 2
+    with (
+        kv.Client(ours.sessions) as store,
+        redis.Redis(port=theirs.port) as plain,
+        Load(theirs, "SET", KEY, SMALL, keys=KEYS, depth=64, in_order=True) as fill,
+        Load(theirs, "GET", KEY, keys=KEYS) as bare_get,
+        Load(theirs, "SET", KEY, SMALL, keys=KEYS) as bare_set,
+    ):
+        fill.run(KEYS // 64 + 1)
+        for start in range(0, KEYS, BATCH):
+            store.mset(dict.fromkeys(names[start : start + BATCH], SMALL))
+        tails: dict[str, list[float]] = {}
+        rates: dict[str, list[float]] = {}
+
+        def note(into: dict[str, list[float]], name: str, value: float) -> None:
+            into.setdefault(name, []).append(value)
+
+        for _ in range(TURNS):
+            note(tails, "tcp get", _p99(bare_get.run(5000)[0]))
+            note(tails, "get", _p99(_timed(store.get, keys)))
+            note(tails, "tcp set", _p99(bare_set.run(5000)[0]))
+            note(tails, "set", _p99(_timed(lambda key: store.set(key, SMALL), keys)))
+            note(rates, "get", _rate(store.get, keys, turn_s))
+            note(rates, "redis-py", _rate(plain.get, keys, turn_s))
+            note(rates, "mget", _mget_rate(store, keys, turn_s))
+        asked, read = store.asked_gets, store.one_sided_gets
+    tail = {name: statistics.median(values) for name, values in tails.items()}
+    rate = {name: statistics.median(values) for name, values in rates.items()}
+    assert asked * 1000 < read, f"{asked} of {read} GETs were messages"
+    return [
+        _tail("kv shm GET from Python, P99", tail["get"], tail["tcp get"], 15),
+        _tail("kv shm SET from Python, P99", tail["set"], tail["tcp set"], 10),
+        Figure(
+            "kv shm GET from Python",
+            text.rate(rate["get"]),
+            f"redis-py {text.rate(rate['redis-py'])}",
+            f"{rate['get'] / rate['redis-py']:.1f}",
+            "≥ 10",
+            rate["get"] >= 10 * rate["redis-py"],
+        ),
+        Figure(
+            f"kv shm GET from Python, {BATCH} keys in a batch",
+            text.rate(rate["mget"]),
+            f"one by one {text.rate(rate['get'])}",
+            f"{rate['mget'] / rate['get']:.1f}",
+            "≥ 3 M/s",
+            rate["mget"] >= 3e6,
+        ),
+    ]
+
+
+def _tail(name: str, own_ns: float, bare_ns: float, bound: int) -> Figure:
+    return Figure(
+        name,
+        text.duration(own_ns),
+        f"redis-server, TCP, client in C++ {text.duration(bare_ns)}",
+        f"1/{bare_ns / own_ns:.1f}",
+        f"≤ 1/{bound}",
+        own_ns * bound <= bare_ns,
+    )
+
+
+def _timed(function: Callable[[bytes], object], keys: list[bytes]) -> array[float]:
+    samples = array("d", bytes(8 * len(keys)))
+    clock = time.perf_counter_ns
+    for index, key in enumerate(keys):
+        start = clock()
+        function(key)
+        samples[index] = clock() - start
+    return samples
+
+
+def _p99(samples: array[float]) -> float:
+    return sorted(samples)[len(samples) * 99 // 100]
+
+
+def _rate(function: Callable[[bytes], object], keys: list[bytes], seconds: float) -> float:
+    done, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        for key in keys[:1000]:
+            function(key)
+        done += 1000
+    return done / elapsed
+
+
+def _mget_rate(store: kv.Client, keys: list[bytes], seconds: float) -> float:
+    batches = [keys[start : start + BATCH] for start in range(0, len(keys), BATCH)]
+    done, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        for batch in batches:
+            store.mget(batch)
+            done += len(batch)
+    return done / elapsed
+
+
+# Long values
+
+
+def _long_values(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
+    figures = []
+    with kv.Client(ours.sessions) as store:
+        for size in (64 << 10, 1 << 20):
+            value = np.random.default_rng(1).bytes(size)
+            into = np.empty(size, np.uint8)
+            store.set(KEY, value)
+            theirs.call("SET", KEY, value)
+            assert store.get_into(KEY, into) == size
+            assert into.tobytes() == value
+            count = max(64, int(seconds / TURNS / 2 * 1e9 / size))
+            placed, objects, bare = [], [], []
+            with Load(theirs, "GET", KEY, keys=1) as load:
+                for _ in range(TURNS):
+                    result = load.run(max(16, count // 4))[1]
+                    bare.append(result.done * size / result.elapsed_ns * 1e9)
+                    placed.append(size * _times(partial(store.get_into, KEY, into), count))
+                    objects.append(size * _times(partial(store.get, KEY), count))
+            base = statistics.median(bare)
+            for how, own, bound in (("get_into", placed, 5), ("get", objects, 0)):
+                figures.append(
+                    Figure(
+                        f"kv shm GET {text.size(size)}, {how}",
+                        text.bandwidth(statistics.median(own)),
+                        f"redis-server, TCP, client in C++ {text.bandwidth(base)}",
+                        f"{statistics.median(own) / base:.1f}",
+                        f"≥ {bound}" if bound else "–",
+                        statistics.median(own) >= bound * base if bound else None,
+                    )
+                )
+    return figures
+
+
+def _times(function: Callable[[], object], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        function()
+    return count / (time.perf_counter() - start)
+
+
+# Memory, and pauses while it grows
+
+
+def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
+    per_key, worst, rates = {}, {}, {}
+    with kv.Client(ours.sessions):  # from now on readers may look: the dearer way
+        for store in (ours, theirs):
+            before = store.resident_bytes
+            with Load(store, "SET", KEY, b"xxxxxxxx", keys=LOADED, depth=16, in_order=True) as load:
+                samples, result = load.run(LOADED // 16)
+            per_key[store.name] = (store.resident_bytes - before) / LOADED
+            worst[store.name] = max(samples)
+            rates[store.name] = result.done / result.elapsed_ns * 1e9
+            assert store.call("DBSIZE") == LOADED
+    own, base = per_key[ours.name], per_key[theirs.name]
+    return [
+        Figure(
+            f"kv memory per key, {LOADED // 1_000_000} M keys of 16 B, values of 8 B",
+            f"{own:.0f} B",
+            f"redis-server {base:.0f} B",
+            f"{own / base:.2f}",
+            "≤ 1.5",
+            own <= 1.5 * base,
+        ),
+        Figure(
+            f"kv longest wait while {LOADED // 1_000_000} M keys are loaded",
+            text.duration(worst[ours.name]),
+            f"redis-server {text.duration(worst[theirs.name])}",
+            f"{worst[ours.name] / worst[theirs.name]:.2f}",
+            f"≤ {text.duration(PAUSE_NS)}",
+            worst[ours.name] <= PAUSE_NS,
+        ),
+        Figure(
+            "kv TCP SET of new keys, one client, pipeline 16",
+            text.rate(rates[ours.name]),
+            f"redis-server {text.rate(rates[theirs.name])}",
+            f"{rates[ours.name] / rates[theirs.name]:.2f}",
+        ),
+    ]
+
+
+def _parts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=("tcp", "one_client", "long_values", "memory"),
+        help="only this part; may be repeated",
+    )
+
+
+if __name__ == "__main__":
+    program(measure, description=__doc__ or "", arguments=_parts)

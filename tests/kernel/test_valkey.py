@@ -1,0 +1,91 @@
+"""Valkey over RDMA on a real device: our two ends, peers that mean harm, Valkey's own programs if there are
+any: VALKEY_RDMA_SERVER is a valkey-server with valkey-rdma.so beside it, VALKEY_RDMA_TEST its rdma-test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kv.test_valkey_rdma import (  # noqa: F401
+    test_a_library_works_over_rdma,
+    test_an_immediate_beyond_the_window_closes_the_connection,
+    test_clients_that_leave_are_forgotten,
+    test_nonsense_closes_the_connection,
+)
+
+from verbena.kv.rdma import RdmaListener, rdma_pool
+from verbena.kv.server import Server
+
+ADDRESS = "10.0.2.15"
+STOCK_PORT, OUR_PORT = 7379, 7380
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[RdmaListener]:
+    """Our server on rxe0."""
+    server = Server()
+    server.start()
+    listener = RdmaListener(server, "ibv", f"{ADDRESS}:0")
+    yield listener
+    await listener.close()
+    server.stop()
+
+
+def foreign(variable: str) -> Path:
+    """A program of Valkey's that somebody has built."""
+    path = os.environ.get(variable)
+    if not path:
+        pytest.skip(f"{variable} does not say where the program is")
+    return Path(path)
+
+
+def test_our_client_with_a_stock_server(serve: Callable[..., subprocess.Popen[str]]) -> None:
+    """valkey-py by our connection: a pipeline of thousands, and values longer than the server's window."""
+    valkey = pytest.importorskip("valkey")
+    program = foreign("VALKEY_RDMA_SERVER")
+    module = program.with_name("valkey-rdma.so")
+    serve(
+        STOCK_PORT, str(program), "--port", "0", "--save", "", "--protected-mode", "no", "--dir", "/tmp",
+        "--loadmodule", str(module), f"bind={ADDRESS}", f"port={STOCK_PORT}",
+    )  # fmt: skip
+    pool = rdma_pool(f"rdma://{ADDRESS}:{STOCK_PORT}")
+    client: Any = valkey.Valkey(connection_pool=pool)
+    assert client.ping()
+    assert client.info("server")["server_name"] == "valkey"
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(3000):
+            pipe.set(f"key {number}", number)
+        assert pipe.execute() == [True] * 3000
+    big = bytes(range(256)) * (3 << 12)
+    for _ in range(3):
+        client.set("big", big)
+        assert client.get("big") == big
+    with client.pipeline(transaction=True) as pipe:
+        assert pipe.incr("count").incr("count").execute() == [1, 2]
+    assert client.dbsize() == 3002
+    pool.disconnect()
+
+
+def test_a_stock_client_with_our_server(serve: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    """Valkey's own test of its transport, on four connections: PING, SET, BGSAVE, GET."""
+    program = foreign("VALKEY_RDMA_TEST")
+    serve(
+        OUR_PORT, sys.executable, "-m", "verbena.cli", "serve", "--kv-port", "0", "--kv-sessions", "no",
+        "--kv-rdma-listen", f"rdma://{ADDRESS}:{OUR_PORT}", "--kv-persistence-dir", str(tmp_path / "store"),
+    )  # fmt: skip
+    options = ["--minkeys", "50", "--maxkeys", "100", "--thread", "4"]
+    done = subprocess.run(
+        [program, "--host", ADDRESS, "--port", str(OUR_PORT), *options],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "BGSAVE [OK]" in done.stdout
+    assert "Valkey Over RDMA test [OK]" in done.stdout
