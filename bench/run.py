@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,7 @@ def main() -> int:
     if not questions:
         parser.error(f"no question begins with {' or '.join(options.only)}")
 
+    load = os.getloadavg()[0]  # before we add to it
     answers: dict[str, list[Figure]] = {}
     failed: list[str] = []
     with Progress("bench") as progress:
@@ -105,7 +107,7 @@ def main() -> int:
         for name in ["bench", *OWN_PAGES.values()]:
             asked = [question for question in QUESTIONS if OWN_PAGES.get(question, "bench") == name]
             if set(asked) <= set(answers):
-                _write(name, [figure for question in asked for figure in answers[question]])
+                _write(name, [figure for question in asked for figure in answers[question]], load)
     for reason in failed:
         print(f"could not measure {reason}", file=sys.stderr)
     return int(bool(failed) or any(figure.passed is False for figure in figures))
@@ -129,8 +131,8 @@ def _ask(command: tuple[str, ...], seconds: float) -> list[Figure]:
     return [Figure(**line) for line in json.loads(done.stdout)]
 
 
-def _write(name: str, figures: list[Figure]) -> None:
-    where = environment.describe()
+def _write(name: str, figures: list[Figure], load: float) -> None:
+    where = {**environment.describe(), "load": load}
     DATA.mkdir(parents=True, exist_ok=True)
     document = {"environment": where, "figures": [vars(figure) for figure in figures]}
     (DATA / f"{name}.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
@@ -147,7 +149,7 @@ def _page(name: str, figures: list[Figure], where: dict[str, Any]) -> str:
 # {title}
 
 Written by `{command}`; do not edit. {machine["cpu"]}, {machine["cores"]} cores, Linux {versions["kernel"]},
-Python {versions["python"]}, commit {where["commit"] or "none"}.
+Python {versions["python"]}, commit {where["commit"] or "none"}. Load of the machine before: {where["load"]:.1f}.
 
 {table}
 

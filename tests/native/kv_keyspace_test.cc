@@ -114,6 +114,39 @@ TEST("keyspace: an expired key is not there, asked for or not") {
   CHECK(database.size() == 0 && database.volatile_keys() == 0);
 }
 
+TEST("keyspace: keys that come and go with a time leave nothing behind, and the others still expire") {
+  for (const bool exposed : {false, true}) {
+    Keyspace keyspace(1, heap);
+    if (exposed) keyspace.expose();
+    uint64_t now = 1'000'000;
+    keyspace.set_now(now);
+    Database& database = keyspace.database(0);
+    for (int i = 0; i < 100; ++i) database.set({}, "stays" + std::to_string(i), "1", now + 50'000);
+    for (int i = 0; i < 100; ++i) {
+      Entry entry = database.find("stays" + std::to_string(i));
+      database.set_expires(entry, now + 90'000);  // its entry stays where it is
+    }
+    for (int round = 0; round < 40; ++round) {
+      for (int i = 0; i < 1000; ++i) {
+        const std::string key = "comes and goes " + std::to_string(i % 10);
+        database.set({}, key, "1", now + 600'000 + static_cast<uint64_t>(i));
+        database.erase(database.find(key));
+      }
+      keyspace.set_now(now += 1000);
+      database.expire_due(now, ~uint64_t{0});
+      keyspace.reclaim(~uint64_t{0} >> 1, ~uint64_t{0});
+    }
+    CHECK(database.volatile_keys() == 100);
+    CHECK(database.due_entries() <= 2 * 100 + 4096);
+    keyspace.set_now(now = 1'000'000 + 89'000);  // their first entries have been looked at
+    CHECK(database.expire_due(now, ~uint64_t{0}) == 0);
+    CHECK(database.size() == 100);
+    keyspace.set_now(now = 1'000'000 + 91'000);
+    CHECK(database.expire_due(now, ~uint64_t{0}) == 100);
+    CHECK(database.size() == 0 && database.volatile_keys() == 0);
+  }
+}
+
 TEST("keyspace: with a bound keys go, and without a policy writes are refused") {
   Keyspace keyspace(1, heap);
   keyspace.set_now(1'000'000);

@@ -162,9 +162,12 @@ void run(EngineHandle& self) {
 }
 
 void set_program(EngineHandle& self, nb::object object) {
+  // What it held goes when the lock has been given back: objects of Python's may do anything then.
+  std::unique_ptr<PythonProgram> former, next;
+  if (!object.is_none()) next = std::make_unique<PythonProgram>(*self.engine, std::move(object));
   const auto held = self.lock();
-  self.program = std::make_unique<PythonProgram>(*self.engine, std::move(object));
-  self.engine->set_program(self.program.get());
+  self.engine->set_program(next.get());
+  former = std::exchange(self.program, std::move(next));
 }
 
 void post(EngineHandle& self, nb::object function) {
@@ -288,7 +291,8 @@ void bind_kv(nb::module_& parent) {
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),
            "`memory`: a function that gives a writable buffer of so many bytes, or None for the process's "
            "own.")
-      .def("set_program", set_program, nb::arg("program"), "Who answers what native code does not.")
+      .def("set_program", set_program, nb::arg("program").none(),
+           "Who answers what native code does not; None, while it does not run: nobody, and it is let go.")
       .def("run", run, "Serves until stop(), on the thread that calls it.")
       .def(
           "stop", [](EngineHandle& self) { self.loop->stop(); }, "From any thread.")

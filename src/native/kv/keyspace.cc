@@ -103,6 +103,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
   const uint64_t hashed = there ? uint64_t{tag_of(*there.slot_)} << 48 | there.item_->hash : hash(key);
   const size_t total = sizeof(ItemHeader) + key.size() + value_bytes;
   const uint64_t before_ms = there ? there.expires_ms() : 0;
+  const uint16_t before_due = there ? there.item_->due : uint16_t{0};
   ItemHeader* item = there.item_;
   const bool in_place = item != nullptr && !keyspace_.exposed_ && item->type == Type::string &&
                         type == Type::string &&
@@ -124,7 +125,8 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
              .hash = static_cast<uint32_t>(hashed),
              .type = type,
              .sealed = 0,
-             .unused = {}};
+             .due = 0};
+    await_expiry(*item, hashed, before_ms, before_due);
     char* to = reinterpret_cast<char*>(item + 1);
     std::memcpy(to, key.data(), key.size());
     if (!value.empty()) std::memcpy(to + key.size(), value.data(), value.size());
@@ -138,9 +140,11 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
       there.slot_ = index_->insert(hashed, location);
     }
   }
-  item->expires_ms = expires_ms;
+  if (in_place) {
+    item->expires_ms = expires_ms;
+    await_expiry(*item, hashed, before_ms, before_due);
+  }
   volatile_ += (expires_ms != 0) - (before_ms != 0);
-  if (expires_ms != 0) await_expiry(hashed, before_ms, expires_ms);
   return {item, there.slot_};
 }
 
@@ -170,9 +174,8 @@ void Database::set_expires(Entry& there, uint64_t expires_ms) {
   there.item_->expires_ms = expires_ms;
   there.item_->sealed = 0;
   volatile_ += (expires_ms != 0) - (before != 0);
-  if (expires_ms != 0) {
-    await_expiry(uint64_t{tag_of(*there.slot_)} << 48 | there.item_->hash, before, expires_ms);
-  }
+  const uint64_t hashed = uint64_t{tag_of(*there.slot_)} << 48 | there.item_->hash;
+  await_expiry(*there.item_, hashed, before, there.item_->due);
 }
 
 void Database::erase(Entry there) {
@@ -187,14 +190,62 @@ void Database::clear() {
   keyspace_.bury(std::exchange(index_, new_index()));
   volatile_ = 0;
   due_.clear();
+  due_entries_ = 0;
 }
 
 // A key that had a time already is looked at then, and again when its time has been put off.
-void Database::await_expiry(uint64_t hashed, uint64_t before_ms, uint64_t expires_ms) {
-  if (before_ms == 0 || expires_ms < before_ms) due_[expires_ms / 1000].push_back(hashed);
+void Database::await_expiry(ItemHeader& item, uint64_t hashed, uint64_t before_ms, uint16_t before_due) {
+  item.due = before_due;
+  if (item.expires_ms == 0 || (before_ms != 0 && item.expires_ms >= before_ms)) return;
+  const uint64_t second = item.expires_ms / 1000;
+  item.due = static_cast<uint16_t>(second);
+  due_[second].push_back(hashed);
+  ++due_entries_;
+}
+
+// When most entries are of keys that are no more, or have another time, some are looked through each time.
+void Database::tidy_due(uint64_t deadline_ns) {
+  constexpr size_t kFrom = 4096, kSlice = 1024;
+  while (due_entries_ > 2 * volatile_ + kFrom && verbena::now_ns() < deadline_ns) {
+    const auto at = due_.lower_bound(tidy_second_);
+    if (at == due_.end()) {
+      tidy_second_ = tidy_done_ = 0;
+      return;
+    }
+    if (at->first != tidy_second_) tidy_done_ = 0;
+    tidy_second_ = at->first;
+    std::vector<uint64_t>& hashes = at->second;
+    const size_t start = std::min(tidy_done_, hashes.size()), stop = std::min(start + kSlice, hashes.size());
+    const auto first = hashes.begin() + static_cast<std::ptrdiff_t>(start);
+    const auto last = hashes.begin() + static_cast<std::ptrdiff_t>(stop);
+    std::sort(first, last);
+    auto kept = std::unique(first, last);
+    kept = std::remove_if(first, kept, [&](uint64_t hashed) {
+      bool is_its = false;
+      index_->each_like(hashed, [&](uint64_t* slot) {
+        const ItemHeader& item = *this->at(slot).item_;
+        is_its |= item.hash == static_cast<uint32_t>(hashed) && item.expires_ms != 0 &&
+                  item.due == static_cast<uint16_t>(tidy_second_);
+      });
+      return !is_its;
+    });
+    // The hole is filled from the end.
+    const auto hole = static_cast<size_t>(last - kept);
+    const size_t behind = hashes.size() - stop, moved = std::min(hole, behind);
+    std::copy(hashes.end() - static_cast<std::ptrdiff_t>(moved), hashes.end(), kept);
+    tidy_done_ = static_cast<size_t>(kept - hashes.begin());
+    hashes.resize(hashes.size() - hole);
+    due_entries_ -= hole;
+    if (tidy_done_ < hashes.size()) continue;
+    if (hashes.capacity() > 4 * hashes.size()) hashes.shrink_to_fit();
+    if (hashes.empty()) due_.erase(at);
+    ++tidy_second_;
+    tidy_done_ = 0;
+  }
 }
 
 size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
+  tidy_due(deadline_ns);
   size_t expired = 0, looked = 0;
   while (!due_.empty() && due_.begin()->first * 1000 <= now_ms) {
     const uint64_t second = due_.begin()->first;
@@ -203,14 +254,23 @@ size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
     while (!hashes.empty()) {
       const uint64_t hashed = hashes.back();
       hashes.pop_back();
+      --due_entries_;
       std::optional<std::string> gone;
       index_->each_like(hashed, [&](uint64_t* slot) {
         const Entry entry = at(slot);
-        if (entry.item_->hash != static_cast<uint32_t>(hashed) || entry.expires_ms() == 0) return;
-        if (entry.expires_ms() <= now_ms) {
+        ItemHeader& item = *entry.item_;
+        if (item.hash != static_cast<uint32_t>(hashed) || item.expires_ms == 0 ||
+            item.due != static_cast<uint16_t>(second)) {
+          return;
+        }
+        if (item.expires_ms <= now_ms) {
           gone = entry.key();
-        } else if (const uint64_t when = entry.expires_ms() / 1000; when > second) {
+        } else if (const uint64_t when = item.expires_ms / 1000; when > second) {
           due_[when].push_back(hashed);
+          ++due_entries_;
+          // Who reads it at this moment finds that the checksum is wrong, and reads again.
+          item.due = static_cast<uint16_t>(when);
+          if (item.sealed) put_checksum(item);
         } else {
           later.push_back(hashed);
         }
@@ -220,6 +280,7 @@ size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
     }
     const bool done = hashes.empty();
     hashes.insert(hashes.end(), later.begin(), later.end());
+    due_entries_ += later.size();
     if (!done || !later.empty()) return expired;
     due_.erase(due_.begin());
   }

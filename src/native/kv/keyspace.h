@@ -88,6 +88,7 @@ class Database {
   uint32_t number() const { return number_; }
   size_t size() const { return index_->size(); }
   size_t volatile_keys() const { return volatile_; }
+  size_t due_entries() const { return due_entries_; }
   const Index& index() const { return *index_; }
 
   // The item; one that has expired is removed. `use` counts as a use of it, and as a hit or a miss.
@@ -129,7 +130,9 @@ class Database {
   uint64_t hash(std::string_view key) const;
   Entry store(Entry there, std::string_view key, std::string_view value, size_t value_bytes, Type type,
               uint64_t expires_ms);
-  void await_expiry(uint64_t hash, uint64_t before_ms, uint64_t expires_ms);
+  // Sees to it that an item is looked at when its time has come; `before`: the one whose place it takes.
+  void await_expiry(ItemHeader& item, uint64_t hash, uint64_t before_ms, uint16_t before_due);
+  void tidy_due(uint64_t deadline_ns);
 
   std::unique_ptr<Index> new_index();
 
@@ -138,8 +141,12 @@ class Database {
   Location root_;
   std::unique_ptr<Index> index_;
   size_t volatile_ = 0;
-  // Hashes of keys, by the second in which to look whether they have expired.
+  // Hashes of keys, by the second in which to look whether they have expired. A key that is deleted, or gets
+  // an earlier time, leaves its entry behind: an item tells by its `due` which one is its.
   std::map<uint64_t, std::vector<uint64_t>> due_;
+  size_t due_entries_ = 0;
+  uint64_t tidy_second_ = 0;  // how far tidy_due() has come
+  size_t tidy_done_ = 0;
 };
 
 class Keyspace {

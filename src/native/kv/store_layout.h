@@ -28,7 +28,7 @@ struct ItemHeader {
   uint32_t hash;        // the lower half of the key's
   Type type;
   uint8_t sealed;  // 0: the checksum says nothing, ask the server
-  uint8_t unused[2];
+  uint16_t due;    // the second of its entry among those that wait to expire, as far as it fits
 };
 static_assert(sizeof(ItemHeader) == 32 && offsetof(ItemHeader, key_bytes) == 8);
 constexpr size_t kChecked = offsetof(ItemHeader, key_bytes);  // where what the checksum covers begins

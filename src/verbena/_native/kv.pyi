@@ -72,8 +72,10 @@ class Engine:
         """
 
     def tail_figures(self) -> dict[str, int]: ...
-    def set_program(self, program: object) -> None:
-        """Who answers what native code does not."""
+    def set_program(self, program: object | None) -> None:
+        """
+        Who answers what native code does not; None, while it does not run: nobody, and it is let go.
+        """
 
     def run(self) -> None:
         """Serves until stop(), on the thread that calls it."""

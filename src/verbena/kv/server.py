@@ -108,6 +108,11 @@ class Server:
             self._thread.join()
             self._thread = None
 
+    def close(self) -> None:
+        """Stops, and lets go of the engine, which holds its program: without it neither is ever freed."""
+        self.stop()
+        self.engine.set_program(None)
+
     # The log in memory: for replicas, and for slots that move
 
     def follow(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> _native.kv.Follower:
