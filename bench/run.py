@@ -149,7 +149,7 @@ def _page(name: str, figures: list[Figure], where: dict[str, Any]) -> str:
 # {title}
 
 Written by `{command}`; do not edit. {machine["cpu"]}, {machine["cores"]} cores, Linux {versions["kernel"]},
-Python {versions["python"]}, commit {where["commit"] or "none"}. Load of the machine before: {where["load"]:.1f}.
+Python {versions["python"]}, commit {where["commit"] or "none"}. Load before: {where["load"]:.1f}.
 
 {table}
 
