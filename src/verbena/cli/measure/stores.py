@@ -4,6 +4,7 @@ on disk, or any server that speaks RESP; and the client in C++ that loads them a
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import socket
@@ -68,9 +69,11 @@ def verbena_store() -> Iterator[Store]:
     port = _free_port()
     ports = ["--kv-port", str(port), "--session-listen-port", "0"]
     command = [sys.executable, "-m", "verbena.cli", "serve", *ports]
+    # With its defaults: what the user has configured is for other servers.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("VERBENA_")}
     with (
         tempfile.TemporaryDirectory(prefix="verbena-bench-") as folder,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=variables) as process,
     ):
         try:
             assert process.stdout is not None
