@@ -256,7 +256,7 @@ def test_the_page_names_every_metric():
     [
         (b"GET /healthz HTTP/1.1\r\n\r\n", 200),
         (b"GET /metrics?format=text HTTP/1.0\r\n\r\n", 200),
-        (b"GET / HTTP/1.1\r\n\r\n", 404),
+        (b"GET /nothing HTTP/1.1\r\n\r\n", 404),
         (b"GET /metrics/.. HTTP/1.1\r\n\r\n", 404),
         (b"POST /metrics HTTP/1.1\r\nContent-Length: 4\r\n\r\nabcd", 405),
         (b"HEAD /healthz HTTP/1.1\r\n\r\n", 405),
@@ -265,7 +265,7 @@ def test_the_page_names_every_metric():
         (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", 431),
     ],
 )
-async def test_the_endpoint_takes_two_requests_and_no_other(listener, request_, status):
+async def test_the_endpoint_takes_its_own_requests_and_no_other(listener, request_, status):
     """And says so; the next is served as if nothing had been."""
     (server,) = listener.node._metrics_servers
     answered, headers, _ = await http(server.address, request_)

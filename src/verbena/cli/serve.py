@@ -18,6 +18,7 @@ from verbena.config.load import load
 from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster import ClusterNode, ClusterSettings
 from verbena.kv.gateway import Gateway
+from verbena.kv.panels import panels
 from verbena.kv.persistence import Persistence, Settings
 from verbena.kv.rdma import RdmaListener, wire_of
 from verbena.kv.startup import Listening, listen, make_server
@@ -87,6 +88,7 @@ async def _serve(config: Config) -> int:
         if node is not None and gateway is not None:
             gateway.open(server)
             server.info_sections["rdma"] = node.info_rdma
+            node.panels.update(panels(server))
             if config.cluster.enabled:
                 cluster = ClusterNode(server, node, ClusterSettings.of(config), config)
             listener = await _sessions(config, node, places, cluster.handlers if cluster else {})
@@ -172,7 +174,7 @@ def _banner(
     if listener is not None:
         lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
         if config.metrics.listen:
-            lines.append(f"  {'metrics':<12}http://{config.metrics.listen}/metrics")
+            lines.append(f"  {'its page':<12}http://{config.metrics.listen}/ (metrics at /metrics)")
     if cluster is not None:
         lines.append(f"  {'cluster':<12}node {cluster.id}, map in {cluster.settings.map_store}")
     lines += [f"  note: {note}" for note in places.notes]

@@ -4,17 +4,22 @@ Fields are chosen one by one: secrets, keys and payloads are never among them.""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TextIO
 
 logger = logging.getLogger("verbena")
 logger.addHandler(logging.NullHandler())
 
 Field = str | int | float | None
+MOST_RECENT = 100
+MOST_TEXT = 300  # of a field that is kept: peers have a say in some
 
 # The one list of events: its level, and what it says.
 EVENTS: Mapping[str, tuple[int, str]] = {
@@ -33,11 +38,40 @@ EVENTS: Mapping[str, tuple[int, str]] = {
 }
 
 
+@dataclass(frozen=True)
+class Recent:
+    """An event that somebody may have to look into, kept for the node's page."""
+
+    number: int
+    time_s: float
+    name: str
+    level: str
+    words: str
+    fields: Mapping[str, Field]
+
+
+_numbers = itertools.count(1)
+_recent: deque[Recent] = deque(maxlen=MOST_RECENT)
+
+
+def recent(most: int = MOST_RECENT) -> list[Recent]:
+    """This process's latest warnings and errors, the last one first."""
+    return list(_recent)[: -most - 1 : -1]
+
+
 def event(name: str, **fields: Field) -> None:
     """Logs it, if anybody listens. A session is named by its id in hexadecimal."""
     level, words = EVENTS[name]
+    if level < logging.WARNING and not logger.isEnabledFor(level):
+        return
+    kept = {key: value for key, value in fields.items() if value not in (None, "")}
+    if level >= logging.WARNING:
+        shortened = {
+            key: value[:MOST_TEXT] if isinstance(value, str) else value for key, value in kept.items()
+        }
+        kind = logging.getLevelName(level).lower()
+        _recent.append(Recent(next(_numbers), time.time(), name, kind, words, shortened))
     if logger.isEnabledFor(level):
-        kept = {key: value for key, value in fields.items() if value not in (None, "")}
         shown = " ".join(f"{key}={_plain(value)}" for key, value in kept.items())
         logger.log(
             level, "%s", f"{words}: {shown}" if shown else words, extra={"event": name, "fields": kept}

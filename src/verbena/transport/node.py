@@ -24,6 +24,7 @@ from verbena.transport.loop_events import LoopEvents
 from verbena.transport.metrics.endpoint import MetricsServer
 from verbena.transport.metrics.figures import Snapshot
 from verbena.transport.metrics.ledger import Ledger, info_rdma
+from verbena.transport.metrics.page import MakePanel
 from verbena.transport.outcomes import EventKind
 from verbena.transport.region import Region
 from verbena.transport.session import Session
@@ -67,6 +68,7 @@ class Node:
         self._sessions: dict[int, Session] = {}
         self._ledger = Ledger()
         self._metrics_servers: list[MetricsServer] = []
+        self.panels: dict[str, MakePanel] = {}  # by title: what the program adds to the node's page
         self._capture: CaptureFile | None = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopEvents] = {}
         self._loops_lock = threading.Lock()
@@ -152,8 +154,8 @@ class Node:
         return info_rdma(self)
 
     def serve_metrics(self, address: str) -> MetricsServer:
-        """Shows the figures to Prometheus at http://`address`/metrics, and /healthz, until the node closes.
-        Port 0: one is chosen, see the server's `address`."""
+        """Shows the figures until the node closes: a page at http://`address`/, /metrics for Prometheus, and
+        /healthz. Port 0: one is chosen, see the server's `address`."""
         return control.run_blocking(self._serve_metrics(address))
 
     async def drill(

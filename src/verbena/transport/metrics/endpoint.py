@@ -1,5 +1,5 @@
-"""The page with metrics: a very small HTTP server on the control thread. It knows GET of two paths, reads no
-more than a few KiB, waits no longer than a few seconds, and closes every connection after its answer."""
+"""The node's page and its metrics: a very small HTTP server on the control thread. It knows GET of a few
+paths, reads no more than a few KiB, waits a few seconds at most, and closes each connection after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from verbena.errors import setup_error
 from verbena.transport.address import HostPort, parse_host_port
-from verbena.transport.metrics import prometheus
+from verbena.transport.metrics import page, prometheus
 from verbena.transport.metrics.ledger import snapshot
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ MOST_REQUEST_BYTES = 8192
 MOST_CONNECTIONS = 32
 TIMEOUT_S = 5.0
 TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
 
 _REASONS = {
     200: "OK",
@@ -83,6 +84,7 @@ class MetricsServer:
             f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
             f"Content-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
             f"{'Allow: GET' + chr(13) + chr(10) if status == 405 else ''}"
+            f"Content-Security-Policy: {page.POLICY}\r\nX-Content-Type-Options: nosniff\r\n"
             "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
         )
         writer.write(head.encode("ascii") + content)
@@ -107,12 +109,16 @@ class MetricsServer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return 400, TEXT, "this is not HTTP/1\n"
         path = words[1].partition("?")[0]
-        if path not in ("/metrics", "/healthz"):
-            return 404, TEXT, "there are /metrics and /healthz\n"
+        if path not in (*page.FILES, "/status.json", "/metrics", "/healthz"):
+            return 404, TEXT, "there are /, /status.json, /metrics and /healthz\n"
         if words[0] != "GET":
             return 405, TEXT, "GET it\n"
         if path == "/healthz":
             return (503, TEXT, "closed\n") if self._node._closed else (200, TEXT, "ok\n")
+        if path in page.FILES:
+            return 200, *await asyncio.to_thread(page.file, path)
+        if path == "/status.json":
+            return 200, JSON, await asyncio.to_thread(page.document, self._node)
         # Not here: adding up many sessions takes a while, and this thread accepts and fails over.
         text = await asyncio.to_thread(lambda: prometheus.render(snapshot(self._node)))
         return 200, prometheus.CONTENT_TYPE, text
