@@ -67,15 +67,18 @@ class MetricsServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        too_many = len(self._tasks) > MOST_CONNECTIONS  # now: those that come in the same turn are behind it
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError, TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(self._exchange(reader, writer), 2 * TIMEOUT_S)
+                await asyncio.wait_for(self._exchange(reader, writer, too_many), 2 * TIMEOUT_S)
         finally:
             self._tasks.discard(task)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) > MOST_CONNECTIONS:
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, too_many: bool
+    ) -> None:
+        if too_many:
             status, kind, body = 503, TEXT, "too many at once\n"
         else:
             status, kind, body = await self._answer(reader)
