@@ -31,7 +31,6 @@ etcd-server        command -v etcd
 etcd-client        command -v etcdctl
 redis-server       command -v redis-server
 redis-tools        command -v redis-cli
-chromium           command -v chromium
 libssl-dev         test -f /usr/include/openssl/ssl.h
 libgnutls28-dev    test -f /usr/include/gnutls/gnutls.h
 libngtcp2-dev      test -f /usr/include/ngtcp2/ngtcp2.h

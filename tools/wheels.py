@@ -36,6 +36,9 @@ def main() -> int:
     parser.add_argument("--out", default="dist", help="where to (default: dist); - with --sdist-only: stdout")
     parser.add_argument("--sdist-only", action="store_true", help="no wheels")
     parser.add_argument("--python", action="append", default=[], help="an interpreter (may be repeated)")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="3.X", help="that version alone (likewise)"
+    )
     options = parser.parse_args()
     if options.out == "-":
         with tempfile.TemporaryDirectory() as folder:
@@ -47,6 +50,9 @@ def main() -> int:
     if options.sdist_only:
         return 0
     pythons = _interpreters(options.python)
+    pythons = {
+        version: python for version, python in pythons.items() if version in options.only or not options.only
+    }
     missing = [version for version in VERSIONS if version not in pythons]
     print("interpreters:", ", ".join(pythons), *(("; not here:", ", ".join(missing)) if missing else ()))
     tree = _unpacked(source)
