@@ -17,7 +17,7 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
 .PHONY: help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
-	fuzz-merge soak bench bench-kernel docs site wheels format clean \
+	fuzz-merge soak crash-matrix bench bench-kernel docs site wheels format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -127,6 +127,9 @@ test-kernel: install ## test on a real kernel's RDMA stack in a virtual machine 
 	@tests/kernel/build-siw.sh || test $$? = 77
 	@status=0; python tests/kernel/boot.py --python --timeout 1200 tests/kernel/guest/suite $(ARGS) || status=$$?; \
 	test $$status = 77 || exit $$status
+
+crash-matrix: install ## moves of slots, with SIGKILL at every checkpoint (ARGS="--random 200": and at random instants)
+	@python tests/support/crash_matrix.py $(ARGS)
 
 soak: install ## sessions under every kind of fault for TIME seconds (600), checked
 	@python tests/transport/soak.py --seconds $(or $(TIME),600) $(ARGS)

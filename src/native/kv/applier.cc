@@ -63,7 +63,8 @@ size_t Applier::look(std::string_view bytes) {
     refuse("a record is of database " + std::to_string(record_.database) + ", and there are " +
            std::to_string(engine_.keyspace.databases()));
   }
-  if (slots_ && record_.slot != kNoSlot && !slots_->test(record_.slot)) refuse("a record is of another slot");
+  const bool keyless = record_.is_end() || record_.slot == kNoSlot;
+  if (slots_ && !keyless && !slots_->test(record_.slot)) refuse("a record is of another slot");
   return size;
 }
 

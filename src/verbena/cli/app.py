@@ -25,6 +25,7 @@ from verbena.cli import (
     memory_node,
     registry,
     serve,
+    shards,
     top,
 )
 from verbena.errors import VerbenaError
@@ -40,6 +41,7 @@ COMMANDS = (
     cert,
     bench,
     demo,
+    shards,
     top,
     failover_drill,
     memory_node,
@@ -64,6 +66,7 @@ examples:
   verbena top HOST:PORT                             a running node's sessions, rates and latencies
   verbena failover-drill                            breaks a wire on purpose; what goes on, and when
   verbena kv check DIR                              whether what a store keeps on disk is whole
+  verbena shards move 0-99 n2                       slots of a cluster to another node, while they are in use
   verbena registry                                  a container registry on 127.0.0.1:5000
 
 exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n

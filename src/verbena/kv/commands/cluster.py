@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from verbena.kv.call import Call
 from verbena.kv.commands.declare import Function, command
 from verbena.kv.replies import CommandError, Reply, SyntaxMistake
-from verbena.shards.cluster_map import ClusterMap, Member
+from verbena.shards.cluster_map import ClusterMap, Member, Move
 from verbena.shards.liveness import Health
 from verbena.shards.slots import SLOTS, SlotRange, slot_of
 
@@ -343,6 +343,32 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
         )
     node.gate.set_slot(slot)
     return change(call, lambda map: map if map.owner_of(slot) == other else map.give([slot], other))
+
+
+@_declare("MOVE", -4, "Moves slots to a node while they are in use: their range and its id.", flags=CHANGE,
+          since="7.0.0")  # fmt: skip
+def move(call: Call, range_: bytes, id: bytes) -> Reply:
+    node, target = node_of(call), id_from(call, id)
+    try:
+        wanted = SlotRange.parse(range_.decode("latin-1"))
+    except ValueError as error:
+        raise CommandError(f"ERR {error}") from None
+    source = node.map.owner_of(wanted.first)
+    if source is None:
+        raise CommandError(f"ERR nobody has slot {wanted.first}")
+    begun = Move(new_migration(), wanted, source, target)
+
+    async def make() -> Reply:
+        await node.change(lambda map: map.begin_move(begun))
+        return begun.id.encode()
+
+    return node.later(call, make)
+
+
+def new_migration() -> str:
+    import secrets
+
+    return secrets.token_hex(16)
 
 
 @_declare("SET-CONFIG-EPOCH", 3, "Nothing: the map has one epoch.", flags=CHANGE)

@@ -1,0 +1,225 @@
+"""How fast do slots move by shared memory, TCP and QUIC, and how long do commands on them wait?
+
+Two `verbena serve` processes with a cluster map in SQLite. The base copy is what the source reports: bytes
+that the target acknowledged, by the time from the first segment to the last acknowledgement."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from figure import Figure, program
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support.cluster import MAIN, Cluster, ReplyError, Wire, cluster
+
+from verbena import transport
+from verbena.cli import text
+from verbena.transport import Session, Settings
+from verbena.transport.authority import Authority
+from verbena.verbs import QuicOptions, Tls, providers
+
+VALUE = 64 << 10
+SEGMENT = 4096
+PAUSE_BOUND_MS = 20.0
+WRITES_PER_S = 20_000
+WIRES = {"shm": (), "tcp": ("--cluster-transport", "tcp"), "quic": ("--cluster-transport", "quic")}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="how much is copied (default: 1 GiB)")
+    parser.add_argument("--moves", type=int, default=20, help="cut-overs under load (default: 20)")
+
+
+def measure(options: argparse.Namespace) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="verbena-bench-") as name:
+        folder = Path(name)
+        authority = Authority.create(folder / "tls", days=2)
+        issued = authority.issue("bench", ["127.0.0.1", "localhost"], days=1)
+        certificates = (str(issued.certificate), str(issued.key), str(authority.certificate))
+        wires = [wire for wire in WIRES if wire != "quic" or _quic_is_here()]
+        copied = {wire: _copy(folder, wire, options.bytes, certificates) for wire in wires}
+        figures = [
+            Figure(
+                f"base copy of {text.size(options.bytes)}: shm beside {wire}",
+                text.bandwidth(copied["shm"]),
+                text.bandwidth(copied[wire]),
+                f"{copied['shm'] / copied[wire]:.2f}×",
+                f"≥ {bound}×",
+                copied["shm"] >= bound * copied[wire],
+            )
+            for wire, bound in (("tcp", 2.0), ("quic", 5.0))
+            if wire in copied
+        ]
+        if "quic" in copied:
+            figures.append(_latency(certificates, options.seconds))
+        return [*figures, _pauses(folder, options.moves)]
+
+
+def _quic_is_here() -> bool:
+    return next(info for info in providers() if info.name == "quic").available
+
+
+def _options(wire: str, certificates: tuple[str, str, str]) -> tuple[str, ...]:
+    files = ("--tls-certificate", certificates[0], "--tls-key", certificates[1], "--tls-ca", certificates[2])
+    return (*WIRES[wire], *(files if wire == "quic" else ()), "--cluster-write-pause-budget-ms", "10000")
+
+
+def _copy(folder: Path, wire: str, nbytes: int, certificates: tuple[str, str, str]) -> float:
+    """Bytes a second."""
+    place = folder / wire
+    place.mkdir()
+    options = _options(wire, certificates)
+    with cluster(place, 2, assign=False, keep=False, options=options) as made:
+        made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        made.until(lambda: b"cluster_state:ok" in made[1].raw("CLUSTER", "INFO"))
+        with Wire("127.0.0.1", made[0].port) as client:
+            body = bytes(VALUE)
+            for number in range(nbytes // VALUE):
+                client.run("SET", f"key:{number}", body)
+        report = _move(made, "0-16383", "n1", *options)
+        assert report["moved"], report
+        sent = report["bytes_transferred"] + report["fallback_bytes"]
+        assert sent >= nbytes, report
+        assert (report["wire"] == "shm") == (wire == "shm"), report
+        return float(sent / report["copy_s"])
+
+
+def _move(made: Cluster, slots: str, target: str, *options: str) -> dict[str, Any]:
+    command = [*MAIN, "shards", "move", slots, target, "--json", "--cluster-map-store", made.store, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _latency(certificates: tuple[str, str, str], seconds: float) -> Figure:
+    """One segment of 4 KiB into the peer's memory, until it is there."""
+    medians = {}
+    program_ = str(Path(__file__).parent / "migration_peer.py")
+    for wire in ("shm", "quic"):
+        peer = subprocess.Popen(
+            [sys.executable, program_, wire, *certificates],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert peer.stdin is not None
+        assert peer.stdout is not None
+        address, region = peer.stdout.readline().split()
+        window = transport.RemoteRegion.from_bytes(bytes.fromhex(region))
+        with transport.connect_blocking(address, wire=wire, config=settings(wire, certificates)) as session:
+            medians[wire] = _segments(session, window, seconds)
+        peer.stdin.close()
+        peer.wait()
+    shm, quic = medians["shm"], medians["quic"]
+    return Figure(
+        "segment of 4 KiB: quic beside shm",
+        text.duration(quic),
+        text.duration(shm),
+        f"{quic / shm:.1f}×",
+        "≥ 20×",
+        quic >= 20 * shm,
+    )
+
+
+def settings(wire: str, certificates: tuple[str, str, str]) -> Settings:
+    certificate, key, authority = certificates
+    quic = QuicOptions(tls=Tls(certificate=certificate, key=key, authority=authority))
+    return Settings(wires=(wire,), quic=quic if wire == "quic" else None)
+
+
+def _segments(session: Session, window: transport.RemoteRegion, seconds: float) -> float:
+    data, took = bytes(SEGMENT), []
+    ends = time.perf_counter() + seconds
+    while len(took) < 200 or time.perf_counter() < ends:
+        start = time.perf_counter_ns()
+        session.sync.write(window[:SEGMENT], data)
+        took.append(time.perf_counter_ns() - start)
+    return statistics.median(took)
+
+
+def _pauses(folder: Path, moves: int) -> Figure:
+    """A range goes back and forth under load; what the source reports for each cut-over."""
+    place = folder / "pauses"
+    place.mkdir()
+    with cluster(place, 2, keep=False, options=("--cluster-write-pause-budget-ms", "10000")) as made:
+        load = _Load(made)
+        load.start()
+        pauses = []
+        try:
+            for number in range(moves):
+                report = _move(made, "0-4095", f"n{1 - number % 2}")
+                assert report["moved"], report
+                pauses.append(float(report["pause_ms"]))
+        finally:
+            load.stop()
+    pauses.sort()
+    p99 = pauses[min(len(pauses) - 1, int(len(pauses) * 0.99))]
+    return Figure(
+        f"pause at cut-over, P99 of {moves}, at {text.rate(load.per_second)} writes",
+        f"{p99:.1f} ms",
+        f"median {statistics.median(pauses):.1f} ms",
+        "–",
+        f"≤ {PAUSE_BOUND_MS:.0f} ms",
+        p99 <= PAUSE_BOUND_MS,
+    )
+
+
+class _Load:
+    """Pipelined writes to all slots, at a steady rate."""
+
+    def __init__(self, made: Cluster) -> None:
+        self._made = made
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._done = 0
+        self._began = self._ended = 0.0
+
+    @property
+    def per_second(self) -> float:
+        return self._done / max(1e-9, self._ended - self._began)
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._ended = time.monotonic()
+
+    def _run(self) -> None:
+        wires = [Wire("127.0.0.1", node.port) for node in self._made.nodes]
+        number = 0
+        while not self._stop.is_set():
+            due = self._began + self._done / WRITES_PER_S
+            if (early := due - time.monotonic()) > 0:
+                time.sleep(early)
+            # Each batch goes to both nodes: one of them serves each key, the other says where it is.
+            for wire in wires:
+                for offset in range(100):
+                    wire.send("SET", f"load:{(number + offset) % 100_000}", number)
+                for _ in range(100):
+                    try:
+                        wire.receive()
+                        self._done += 1
+                    except ReplyError:
+                        continue
+            number += 100
+        for wire in wires:
+            wire.close()
+
+
+if __name__ == "__main__":
+    program(measure, description=__doc__ or "", arguments=arguments)

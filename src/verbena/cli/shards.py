@@ -1,0 +1,285 @@
+"""`verbena shards`: who owns which slots, and moving them while they are in use."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from verbena import transport
+from verbena.cli import text
+from verbena.cli.progress import Progress
+from verbena.config import Config
+from verbena.config.flags import add_flags, load_with_flags
+from verbena.errors import VerbenaError, setup_error
+from verbena.shards.cluster_map import ClusterMap, Member, Move
+from verbena.shards.envelope import Envelope, Kind, parse
+from verbena.shards.rebalance import plan
+from verbena.shards.slots import SlotRange
+from verbena.shards.stores import MapStore, change, open_store
+
+EPILOG = """\
+examples:
+  verbena shards map                           who owns what
+  verbena shards move 0-99 n2                  these slots to that node, and watch
+  verbena shards rebalance --weight n3=0       an equal share for all, and nothing for n3
+  verbena shards status                        what is moving, and what has
+  verbena shards abort 5f3a…                   as if it had never begun, if it is not over yet
+
+Nodes go by their name, their address, or the beginning of their id. The map is read from the store that
+cluster.map_store names; --cluster-map-store etcd://HOST:PORT names another.
+
+exit status: 0 done, 1 it failed or was called off, 2 wrong usage
+"""
+_POLL_S = 0.1
+_PHASES = {
+    "prepared": (0.0, "offered"),
+    "base_copy": (0.0, "base copy"),
+    "catch_up": (0.9, "log"),
+    "cut_over": (0.97, "cut-over"),
+    "deciding": (0.98, "the map decides"),
+    "moved": (0.99, "moved; the source lets go"),
+    "done": (1.0, "done"),
+    "rolled_back": (1.0, "rolled back"),
+}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "shards",
+        help="show and move the slots of a cluster",
+        description="Shows who owns which slots of a cluster, and moves them while they are in use.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, help="what to do")
+
+    def action(name: str, function: Any, help: str) -> argparse.ArgumentParser:
+        found = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        found.set_defaults(action=function)
+        found.add_argument("--json", action="store_true", help="print one JSON document")
+        add_flags(found, listed=())
+        return found
+
+    action("map", _map, "print who owns what, and what is moving")
+    move = action("move", _move, "move slots to a node while they are in use")
+    move.add_argument("slots", metavar="SLOTS", help="a slot or a range: 7, 0-99")
+    move.add_argument("target", metavar="NODE", help="who is to own them")
+    move.add_argument("--detach", action="store_true", help="do not wait: the nodes go on by themselves")
+    balance = action("rebalance", _rebalance, "move slots until every primary has its share")
+    balance.add_argument(
+        "--weight", action="append", default=[], metavar="NODE=NUMBER", help="its share; 1 if nothing is said"
+    )
+    balance.add_argument("--dry-run", action="store_true", help="only say what would be moved")
+    action("status", _status, "print the moves that are under way, and the last ones")
+    abort = action("abort", _abort, "call a move off")
+    abort.add_argument("move", metavar="ID", help="the move, as `status` prints it; its beginning will do")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    config = load_with_flags(options)
+    return asyncio.run(_run(options, config))
+
+
+async def _run(options: argparse.Namespace, config: Config) -> int:
+    store = open_store(config.cluster.map_store)
+    try:
+        return int(await options.action(options, config, store))
+    finally:
+        await store.close()
+
+
+async def _map(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    held = await store.load()
+    map = held.map
+    if options.json:
+        print(json.dumps({"revision": held.revision, **json.loads(map.encode())}))
+        return 0
+    there = await store.leaseholders()
+    rows = []
+    for id, member in sorted(map.members.items(), key=lambda one: one[1].name):
+        copied = map.replicas.get(id)
+        owned = sum(len(slots) for slots in map.slots_of(id))
+        rows.append(
+            (
+                member.name,
+                id[:8],
+                member.address,
+                f"copies {map.members[copied].name}" if copied else "primary",
+                "there" if id in there else "gone",
+                str(owned),
+                ",".join(map_range for map_range in (str(slots) for slots in map.slots_of(id))) or "-",
+            )
+        )
+    print(f"epoch {map.epoch}, {sum(owner is not None for owner in map.table)} of 16384 slots are owned")
+    _table(("node", "id", "address", "role", "lease", "owns", "slots"), rows)
+    for move in map.moves.values():
+        print(f"moving {move.slots}: {_name(map, move.source)} → {_name(map, move.target)} ({move.id})")
+    return 0
+
+
+async def _move(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    map = (await store.load()).map
+    try:
+        slots = SlotRange.parse(options.slots)
+    except ValueError as error:
+        print(f"verbena: {error}", file=sys.stderr)
+        return 2
+    source = map.owner_of(slots.first)
+    if source is None:
+        raise setup_error("map_refused", operation="move", detail=f"nobody owns slot {slots.first}")
+    move = Move(secrets.token_hex(16), slots, source, find(map, options.target).id)
+    await change(store, lambda map: map.begin_move(move))
+    if options.detach:
+        print(move.id)
+        return 0
+    return await _watch(options, config, store, move)
+
+
+async def _rebalance(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    map = (await store.load()).map
+    weights = {}
+    for word in options.weight:
+        name, _, number = word.partition("=")
+        weights[find(map, name).id] = float(number)
+    moves = plan(map, weights)
+    if not moves:
+        print("every primary has its share")
+        return 0
+    for slots, source, target in moves:
+        print(f"{slots}: {_name(map, source)} → {_name(map, target)}", flush=True)
+        if options.dry_run:
+            continue
+        move = Move(secrets.token_hex(16), slots, source, target)
+        await change(store, partial(ClusterMap.begin_move, move=move))
+        if status := await _watch(options, config, store, move):
+            return status
+    return 0
+
+
+async def _status(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    map = (await store.load()).map
+    found = []
+    for member in map.members.values():
+        try:
+            found += await ask_status(config, member)
+        except VerbenaError as error:
+            print(f"verbena: {member.name} does not answer: {error.what}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    rows = [
+        (
+            one["id"],
+            one["slots"],
+            _name(map, one["source"]),
+            _name(map, one["target"]),
+            _PHASES[one["phase"]][1],
+            one["wire"] or "-",
+            f"{(one['bytes_transferred'] + one['fallback_bytes']) / 2**20:.1f} MiB",
+            f"{one['pause_ms']:.1f} ms" if "pause_ms" in one else "-",
+            one.get("why", ""),
+        )
+        for one in sorted(found, key=lambda one: float(one["at"]))
+    ]
+    _table(("move", "slots", "from", "to", "phase", "wire", "copied", "pause", ""), rows)
+    return 0
+
+
+async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    map = (await store.load()).map
+    found = [id for id in map.moves if id.startswith(options.move)]
+    if len(found) != 1:
+        detail = f"{len(found)} moves under way begin with {options.move!r}"
+        raise setup_error("map_refused", operation="abort", detail=detail)
+    move = map.moves[found[0]]
+    await change(store, lambda map: map.ask_abort(move.id))
+    while True:
+        map = (await store.load()).map
+        if move.id not in map.moves:
+            break
+        await asyncio.sleep(_POLL_S)
+    moved = map.owner_of(move.slots.first) == move.target
+    print("it was too late: the slots have moved" if moved else f"slots {move.slots} stay where they were")
+    return int(moved)
+
+
+async def _watch(options: argparse.Namespace, config: Config, store: MapStore, move: Move) -> int:
+    """Until the map says what became of it. The source's own report says how far it is."""
+    last: dict[str, Any] = {}
+    with Progress(f"slots {move.slots}", enabled=not options.json) as bar:
+        while True:
+            map = (await store.load()).map
+            try:
+                reports = await ask_status(config, map.members[move.source])
+                last = next((one for one in reports if one["id"] == move.id), last)
+            except VerbenaError:
+                last = {**last, "note": "the source does not answer"}
+            done, note = _shown(last)
+            bar.update(done, note=note)
+            if move.id not in map.moves and (last.get("phase") in ("done", "rolled_back") or "note" in last):
+                break
+            await asyncio.sleep(_POLL_S)
+    moved = map.owner_of(move.slots.first) == move.target
+    if options.json:
+        print(json.dumps({**last, "moved": moved}))
+    elif moved:
+        sent = last.get("bytes_transferred", 0) + last.get("fallback_bytes", 0)
+        print(
+            f"slots {move.slots} are {_name(map, move.target)}'s: {sent / 2**20:.1f} MiB by"
+            f" {last.get('wire', '?')}, commands on them waited {last.get('pause_ms', 0.0):.1f} ms"
+        )
+    else:
+        print(f"slots {move.slots} stay with {_name(map, move.source)}: {last.get('why', 'see its log')}")
+    return int(not moved)
+
+
+def _shown(report: dict[str, Any]) -> tuple[float, str]:
+    done, words = _PHASES.get(report.get("phase", "prepared"), (0.0, ""))
+    if report.get("phase") == "base_copy":
+        done = 0.9 * float(report.get("fraction", 0.0))
+        words += f", {report.get('acknowledged', 0) / 2**20:.1f} MiB by {report.get('wire') or '…'}"
+    if "behind" in report:
+        words += f", {report['behind']} records behind"
+    return done, report.get("note", words)
+
+
+async def ask_status(config: Config, member: Member) -> list[dict[str, Any]]:
+    """What a node says about its moves."""
+    message = Envelope(
+        kind=Kind.STATUS,
+        source=bytes(20),
+        target=bytes.fromhex(member.id),
+        first_shard=0,
+        last_shard=0,
+        migration=bytes(16),
+    )
+    async with await transport.connect(member.sessions, config=config) as session:
+        answer = parse(await session.call("shards", bytes(message), timeout_s=10))
+        found: list[dict[str, Any]] = json.loads(answer.payload)
+        return found
+
+
+def find(map: ClusterMap, name: str) -> Member:
+    """A member by its name, its address or the beginning of its id. StateError: not exactly one."""
+    exact = [one for one in map.members.values() if name in (one.name, one.address, one.id)]
+    found = exact or [one for one in map.members.values() if one.id.startswith(name.lower())]
+    if len(found) != 1:
+        known = ", ".join(sorted(one.name for one in map.members.values())) or "none"
+        detail = f"{len(found)} nodes are called {name!r}; there are: {known}"
+        raise setup_error("map_refused", operation="find a node", detail=detail)
+    return found[0]
+
+
+def _name(map: ClusterMap, id: str) -> str:
+    return map.members[id].name or id[:8] if id in map.members else id[:8]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print(text.table([heads, *rows]))

@@ -1,0 +1,344 @@
+"""The source's side of a move: offers it, copies segments into the target's memory, follows with the log,
+cuts over, and has the map decide. Every state that matters is checkpointed before it is acted on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from verbena import _native
+from verbena.errors import VerbenaError
+from verbena.kv.cluster.receiver import LANDED, digest_along, sweep
+from verbena.shards.bulk import BulkTransport, send
+from verbena.shards.cluster_map import Member
+from verbena.shards.envelope import HEADER_BYTES, Envelope, Flag, Kind
+from verbena.shards.migration import (
+    BaseCopy,
+    CatchUp,
+    CutOver,
+    Deciding,
+    Moved,
+    Prepared,
+    RolledBack,
+    State,
+    is_over,
+)
+from verbena.shards.positions import SourcePosition
+from verbena.transport import RemoteRegion, Session
+
+if TYPE_CHECKING:
+    from verbena.kv.cluster.node import ClusterNode
+
+_READ = 256 << 10
+_TAIL = 1 << 20
+_DIGEST_BACKLOG = 2000
+_PATIENCE_S = 30.0
+
+
+class Mover:
+    """Runs one attempt from `Prepared` to its end. `checkpoint(state, sync)` writes states down."""
+
+    def __init__(self, node: ClusterNode, state: Prepared, checkpoint: Callable[[State, bool], Any]) -> None:
+        self.node = node
+        self.state: State = state
+        self.facts = state.facts
+        self.bulk = BulkTransport(node.peers.node, wanted=node.settings.migrate_fast)
+        self.aborted = ""
+        self.wire = ""
+        self._checkpoint = checkpoint
+        self.fraction = 0.0  # of the base copy
+        self.copy_s = 0.0  # how long it took
+        self._segment = 0
+        self._sequence = 0  # of this attempt's messages, whatever wire they take
+
+    @property
+    def target(self) -> Member:
+        return self.node.map.members[self.facts.target]
+
+    async def run(self) -> Moved | RolledBack:
+        """VerbenaError, OSError: the attempt has failed on the way, and nothing has changed hands."""
+        digest: _native.kv.SlotDigest | None = None
+        copy: _native.kv.BaseCopy | None = None
+        follower: _native.kv.Follower | None = None
+        work: asyncio.Task[None] | None = None
+        engine, slots = self.node.server.engine, list(self.facts.slots)
+        try:
+            await self._enter(self.state)
+            windows = await self._offer()
+            digest = _native.kv.SlotDigest(engine, slots)
+            work = asyncio.get_running_loop().create_task(digest_along(digest))
+            assert isinstance(self.state, Prepared)
+            copy = await asyncio.to_thread(self.node.server.base_copy, slots)
+            await self._enter(self.state.begin(SourcePosition(max(0, copy.first_lsn - 1))))
+            began = time.monotonic()
+            await self._copy(copy, windows)
+            self.copy_s = time.monotonic() - began
+            follower = copy.take_follower()
+            assert isinstance(self.state, BaseCopy)
+            await self._enter(self.state.copied(SourcePosition(follower.next_lsn - 1 + follower.lag())))
+            await self._catch_up(follower, digest)
+            return await self._cut_over(follower, digest)
+        finally:
+            if work is not None:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+            for held in (digest, follower, copy):
+                if held is not None:
+                    held.close()
+
+    async def _enter(self, state: State, *, sync: bool = True) -> None:
+        self.state = state
+        await asyncio.to_thread(self._checkpoint, state, sync)
+        if self.aborted and not isinstance(state, Deciding | Moved) and not is_over(state):
+            raise Aborted(self.aborted)
+
+    def _message(self, kind: Kind, payload: bytes = b"", **fields: Any) -> Envelope:
+        if "sequence" not in fields:
+            self._sequence += 1
+            fields["sequence"] = self._sequence
+        return self.node.peers.envelope(
+            kind,
+            self.target,
+            payload,
+            first_shard=self.facts.slots.first,
+            last_shard=self.facts.slots.last,
+            migration=bytes.fromhex(self.facts.migration),
+            **fields,
+        )
+
+    async def _ask(self, kind: Kind, value: dict[str, Any], timeout_s: float = _PATIENCE_S) -> dict[str, Any]:
+        message = self._message(kind, json.dumps(value).encode())
+        answer = await self.node.peers.ask(self.target, message, timeout_s=timeout_s)
+        found: dict[str, Any] = json.loads(answer.payload or b"{}")
+        return found
+
+    # Phase 1
+
+    async def _offer(self) -> list[RemoteRegion]:
+        settings = self.node.settings
+        asked = {
+            "attempt": self.facts.attempt,
+            "slots": str(self.facts.slots),
+            "windows": min(64, settings.num_memory_regions),
+            "window_bytes": settings.max_send_size,
+        }
+        answer = await self._ask(Kind.OFFER, asked)
+        return [RemoteRegion.from_bytes(bytes.fromhex(one)) for one in answer["windows"]]
+
+    async def _copy(self, copy: _native.kv.BaseCopy, windows: list[RemoteRegion]) -> None:
+        free: asyncio.Queue[int] = asyncio.Queue()
+        for index in range(len(windows)):
+            free.put_nowait(index)
+        sending: set[asyncio.Task[None]] = set()
+        room = self.node.settings.max_send_size - HEADER_BYTES
+        offset, last = 0, False
+        try:
+            while not last:
+                payload = await asyncio.to_thread(_read, copy, room)
+                last, self.fraction = copy.complete, copy.fraction
+                index = await free.get()
+                for task in [task for task in sending if task.done()]:
+                    sending.discard(task)
+                    task.result()
+                if self.aborted:
+                    raise Aborted(self.aborted)
+                flags = Flag.LAST if last else Flag.NONE
+                segment = self._message(
+                    Kind.SEGMENT, payload, segment=self._segment, offset=offset, flags=flags
+                )
+                self._segment += 1
+                offset += len(payload)
+                work = self._send(segment, index, windows[index], free)
+                sending.add(asyncio.get_running_loop().create_task(work))
+            await asyncio.gather(*sending)
+        finally:
+            for task in sending:
+                task.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+
+    async def _send(
+        self, segment: Envelope, index: int, window: RemoteRegion, free: asyncio.Queue[int]
+    ) -> None:
+        """Into the target's memory, and a notice; if RDMA breaks, the same again on the fallback."""
+        data = bytes(segment)
+        notice = bytes(
+            self._message(
+                Kind.LANDED, LANDED.pack(index, len(data)), segment=segment.segment, sequence=segment.sequence
+            )
+        )
+        while True:
+            session, fast = await self._session()
+            self.wire = session.wire or self.wire
+            try:
+                by_rdma = await send(session, data, window)
+                self.node.peers.tap(session.wire or "", data)
+                await self.node.peers.tell(session, notice)
+            except VerbenaError:
+                if not fast:
+                    raise
+                self.bulk.failed()
+                continue
+            break
+        self.bulk.acknowledged(len(segment.payload), by_rdma=by_rdma and fast)
+        assert isinstance(self.state, BaseCopy)
+        self.state = self.state.acknowledge(len(segment.payload))
+        free.put_nowait(index)
+
+    async def _session(self) -> tuple[Session, bool]:
+        self.bulk.look()
+        if self.bulk.is_available:
+            try:
+                session = await self.node.peers.session(self.target, fast=True)
+                self.bulk.connected(session)
+            except VerbenaError:
+                self.bulk.failed()
+            else:
+                if self.bulk.is_available:
+                    return session, True
+        return await self.node.peers.session(self.target, fast=False), False
+
+    # Phase 2
+
+    async def _catch_up(self, follower: _native.kv.Follower, digest: _native.kv.SlotDigest) -> None:
+        limits = self.node.settings.limits
+        while True:
+            assert isinstance(self.state, CatchUp)
+            pending = await self._forward(follower)
+            ready = self.state.is_ready(limits)
+            if ready and max(pending, digest.pending) <= _DIGEST_BACKLOG and await self._is_summed(digest):
+                return
+            if self.aborted:
+                raise Aborted(self.aborted)
+            await asyncio.to_thread(follower.wait, 0.002)
+
+    async def _is_summed(self, digest: _native.kv.SlotDigest) -> bool:
+        return bool(await asyncio.to_thread(digest.work, 0.001))
+
+    async def _forward(self, follower: _native.kv.Follower, *, timeout_s: float = _PATIENCE_S) -> int:
+        """Some of the log to the target; how many keys its digest is behind."""
+        assert isinstance(self.state, CatchUp)
+        records, following = await asyncio.to_thread(follower.read, _TAIL)
+        message = self._message(Kind.TAIL, records, offset=following)
+        answer = await self.node.peers.ask(self.target, message, timeout_s=timeout_s)
+        head = SourcePosition(following - 1 + follower.lag())
+        # What is not of these slots was passed over: it counts as applied.
+        self.state = self.state.progressed(SourcePosition(following - 1), head)
+        return int(json.loads(answer.payload)["pending"])
+
+    # Phase 3
+
+    async def _cut_over(
+        self, follower: _native.kv.Follower, digest: _native.kv.SlotDigest
+    ) -> Moved | RolledBack:
+        engine, gate, slots = self.node.server.engine, self.node.gate, list(self.facts.slots)
+        assert isinstance(self.state, CatchUp)
+        await self._enter(self.state)
+        limits, now = self.node.settings.limits, time.monotonic()
+        position = SourcePosition(await asyncio.to_thread(gate.fence, slots))
+        try:
+            state = self.state.progressed(self.state.applied, position)
+            if not state.is_ready(limits):
+                return state.roll_back(f"the target fell {state.behind} records behind")
+            fenced = state.fence(limits, now)
+            checkpoint = asyncio.to_thread(self._checkpoint, fenced, False)
+            end = await self._drain(state, fenced, follower, digest, checkpoint)
+            if isinstance(end, RolledBack):
+                return end
+            self.state = end
+            await asyncio.to_thread(self._checkpoint, end, False)
+            decided = await self._decide(end)
+            if isinstance(decided, Moved):
+                await self._hand_over()
+            return decided
+        finally:
+            await asyncio.to_thread(gate.open, slots)
+            engine.post(lambda: None)
+
+    async def _drain(
+        self,
+        state: CatchUp,
+        fenced: CutOver,
+        follower: _native.kv.Follower,
+        digest: _native.kv.SlotDigest,
+        checkpoint: Any,
+    ) -> Deciding | RolledBack:
+        engine = self.node.server.engine
+        self.state = state
+        try:
+            await asyncio.to_thread(engine.commit)
+            while SourcePosition(follower.next_lsn - 1) < fenced.drain_to:
+                await self._forward(follower, timeout_s=fenced.deadline - time.monotonic())
+                await asyncio.to_thread(engine.commit)
+            assert isinstance(self.state, CatchUp)
+            applied = self.state.applied
+            self.state = fenced
+            now_ms = int(time.time() * 1000)
+            (mine, keys), theirs, _ = await asyncio.gather(
+                asyncio.to_thread(digest.finish, now_ms),
+                self._ask(Kind.DIGEST, {"now_ms": now_ms}, fenced.deadline - time.monotonic()),
+                checkpoint,
+            )
+        except VerbenaError as error:
+            return fenced.roll_back(
+                f"the target did not answer: {error.detail or error.what}", time.monotonic()
+            )
+        return fenced.compared(
+            applied=applied, source=f"{mine:016x}/{keys}", target=str(theirs["digest"]), now=time.monotonic()
+        )
+
+    async def _decide(self, state: Deciding) -> Moved | RolledBack:
+        """Asks the map. If nobody can say what became of that, the move is taken off it, which settles it."""
+        node, move = self.node, self.facts.migration
+        try:
+            map = await node.change(lambda map: map.finish_move(move))
+        except VerbenaError:
+            while True:
+                try:
+                    map = await node.change(lambda map: map.abort_move(move) if move in map.moves else map)
+                    break
+                except VerbenaError:
+                    await asyncio.sleep(0.05)
+        moved = map.owner_of(self.facts.slots.first) == self.facts.target
+        return state.decided(moved=moved, epoch=map.epoch, now=time.monotonic())
+
+    async def _hand_over(self) -> None:
+        """The target hears of it before our clients are sent there."""
+        try:
+            await self._ask(
+                Kind.OWN, {"revision": self.node.revision}, self.node.settings.limits.pause_budget_s
+            )
+        except VerbenaError:
+            return  # it will read the map when it is back
+
+    async def finish(self, state: Moved) -> State:
+        """Our copy goes."""
+        await self._enter(state)
+        await sweep(self.node.server, self.facts.slots)
+        done = state.cleaned()
+        await self._enter(done)
+        return done
+
+    async def call_off(self) -> None:
+        """The target forgets; if it does not hear, it will when it starts, or with the next offer."""
+        try:
+            await self._ask(Kind.ABORT, {}, 5.0)
+        except (VerbenaError, KeyError):
+            return
+
+
+class Aborted(Exception):
+    """Somebody does not want it any more."""
+
+
+def _read(copy: _native.kv.BaseCopy, room: int) -> bytes:
+    """Up to `room` bytes of whole records, a little at a time, so that commands go on in between."""
+    pieces: list[bytes] = []
+    size = 0
+    while size < room and not copy.complete:
+        piece = copy.read(min(_READ, room - size))
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)

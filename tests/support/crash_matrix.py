@@ -1,0 +1,279 @@
+"""The crash matrix: a move under load, SIGKILL for its source, its target or its coordinator at a checkpoint
+or at a random instant, a restart, and then every key is looked for.
+
+    python tests/support/crash_matrix.py                   every checkpoint and every victim, as a table
+    python tests/support/crash_matrix.py --random 200      so many random instants as well
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
+from support.linearizable import Operation, fault
+
+CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")
+VICTIMS = ("source", "target", "coordinator")
+STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
+SLOTS = "0-8191"
+KEYS = 400
+OPTIONS = ("--cluster-node-timeout-ms", "30000", "--cluster-write-pause-budget-ms", "5000")
+
+
+@dataclass
+class Writer:
+    """Writes and reads keys through whoever owns them, and remembers when and what."""
+
+    made: Cluster
+    seed: int
+    keys: list[bytes]
+    history: dict[bytes, list[Operation]] = field(default_factory=dict)
+    writes: int = 0
+
+    def __post_init__(self) -> None:
+        self._wires: dict[int, Wire] = {}
+        self._stop = threading.Event()
+        self._random = random.Random(self.seed)
+        self._thread = threading.Thread(target=self._run)
+        self._where: dict[bytes, int] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        for wire in self._wires.values():
+            wire.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            key = self._random.choice(self.keys)
+            if self._random.random() < 0.7:
+                self.writes += 1
+                self._note(key, "write", b"%d.%d" % (self.seed, self.writes))
+            else:
+                self._note(key, "read", None)
+
+    def _note(self, key: bytes, kind: str, value: bytes | None) -> None:
+        called = time.monotonic()
+        answer, known = self._ask(key, *((b"SET", key, value) if kind == "write" else (b"GET", key)))
+        returned = time.monotonic() if known else math.inf
+        if kind == "read":
+            value = answer
+        self.history.setdefault(key, []).append(Operation(kind, value, called, returned))
+
+    def _ask(self, key: bytes, *words: bytes | None) -> tuple[bytes | None, bool]:
+        """The answer; False: nobody knows what became of it."""
+        port = self._where.get(key, self.made[0].port)
+        while True:
+            try:
+                wire = self._wires.get(port)
+                if wire is None:
+                    wire = self._wires[port] = Wire("127.0.0.1", port, timeout_s=30)
+                return wire.run(*words), True
+            except ReplyError as error:
+                code, *rest = str(error).split()
+                if code == "MOVED":
+                    port = int(rest[1].rpartition(":")[2])
+                    self._where[key] = port
+                elif code not in ("LOADING", "CLUSTERDOWN", "TRYAGAIN"):
+                    raise
+                if self._stop.is_set():
+                    return None, words[0] == b"SET" and False
+            except OSError:
+                lost = self._wires.pop(port, None)
+                if lost is not None:
+                    lost.close()
+                    return None, False  # it may have happened
+                if self._stop.is_set():
+                    return None, False
+                time.sleep(0.01)  # nobody listens: nothing was sent
+
+
+@contextmanager
+def under_load(
+    folder: Path, *, stop_at: str = "", writers: int = 2
+) -> Iterator[tuple[Cluster, list[Writer]]]:
+    """Two nodes, the first with all slots, keys of every kind, and clients at work."""
+    environment = {"STOP_AT": stop_at, "STOP_FOLDER": str(folder)}
+    with cluster(folder, 2, assign=False, command=STOPPING, environment=environment, options=OPTIONS) as made:
+        assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
+        made.until(lambda: b"cluster_state:ok" in made[1].raw("CLUSTER", "INFO"))
+        with Wire("127.0.0.1", made[0].port) as wire:
+            for number in range(KEYS):
+                wire.run("SET", f"still:{number}", "x" * number)
+                wire.run("RPUSH", f"list:{number}", number, "b", "c")
+        works = [
+            Writer(made, seed, [b"w%d:%d" % (seed, number) for number in range(40)])
+            for seed in range(writers)
+        ]
+        for one in works:
+            one.start()
+        try:
+            yield made, works
+        finally:
+            for one in works:
+                one.stop()
+
+
+def contents(node: Node) -> dict[bytes, object]:
+    found: dict[bytes, object] = {}
+    with Wire("127.0.0.1", node.port) as wire:
+        cursor = b"0"
+        while True:
+            cursor, keys = wire.run("SCAN", cursor, "COUNT", 1000)
+            for key in keys:
+                with suppress(ReplyError):
+                    found[key] = (
+                        wire.run("LRANGE", key, 0, -1) if key.startswith(b"list") else wire.run("GET", key)
+                    )
+            if cursor == b"0":
+                return found
+
+
+def check(made: Cluster, works: list[Writer]) -> str:
+    """What is wrong; "": every key is at one place, with the value that it must have."""
+    held = [contents(node) for node in made.nodes]
+    both = held[0].keys() & held[1].keys()
+    if both:
+        return f"{len(both)} keys are in two places, such as {sorted(both)[0]!r}"
+    everything = held[0] | held[1]
+    for number in range(KEYS):
+        if everything.get(b"still:%d" % number) != b"x" * number:
+            return f"still:{number} is lost or changed"
+        if everything.get(b"list:%d" % number) != [b"%d" % number, b"b", b"c"]:
+            return f"list:{number} is {everything.get(b'list:%d' % number)!r}"
+    now = time.monotonic()
+    for one in works:
+        for key, history in one.history.items():
+            last = Operation("read", everything.get(key), now, now + 1)
+            if wrong := fault([*history, last]):
+                return f"{key!r}: {wrong}"
+    if not all(one.writes for one in works):
+        return "nobody wrote"
+    return ""
+
+
+def moves(made: Cluster) -> bool:
+    """The map has none under way any more, whoever answers."""
+    with suppress(OSError, ReplyError):
+        return all(
+            b"->-" not in node.raw("CLUSTER", "NODES") and b"-<-" not in node.raw("CLUSTER", "NODES")
+            for node in made.nodes
+        )
+    return False
+
+
+def coordinator(made: Cluster) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*MAIN, "shards", "move", SLOTS, "n1", "--cluster-map-store", made.store],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def crash_at(checkpoint: str, victim: str) -> str:
+    """One cell of the matrix; what is wrong, or "": nothing is."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with under_load(folder, stop_at=checkpoint) as (made, works):
+            moving = coordinator(made)
+            try:
+                made.until((folder / "stopped").exists)
+                who = {"source": made[0], "target": made[1]}.get(victim)
+                if who is None:
+                    moving.kill()
+                else:
+                    who.kill()
+                (folder / "go").touch()
+                if who is not None:
+                    who.start().ready()
+                made.until(lambda: moves(made))
+                made.until(lambda: settled(made))
+            finally:
+                moving.kill()
+                moving.wait()
+            before = [one.writes for one in works]
+            made.until(lambda: all(one.writes > then + 5 for one, then in zip(works, before, strict=True)))
+            for one in works:
+                one.stop()
+            return check(made, works)
+
+
+def settled(made: Cluster) -> bool:
+    """No checkpoint is left: whatever was under way has been brought to its end."""
+    return not any(
+        list((node.folder / node.name / "cluster" / "moves").glob("*.checkpoint")) for node in made.nodes
+    )
+
+
+def crash_somewhen(seed: int) -> str:
+    chosen = random.Random(seed)
+    victim, delay_s = chosen.choice(VICTIMS), chosen.uniform(0.0, 1.2)
+    with tempfile.TemporaryDirectory() as name, under_load(Path(name)) as (made, works):
+        moving = coordinator(made)
+        time.sleep(delay_s)  # the instant is the test's point, not a wait for something
+        try:
+            who = {"source": made[0], "target": made[1]}.get(victim)
+            if who is None:
+                moving.kill()
+            else:
+                who.kill()
+                who.start().ready()
+            made.until(lambda: moves(made) and settled(made))
+        finally:
+            moving.kill()
+            moving.wait()
+        for one in works:
+            one.stop()
+        wrong = check(made, works)
+        return f"seed {seed}, {victim} after {delay_s:.3f} s: {wrong}" if wrong else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The crash matrix of migrations.")
+    parser.add_argument(
+        "--random", type=int, default=0, metavar="N", help="crash at so many random instants, too"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the first of them")
+    parser.add_argument("--only", default="", metavar="CHECKPOINT", help="this row alone")
+    options = parser.parse_args()
+    failures: list[str] = []
+    print(f"{'checkpoint':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS), flush=True)
+    for checkpoint in CHECKPOINTS:
+        if options.only and options.only != checkpoint:
+            continue
+        print(f"{checkpoint:<12}", end="", flush=True)
+        for victim in VICTIMS:
+            wrong = crash_at(checkpoint, victim)
+            print(f"{'FAILED' if wrong else 'ok':>13}", end="", flush=True)
+            failures += [f"{checkpoint} × {victim}: {wrong}"] if wrong else []
+        print(flush=True)
+    for number in range(options.random):
+        if wrong := crash_somewhen(options.seed + number):
+            failures.append(wrong)
+        print(f"\r{number + 1} random instants, {len(failures)} failures", end="", flush=True)
+    if options.random:
+        print()
+    for line in failures:
+        print(line)
+    print("nothing was lost, doubled or undone" if not failures else f"{len(failures)} failures")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
