@@ -47,6 +47,19 @@ PACKED = (
         "key, offset, compare or add, swap, opcode, unused",
     ),
     (
+        "An envelope: the header of every message about a shard, then CRC32C of it and the payload, then that",
+        "shards/envelope.py",
+        "_HEADER",
+        "magic VSHD, version, type, flags, source, target, first shard, last shard, migration, segment, offset, "
+        "total, sequence, boot epoch, payload length",
+    ),
+    (
+        "A migration's checkpoint, then the payload (JSON) and CRC32C of all of it",
+        "shards/checkpoint.py",
+        "_HEADER",
+        "magic VSCP, version, phase, migration, attempt, payload length",
+    ),
+    (
         "A frame in a message of Dask's",
         "integrations/dask_frames.py",
         "_FRAME",
@@ -61,7 +74,7 @@ PACKED = (
 )
 SIZES = {"char": 1, "bool": 1, "std::byte": 1, "uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8}
 SIZES |= {"int64_t": 8, "Be16": 2, "Be32": 4, "Be64": 8, "HashKey": 16}
-LETTERS = {"B": 1, "H": 2, "I": 4, "Q": 8, "4s": 4}
+LETTERS = {"B": 1, "H": 2, "I": 4, "Q": 8, "4s": 4, "16s": 16, "20s": 20}
 ORDERS = {"<": "little-endian", "!": "network order"}
 
 _STRUCT = re.compile(r"((?:^//[^\n]*\n)*)^struct (?:alignas\(\w+\) )?(\w+) \{\n(.*?)^\};", re.M | re.S)

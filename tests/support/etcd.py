@@ -44,6 +44,7 @@ def etcd(folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1"
             stdout=log,
             stderr=log,
         )
+    (folder / "etcd.pid").write_text(str(process.pid))
     try:
         deadline = time.monotonic() + 30
         while b"serving insecure client requests" not in (folder / "etcd.log").read_bytes():
@@ -54,3 +55,7 @@ def etcd(folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1"
     finally:
         process.kill()
         process.wait()
+
+
+def etcd_process(folder: Path) -> int:
+    return int((folder / "etcd.pid").read_text())

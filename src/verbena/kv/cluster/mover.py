@@ -133,12 +133,12 @@ class Mover:
         for index in range(len(windows)):
             free.put_nowait(index)
         sending: set[asyncio.Task[None]] = set()
-        room = self.node.settings.max_send_size - HEADER_BYTES
+        segments = Segments(copy, self.node.settings.max_send_size - HEADER_BYTES)
         offset, last = 0, False
         try:
             while not last:
-                payload = await asyncio.to_thread(_read, copy, room)
-                last, self.fraction = copy.complete, copy.fraction
+                payload, last = await asyncio.to_thread(segments.read)
+                self.fraction = copy.fraction
                 index = await free.get()
                 for task in [task for task in sending if task.done()]:
                     sending.discard(task)
@@ -333,12 +333,19 @@ class Aborted(Exception):
     """Somebody does not want it any more."""
 
 
-def _read(copy: _native.kv.BaseCopy, room: int) -> bytes:
-    """Up to `room` bytes of whole records, a little at a time, so that commands go on in between."""
-    pieces: list[bytes] = []
-    size = 0
-    while size < room and not copy.complete:
-        piece = copy.read(min(_READ, room - size))
-        pieces.append(piece)
-        size += len(piece)
-    return b"".join(pieces)
+class Segments:
+    """A base copy in pieces of at most `room` bytes. A record that is longer goes in several: the target waits
+    for the rest of it. Read a little at a time, so that commands go on in between."""
+
+    def __init__(self, copy: _native.kv.BaseCopy, room: int) -> None:
+        self._copy = copy
+        self._room = room
+        self._left = bytearray()
+
+    def read(self) -> tuple[bytes, bool]:
+        """The next one, and whether it is the last."""
+        while len(self._left) < self._room and not self._copy.complete:
+            self._left += self._copy.read(min(_READ, self._room))
+        piece = bytes(self._left[: self._room])
+        del self._left[: self._room]
+        return piece, self._copy.complete and not self._left

@@ -244,7 +244,7 @@ class ClusterNode:
             return answer_as(message, reply)
         try:
             return answer(message, await self.moves.serve(message))
-        except (VerbenaError, ValueError) as error:
+        except (VerbenaError, ValueError, LookupError, TypeError) as error:
             return answer(message, str(getattr(error, "detail", "") or error).encode(), refused=True)
 
     # For commands

@@ -105,9 +105,11 @@ class Receiver:
         while self._next <= number:
             if self._next not in self._waiting:
                 async with self._applied:
-                    await self._applied.wait_for(lambda: self._failure or self._next > number)
+                    await self._applied.wait_for(
+                        lambda: self._failure or self._next > number or self._next in self._waiting
+                    )
                 self._check()
-                return
+                continue
             async with self._applying:
                 self._check()
                 payload = self._waiting.pop(self._next, None)
@@ -123,6 +125,7 @@ class Receiver:
                         self._next += 1
                         self._applied.notify_all()
                 self.taken += len(payload)
+        self._waiting.pop(number, None)  # it came twice
         self._check()
 
     def _check(self) -> None:

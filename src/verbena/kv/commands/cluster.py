@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -265,9 +266,9 @@ def _ranges(words: Iterable[bytes]) -> list[int]:
 
 
 def _once(slots: list[int]) -> list[int]:
-    for slot in slots:
-        if slots.count(slot) > 1 if len(slots) < 64 else len(set(slots)) != len(slots):
-            raise CommandError(f"ERR Slot {slot} specified multiple times")
+    if len(set(slots)) != len(slots):
+        twice = next(slot for slot, count in Counter(slots).items() if count > 1)
+        raise CommandError(f"ERR Slot {twice} specified multiple times")
     return slots
 
 

@@ -1,0 +1,222 @@
+"""The same move on every wire: the envelopes are the same, byte for byte; a broken wire changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verbena import config as configuration
+from verbena import transport
+from verbena.kv.cluster import ClusterNode, ClusterSettings
+from verbena.kv.cluster.mover import Mover
+from verbena.kv.cluster.receiver import Receiver
+from verbena.kv.gateway import Gateway
+from verbena.kv.server import Server
+from verbena.shards.bulk import BulkState
+from verbena.shards.cluster_map import Move
+from verbena.shards.envelope import Kind, parse
+from verbena.shards.migration import Facts, Prepared
+from verbena.shards.positions import SourcePosition
+from verbena.shards.slots import SlotRange
+from verbena.transport.authority import Authority
+from verbena.transport.configured import settings_from
+from verbena.verbs import providers
+
+MIGRATION = "5e" * 16
+SLOTS = SlotRange(0, 16383)
+SEGMENT = 64 << 10
+HAS_QUIC = next(info for info in providers() if info.name == "quic").available
+
+
+@dataclass
+class Member:
+    server: Server
+    node: transport.Node
+    cluster: ClusterNode
+
+
+@asynccontextmanager
+async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
+    """A node of a cluster, in this process, with everything real: engine, loop, sessions, map."""
+    chosen = configuration.loads(text + f'[session]\nnode_name = "{name}"\n')
+    node = await asyncio.to_thread(transport.Node, settings_from(chosen))
+    gateway = Gateway(node)
+    server = Server(memory=gateway.memory)
+    gateway.open(server)
+    settings = replace(
+        ClusterSettings.of(chosen),
+        map_store=f"sqlite://{folder}/map.db",
+        folder=str(folder / name),
+        max_send_size=SEGMENT,
+    )
+    cluster = ClusterNode(server, node, settings, chosen)
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        plain.setblocking(False)
+        server.engine.listen(plain.fileno())
+        server.start()
+        listener = await transport.listen("127.0.0.1:0", handlers=cluster.handlers, node=node, config=chosen)
+        port = plain.getsockname()[1]
+        await cluster.open(host="127.0.0.1", port=port, sessions=listener.address)
+        try:
+            yield Member(server, node, cluster)
+        finally:
+            await cluster.close()
+            await listener.close()
+            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(node.close)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[Member, Member]]:
+    authority = Authority.create(tmp_path / "tls", days=2)
+    issued = authority.issue("node", ["127.0.0.1", "localhost"], days=1)
+    text = f"""
+[network]
+rdma_fallback = "{"quic" if HAS_QUIC else "tcp"}"
+[network.rdma]
+recv_buffer_pool_size = 512
+[tls]
+certificate = "{issued.certificate}"
+key = "{issued.key}"
+ca = "{authority.certificate}"
+[cluster]
+node_timeout_ms = 60000
+"""
+    async with member(tmp_path, "a", text) as source, member(tmp_path, "b", text) as target:
+        database = source.server.engine.database(0)
+        for number in range(200):
+            database.put(b"key:%d" % number, b"%d," % number * 5000)
+        await source.cluster.refresh()
+        yield source, target
+
+
+class Heard:
+    """What arrives at the target, in whichever way: the envelopes of a base copy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.notices: list[bytes] = []
+        self.segments: dict[int, bytes] = {}
+        landed, heard = Receiver._landed, self
+
+        async def listen(receiver: Receiver, message: Any) -> bytes:
+            window, length = (
+                int.from_bytes(message.payload[:4], "little"),
+                int.from_bytes(message.payload[4:], "little"),
+            )
+            data = bytes(memoryview(receiver._regions[window].memory)[:length])
+            heard.notices.append(bytes(message))
+            heard.segments[parse(data).segment] = data
+            return await landed(receiver, message)
+
+        monkeypatch.setattr(Receiver, "_landed", listen)
+
+
+async def base_copy(
+    source: Member, target: Member, wire: str | None, breaks: bool = False
+) -> tuple[Mover, list[bytes], list[str]]:
+    """Phase 1 of the move, by RDMA (None) or by that wire; what was sent, sorted, and by which wires."""
+    cluster = source.cluster
+    cluster.settings = replace(cluster.settings, migrate_fast=wire is None)
+    if wire is not None:
+        cluster.peers._fallback = wire
+        await cluster.peers.drop(cluster.map.members[target.cluster.id])
+    sent: list[bytes] = []
+    wires: list[str] = []
+
+    def tap(by: str, data: bytes) -> None:
+        if parse(data).kind in (Kind.OFFER, Kind.SEGMENT, Kind.LANDED):
+            sent.append(data)
+            wires.append(by)
+            if breaks and len(sent) == 20:
+                for session in source.node.sessions + target.node.sessions:
+                    if session.wire == "shm":
+                        session.break_link(rest_s=30)
+
+    cluster.peers.tap = tap
+    facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
+    mover = Mover(cluster, Prepared(facts), lambda state, sync: None)
+    windows = await mover._offer()
+    copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
+    mover.state = Prepared(facts).begin(SourcePosition(0))
+    await mover._copy(copy, windows)
+    copy.close()
+    assert len(target.server.databases[0]) == 200
+    await mover.call_off()
+    cluster.peers.tap = lambda by, data: None
+    assert len(target.server.databases[0]) == 0
+    return mover, sorted(sent, key=lambda data: (parse(data).sequence, parse(data).kind)), wires
+
+
+async def test_the_envelopes_are_the_same_on_every_wire(
+    pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One migration by shared memory, by TCP and by QUIC: what leaves and what arrives, compared as bytes."""
+    source, target = pair
+    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
+    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    streams, arrived = {}, {}
+    for wire in (None, "quic") if HAS_QUIC else (None, "iwarp"):
+        heard = Heard(monkeypatch)
+        mover, sent, wires = await base_copy(source, target, wire)
+        streams[wire] = sent
+        arrived[wire] = heard.segments
+        by = set(wires[1:])
+        assert by == {wire or "shm"}
+        counted = mover.bulk.rdma if wire is None else mover.bulk.fallback
+        payloads = sum(len(parse(data).payload) for data in heard.segments.values())
+        assert (counted.bytes_transferred, counted.sends_completed) == (payloads, len(heard.segments))
+        assert mover.bulk.state is (BulkState.CONNECTED if wire is None else BulkState.UNAVAILABLE)
+        assert max(map(len, heard.segments.values())) <= SEGMENT
+        assert len(heard.segments) > 3
+        monkeypatch.undo()
+    assert len(set(map(tuple, streams.values()))) == 1
+    first, second = arrived.values()
+    assert first == second
+    assert sorted(first.values()) == sorted(
+        data for data in next(iter(streams.values())) if parse(data).kind is Kind.SEGMENT
+    )
+
+
+async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
+    pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half-way: what was acknowledged is not sent again, the rest takes the other wire, and all arrives."""
+    source, target = pair
+    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
+    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    heard = Heard(monkeypatch)
+    mover, _, wires = await base_copy(source, target, None, breaks=True)
+    assert mover.bulk.state is BulkState.FAILED
+    assert mover.bulk.rdma.sends_completed > 0
+    assert mover.bulk.fallback.sends_completed > 0
+    assert mover.bulk.rdma.sends_completed + mover.bulk.fallback.sends_completed == len(heard.segments)
+    assert wires[1] == "shm"
+    assert wires[-1] != "shm"
+
+
+async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None:
+    """A stranger's offer, a window that is not lent, a message for somebody else."""
+    from verbena.errors import RemoteError
+
+    source, target = pair
+    there = source.cluster.map.members[target.cluster.id]
+    peers = source.cluster.peers
+    for message, says in (
+        (peers.envelope(Kind.OFFER, there, b"{}"), "slots"),
+        (peers.envelope(Kind.OFFER, there, b'{"slots": "0-5", "attempt": 1}'), "no such move"),
+        (peers.envelope(Kind.LANDED, there, bytes(8)), "no such move"),
+        (peers.envelope(Kind.TAIL, there, b"x"), "no such move"),
+        (peers.envelope(Kind.STATUS, there, target=bytes(20)), "this is"),
+        (peers.envelope(Kind.OFFER, there, b"not json"), "Expecting"),
+    ):
+        with pytest.raises(RemoteError, match=says):
+            await peers.ask(there, message)
