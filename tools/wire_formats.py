@@ -47,11 +47,11 @@ PACKED = (
         "key, offset, compare or add, swap, opcode, unused",
     ),
     (
-        "An envelope: the header of every message about a shard, then CRC32C of it and the payload, then that",
+        "An envelope, the header of a message about a shard; CRC32C of it and the payload, then that, follow",
         "shards/envelope.py",
         "_HEADER",
-        "magic VSHD, version, type, flags, source, target, first shard, last shard, migration, segment, offset, "
-        "total, sequence, boot epoch, payload length",
+        "magic VSHD, version, type, flags, source, target, first shard, last shard, migration, segment, "
+        "offset, total, sequence, boot epoch, payload length",
     ),
     (
         "A migration's checkpoint, then the payload (JSON) and CRC32C of all of it",

@@ -143,7 +143,7 @@ def _move_through(made: Cluster, network: Network, one: int, other: int) -> None
 
 
 def _is_known(made: Cluster, network: Network, one: int, other: int) -> bool:
-    hearing = [node for number, node in enumerate(made.nodes, start=2) if not {one, other} == {1, number}]
+    hearing = [node for number, node in enumerate(made.nodes, start=2) if {one, other} != {1, number}]
     try:
         return all(
             b"->-" in node.raw("CLUSTER", "NODES") or b"-<-" in node.raw("CLUSTER", "NODES")
