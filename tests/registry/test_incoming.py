@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verbena.registry import digests
+from verbena.registry import incoming as incoming_module
 from verbena.registry.blobs import BlobStore
 from verbena.registry.extents import Extents
 from verbena.registry.incoming import IncomingFailed
@@ -111,16 +113,81 @@ async def test_a_reader_is_told_that_it_will_not_come(store: BlobStore) -> None:
     incoming.close()
 
 
-async def test_a_full_disk_fails_the_next_call(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker could not write is raised to whoever feeds it."""
+async def test_a_full_disk_fails_the_next_call_and_the_rest_can_be_sent_again(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker could not write is raised to whoever feeds it, once; then it goes on after what is
+    there."""
     incoming = store.incoming()
+    await incoming.append([CONTENT[:1000]])
+    await incoming.settle()
     with monkeypatch.context() as patch:
         patch.setattr("verbena.registry.incoming._write_all", _full)
-        await incoming.append([b"x"])
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space"):  # noqa: PT012
+            for start in range(1000, 2_000_000, 100_000):
+                await incoming.append([CONTENT[start : start + 100_000]])
             await incoming.settle()
-    assert incoming.received == 0
+    assert (incoming.received, incoming.end, incoming.path.stat().st_size) == (1000, 1000, 1000)
+    await incoming.append([CONTENT[1000:]])
+    assert await incoming.digest("sha256") == digests.of(CONTENT)
     incoming.close()
+
+
+async def test_closing_waits_for_what_is_on_its_way(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A descriptor that is given back while a worker writes to it could be somebody else's by then."""
+    held = threading.Event()
+    real = incoming_module._write_all
+
+    def slow(*arguments: object) -> int:
+        held.wait(30)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(incoming_module, "_write_all", slow)
+    incoming = store.incoming()
+    await incoming.append([b"hello"])
+    incoming.close()
+    assert incoming.fileno() >= 0
+    held.set()
+    await incoming.settle()
+    assert (incoming.fileno(), incoming.path.read_bytes()) == (-1, b"hello")
+
+
+async def test_a_producer_waits_for_a_slow_disk(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+    real = incoming_module._write_all
+
+    def slow(*arguments: object) -> int:
+        held.wait(30)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(incoming_module, "_write_all", slow)
+    incoming = store.incoming()
+    for start in range(0, 500, 100):
+        await incoming.append([CONTENT[start : start + 100]], ahead=500)
+    sixth = asyncio.create_task(incoming.append([CONTENT[500:]], ahead=500))
+    await asyncio.sleep(0)
+    assert not sixth.done()
+    held.set()
+    await sixth
+    assert await incoming.digest("sha256") == digests.of(CONTENT)
+    incoming.close()
+
+
+async def test_many_short_batches_take_turns(store: BlobStore) -> None:
+    """More blobs than workers, all fed at once."""
+
+    async def feed(number: int) -> bool:
+        content = CONTENT[number * 1000 : number * 1000 + 200_000]
+        incoming = store.incoming()
+        for start in range(0, len(content), 1700):
+            await incoming.append([content[start : start + 1700]], ahead=5000)
+        found = await incoming.digest("sha256")
+        incoming.close()
+        return found == digests.of(content)
+
+    assert all(await asyncio.gather(*(feed(number) for number in range(30))))
 
 
 def _full(*arguments: object) -> int:

@@ -5,6 +5,7 @@ It is nothing but a file in `incoming/` until the store publishes it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 from verbena.registry import digests, writeback
 from verbena.registry.digests import Digest
 from verbena.registry.extents import Extents
+from verbena.registry.feed import AHEAD, Feed
 
 Piece = bytes | bytearray | memoryview
 
@@ -51,7 +53,7 @@ class IncomingBlob:
         self._hashed = 0
         self._hashing = False
         self._flushed = 0
-        self._job: asyncio.Future[None] | None = None
+        self._feed = Feed(workers, self._take, self._wake)
         self._followers: set[asyncio.Future[None]] = set()
         self._failure: BaseException | None = None
         self._published = False
@@ -82,12 +84,16 @@ class IncomingBlob:
         with self._lock:
             return self._extents.gaps(self.size or 0)
 
-    async def append(self, pieces: Sequence[Piece]) -> None:
-        """Writes and hashes at the end. Returns when the batch before this one is done: what is given now
-        must stay as it is until the next call or `settle()`. Raises OSError of either."""
-        await self._previous()
-        offset, self._end = self._end, self._end + sum(len(piece) for piece in pieces)
-        self._job = self._start(offset, pieces)
+    async def append(self, pieces: Sequence[Piece], *, ahead: int = AHEAD) -> None:
+        """Writes and hashes at the end, beside the caller; waits only while more than `ahead` bytes are on
+        their way. What is given must stay as it is until `settle()`. Raises OSError of any batch before."""
+        length = sum(len(piece) for piece in pieces)
+        offset, self._end = self._end, self._end + length
+        try:
+            await self._feed.put(offset, pieces, length, ahead)
+        except OSError:
+            await self._start_again_after_failure()
+            raise
 
     async def write_at(self, offset: int, piece: Piece) -> None:
         """Writes a stretch, and hashes it if it is next. When it returns, `piece` may be used again."""
@@ -97,12 +103,17 @@ class IncomingBlob:
         await asyncio.shield(self._start(offset, [piece]))
 
     async def settle(self) -> None:
-        """Waits until everything given to `append()` is in the file."""
-        await self._previous()
+        """Waits until everything given to `append()` is in the file. Raises OSError: then what could not be
+        written is forgotten, and `append()` goes on after what could."""
+        try:
+            await self._feed.settle()
+        except OSError:
+            await self._start_again_after_failure()
+            raise
 
     async def digest(self, algorithm: str) -> Digest:
         """The digest of everything received; reads the file again only if another algorithm was fed."""
-        await self._previous()
+        await self.settle()
         return await asyncio.get_running_loop().run_in_executor(self._workers, self._digest, algorithm)
 
     def hash_again(self) -> None:
@@ -147,33 +158,30 @@ class IncomingBlob:
         self._wake()
 
     def close(self) -> None:
-        """Gives the descriptor back; the file stays. Not while anything is being written or read."""
+        """Gives the descriptor back, after what is on its way from `append()`; the file stays. Not during
+        `write_at()`."""
+        self._feed.when_idle(self._close)
+
+    def _close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:
-        self.close()  # a source's blob has readers that it does not know of
+        self._close()  # a source's blob has readers that it does not know of
 
     def _start(self, offset: int, pieces: Sequence[Piece]) -> asyncio.Future[None]:
         job = asyncio.get_running_loop().run_in_executor(self._workers, self._take, offset, pieces)
-        job.add_done_callback(self._job_done)
+        job.add_done_callback(lambda _: self._wake())
         return job
 
-    async def _previous(self) -> None:
-        job, self._job = self._job, None
-        if job is not None:
-            # A cancelled caller must not cancel what the worker is doing: it would write later all the same.
-            try:
-                await asyncio.shield(job)
-            except asyncio.CancelledError:
-                self._job = job
-                raise
-
-    def _job_done(self, job: asyncio.Future[None]) -> None:
-        if not job.cancelled() and (error := job.exception()) is not None:
-            self._failure = self._failure or error
-        self._wake()
+    async def _start_again_after_failure(self) -> None:
+        with contextlib.suppress(OSError):
+            await self._feed.settle()
+        with self._lock:
+            self._end = self._extents.prefix
+            self._extents = Extents(self._end)
+        os.ftruncate(self._fd, self._end)
 
     def _wake(self) -> None:
         for follower in tuple(self._followers):

@@ -89,8 +89,8 @@ class Registry:
         self.uploads = Uploads(self.blobs, self.database)
 
     def close(self) -> None:
-        self.uploads.close()
         self.blobs.close()
+        self.uploads.close()
         self.database.close()
         os.close(self._lock)
 

@@ -8,8 +8,23 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from verbena.registry.errors import Refused
+from verbena.registry.feed import AHEAD
 from verbena.registry.http.call import Call
 from verbena.registry.incoming import BATCH, IncomingBlob
+
+ALL_UPLOADS = 32 << 20
+"""How many bytes of all uploads together are on their way to the disk; each has its share."""
+SHORTEST_BATCH = 128 << 10
+
+
+class _Share:
+    """What one of the uploads under way may have in memory."""
+
+    uploads = 0
+
+    @classmethod
+    def bytes(cls) -> int:
+        return min(AHEAD, max(2 * SHORTEST_BATCH, ALL_UPLOADS // max(1, cls.uploads)))
 
 
 class Deadline:
@@ -47,17 +62,20 @@ async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
     deadline = Deadline(call.settings.timeout_s)
     pieces: list[bytes] = []
     waiting = total = 0
+    _Share.uploads += 1
     try:
         while piece := await content.readany():
             deadline.progress()
             pieces.append(piece)
             waiting += len(piece)
             total += len(piece)
-            if waiting >= BATCH:
+            share = _Share.bytes()
+            if waiting >= min(BATCH, share // 2):
                 if total > limit:
                     raise too_long(call.registry.limits.blob_bytes)
-                await incoming.append(pieces)
-                pieces, waiting = [], 0
+                batch, pieces, waiting = pieces, [], 0
+                await incoming.append(batch, ahead=share)
+                deadline.progress()  # a slow disk is no silent client
     except asyncio.CancelledError:
         if not deadline.passed:
             raise
@@ -67,6 +85,7 @@ async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
     except (ConnectionError, HttpProcessingError, web.RequestPayloadError) as error:
         raise ConnectionResetError("the client broke off") from error
     finally:
+        _Share.uploads -= 1
         deadline.close()
         call.received_bytes += total
         if pieces and total <= limit:
