@@ -135,7 +135,7 @@ async def test_a_manifest_by_tag_and_by_digest(client: Client) -> None:
         ("/v2/UPPER/manifests/latest", 400, "NAME_INVALID"),
         ("/v2/a/../b/nothing", 404, "UNSUPPORTED"),
         ("/v2/a%2F..%2Fb/manifests/latest", 400, "NAME_INVALID"),
-        ("/", 404, "UNSUPPORTED"),
+        ("/nothing", 404, "UNSUPPORTED"),
     ],
 )
 async def test_what_is_not_there(client: Client, path: str, status: int, code: str) -> None:
