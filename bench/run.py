@@ -39,6 +39,7 @@ QUESTIONS = {
     "sessions": ("sessions.py",),
     "fallback": ("fallback.py",),
     "far-memory": ("far_memory.py",),
+    "migration": ("migration.py",),
     "registry": ("registry.py",),
     "registry-nodes": ("registry_nodes.py",),
     "kv": ("kv.py",),

@@ -22,6 +22,7 @@ from verbena.kv.panels import panels
 from verbena.kv.persistence import Persistence, Settings
 from verbena.kv.rdma import RdmaListener, wire_of
 from verbena.kv.startup import Listening, listen, make_server
+from verbena.transport import WIRES
 from verbena.transport.configured import configure_log, listen_address, settings_from
 
 EPILOG = """\
@@ -75,7 +76,7 @@ async def _serve(config: Config) -> int:
     configure_log(config)
     node, gateway = None, None
     if config.kv.sessions:
-        node = await asyncio.to_thread(transport.Node, settings_from(config))
+        node = await asyncio.to_thread(transport.Node, _wired(config))
         gateway = Gateway(node)
     if config.cluster.enabled and node is None:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
@@ -122,6 +123,14 @@ async def _serve(config: Config) -> int:
 
 def _set(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
     loop.call_soon_threadsafe(stopped.set)
+
+
+def _wired(config: Config) -> transport.Settings:
+    """The sessions' settings, with the wire that the cluster demands."""
+    settings, wanted = settings_from(config), WIRES.get(config.cluster.transport, config.cluster.transport)
+    if config.cluster.enabled and wanted != "ibv" and wanted not in settings.wires:
+        return replace(settings, wires=(*settings.wires, wanted))
+    return settings
 
 
 async def _join(

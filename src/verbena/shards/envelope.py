@@ -39,6 +39,7 @@ class Kind(enum.IntEnum):
     GOSSIP = 7
     STATUS = 8
     LANDED = 9  # a segment lies in the target's memory, in the window that the payload names
+    YIELD = 10  # a replica wants its primary's place: the primary stops writing, and says how far it is
 
 
 class Flag(enum.IntFlag):

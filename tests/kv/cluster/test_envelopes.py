@@ -132,7 +132,7 @@ async def base_copy(
 
     def tap(by: str, data: bytes) -> None:
         if parse(data).kind in (Kind.OFFER, Kind.SEGMENT, Kind.LANDED):
-            sent.append(data)
+            sent.append(bytes(data))
             wires.append(by)
             if breaks and len(sent) == 20:
                 for session in source.node.sessions + target.node.sessions:

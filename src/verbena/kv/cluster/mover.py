@@ -137,7 +137,7 @@ class Mover:
         offset, last = 0, False
         try:
             while not last:
-                payload, last = await asyncio.to_thread(segments.read)
+                piece, last = await asyncio.to_thread(segments.read)
                 self.fraction = copy.fraction
                 index = await free.get()
                 for task in [task for task in sending if task.done()]:
@@ -145,13 +145,24 @@ class Mover:
                     task.result()
                 if self.aborted:
                     raise Aborted(self.aborted)
-                flags = Flag.LAST if last else Flag.NONE
-                segment = self._message(
-                    Kind.SEGMENT, payload, segment=self._segment, offset=offset, flags=flags
+                with memoryview(piece)[HEADER_BYTES:] as payload:
+                    segment = self._message(
+                        Kind.SEGMENT,
+                        payload,  # type: ignore[arg-type]
+                        segment=self._segment,
+                        offset=offset,
+                        flags=Flag.LAST if last else Flag.NONE,
+                    )
+                    piece[:HEADER_BYTES] = segment.header()
+                    offset += len(payload)
+                notice = self._message(
+                    Kind.LANDED,
+                    LANDED.pack(index, len(piece)),
+                    segment=self._segment,
+                    sequence=segment.sequence,
                 )
                 self._segment += 1
-                offset += len(payload)
-                work = self._send(segment, index, windows[index], free)
+                work = self._send(piece, bytes(notice), index, windows[index], free)
                 sending.add(asyncio.get_running_loop().create_task(work))
             await asyncio.gather(*sending)
         finally:
@@ -160,21 +171,15 @@ class Mover:
             await asyncio.gather(*sending, return_exceptions=True)
 
     async def _send(
-        self, segment: Envelope, index: int, window: RemoteRegion, free: asyncio.Queue[int]
+        self, piece: bytearray, notice: bytes, index: int, window: RemoteRegion, free: asyncio.Queue[int]
     ) -> None:
         """Into the target's memory, and a notice; if RDMA breaks, the same again on the fallback."""
-        data = bytes(segment)
-        notice = bytes(
-            self._message(
-                Kind.LANDED, LANDED.pack(index, len(data)), segment=segment.segment, sequence=segment.sequence
-            )
-        )
         while True:
             session, fast = await self._session()
             self.wire = session.wire or self.wire
             try:
-                by_rdma = await send(session, data, window)
-                self.node.peers.tap(session.wire or "", data)
+                by_rdma = await send(session, piece, window)
+                self.node.peers.tap(session.wire or "", piece)
                 await self.node.peers.tell(session, notice)
             except VerbenaError:
                 if not fast:
@@ -182,9 +187,10 @@ class Mover:
                 self.bulk.failed()
                 continue
             break
-        self.bulk.acknowledged(len(segment.payload), by_rdma=by_rdma and fast)
+        nbytes = len(piece) - HEADER_BYTES
+        self.bulk.acknowledged(nbytes, by_rdma=by_rdma and fast)
         assert isinstance(self.state, BaseCopy)
-        self.state = self.state.acknowledge(len(segment.payload))
+        self.state = self.state.acknowledge(nbytes)
         free.put_nowait(index)
 
     async def _session(self) -> tuple[Session, bool]:
@@ -334,18 +340,22 @@ class Aborted(Exception):
 
 
 class Segments:
-    """A base copy in pieces of at most `room` bytes. A longer record goes in several: the target waits for
-    the rest of it. Read a little at a time, so that commands go on in between."""
+    """A base copy in pieces of at most `room` bytes, each behind a gap for its header. A longer
+    record goes in several: the target waits for the rest of it. Read a little at a time, so that commands go on
+    in between."""
 
     def __init__(self, copy: _native.kv.BaseCopy, room: int) -> None:
         self._copy = copy
         self._room = room
-        self._left = bytearray()
+        self._left = b""
 
-    def read(self) -> tuple[bytes, bool]:
+    def read(self) -> tuple[bytearray, bool]:
         """The next one, and whether it is the last."""
-        while len(self._left) < self._room and not self._copy.complete:
-            self._left += self._copy.read(min(_READ, self._room))
-        piece = bytes(self._left[: self._room])
-        del self._left[: self._room]
+        piece = bytearray(HEADER_BYTES)
+        piece += self._left
+        full = HEADER_BYTES + self._room
+        while len(piece) < full and not self._copy.complete:
+            piece += self._copy.read(min(_READ, full - len(piece)))
+        self._left = bytes(memoryview(piece)[full:])
+        del piece[full:]
         return piece, self._copy.complete and not self._left

@@ -20,6 +20,7 @@ from verbena.errors import VerbenaError
 from verbena.kv.cluster.gate import Gate
 from verbena.kv.cluster.moves import Moves
 from verbena.kv.cluster.peers import METHOD, Peers, answer
+from verbena.kv.cluster.roles import Roles
 from verbena.kv.replies import CommandError, Reply
 from verbena.shards.checkpoint import Checkpoints
 from verbena.shards.cluster_map import ClusterMap, Member
@@ -81,6 +82,7 @@ class ClusterNode:
         self.detector = Detector(self.id, timeout_s=settings.node_timeout_s, now=time.monotonic())
         self.peers = Peers(self.id, node=node, connect=self._dial, fallback=settings.fallback)
         self.moves = Moves(self, Checkpoints(Path(settings.folder) / "moves" if settings.folder else None))
+        self.roles = Roles(self)
         self.messages = {"sent": 0, "received": 0}
         self._config = config
         self._node = node
@@ -111,7 +113,7 @@ class ClusterNode:
         )
         await self._take(held)
         await self.moves.recover()
-        for work in (self._watch(), self._renew(), self._gossip()):
+        for work in (self._watch(), self._renew(), self._gossip(), self.roles.watch()):
             self._spawn(work)
 
     async def close(self) -> None:
@@ -131,6 +133,22 @@ class ClusterNode:
         await self._take(await change(self.store, function))
         return self.map
 
+    async def promote(self, *, without_lease: str | None = None) -> None:
+        """This replica takes its primary's place. BusyError: somebody was first, or the primary is there."""
+        held = await self.store.load()
+        new = held.map.promote(self.id)
+        await self._take(await self.store.compare_and_swap(held.revision, new, without_lease=without_lease))
+
+    async def fail_over(self) -> None:
+        """The same with the primary's help: it stops writing, and this replica has all of it first."""
+        primary = self.map.replicas.get(self.id)
+        if primary is None:
+            raise ValueError("You should send CLUSTER FAILOVER to a replica")
+        member = self.map.members[primary]
+        answered = await self.peers.ask(member, self.peers.envelope(Kind.YIELD, member), timeout_s=5)
+        await self.roles.catch_up(int(answered.payload))
+        await self.promote()
+
     async def refresh(self) -> ClusterMap:
         await self._take(await self.store.load())
         return self.map
@@ -145,6 +163,7 @@ class ClusterNode:
         self.revision, self.map = held.revision, held.map
         self.detector.members(self.map.members, time.monotonic())
         self.gate.show(self.map)
+        self.roles.act(self.map)
         async with self._changed:
             self._changed.notify_all()
         self.moves.look()
@@ -202,6 +221,7 @@ class ClusterNode:
             "heartbeat": self._heartbeat,
             "revision": self.revision,
             "load": int(self.server.figures.ops.per_second),
+            "position": self.roles.position,
             "suspects": sorted(self.detector.suspects(now)),
         }
 
@@ -219,6 +239,7 @@ class ClusterNode:
                 load=int(news["load"]),
                 suspects=map(str, news["suspects"]),
             )
+            self.roles.positions[member] = int(news["position"])
             newer = int(news["revision"]) > self.revision
         except (ValueError, KeyError, TypeError):
             return
@@ -243,6 +264,10 @@ class ClusterNode:
             reply = self.peers.envelope(Kind.GOSSIP, self.me, json.dumps(self._news()).encode())
             return answer_as(message, reply)
         try:
+            if message.kind is Kind.YIELD:
+                if self.map.replicas.get(message.source.hex()) != self.id:
+                    raise ValueError("only a replica of this node can have its place")
+                return answer(message, b"%d" % self.roles.give_way())
             return answer(message, await self.moves.serve(message))
         except (VerbenaError, ValueError, LookupError, TypeError) as error:
             return answer(message, str(getattr(error, "detail", "") or error).encode(), refused=True)

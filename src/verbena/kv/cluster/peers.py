@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from verbena import transport
 from verbena.errors import VerbenaError, setup_error
 from verbena.shards.cluster_map import Member
 from verbena.shards.envelope import Envelope, Flag, Kind, parse
 from verbena.transport import SessionState
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 METHOD = "shards"
 NO_MIGRATION = bytes(16)
@@ -35,7 +39,7 @@ class Peers:
         self._sessions: dict[tuple[str, bool], transport.Session] = {}
         self._dialling: dict[tuple[str, bool], asyncio.Lock] = {}
         self._sequence = 0
-        self.tap: Callable[[str, bytes], None] = lambda wire, data: None  # every envelope that leaves
+        self.tap: Callable[[str, Buffer], None] = lambda wire, data: None  # every envelope that leaves
 
     async def session(self, to: Member, *, fast: bool) -> transport.Session:
         """With that member: on the best wire, or on the fallback's."""

@@ -64,6 +64,22 @@ def asking(call: Call) -> Reply:
     return "OK"
 
 
+@command("READONLY", arity=1, flags="fast loading stale", group="cluster", since="3.0.0",
+         summary="A replica may serve this client's reads.")  # fmt: skip
+def readonly(call: Call) -> Reply:
+    node_of(call)
+    call.client.native.reads_replica = True
+    return "OK"
+
+
+@command("READWRITE", arity=1, flags="fast loading stale", group="cluster", since="3.0.0",
+         summary="It may not any more.")  # fmt: skip
+def readwrite(call: Call) -> Reply:
+    node_of(call)
+    call.client.native.reads_replica = False
+    return "OK"
+
+
 # What there is
 
 
@@ -370,6 +386,34 @@ def new_migration() -> str:
     import secrets
 
     return secrets.token_hex(16)
+
+
+@_declare("REPLICATE", 3, "This node becomes a replica of another.", flags=CHANGE)
+def replicate(call: Call, id: bytes) -> Reply:
+    node, primary = node_of(call), id_from(call, id)
+    if getattr(call.server, "replication", None) is None:
+        raise CommandError("ERR this node does not replicate")
+    if len(call.db) and node.id not in node.map.replicas:
+        raise CommandError("ERR To set a master the node must be empty and without assigned slots.")
+    return change(
+        call, lambda map: map if map.replicas.get(node.id) == primary else map.replicate(node.id, primary)
+    )
+
+
+@_declare("FAILOVER", -2, "This replica takes its primary's place: with its help, or by FORCE without.",
+          flags=CHANGE)  # fmt: skip
+def failover(call: Call, *how: bytes) -> Reply:
+    node = node_of(call)
+    if len(how) > 1 or any(word.upper() not in (b"FORCE", b"TAKEOVER") for word in how):
+        raise SyntaxMistake()
+    if node.id not in node.map.replicas:
+        raise CommandError("ERR You should send CLUSTER FAILOVER to a replica")
+
+    async def make() -> Reply:
+        await (node.promote() if how else node.fail_over())
+        return "OK"
+
+    return node.later(call, make)
 
 
 @_declare("SET-CONFIG-EPOCH", 3, "Nothing: the map has one epoch.", flags=CHANGE)
