@@ -341,8 +341,8 @@ class Aborted(Exception):
 
 class Segments:
     """A base copy in pieces of at most `room` bytes, each behind a gap for its header. A longer
-    record goes in several: the target waits for the rest of it. Read a little at a time, so that commands go on
-    in between."""
+    record goes in several: the target waits for the rest of it. Read a little at a time, so that commands
+    go on in between."""
 
     def __init__(self, copy: _native.kv.BaseCopy, room: int) -> None:
         self._copy = copy
