@@ -1,4 +1,4 @@
-"""Measures every figure that has a bound, and writes docs/reference/bench*.md and build/bench*.json.
+"""Measures every figure that has a bound, and writes docs/reference/bench*.md and build/bench*.
 
 Each question is a program of its own beside this file and runs in fresh processes. A figure and its baseline
 are measured in turns in one run, so what counts is their ratio: the machine's own noise is about ±20 %.
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import report
 from figure import HEADER, Figure, add_seconds
 
 from verbena.cli import text
@@ -85,6 +86,12 @@ def main() -> int:
         metavar="NAME",
         help=f"questions whose name begins so; may be repeated ({', '.join(QUESTIONS)})",
     )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        default=DATA / "bench-report.html",
+        help="where to put the page of this run, its raw data beside it (default: build/bench-report.html)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the table, write no file")
     options = parser.parse_args()
     questions = [name for name in QUESTIONS if not options.only or name.startswith(tuple(options.only))]
@@ -109,6 +116,8 @@ def main() -> int:
             asked = [question for question in QUESTIONS if OWN_PAGES.get(question, "bench") == name]
             if set(asked) <= set(answers):
                 _write(name, [figure for question in asked for figure in answers[question]], load)
+        report.write(options.report, answers, failed, {**environment.describe(), "load": load})
+        print(f"report: {options.report}")
     for reason in failed:
         print(f"could not measure {reason}", file=sys.stderr)
     return int(bool(failed) or any(figure.passed is False for figure in figures))
