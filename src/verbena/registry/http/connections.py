@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
+
+logger = logging.getLogger("verbena.registry.http")
+
+
+def _ours(record: logging.LogRecord) -> bool:
+    """Whether a record is about us: what is no HTTP is the client's fault, and anyone can send it."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or not issubclass(kind, HttpProcessingError)
+
+
+logger.addFilter(_ours)
 
 
 class Connections(web.Server):
     """aiohttp's server, with a bound. Whoever is one too many is cut at once, and may come again."""
 
     def __init__(self, handler: Any, *, most: int, timeout_s: float, **options: Any) -> None:
-        super().__init__(handler, **options)
+        super().__init__(handler, logger=logger, **options)
         self._most = most
         self._timeout_s = timeout_s
         self.refused = 0

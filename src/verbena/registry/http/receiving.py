@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -51,6 +52,8 @@ class Deadline:
 
     def close(self) -> None:
         self._handle.cancel()
+        if self.passed and self._task is not None and sys.version_info >= (3, 11):
+            self._task.uncancel()  # the request has its answer, and the connection's task goes on
 
 
 async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
