@@ -162,8 +162,9 @@ class ClusterNode:
             return
         self.revision, self.map = held.revision, held.map
         self.detector.members(self.map.members, time.monotonic())
+        self.roles.lead_if(self.map)
         self.gate.show(self.map)
-        self.roles.act(self.map)
+        self.roles.follow_if(self.map)
         async with self._changed:
             self._changed.notify_all()
         self.moves.look()

@@ -36,19 +36,18 @@ class Roles:
             return 0
         return int(replication.link.offset if replication.link is not None else replication.written_offset)
 
-    def act(self, map: ClusterMap) -> None:
-        """The map has changed: this node follows, or leads."""
+    def lead_if(self, map: ClusterMap) -> None:
+        """Before clients are served by a map: whoever leads by it does not follow any more."""
         replication = self._replication
-        if replication is None:
-            return
-        primary = map.replicas.get(self._node.id)
-        if primary is None:
-            if replication.link is not None:
-                log.info("this node leads from epoch %d on", map.epoch)
-                replication.lead()
-        else:
-            member = map.members[primary]
-            link = replication.link
+        if replication is not None and replication.link is not None and self._node.id not in map.replicas:
+            log.info("this node leads from epoch %d on", map.epoch)
+            replication.lead()
+
+    def follow_if(self, map: ClusterMap) -> None:
+        """Afterwards: whoever does not lead by it follows, and those who waited are sent to whoever does."""
+        replication, primary = self._replication, map.replicas.get(self._node.id)
+        if replication is not None and primary is not None:
+            member, link = map.members[primary], replication.link
             if link is None or (link.host, link.port) != (member.host, member.port):
                 log.info("this node follows %s from epoch %d on", member.address, map.epoch)
                 replication.follow(member.host, member.port)

@@ -30,6 +30,7 @@ class SqliteStore:
     def __init__(self, path: str) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._writes = 0  # of our own
         try:
             self._connection = sqlite3.connect(
                 path, timeout=10, isolation_level=None, check_same_thread=False
@@ -49,17 +50,18 @@ class SqliteStore:
         return await self._do(lambda: self._swap(revision, new, without_lease))
 
     async def watch(self, revision: int) -> AsyncIterator[Stored]:
-        version = -1
+        seen = (-1, -1)
         while True:
             # Cheap: it tells whether another connection has written. Our own writes do not count in it.
-            now = await self._do(lambda: int(self._one("PRAGMA data_version")[0]))
+            now = (await self._do(lambda: int(self._one("PRAGMA data_version")[0])), self._writes)
+            if now == seen:
+                await asyncio.sleep(_POLL_S)
+                continue
+            seen = now
             held = await self.load()
             if held.revision > revision:
                 revision = held.revision
                 yield held
-            elif now == version:
-                await asyncio.sleep(_POLL_S)
-            version = now
 
     async def lease(self, member: str, ttl_s: float) -> SqliteLease:
         lease = SqliteLease(self, member, ttl_s, time.time_ns())
@@ -108,6 +110,7 @@ class SqliteStore:
             self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+        self._writes += 1
         return Stored(revision + 1, new)
 
     async def _do(self, function: Callable[[], Result]) -> Result:
