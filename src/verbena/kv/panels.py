@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Panel = dict[str, Any]
 MOST_COMMANDS = 12
+MOST_RANGES = 8
+SLOTS = 16384
 
 
 def panels(server: Server) -> dict[str, Callable[[], Panel | None]]:
@@ -22,6 +24,8 @@ def panels(server: Server) -> dict[str, Callable[[], Panel | None]]:
         "Commands": lambda: _commands(server),
         "Replication": lambda: _section(server, "replication"),
         "Cluster": lambda: _cluster(server),
+        "Shards": lambda: _shards(server),
+        "Moves": lambda: _moves(server),
     }
 
 
@@ -78,6 +82,47 @@ def _cluster(server: Server) -> Panel | None:
     """Nothing where there is none."""
     panel = _section(server, "cluster")
     return panel if panel is not None and panel["fields"].get("cluster_enabled", "0") != "0" else None
+
+
+def _shards(server: Server) -> Panel | None:
+    """Who owns which slots, as this node knows the map."""
+    if server.cluster is None:
+        return None
+    map = server.cluster.map
+    rows = []
+    for id, member in sorted(map.members.items(), key=lambda one: one[1].name):
+        copied, slots = map.replicas.get(id), map.slots_of(id)
+        role = f"copies {map.members[copied].name}" if copied else "primary"
+        rows.append(
+            [
+                member.name + (" (this node)" if id == server.cluster.id else ""),
+                member.address,
+                role,
+                {"progress": sum(len(part) for part in slots) / SLOTS},
+                ", ".join(str(part) for part in slots[:MOST_RANGES]) or "–",
+            ]
+        )
+    return {"columns": ["node", "address", "role", "share of the slots", "slots"], "rows": rows}
+
+
+def _moves(server: Server) -> Panel | None:
+    """Slots that this node moves, or has moved."""
+    if server.cluster is None:
+        return None
+    map = server.cluster.map
+    rows = [
+        [
+            move["slots"],
+            map.members[move["target"]].name if move["target"] in map.members else move["target"][:8],
+            move["phase"],
+            move["wire"] or "–",
+            human(move["bytes_transferred"] + move["fallback_bytes"]),
+            {"progress": move["fraction"]} if "fraction" in move else "",
+        ]
+        for move in server.cluster.moves.status()
+    ]
+    columns = ["slots", "to", "phase", "wire", "acknowledged", "copied"]
+    return {"columns": columns, "rows": rows, "empty": "No slot has been moved from here."}
 
 
 def _section(server: Server, name: str) -> Panel | None:

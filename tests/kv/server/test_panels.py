@@ -1,0 +1,68 @@
+"""What the store adds to its node's page, by the command that operators run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import redis
+
+
+def panels(address: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{address}/status.json", timeout=20) as answer:
+        return {panel["title"]: panel for panel in json.load(answer)["panels"]}
+
+
+def test_the_stores_page_has_keyspace_commands_and_shards(tmp_path: Path) -> None:
+    """`verbena serve` with [metrics] listen: figures of its own keys; with a cluster, the map."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        admin = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = (
+        "--port",
+        "0",
+        "--session-listen-port",
+        "0",
+        "--metrics-listen",
+        admin,
+        "--session-node-name",
+        "n1",
+    )
+    cluster = ("--cluster-enabled", "--kv-persistence-dir", str(tmp_path / "n1"))
+    store = subprocess.Popen(
+        [sys.executable, "-m", "verbena.cli", "serve", *flags, *cluster],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "VERBENA_CLUSTER_MAP_STORE": f"sqlite://{tmp_path}/map.db"},
+    )
+    try:
+        assert store.stdout is not None
+        banner = ""
+        while "try:" not in banner:
+            line = store.stdout.readline()
+            assert line, banner
+            banner += line
+        (port,) = re.findall(r"redis-cli -p (\d+)", banner)
+        with redis.Redis(port=int(port)) as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            client.set("key", "value", ex=1000)
+            client.get("key")
+            found = panels(admin)
+    finally:
+        store.terminate()
+        store.communicate(timeout=50)
+    assert "http://" in banner
+    assert found["Keyspace"]["rows"] == [["db0", "1", "1"]]
+    assert any(row[0] == "set" for row in found["Commands"]["rows"])
+    assert found["Replication"]["fields"]["role"] == "master"
+    (shard,) = found["Shards"]["rows"]
+    assert shard[0] == "n1 (this node)"
+    assert shard[3] == {"progress": 1.0}
+    assert found["Moves"]["rows"] == []
+    assert not [panel for panel in found.values() if "failure" in panel]
