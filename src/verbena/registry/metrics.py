@@ -28,6 +28,8 @@ class Metrics:
         self.webhooks: Counter[str] = Counter()
         self.collected: Counter[str] = Counter()
         self.stored: Callable[[], Mapping[str, int]] = dict
+        self.nodes: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+        """(metric, label, value) of this node among others."""
         self._times: dict[str, list[int]] = {}
         self._sums: Counter[str] = Counter()
 
@@ -85,6 +87,13 @@ def _counter(name: str) -> Callable[[Metrics], Iterable[Sample]]:
 
 DURATION = "verbena_registry_request_seconds"
 DURATION_HELP = "How long requests took, from their headers to the end of the answer."
+
+
+def _of_nodes(name: str) -> Callable[[Metrics], Iterable[Sample]]:
+    return lambda metrics: [
+        ((text,) if text else (), value) for metric, text, value in metrics.nodes() if metric == name
+    ]
+
 
 TABLE = (
     Metric(
@@ -149,6 +158,62 @@ TABLE = (
         ("kind",),
         "What garbage collection has removed.",
         _counter("collected"),
+    ),
+    Metric(
+        "verbena_registry_node_sent_bytes_total",
+        "counter",
+        (),
+        "Bytes of blobs given to other nodes.",
+        _of_nodes("sent"),
+    ),
+    Metric(
+        "verbena_registry_node_received_bytes_total",
+        "counter",
+        ("source",),
+        "Bytes of blobs from other nodes, by node, and from upstream registries.",
+        _of_nodes("received"),
+    ),
+    Metric(
+        "verbena_registry_node_fetches_total",
+        "counter",
+        ("outcome",),
+        "Blobs fetched from other nodes or upstream, by what became of them.",
+        _of_nodes("fetches"),
+    ),
+    Metric(
+        "verbena_registry_node_fetches_in_progress",
+        "gauge",
+        (),
+        "Blobs that are on their way here.",
+        _of_nodes("fetching"),
+    ),
+    Metric(
+        "verbena_registry_node_lies_total",
+        "counter",
+        ("node",),
+        "Blobs of which a node has sent wrong bytes.",
+        _of_nodes("lies"),
+    ),
+    Metric(
+        "verbena_registry_node_stalls_total",
+        "counter",
+        ("node",),
+        "Pieces that a node did not send in time.",
+        _of_nodes("stalls"),
+    ),
+    Metric(
+        "verbena_registry_node_up",
+        "gauge",
+        ("node",),
+        "1 for another node that can be asked now, 0 for one that cannot.",
+        _of_nodes("up"),
+    ),
+    Metric(
+        "verbena_registry_replicas_total",
+        "counter",
+        ("outcome",),
+        "Copies of what was pushed here, by what became of them.",
+        _of_nodes("replicas"),
     ),
     Metric(
         "verbena_registry_stored",

@@ -89,6 +89,7 @@ async def serving(config: Config) -> AsyncIterator[Program]:
             stack.push_async_callback(_end, task)
         program.nodes = await open_nodes(config, registry)
         if program.nodes is not None:
+            metrics.nodes = program.nodes.figures
             stack.push_async_callback(program.nodes.close)
         if keys.page:
             add_pages(server, program.nodes)

@@ -207,3 +207,19 @@ def test_a_redirect_out_of_https_is_not_followed(stub: Stub, monkeypatch: pytest
     with pytest.raises(UpstreamFailed, match="https to http"):
         upstream.blob("app", DIGEST)
     assert len(sent) == 1
+
+
+async def test_what_came_from_where_is_counted(tmp_path: Path, stub: Stub) -> None:
+    """By the figures that the metrics page shows."""
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.add(upstreams=(stub.url,))
+        second = await cluster.add()
+        for node in (first, second):
+            assert await pull(node, DIGEST) == BLOB
+            await settled(node)
+        given, got = first.figures(), second.figures()
+        assert ("received", "upstream", len(BLOB)) in given
+        assert ("sent", "", len(BLOB)) in given
+        assert ("received", first.address, len(BLOB)) in got
+        assert ("fetches", "stored", 1) in got
+        assert ("up", first.address, 1.0) in got

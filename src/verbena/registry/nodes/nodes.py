@@ -117,6 +117,28 @@ class Nodes:
         by_id |= {peer.id: peer for peer in self.peers if peer.usable}
         return list(by_id.values())
 
+    def figures(self) -> list[tuple[str, str, float]]:
+        """For metrics: (metric, label, value)."""
+        peers = [peer for peer in self.peers if not peer.is_self]
+        known = {peer.id for peer in peers}
+        peers += [peer for peer in self.callers.values() if peer.id not in known]
+        found: list[tuple[str, str, float]] = [
+            ("sent", "", self.source.sent_bytes),
+            ("fetches", "stored", self.fetched),
+            ("fetches", "failed", self.failed),
+            ("fetching", "", len(self.fetches)),
+            ("replicas", "stored", self.replication.done),
+            ("replicas", "failed", self.replication.failed),
+        ]
+        if self.upstreams:
+            found.append(("received", "upstream", self.upstreams.received_bytes))
+        for peer in peers:
+            found.append(("received", peer.address, peer.received_bytes))
+            found.append(("lies", peer.address, peer.lies))
+            found.append(("stalls", peer.address, peer.stalls))
+            found.append(("up", peer.address, float(peer.usable)))
+        return found
+
     # The registry's source.
 
     async def blob(self, repository: str, digest: Digest) -> IncomingBlob | None:
@@ -215,6 +237,7 @@ class Nodes:
                 await fetch.run()
             finally:
                 self.fetches.pop(fetch.digest, None)
+                self.upstreams.received_bytes += fetch.transfer.received.get("upstream", 0)
                 ok = fetch.whole.done() and not fetch.whole.cancelled() and fetch.whole.exception() is None
                 self.fetched += ok
                 self.failed += not ok

@@ -75,7 +75,6 @@ class Upstream:
         port = f":{parts.port}" if parts.port else ""
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.url = f"{parts.scheme}://{host}{port}"
-        self.received_bytes = 0
         self.failures = 0
         self._prefix = parts.path.strip("/")
         self._basic = ""

@@ -29,6 +29,7 @@ class Upstreams:
     def __init__(self, urls: Sequence[str], registry: Registry, tag_lifetime_s: float) -> None:
         self.all = [Upstream(url) for url in urls]
         self.problem = ""
+        self.received_bytes = 0
         self._registry = registry
         self._tag_lifetime_s = tag_lifetime_s
         self._workers = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-upstream")
