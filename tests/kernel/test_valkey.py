@@ -3,9 +3,9 @@ any: VALKEY_RDMA_SERVER is a valkey-server with valkey-rdma.so beside it, VALKEY
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from kv.test_valkey_rdma import (  # noqa: F401
     test_nonsense_closes_the_connection,
 )
 
+from verbena.kv.persistence import Persistence, Settings
 from verbena.kv.rdma import RdmaListener, rdma_pool
 from verbena.kv.server import Server
 
 ADDRESS = "10.0.2.15"
-STOCK_PORT, OUR_PORT = 7379, 7380
+STOCK_PORT = 7379
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def listener() -> AsyncIterator[RdmaListener]:
     listener = RdmaListener(server, "ibv", f"{ADDRESS}:0")
     yield listener
     await listener.close()
-    server.stop()
+    server.close()
 
 
 def foreign(variable: str) -> Path:
@@ -71,21 +72,24 @@ def test_our_client_with_a_stock_server(serve: Callable[..., subprocess.Popen[st
     pool.disconnect()
 
 
-def test_a_stock_client_with_our_server(serve: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+async def test_a_stock_client_with_our_server(tmp_path: Path) -> None:
     """Valkey's own test of its transport, on four connections: PING, SET, BGSAVE, GET."""
     program = foreign("VALKEY_RDMA_TEST")
-    serve(
-        OUR_PORT, sys.executable, "-m", "verbena.cli", "serve", "--kv-port", "0", "--kv-sessions", "no",
-        "--kv-rdma-listen", f"rdma://{ADDRESS}:{OUR_PORT}", "--kv-persistence-dir", str(tmp_path / "store"),
+    server = Server()
+    kept = Persistence(server, Settings(dir=str(tmp_path / "store"), fsync="no"))
+    server.start()
+    await asyncio.to_thread(kept.open)
+    listener = RdmaListener(server, "ibv", f"{ADDRESS}:0")
+    port = listener.address.rpartition(":")[2]
+    process = await asyncio.create_subprocess_exec(
+        program, "--host", ADDRESS, "--port", port, "--minkeys", "50", "--maxkeys", "100", "--thread", "4",
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    options = ["--minkeys", "50", "--maxkeys", "100", "--thread", "4"]
-    done = subprocess.run(
-        [program, "--host", ADDRESS, "--port", str(OUR_PORT), *options],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "BGSAVE [OK]" in done.stdout
-    assert "Valkey Over RDMA test [OK]" in done.stdout
+    output, _ = await asyncio.wait_for(process.communicate(), 240)
+    printed = output.decode()
+    await listener.close()
+    await asyncio.to_thread(server.close)
+    await asyncio.to_thread(kept.close)
+    assert process.returncode == 0, printed
+    assert "BGSAVE [OK]" in printed
+    assert "Valkey Over RDMA test [OK]" in printed

@@ -1,5 +1,5 @@
 """Valkey over RDMA, server and client: RESP through windows of memory that each end lends the other.
-Written from the protocol's description for whatever wire has WRITE_WITH_IMM; tried between our own ends."""
+Written from the protocol's description for whatever wire has WRITE_WITH_IMM; tried with Valkey itself."""
 
 from __future__ import annotations
 
