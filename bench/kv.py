@@ -38,6 +38,7 @@ BATCH = 1000
 SMALL = b"x" * 32
 LOADED = 10_000_000
 PAUSE_NS = 10e6
+Row = tuple[float, float, float]
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
@@ -64,11 +65,11 @@ def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
     for depth, bound in ((1, 1.0), (16, 1.5)):
         for command in ("get", "set"):
             requests = int(seconds / TURNS / 2 * 60_000 * (1 if depth == 1 else 6))
-            rows: dict[str, list[tuple[float, float]]] = {store.name: [] for store in (ours, theirs)}
+            rows: dict[str, list[Row]] = {store.name: [] for store in (ours, theirs)}
             for turn in range(TURNS):
                 for store in (ours, theirs) if turn % 2 else (theirs, ours):
                     rows[store.name].append(_benchmark(store, command, depth, requests))
-            rate, tail = ([_median(rows[s.name], i) for s in (ours, theirs)] for i in (0, 1))
+            rate, tail, cpu = ([_median(rows[s.name], i) for s in (ours, theirs)] for i in (0, 1, 2))
             what = f"kv TCP {command.upper()}, {CLIENTS} clients" + (
                 f", pipeline {depth}" if depth > 1 else ""
             )
@@ -92,11 +93,19 @@ def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
                     tail[0] <= tail[1] if depth == 1 else None,
                 )
             )
+            figures.append(
+                Figure(
+                    f"{what}, CPU of the server per request",
+                    text.duration(cpu[0]),
+                    f"redis-server {text.duration(cpu[1])}",
+                    f"{cpu[0] / cpu[1]:.2f}",
+                )
+            )
     return figures
 
 
-def _benchmark(store: Store, command: str, depth: int, requests: int) -> tuple[float, float]:
-    """Requests a second, and the 99th percentile in nanoseconds."""
+def _benchmark(store: Store, command: str, depth: int, requests: int) -> Row:
+    """Requests a second, the 99th percentile, and what a request costs the server's processor in ns."""
     arguments = [
         "-p",
         store.port,
@@ -112,14 +121,15 @@ def _benchmark(store: Store, command: str, depth: int, requests: int) -> tuple[f
         KEYS,
         "--csv",
     ]
+    before = store.cpu_ns
     done = subprocess.run(
         [str(REDIS_BENCHMARK), *map(str, arguments)], capture_output=True, text=True, check=True
     )
     row = next(csv.DictReader(done.stdout.splitlines()))
-    return float(row["rps"]), float(row["p99_latency_ms"]) * 1e6
+    return float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, (store.cpu_ns - before) / requests
 
 
-def _median(rows: list[tuple[float, float]], column: int) -> float:
+def _median(rows: list[Row], column: int) -> float:
     return statistics.median(row[column] for row in rows)
 
 
@@ -284,7 +294,7 @@ def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
     own, base = per_key[ours.name], per_key[theirs.name]
     return [
         Figure(
-            f"kv memory per key, {LOADED // 1_000_000} M keys of 16 B, values of 8 B",
+            f"kv memory per key, {LOADED // 1_000_000} M keys of {len(KEY)} B, values of 8 B",
             f"{own:.0f} B",
             f"redis-server {base:.0f} B",
             f"{own / base:.2f}",

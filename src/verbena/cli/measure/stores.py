@@ -14,6 +14,7 @@ import tempfile
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from verbena import _native
@@ -56,6 +57,15 @@ class Store:
             for start in range(0, keys, 1000):
                 numbers = range(start, min(start + 1000, keys))
                 wire.call("DEL", *(f"{PREFIX}{n:0{DIGITS}}{end}" for n in numbers for end in suffixes))
+
+    @property
+    def cpu_ns(self) -> int:
+        """The time that its process has computed, which other processes of the machine have no part in."""
+        total = 0
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has just ended
+                total += int((task / "schedstat").read_text().split()[0])
+        return total
 
     @property
     def resident_bytes(self) -> int:
