@@ -114,6 +114,10 @@ class IncomingBlob:
     async def digest(self, algorithm: str) -> Digest:
         """The digest of everything received; reads the file again only if another algorithm was fed."""
         await self.settle()
+        with self._lock:
+            all_hashed = not self._hashing and self._hashed == self._extents.prefix
+            if all_hashed and algorithm == self.algorithm:
+                return Digest(algorithm, self._hash.hexdigest())  # a hop to a worker costs more
         return await asyncio.get_running_loop().run_in_executor(self._workers, self._digest, algorithm)
 
     def hash_again(self) -> None:
