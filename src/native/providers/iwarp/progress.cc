@@ -21,7 +21,9 @@ void IwarpContext::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     const uint64_t before = now_ns();
     const uint64_t wake_at = carrier_ ? std::min(tick_at, carrier_->deadline_ns()) : tick_at;
-    const uint64_t left_ms = wake_at > before ? (wake_at - before + 999'999) / 1'000'000 : 0;
+    // A stream that is still ready, or was found ready by this thread itself, rings no bell.
+    const bool is_due = wake_at <= before || (carrier_ && carrier_->ready_count() > 0);
+    const uint64_t left_ms = is_due ? 0 : (wake_at - before + 999'999) / 1'000'000;
     epoll_event events[64];
     const int count = epoll_wait(epoll_.get(), events, std::size(events), static_cast<int>(left_ms));
     bool is_woken = false;
