@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from support import link
 from support.relay import Path, Relay
@@ -20,6 +22,7 @@ PATHS = {
         "corrupted",
     ),
 }
+LEAST_RETRIES_S = 2.0  # however short those of the queue pair are
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -48,6 +51,23 @@ def test_every_operation_arrives_once_and_whole(opened, connect, name):
         a.qp.sync.read(back, target.remote, timeout_s=60)
         assert bytes(memoryview(target)) == bytes(memoryview(back)) == content
         assert relay.counts[what] > 0
+
+
+def test_a_long_way_is_not_an_absent_peer(opened, connect):
+    """A WRITE may be under way for longer than retries last: while any of it arrives, it is waited for."""
+    with (
+        opened(datagram_bytes=1452) as a,
+        opened(datagram_bytes=1452) as b,
+        b.context.listen("127.0.0.1:0") as waiting,
+        Relay(int(waiting.address.rpartition(":")[2]), Path(delay_s=0.3)) as relay,
+    ):
+        connect(a, b, waiting, relay.port)
+        content = link.pattern(1_000_000)
+        target = b.region(len(content))
+        begun = time.monotonic()
+        a.qp.sync.write(a.region(content), target.remote, timeout_s=60)
+        assert time.monotonic() - begun > LEAST_RETRIES_S
+        assert bytes(memoryview(target)) == content
 
 
 def test_a_peer_that_changes_its_address_goes_on(opened, connect):

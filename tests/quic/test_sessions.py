@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 
 import pytest
+from support.link import wait_until
 
 import verbena
 from verbena import config, errors
@@ -14,6 +16,7 @@ from verbena.transport import Request
 from verbena.transport.authority import Authority
 from verbena.transport.configured import quic_options, settings_from
 from verbena.transport.direct import DirectListener
+from verbena.transport.metrics import prometheus
 from verbena.transport.tls import client_context
 
 SECRET = "correct horse battery staple"
@@ -53,6 +56,25 @@ async def test_a_session_goes_by_quic(tls):
         for size in (0, 64, 5000, 3_000_000):
             payload = os.urandom(size)
             assert await session.call("echo", payload) == payload
+
+
+async def test_the_metrics_page_shows_what_the_wire_counts(tls):
+    """Its connections as a gauge, all else as events; a datagram of nonsense is one of them."""
+    chosen = configuration(tls)
+    async with (
+        await verbena.listen("127.0.0.1:0", secret=SECRET, config=chosen) as listener,
+        await verbena.connect(listener.address, secret=SECRET, config=chosen, wire="quic"),
+    ):
+        (offer,) = (offer for offer in listener._offers if offer.name == "quic")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(b"nonsense", ("127.0.0.1", int(offer.address.rpartition(":")[2])))
+        wire = next(wire for wire in listener.node.wires if wire.name == "quic")
+        await asyncio.to_thread(wait_until, lambda: wire.context.counts["garbage"] == 1, "it to be counted")
+        page = prometheus.render(listener.node.snapshot()).splitlines()
+        assert 'verbena_wire_connections{state="established",wire="quic"} 1' in page
+        assert 'verbena_wire_connections{state="half_open",wire="quic"} 0' in page
+        assert 'verbena_wire_events_total{event="handshakes",wire="quic"} 1' in page
+        assert 'verbena_wire_events_total{event="garbage",wire="quic"} 1' in page
 
 
 async def test_it_is_what_is_left_when_a_better_wire_breaks(tls):

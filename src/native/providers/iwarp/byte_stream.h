@@ -34,6 +34,7 @@ class ByteStream {
   virtual bool has_unsent() const = 0;
   virtual bool has_unread() const = 0;  // at hand already: no event tells of it
   virtual bool is_empty_after_short_read() const { return false; }
+  virtual size_t unconfirmed() const { return 0; }  // bytes that the peer's end has not confirmed yet
   virtual std::string cipher() const = 0;
 
   // The rest is for streams without a socket. `key` becomes ready when one of `events` (those of epoll)

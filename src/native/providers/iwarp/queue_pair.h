@@ -148,6 +148,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   // Timers.
   bool peer_not_ready_ = false;
   uint64_t rnr_deadline_ns_ = kNever;
+  size_t unconfirmed_mark_ = 0;
   uint64_t timer_mark_ = 0, timer_since_ns_ = 0, fault_since_ns_ = 0;
 };
 

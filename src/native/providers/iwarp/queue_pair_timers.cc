@@ -48,8 +48,12 @@ int IwarpQueuePair::check_timers(uint64_t now) {
     const bool may_speak = !channel_ || channel_->stream().may_send();
     const bool waiting =
         send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0 && may_speak;
-    if (!waiting || peer_not_ready_ || mark != timer_mark_ || timer_since_ns_ == 0) {
+    // What the wire has taken may be long on its way: a slow path is not an absent peer.
+    const size_t unconfirmed = waiting && channel_ ? channel_->wire().unconfirmed() : 0;
+    const bool has_moved = mark != timer_mark_ || unconfirmed != unconfirmed_mark_;
+    if (!waiting || peer_not_ready_ || has_moved || timer_since_ns_ == 0) {
       timer_mark_ = mark;
+      unconfirmed_mark_ = unconfirmed;
       timer_since_ns_ = now;
     } else if (now - timer_since_ns_ >= std::max(limit, kMinRetryLimitNs)) {
       fail(Status::retry_exc_err);

@@ -3,7 +3,9 @@
 // farewell at a time.
 #pragma once
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -56,6 +58,12 @@ class Wire {
   bool is_empty_after_short_read() const { return !stream_ || stream_->is_empty_after_short_read(); }
   bool has_unread() const { return stream_ && stream_->has_unread(); }
   bool has_unsent() const { return stream_ && stream_->has_unsent(); }  // what write() has taken
+  // Bytes on their way: while they become fewer, the peer is there.
+  size_t unconfirmed() const {
+    if (!socket_) return stream_->unconfirmed();
+    int bytes = 0;
+    return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+  }
   bool flush() { return !stream_ || stream_->flush(); }
   // Room for more, by the word of whoever takes it.
   bool has_room() const {

@@ -38,8 +38,10 @@ struct Loaded {
     void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!handle && missing.empty()) {
       const char* why = dlerror();
-      missing = std::string(name) + " cannot be loaded (" + (why ? why : "no reason given") +
-                "); install ngtcp2 with its helper for GnuTLS (Debian: " + package + ")";
+      missing =
+          std::string(name) + " cannot be loaded (" + (why ? why : "no reason given") +
+          "); install ngtcp2 0.12, which this build is for, with its helper for GnuTLS (Debian: " + package +
+          ")";
     }
     return handle;
   }

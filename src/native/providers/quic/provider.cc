@@ -18,6 +18,8 @@ DeviceAttributes quic_device_attributes(const iwarp::Interface& interface) {
     if (name == "checksum") value = "of every packet, by its cipher";
     if (name == "encryption") value = "TLS 1.3, always";
   }
+  device.capabilities.emplace_back("library",
+                                   std::string("ngtcp2 ") + library().ngtcp2_version(0)->version_str);
   return device;
 }
 

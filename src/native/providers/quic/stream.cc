@@ -110,6 +110,11 @@ bool QuicStream::has_room() const {
   return is_gone() || state_->has_room();
 }
 
+size_t QuicStream::unconfirmed() const {
+  const std::lock_guard lock(engine_->mutex());
+  return state_->out.size();
+}
+
 bool QuicStream::is_abandoned() const {
   const std::lock_guard lock(engine_->mutex());
   return is_gone() || state_->is_ended;

@@ -21,6 +21,7 @@ class QuicStream final : public iwarp::ByteStream {
   bool has_unsent() const override { return false; }  // the engine sees to it
   bool has_unread() const override { return false; }  // and to this
   bool is_empty_after_short_read() const override { return true; }
+  size_t unconfirmed() const override;
   std::string cipher() const override;
   void watch(uint64_t key, uint32_t events) override;
   bool has_room() const override;

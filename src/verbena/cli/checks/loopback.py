@@ -20,11 +20,11 @@ LENGTH = 16 << 10  # small enough for the lowest memlock limit in use
 ADDED = 7
 
 
-def transfer(name: str, *, timeout_s: float) -> dict[str, int]:
+def transfer(name: str, *, timeout_s: float) -> tuple[dict[str, int], dict[str, int]]:
     """WRITE, READ, SEND and, where the device can, FETCH_ADD; every byte is compared.
-    Nanoseconds by operation; a VerbenaError if one fails, is late or damages data."""
+    Nanoseconds by operation, and what the wire counted; a VerbenaError if one fails, is late or damaged."""
     with verbs.open_device(name) as context:
-        return exchange(context, timeout_s=timeout_s)
+        return exchange(context, timeout_s=timeout_s), context.counts
 
 
 def exchange(context: Context, *, timeout_s: float) -> dict[str, int]:
@@ -67,7 +67,8 @@ def main(arguments: list[str]) -> int:
     name, timeout_s = arguments
     answer: dict[str, Any]
     try:
-        answer = {"times": transfer(name, timeout_s=float(timeout_s))}
+        times, counts = transfer(name, timeout_s=float(timeout_s))
+        answer = {"times": times, "counts": counts}
     except VerbenaError as failure:
         fields = ("what", "operation", "code", "causes", "remedy", "detail", "errno")
         answer = {"error": {field: getattr(failure, field) for field in fields}}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from verbena import errors
 from verbena.cli import text
@@ -110,7 +110,13 @@ def _judge(check: str, status: int, out: str, complaint: str) -> Diagnosis:
         else f"{name} {text.size(LENGTH)} {text.duration(spent)}"
         for name, spent in answer["times"].items()
     ]
-    return ok(check, f"{', '.join(steps)}; all bytes right")
+    return ok(check, f"{', '.join(steps)}; all bytes right{_counted(answer['counts'])}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """What a wire counts itself, in words; those of nothing are left out."""
+    words = [f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if count]
+    return f"; {', '.join(words)}" if words else ""
 
 
 def _crashed(check: str, status: int, complaint: str) -> Diagnosis:

@@ -147,6 +147,7 @@ class Snapshot:
     regions: int
     pools: tuple[Pool, ...]
     registrations: Registrations = field(default_factory=Registrations)
+    wire_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # a wire's own, by its name
 
     @property
     def peers(self) -> dict[str, dict[str, Figures]]:

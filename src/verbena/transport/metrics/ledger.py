@@ -69,6 +69,7 @@ class Ledger:
                 regions=_regions(node),
                 pools=_pools(node),
                 registrations=Registrations(*node._native.registrations()),
+                wire_counts=_wire_counts(node),
             )
 
 
@@ -104,6 +105,15 @@ def _session(session: Session, now: float) -> SessionFigures:
         age_s=now - session._opened_at,
         wires=_figures(session),
     )
+
+
+def _wire_counts(node: Node) -> dict[str, dict[str, int]]:
+    """Of wires that count more than sessions see: callers turned away, garbage, datagrams."""
+    try:
+        counts = {wire.name: wire.context.counts for wire in node.wires}
+    except ClosedError:
+        return {}
+    return {wire: counted for wire, counted in counts.items() if counted}
 
 
 def _regions(node: Node) -> int:

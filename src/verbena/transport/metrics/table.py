@@ -60,6 +60,31 @@ def _by_reason(counts: Mapping[str, int]) -> Iterable[Sample]:
     return [((reason,), count) for reason, count in sorted(counts.items())]
 
 
+# Of what wires count by themselves, that which is there now and may become less.
+_PRESENT = ("connections", "half_open")
+
+
+def _wire_events(now: Snapshot) -> Iterable[Sample]:
+    return [
+        ((event, wire), count)
+        for wire, counts in now.wire_counts.items()
+        for event, count in counts.items()
+        if event not in _PRESENT
+    ]
+
+
+def _wire_connections(now: Snapshot) -> Iterable[Sample]:
+    """All of them are `connections`; those that shake hands are among them."""
+    return [
+        sample
+        for wire, counts in now.wire_counts.items()
+        for sample in (
+            (("established", wire), counts["connections"] - counts["half_open"]),
+            (("half_open", wire), counts["half_open"]),
+        )
+    ]
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(
         "verbena_rdma_operations_total",
@@ -219,6 +244,20 @@ METRICS: tuple[Metric, ...] = (
         ],
     ),
     Metric(
+        "verbena_wire_events_total",
+        "counter",
+        ("event", "wire"),
+        "What quic counts itself: datagrams, bytes, handshakes, callers and packets that it did not take.",
+        _wire_events,
+    ),
+    Metric(
+        "verbena_wire_connections",
+        "gauge",
+        ("state", "wire"),
+        "Connections of quic, each for any number of links; half_open: the caller still shakes hands.",
+        _wire_connections,
+    ),
+    Metric(
         "verbena_node_info",
         "gauge",
         ("node",),
@@ -246,9 +285,9 @@ was made, over all its sessions, those that have ended too.
 """
 PAGE_FOOT = """
 `wire` is shm, ibv, iwarp or quic. `type` is send, recv, read or write; `op` is call, read or write; `pool` is
-send or receive. The histogram's buckets begin at 1.024 µs and go up to 34 s, two per doubling: the bounds are
-powers of two in nanoseconds, and half-way between them, since that is how times are counted. A time of
-exactly a bound is in the bucket above it.
+send or receive; `event` is one of those that [quic](quic-options.md) counts. The histogram's buckets begin at
+1.024 µs and go up to 34 s, two per doubling: the bounds are powers of two in nanoseconds, and half-way
+between them, since that is how times are counted. A time of exactly a bound is in the bucket above it.
 """
 
 
