@@ -44,6 +44,7 @@ QUESTIONS = {
     "registry": ("registry.py",),
     "registry-nodes": ("registry_nodes.py",),
     "kv": ("kv.py",),
+    "replication": ("replication.py",),
 }
 # Questions with a page of their own; the others share bench.md. A page is written when all of its were asked.
 OWN_PAGES = {"kv": "bench-kv"}

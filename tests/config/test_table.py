@@ -93,6 +93,8 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["sqlite:///var/map.db", "etcd://host:2379/one"], ["", "map.db", "redis://host", "etcd://", 1]
     if key.path == "cluster.announce_address":
         return ["", "10.0.0.1", "::1", "host"], ["a b", "[::1]", "host/24", "x" * 254, 1]
+    if key.path == "replication.primary_user":
+        return ["", "alice", "x" * 64], ["a b", "x" * 65, 1]
     assert isinstance(kind, kinds.FilePath)
     return ["", "/etc/a b", "é.pem"], ["new\nline", "nul\0", 1, ["a"]]
 
@@ -123,6 +125,8 @@ def test_our_own_sections_are_the_rest():
         "iwarp",
         "metrics",
         "log",
+        "replication",
+        "replication.rdma",
         "cluster",
         "kv",
         "kv.persistence",

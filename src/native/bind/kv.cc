@@ -286,6 +286,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_log(m);
   bind_kv_cluster(m, engine);
   bind_kv_tail(m, engine);
+  bind_kv_replication(m);
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),
@@ -432,6 +433,17 @@ void bind_kv(nb::module_& parent) {
           nb::kw_only(), nb::arg("word_bytes"), nb::arg("buffer_bytes"),
           "The longest word of a request, and how much of a client's may wait.")
       .def_prop_rw("slow_ns", getter<&kv::Engine::slow_ns>(), setter<&kv::Engine::slow_ns, uint64_t>())
+      .def_prop_rw(
+          "keeps_expired",
+          [](EngineHandle& self) {
+            const auto held = self.lock();
+            return self.engine->keyspace.keeps_expired;
+          },
+          [](EngineHandle& self, bool keeps) {
+            const auto held = self.lock();
+            self.engine->keyspace.keeps_expired = keeps;
+          },
+          "A replica's: what has expired is not found, but stays until the primary deletes it.")
       .def_prop_rw("loading", getter<&kv::Engine::loading>(), setter<&kv::Engine::loading, bool>())
       .def_prop_ro(
           "refusal",

@@ -139,6 +139,7 @@ nb::dict tail_figures(EngineHandle& self) {
   const kv::Tail::Range kept = tail.kept();
   dict["lsn"] = tail.visible_lsn();
   dict["offset"] = tail.visible_offset();
+  dict["written_offset"] = tail.written_offset();
   dict["first_lsn"] = kept.first_lsn;
   dict["first_offset"] = kept.first_offset;
   dict["bytes"] = kept.bytes;

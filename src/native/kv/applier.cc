@@ -98,6 +98,13 @@ uint64_t Applier::apply(std::string_view bytes) {
   return lsn_;
 }
 
+void Applier::restart() {
+  lsn_ = offset_ = 0;
+  complete_ = false;
+  pending_.clear();
+  group_.clear();
+}
+
 void Applier::take(const LogRecord& record) {
   if (record.more() || !group_.empty()) {
     Kept kept{record, {}};

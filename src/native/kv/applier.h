@@ -26,6 +26,9 @@ class Applier {
   // no sense: then nothing of the faulty record was applied, and the applier is of no use any more.
   uint64_t apply(std::string_view bytes);
 
+  // Another stream begins, with a copy of everything.
+  void restart();
+
   uint64_t lsn() const { return lsn_; }
   uint64_t offset() const { return offset_; }  // of the source's log: all of it up to there has been applied
   void set_offset(uint64_t offset) { offset_ = offset; }

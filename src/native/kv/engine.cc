@@ -318,8 +318,8 @@ void Engine::settle() {
 void Engine::tick(uint64_t now) {
   constexpr uint64_t kBudgetNs = 1'000'000;
   if (journal_) journal_->tick(now);
-  if (loading) return;
   if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
+  if (loading) return;
   for (uint32_t i = 0; active_expiry && i < keyspace.databases(); ++i) {
     if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);
   }

@@ -32,6 +32,7 @@ class Journal {
   // The replies to what was appended may go when this has returned true; false: they must not.
   virtual bool commit() { return true; }
   virtual void tick(uint64_t /*now_ns*/) {}
+  virtual uint64_t durable() const { return 0; }  // the last effect that is on disk
   // Why commands that change something are refused: an error reply. Empty: they are welcome.
   std::string complaint;
 };

@@ -48,6 +48,7 @@ class Log final : public Journal {
   uint64_t position() const override { return lsn_; }
   bool commit() override;
   void tick(uint64_t now_ns) override;
+  uint64_t durable() const override { return durable_lsn(); }
 
   // Further effects go to a new file; returns its first LSN. Throws if there can be none: then nothing
   // changed.

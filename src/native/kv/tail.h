@@ -35,6 +35,7 @@ class Tail final : public Journal {
   void append(uint32_t database, Words effect) override;
   void boundary() override { seal(0); }
   uint64_t position() const override { return lsn_; }
+  uint64_t written_offset() const { return offset_; }  // that of position(), visible or not yet
   bool commit() override;
   void tick(uint64_t now) override;
   // The log on disk, which gives the LSNs while it is there. One that is not where we are begins another

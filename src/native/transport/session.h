@@ -84,6 +84,8 @@ class Session {
   Call* call(uint32_t method, std::span<const std::byte> payload);
   // Its end will be told to a queue instead of a waiter; returns its name, for cancel().
   uint64_t report(Call& call, std::shared_ptr<EventQueue> queue, uint64_t token);
+  // Its end is native code's, which is called with the lock wherever the answer is found.
+  static void then(Call& call, std::function<void(Call&)> function) { call.then = std::move(function); }
   // A request's answer. False: too long.
   bool reply(uint64_t call, std::span<const std::byte> payload);
   void fail(uint64_t call, Outcome outcome, std::string_view why);

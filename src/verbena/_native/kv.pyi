@@ -160,6 +160,14 @@ class Engine:
     @slow_ns.setter
     def slow_ns(self, arg: int, /) -> None: ...
     @property
+    def keeps_expired(self) -> bool:
+        """
+        A replica's: what has expired is not found, but stays until the primary deletes it.
+        """
+
+    @keeps_expired.setter
+    def keeps_expired(self, arg: bool, /) -> None: ...
+    @property
     def loading(self) -> bool: ...
     @loading.setter
     def loading(self, arg: bool, /) -> None: ...
@@ -609,3 +617,53 @@ class Applier:
     def failed(self) -> int: ...
     @property
     def first_failure(self) -> str: ...
+
+class Feeder:
+    """Sends a replica what it lacks, and the log as it grows."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        session: verbena._native.transport.Session,
+        *,
+        ring_key: int,
+        ring_bytes: int,
+        by_write: bool,
+        max_inline: int,
+        lsn: int | None,
+        offset: int,
+        on_receipt: object,
+    ) -> None:
+        """
+        Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything.
+        """
+
+    @property
+    def full(self) -> bool:
+        """It began with a copy of everything."""
+
+    @property
+    def lsn(self) -> int:
+        """Behind which the stream begins."""
+
+    @property
+    def offset(self) -> int: ...
+    def figures(self) -> dict[str, Any]: ...
+    def set_eager(self, eager: bool) -> None:
+        """Somebody waits for receipts."""
+
+    def close(self) -> None:
+        """Never from within a command: it waits for its thread."""
+
+class Receiver:
+    """Takes a primary's log from a session, and applies it."""
+
+    def __init__(
+        self, engine: Engine, session: verbena._native.transport.Session, ring: object, applier: Applier
+    ) -> None: ...
+    def begin(self, *, full: bool, offset: int) -> None:
+        """As the primary has answered; `full`: all that is here goes."""
+
+    def figures(self) -> dict[str, Any]: ...
+    def close(self) -> None:
+        """Nothing is applied any more: figures() are the last."""

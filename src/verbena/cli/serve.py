@@ -21,6 +21,7 @@ from verbena.kv.gateway import Gateway
 from verbena.kv.panels import panels
 from verbena.kv.persistence import Persistence, Settings
 from verbena.kv.rdma import RdmaListener, wire_of
+from verbena.kv.replication.replication import Replication
 from verbena.kv.startup import Listening, listen, make_server
 from verbena.transport import WIRES
 from verbena.transport.configured import configure_log, listen_address, settings_from
@@ -55,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="MODULE",
         help="a module, or a file of Python, that declares further commands (may be repeated)",
     )
-    add_flags(parser, listed=("kv", "kv.persistence", "cluster"))
+    add_flags(parser, listed=("kv", "kv.persistence", "replication", "cluster"))
     return parser
 
 
@@ -80,7 +81,7 @@ async def _serve(config: Config) -> int:
         gateway = Gateway(node)
     if config.cluster.enabled and node is None:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
-    places, listener, rdma, cluster = Listening(), None, None, None
+    places, listener, rdma, cluster, replication = Listening(), None, None, None, None
     try:
         server = make_server(config, memory=gateway.memory if gateway is not None else None)
         kept = Persistence(server, Settings.of(config.kv.persistence))
@@ -92,12 +93,16 @@ async def _serve(config: Config) -> int:
             node.panels.update(panels(server))
             if config.cluster.enabled:
                 cluster = ClusterNode(server, node, ClusterSettings.of(config), config)
-            listener = await _sessions(config, node, places, cluster.handlers if cluster else {})
+            replication = Replication(server, config)
+            handlers = {**replication.handlers, **(cluster.handlers if cluster else {})}
+            listener = await _sessions(config, node, places, handlers)
         if config.kv.rdma_listen:
             rdma = RdmaListener(server, *wire_of(config.kv.rdma_listen))
         server.start()
         try:
             await asyncio.to_thread(kept.open)
+            if replication is not None and listener is not None:
+                await replication.open(int(listener.address.rpartition(":")[2]))
             if cluster is not None and listener is not None:
                 await _join(config, cluster, places, listener)
         except BaseException:
@@ -105,6 +110,8 @@ async def _serve(config: Config) -> int:
             raise
         print(_banner(config, places, listener, rdma, cluster), flush=True)
         await stopped.wait()
+        if replication is not None:
+            await replication.close()
         if cluster is not None:
             await cluster.close()
         if rdma is not None:

@@ -68,6 +68,14 @@ IN_FORCE = frozenset(
         *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),
         "metrics.listen",
         *(f"log.{name}" for name in ("level", "format")),
+        *(
+            f"replication.{name}"
+            for name in (
+                *("transport", "rdma_device", "replicaof", "primary_user", "primary_password"),
+                *("replica_read_only", "backlog_size", "min_replicas_to_write", "min_replicas_max_lag"),
+                *("rdma.use_rdma_write", "rdma.max_inline_size", "rdma.ring_size"),
+            )
+        ),
         *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
         *(
             f"tls.{name}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verbena.config.keys import Section, boolean, choice, integer, section, size, text
-from verbena.config.kinds import FilePath, Text
+from verbena.config.keys import Section, boolean, choice, endpoint, integer, secret, section, size, text
+from verbena.config.kinds import FilePath, Secret, Text
 
 KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
 HOUR_MS = 3_600_000
 
 DEVICE = Text('a device name such as "mlx5_0", or "auto"', r"[A-Za-z0-9_.:-]{1,64}")
+USER = Text('a name, or "" for the user `default`', r"[^\s\x00-\x1f\x7f\ud800-\udfff]{0,64}")
 NUMA = Text('"auto", "off", or the number of a node such as "0"', r"auto|off|[0-9]{1,3}")
 FILE = FilePath('a path, or "" for none', r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 ADDRESS_OR_NONE = Text('an address or host name, or ""', r"[^\s\[\]/\x00-\x1f\x7f]{0,253}")
@@ -205,7 +206,18 @@ class ReplicationRdma(Section):
         "Off, it travels in messages.",
     )
     max_inline_size: int = size(
-        512, 0, 64 * KIB, "Log records up to this long travel inside the work request."
+        512,
+        0,
+        64 * KIB,
+        "Pieces of the log up to this long travel inside the message.",
+        "Longer ones are written into the replica's memory, if `use_rdma_write` is on.",
+    )
+    ring_size: int = size(
+        4 * MIB,
+        64 * KIB,
+        1024 * MIB,
+        "How much memory a replica lends its primary to write the log into.",
+        "So much may be on its way.",
     )
 
 
@@ -216,7 +228,36 @@ class Replication(Section):
     READ_BY = "replication"
 
     transport: str = choice("rdma", TRANSPORTS, "The wire to replicas.", TRANSPORT_NOTE)
-    rdma_device: str = text("mlx5_0", DEVICE, "The RDMA device for replication.")
+    rdma_device: str = text("mlx5_0", DEVICE, "The RDMA device by which a replica reaches its primary.")
+    replicaof: str = endpoint(
+        "",
+        "The primary that this server follows, as its clients know it; empty: it is a primary itself.",
+        "REPLICAOF changes it at run time.",
+    )
+    primary_user: str = text(
+        "", USER, "The user by which a replica asks its primary where sessions are taken."
+    )
+    primary_password: Secret = secret(
+        4, "That user's password.", "There is no flag: command lines can be seen by all."
+    )
+    replica_read_only: bool = boolean(True, "Whether a replica refuses its clients' writes.")
+    backlog_size: int = size(
+        16 * MIB,
+        64 * KIB,
+        TIB,
+        "How much of the log stays in memory for replicas that come back.",
+        "One that has missed more gets a copy of everything.",
+    )
+    min_replicas_to_write: int = integer(
+        0, 0, 1000, "With fewer replicas than this that keep up, a primary refuses writes; 0: it never does."
+    )
+    min_replicas_max_lag: int = integer(
+        10,
+        0,
+        HOUR_MS // 1000,
+        "For how many seconds a replica that says nothing keeps up all the same.",
+        "0: `min_replicas_to_write` does not count.",
+    )
     rdma: ReplicationRdma = section(ReplicationRdma)
 
 

@@ -18,7 +18,7 @@ Retry = Callable[[Call], "Reply | None"]
 
 
 class _Waiter:
-    __slots__ = ("call", "deadline_ms", "empty", "keys", "retry")
+    __slots__ = ("call", "deadline_ms", "empty", "keys", "late", "retry")
 
     def __init__(self, call: Call, keys: list[bytes], retry: Retry, deadline_ms: int, empty: Reply) -> None:
         self.call = call
@@ -26,6 +26,7 @@ class _Waiter:
         self.retry = retry
         self.deadline_ms = deadline_ms
         self.empty = empty
+        self.late: Callable[[], Reply] | None = None  # instead, when its time is over
 
 
 class Blocking:
@@ -42,9 +43,19 @@ class Blocking:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def block(self, call: Call, keys: list[bytes], retry: Retry, timeout_s: float, empty: Reply) -> Reply:
+    def block(
+        self,
+        call: Call,
+        keys: list[bytes],
+        retry: Retry,
+        timeout_s: float,
+        empty: Reply,
+        *,
+        late: Callable[[], Reply] | None = None,
+    ) -> Reply:
         """The client waits until one of the keys changes and `retry` has an answer, or `timeout_s` (0: for
-        good) is over: then it gets `empty`. Within a transaction it gets that at once."""
+        good) is over: then it gets `empty`, or what `late` says then. Within a transaction it gets `empty` at
+        once."""
         from verbena.kv.replies import NO_REPLY
 
         if self._server.in_transaction:
@@ -52,6 +63,7 @@ class Blocking:
         client = call.client
         deadline = call.now_ms + max(1, int(timeout_s * 1000)) if timeout_s else 0
         waiter = _Waiter(call, list(dict.fromkeys(keys)), retry, deadline, empty)
+        waiter.late = late
         self._waiters[client.id] = waiter
         for key in waiter.keys:
             self.waited_for.setdefault((call.db.index, key), OrderedDict())[client.id] = waiter
@@ -91,7 +103,7 @@ class Blocking:
             deadline, _, client = heapq.heappop(self._deadlines)
             waiter = self._waiters.get(client)
             if waiter is not None and waiter.deadline_ms == deadline:
-                self._finish(client, waiter.empty)
+                self._finish(client, waiter.late() if waiter.late is not None else waiter.empty)
         self._server.engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
 
     def unblock(self, client: int, *, error: str = "") -> bool:

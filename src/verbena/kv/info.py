@@ -135,6 +135,8 @@ def stats_section(server: Server) -> Fields:
 
 
 def replication_section(server: Server) -> Fields:
+    if server.replication is not None:
+        return server.replication.info()
     return {"role": "master", "connected_slaves": 0, "master_replid": server.run_id, "master_repl_offset": 0}
 
 

@@ -112,6 +112,16 @@ def _acl(server: Server, value: Any) -> None:
     server.acl.new_users_hear_all = get("acl-pubsub-default") == "allchannels"
 
 
+def _replicas(server: Server, value: Any) -> None:
+    if server.replication is not None:
+        server.replication.check_writes()
+
+
+def _backlog(server: Server, value: int) -> None:
+    if server.replication is not None:
+        server.replication.limit()
+
+
 class Events(Kind):
     def parse(self, text: str) -> frozenset[str]:
         chosen = notifications.parse(text)
@@ -182,6 +192,14 @@ PARAMETERS = (
     Parameter("acllog-max-len", Integer(0, 2**31), 128, _acl),
     Parameter("acl-pubsub-default", Choice(("resetchannels", "allchannels")), "resetchannels", _acl),
     Parameter("aclfile", Text(), "", key="kv.acl_file"),
+    Parameter("replica-read-only", YesNo(), True, _replicas, key="replication.replica_read_only"),
+    Parameter("repl-backlog-size", Memory(1 << 16), 16 << 20, _backlog, key="replication.backlog_size"),
+    Parameter(
+        "min-replicas-to-write", Integer(0, 1000), 0, _replicas, key="replication.min_replicas_to_write"
+    ),
+    Parameter(
+        "min-replicas-max-lag", Integer(0, 3600), 10, _replicas, key="replication.min_replicas_max_lag"
+    ),
     Parameter("enable-debug-command", Choice(("no", "yes", "local")), "local"),
     # Where OBJECT ENCODING tells small collections from large ones.
     *(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from verbena.kv.cluster import ClusterNode
     from verbena.kv.gateway import Gateway
     from verbena.kv.persistence import Persistence
+    from verbena.kv.replication.replication import Replication
     from verbena.kv.values import Value
 
 log = logging.getLogger("verbena.kv")
@@ -93,6 +94,7 @@ class Server:
         self.before_shutdown: list[Callable[[bool | None], None]] = []
         self.shut_down: Callable[[], None] = self.engine.stop
         self.persistence: Persistence | None = None
+        self.replication: Replication | None = None
         self.cluster: ClusterNode | None = None
         self._thread: threading.Thread | None = None
         self.engine.set_program(self)

@@ -85,23 +85,36 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
         raise CommandError("ERR timeout is negative")
     if not 0 <= wanted <= 1 or copies < 0:
         raise CommandError("ERR value is out of range, must be between 0 and 1")
-    persistence = call.server.persistence
+    from verbena.kv.replication.replication import WAITING
+
+    persistence, replication = call.server.persistence, call.server.replication
+    if replication is not None and replication.link is not None:
+        raise CommandError(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are"
+            " just local and are not propagated."
+        )
     on = persistence is not None and persistence.is_on
     if wanted and not on:
         raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
-    if persistence is None or not on:
-        return [0, 0]
-    lsn = persistence.lsn
+    lsn = persistence.lsn if persistence is not None else 0
+    offset = replication.written_offset if replication is not None else 0
+
+    def count() -> tuple[int, int]:
+        here = int(on and persistence is not None and persistence.durable_lsn >= lsn)
+        there = replication.count(offset, durable=True) if replication is not None else 0
+        return here, there
 
     def answer(call: Call) -> Reply | None:
-        done = int(persistence.durable_lsn >= lsn)
-        return [done, 0] if done >= wanted and copies == 0 else None
+        here, there = count()
+        return [here, there] if here >= wanted and there >= copies else None
 
     at_once = answer(call)
     if at_once is not None:
         return at_once
-    empty = [int(persistence.durable_lsn >= lsn), 0]
-    return call.server.blocking.block(call, [Persistence.WAITING], answer, wait_ms / 1000, empty)
+    if replication is not None and copies:
+        replication.await_receipts()
+    keys = [Persistence.WAITING, WAITING]
+    return call.server.blocking.block(call, keys, answer, wait_ms / 1000, [*count()], late=lambda: [*count()])
 
 
 @command(

@@ -167,26 +167,6 @@ def monitor(call: Call) -> Reply:
     return NO_REPLY
 
 
-@command("ROLE", arity=1, flags="noscript loading stale fast", categories="admin dangerous", group="server",
-         summary="Whether the server leads or follows: it leads.", since="2.8.12")  # fmt: skip
-def role(call: Call) -> Reply:
-    return [b"master", 0, []]
-
-
-@command(
-    "REPLICAOF",
-    arity=3,
-    flags="admin noscript stale",
-    group="server",
-    summary="Would follow another server.",
-    since="5.0.0",
-)
-def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
-    if (host.upper(), port.upper()) == (b"NO", b"ONE"):
-        return "OK"  # it leads already
-    raise CommandError("ERR replication is not supported")
-
-
 @command(
     "SHUTDOWN", arity=-1, flags=ADMIN + " no_multi allow_busy", group="server", summary="Ends the server."
 )

@@ -1,0 +1,162 @@
+// Both ends of a replica's link, as verbena.kv.replication sets them up.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "bind/kv_tail.h"
+#include "bind/transport.h"
+#include "kv/feeder.h"
+#include "kv/receiver.h"
+#include "util/clock.h"
+
+namespace verbena::bind {
+namespace {
+
+struct FeederHandle {
+  ~FeederHandle() { close(); }
+  void close() {
+    if (!feeder) return;
+    const Unlocked unlocked;
+    feeder.reset();
+  }
+  kv::Feeder& get() const {
+    if (!feeder) throw nb::value_error("the feeder is closed");
+    return *feeder;
+  }
+
+  EngineHandle* engine = nullptr;
+  std::unique_ptr<kv::Feeder> feeder;
+  bool full = true;
+  uint64_t lsn = 0, offset = 0;  // where the stream begins
+};
+
+// Called on the engine's loop, with the GIL, when receipts are waited for.
+std::function<void()> told_by(EngineHandle& engine, nb::object function) {
+  auto* kept = new nb::object(std::move(function));
+  const std::shared_ptr<nb::object> shared(kept, [](nb::object* object) {
+    const nb::gil_scoped_acquire gil;
+    delete object;
+  });
+  const auto pending = std::make_shared<std::atomic<bool>>(false);
+  return [&engine, shared, pending] {
+    if (pending->exchange(true)) return;
+    engine.loop->post([&engine, shared, pending] {
+      pending->store(false);
+      if (engine.program) engine.program->with_gil([&] { (*shared)(); });
+    });
+  };
+}
+
+void make_feeder(FeederHandle* self, EngineHandle& engine, SessionHandle& session, uint64_t ring_key,
+                 size_t ring_bytes, bool by_write, size_t max_inline, std::optional<uint64_t> lsn,
+                 uint64_t offset, nb::object on_receipt) {
+  new (self) FeederHandle;
+  self->engine = &engine;
+  auto told = told_by(engine, std::move(on_receipt));
+  const kv::FeederOptions options{
+      .ring_key = ring_key, .ring_bytes = ring_bytes, .by_write = by_write, .max_inline = max_inline};
+  const auto held = engine.lock();
+  kv::Tail& tail = engine.engine->tail();
+  std::unique_ptr<kv::Follower> follower;
+  std::unique_ptr<kv::BaseCopy> copy;
+  if (lsn) follower = tail.follow(*lsn + 1);
+  if (follower && follower->offset() != offset) follower.reset();
+  if (!follower) copy = std::make_unique<kv::BaseCopy>(*engine.engine, tail, nullptr);
+  self->full = copy != nullptr;
+  self->lsn = follower ? *lsn : tail.position();
+  self->offset = follower ? offset : tail.written_offset();
+  self->feeder = std::make_unique<kv::Feeder>(engine.engine, session.node.share(), session.session.share(),
+                                              options, std::move(copy), std::move(follower), std::move(told));
+}
+
+nb::dict feeder_figures(FeederHandle& self) {
+  const kv::FeederFigures figures = self.get().figures();
+  nb::dict dict;
+  dict["sent"] = figures.sent;
+  dict["acknowledged"] = figures.acknowledged;
+  dict["lsn"] = figures.lsn;
+  dict["offset"] = figures.offset;
+  dict["durable_offset"] = figures.durable;
+  dict["silent_ns"] = now_ns() - figures.receipt_ns;
+  dict["writes"] = figures.writes;
+  dict["messages"] = figures.messages;
+  dict["repeats"] = figures.repeats;
+  dict["copying"] = figures.copying;
+  dict["fraction"] = figures.fraction;
+  dict["ended"] = figures.ended;
+  dict["why"] = figures.why;
+  return dict;
+}
+
+struct ReceiverHandle {
+  ~ReceiverHandle() { close(); }
+  void close() {
+    const auto held = engine->lock();
+    closed = true;
+    if (receiver) receiver->close();
+  }
+  kv::Receiver& get() const { return *receiver; }
+
+  EngineHandle* engine = nullptr;
+  std::shared_ptr<kv::Receiver> receiver;
+  BufferView ring;
+  bool closed = false;
+};
+
+void make_receiver(ReceiverHandle* self, EngineHandle& engine, SessionHandle& session, nb::object ring,
+                   ApplierHandle& applier) {
+  new (self) ReceiverHandle{&engine, nullptr, BufferView(std::move(ring), PyBUF_WRITABLE), false};
+  const std::span<std::byte> memory(self->ring.data(), self->ring.size());
+  const uint64_t id = session.session->id();
+  const auto node = session.node.share();
+  const Unlocked unlocked;
+  self->receiver = kv::Receiver::make(*engine.engine, *engine.loop, node, id, memory, applier.get());
+}
+
+nb::dict receiver_figures(ReceiverHandle& self) {
+  const kv::ReceiverFigures figures = self.get().figures();
+  nb::dict dict;
+  dict["lsn"] = figures.lsn;
+  dict["offset"] = figures.offset;
+  dict["pieces"] = figures.pieces;
+  dict["bytes"] = figures.bytes;
+  dict["written_bytes"] = figures.written;
+  dict["damaged"] = figures.damaged;
+  dict["silent_ns"] = figures.heard_ns ? now_ns() - figures.heard_ns : 0;
+  dict["complete"] = figures.complete;
+  dict["error"] = figures.error;
+  return dict;
+}
+
+}  // namespace
+
+void bind_kv_replication(nb::module_& m) {
+  nb::class_<FeederHandle>(m, "Feeder", "Sends a replica what it lacks, and the log as it grows.")
+      .def("__init__", make_feeder, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
+           nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("max_inline"), nb::arg("lsn").none(),
+           nb::arg("offset"), nb::arg("on_receipt"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything.")
+      .def_ro("full", &FeederHandle::full, "It began with a copy of everything.")
+      .def_ro("lsn", &FeederHandle::lsn, "Behind which the stream begins.")
+      .def_ro("offset", &FeederHandle::offset)
+      .def("figures", feeder_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
+      .def(
+          "set_eager", [](FeederHandle& self, bool eager) { self.get().set_eager(eager); }, nb::arg("eager"),
+          "Somebody waits for receipts.")
+      .def("close", &FeederHandle::close, "Never from within a command: it waits for its thread.");
+  nb::class_<ReceiverHandle>(m, "Receiver", "Takes a primary's log from a session, and applies it.")
+      .def("__init__", make_receiver, nb::arg("engine"), nb::arg("session"), nb::arg("ring"),
+           nb::arg("applier"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
+      .def(
+          "begin",
+          [](ReceiverHandle& self, bool full, uint64_t offset) {
+            const auto held = self.engine->lock();
+            if (self.closed) throw nb::value_error("the receiver is closed");
+            self.get().begin(full, offset);
+          },
+          nb::kw_only(), nb::arg("full"), nb::arg("offset"),
+          "As the primary has answered; `full`: all that is here goes.")
+      .def("figures", receiver_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
+      .def("close", &ReceiverHandle::close, "Nothing is applied any more: figures() are the last.");
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,300 @@
+"""Replication between processes: contents are compared in full, whatever happened to an end or the link."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+from kv.keeping import Connection
+from support.replicas import Served, everything, in_step, served, until
+
+ALWAYS = "--kv-persistence-fsync=always"
+BY_MESSAGES = "--no-replication-rdma-use-rdma-write"
+SMALL_RING = ("--replication-rdma-max-inline-size=0", "--replication-rdma-ring-size=64KiB")
+FILL = """\
+SET string value
+SET timed value PX 10000000
+RPUSH list a b c
+SADD set x
+HSET hash f 1 g 2
+ZADD zset 1 one 2 two
+SELECT 3
+RPUSH elsewhere 1 2 3
+SELECT 0"""
+MORE = """\
+APPEND string more
+RPUSH list d
+LPOP list
+HINCRBY hash f 41
+ZINCRBY zset 5 one
+MULTI
+INCR counter
+RPUSH list e
+EXEC
+RENAME string renamed
+SWAPDB 0 3
+COPY list copy"""
+
+
+def fill(store: Served, text: str = FILL) -> None:
+    for line in text.splitlines():
+        reply = store.run(*line.split())
+        assert not str(reply).startswith(("ERR", "READONLY", "NOREPLICAS")), (line, reply)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param((), id="write"),
+        pytest.param((BY_MESSAGES,), id="messages"),
+        pytest.param(SMALL_RING, id="ring"),
+        pytest.param(("--replication-transport=tcp",), id="tcp"),
+    ],
+)
+def test_a_replica_has_what_its_primary_has(flags: tuple[str, ...]) -> None:
+    """What was there before, what comes after, of every type; on every way that the log can take."""
+    with served(*flags) as primary, served(*flags) as replica:
+        fill(primary)
+        long = "x" * 300_000  # longer than the small ring
+        primary.run("SET", "long", long)
+        replica.run("SET", "stale", "gone after the copy")
+        replica.follow(primary)
+        in_step(primary, replica)
+        assert everything(replica) == everything(primary)
+        fill(primary, MORE)
+        for i in range(2000):
+            primary.connection.send(b"SET", b"key%d" % i, b"v" * (i % 700))
+        for _ in range(2000):
+            assert primary.connection.receive() == "OK"
+        primary.run("APPEND", "long", long)
+        in_step(primary, replica)
+        assert everything(replica) == everything(primary)
+        assert len(everything(replica)) > 2000
+        info, row = replica.info(), primary.info()
+        assert info["role"] == "slave"
+        assert info["master_link_wire"] == ("iwarp" if "--replication-transport=tcp" in flags else "shm")
+        assert row["connected_slaves"] == "1"
+        assert f"port={replica.port},state=online,offset={row['master_repl_offset']},lag=0" in row["slave0"]
+        by_write = int(info["replica_written_bytes"]) > 0
+        assert by_write == (BY_MESSAGES not in flags)
+        assert replica.run("ROLE")[:4] == [b"slave", b"127.0.0.1", primary.port, b"connected"]
+        assert primary.run("ROLE")[0] == b"master"
+        assert primary.run("ROLE")[2][0][1] == b"%d" % replica.port
+
+
+def test_a_replica_reads_and_does_not_write_until_it_leads() -> None:
+    """READONLY, also within a transaction; expiry is the primary's; REPLICAOF NO ONE ends all that."""
+    with served() as primary, served() as replica:
+        primary.run("SET", "k", "v")
+        replica.follow(primary)
+        in_step(primary, replica)
+        assert replica.run("GET", "k") == b"v"
+        assert replica.run("SET", "k", "w").startswith("READONLY ")
+        assert replica.run("RPUSH", "l", "w").startswith("READONLY ")
+        assert replica.run("WAIT", "1", "10").startswith("ERR WAIT cannot")
+        primary.run("DEBUG", "SET-ACTIVE-EXPIRE", "0")
+        primary.run("SET", "short", "lived", "PX", "1")
+        in_step(primary, replica)
+        until(lambda: replica.run("GET", "short") is None, "it has expired")
+        assert replica.run("DBSIZE") == 2  # nobody finds it, but it is the primary that deletes it
+        assert primary.run("GET", "short") is None
+        in_step(primary, replica)
+        assert replica.run("DBSIZE") == 1
+        assert replica.run("CONFIG", "SET", "replica-read-only", "no") == "OK"
+        assert replica.run("SET", "own", "1") == "OK"
+        assert replica.run("CONFIG", "SET", "replica-read-only", "yes") == "OK"
+        assert replica.run("REPLICAOF", "NO", "ONE") == "OK"
+        assert replica.info()["role"] == "master"
+        assert replica.info()["master_replid2"] == primary.info()["master_replid"]
+        assert replica.run("SET", "k", "w") == "OK"
+        until(lambda: primary.info()["connected_slaves"] == "0", "the primary notices")
+
+
+def test_wait_and_min_replicas() -> None:
+    """WAIT counts replicas that have it; writes are refused where too few follow."""
+    with served() as primary, served() as replica:
+        assert primary.run("WAIT", "0", "0") == 0
+        assert primary.run("WAIT", "1", "20") == 0
+        assert primary.run("CONFIG", "SET", "min-replicas-to-write", "1") == "OK"
+        assert primary.run("SET", "k", "v").startswith("NOREPLICAS ")
+        assert primary.run("RPUSH", "l", "v").startswith("NOREPLICAS ")
+        replica.follow(primary)
+        in_step(primary, replica)
+        until(lambda: primary.run("SET", "k", "v") == "OK", "a replica is here")
+        for i in range(200):
+            primary.run("SET", "k", str(i))
+            assert primary.run("WAIT", "1", "0") == 1
+            assert replica.run("GET", "k") == b"%d" % i
+        assert primary.info()["min_slaves_good_slaves"] == "1"
+        assert primary.run("WAIT", "2", "20") == 1
+
+
+def test_waitaof_counts_replicas_that_have_it_on_disk(tmp_path: Path) -> None:
+    """Only a replica that keeps its data on disk counts, and when it is there."""
+    with served() as primary, served(f"--kv-persistence-dir={tmp_path}", ALWAYS) as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        for i in range(3):
+            primary.run("SET", "k", str(i))
+            assert primary.run("WAITAOF", "0", "1", "0") == [0, 1]
+
+
+def test_a_replica_that_is_killed_catches_up_when_it_is_back(tmp_path: Path) -> None:
+    """With what it had on disk or without: it ends up with what the primary has."""
+    with served("--session-resume-timeout-s=1") as primary:
+        fill(primary)
+        flags = (f"--kv-persistence-dir={tmp_path}", f"--replication-replicaof={primary.address}")
+        replica = Served(*flags)
+        in_step(primary, replica)
+        replica.kill()
+        fill(primary, MORE)
+        replica.stop()
+        with served(*flags) as again:
+            in_step(primary, again)
+            assert everything(again) == everything(primary)
+            until(lambda: primary.info()["connected_slaves"] == "1", "the former one has been forgotten")
+
+
+def test_after_a_short_break_only_what_was_missed_is_sent() -> None:
+    """REPLICAOF the same primary by another name: the history is known, so nothing is copied anew. When the
+    backlog is too short for what was missed, all of it is."""
+    with served("--replication-backlog-size=64KiB") as primary, served() as replica:
+        fill(primary)
+        replica.follow(primary)
+        in_step(primary, replica)
+        assert replica.run("REPLICAOF", "localhost", str(primary.port)) == "OK"
+        primary.run("SET", "meanwhile", "1")
+        in_step(primary, replica)
+        assert replica.info()["replica_partial_syncs"] == "1"
+        assert replica.info()["replica_full_syncs"] == "0"
+        assert everything(replica) == everything(primary)
+        # A link that is refused for a while: nothing listens at that port.
+        assert replica.run("REPLICAOF", "127.0.0.1", "1") == "OK"
+        for i in range(1000):
+            primary.run("SET", f"key{i}", "x" * 1000)
+        assert replica.run("REPLICAOF", "127.0.0.1", str(primary.port)) == "OK"
+        in_step(primary, replica)
+        assert replica.info()["replica_full_syncs"] == "1"
+        assert everything(replica) == everything(primary)
+
+
+def test_links_that_break_lose_nothing_and_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every wire is broken on purpose under load: appends are in the replica as often as in the primary."""
+    monkeypatch.setenv("VERBENA_SESSION_SECRET", "only those who know it may")
+    with served("--session-allow-drill") as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        stop = threading.Event()
+
+        def write() -> None:
+            with Connection(primary.port) as connection:
+                for i in itertools.count():
+                    connection.run(b"APPEND", b"key%d" % (i % 50), b"%d," % i)
+                    connection.run(b"RPUSH", b"list%d" % (i % 50), b"%d" % i, b"x" * 600)
+                    if stop.is_set():
+                        return
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            break_links(primary)
+        finally:
+            stop.set()
+            writer.join()
+        in_step(primary, replica)
+        assert everything(replica) == everything(primary)
+        assert replica.info()["replica_full_syncs"] == "1"
+
+
+def break_links(primary: Served) -> None:
+    """As `verbena failover-drill` does, three times."""
+    for _ in range(3):
+        command = [sys.executable, "-m", "verbena.cli", "failover-drill", "--rest=0"]
+        command += [f"127.0.0.1:{primary.sessions}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_primary_that_is_killed_loses_nothing_that_wait_has_acknowledged() -> None:
+    """At random instants under load, the replica has every write for which WAIT said so."""
+    rng = random.Random(9)
+    counts = [[0] * 4 for _ in range(3)]
+    for number in range(3):
+        primary = Served()
+        with served() as replica:
+            try:
+                replica.follow(primary)
+                in_step(primary, replica)
+                acknowledged = counts[number]
+                threads = [
+                    threading.Thread(target=write_and_wait, args=(primary.port, i, acknowledged))
+                    for i in range(4)
+                ]
+                for thread in threads:
+                    thread.start()
+                until(partial(all_have, acknowledged), "writes are acknowledged")
+                threading.Event().wait(rng.random() / 5)
+                primary.kill()
+                for thread in threads:
+                    thread.join()
+                assert replica.run("REPLICAOF", "NO", "ONE") == "OK"
+                for i, count in enumerate(acknowledged):
+                    found = replica.run("LRANGE", f"list{i}", "0", "-1")
+                    assert found[:count] == [b"%d" % n for n in range(count)]
+                    assert len(found) <= count + 1
+            finally:
+                primary.stop()
+
+
+def all_have(counts: list[int]) -> bool:
+    return min(counts) > 5
+
+
+def write_and_wait(port: int, number: int, acknowledged: list[int]) -> None:
+    try:
+        with Connection(port) as connection:
+            for i in itertools.count():
+                connection.run(b"RPUSH", b"list%d" % number, b"%d" % i)
+                if connection.run(b"WAIT", b"1", b"0") != 1:
+                    return
+                acknowledged[number] = i + 1
+    except OSError:
+        pass
+
+
+def test_what_does_not_fit_is_refused_with_the_reason() -> None:
+    """A replica of a replica, a server with fewer databases, and a port where nobody is."""
+    with served() as primary, served() as replica, served("--kv-databases=4") as small, served() as third:
+        small.follow(primary)
+        until(lambda: "kv.databases" in small.info()["master_link_error"], "databases")
+        replica.follow(primary)
+        in_step(primary, replica)
+        third.follow(replica)
+        until(lambda: "follow its primary" in third.info()["master_link_error"], "chains are refused")
+        assert third.info()["master_link_status"] == "down"
+        assert int(third.info()["master_link_down_since_seconds"]) >= 0
+        assert third.run("SET", "k", "v").startswith("READONLY ")
+        third.run("REPLICAOF", "127.0.0.1", "1")
+        until(lambda: "127.0.0.1:1" in third.info()["master_link_error"], "nobody is there")
+
+
+def test_a_wrong_secret_is_refused(tmp_path: Path) -> None:
+    """A replica that cannot prove itself gets no byte."""
+    flags = []
+    for name in ("one", "other"):
+        path = tmp_path / name
+        path.write_text(name * 10)
+        path.chmod(0o600)
+        flags.append(f"--session-secret-file={path}")
+    with served(flags[0]) as primary, served(flags[1]) as replica:
+        primary.run("SET", "k", "v")
+        replica.follow(primary)
+        until(lambda: "the proof is wrong" in replica.info()["master_link_error"], "it is refused")
+        assert replica.run("DBSIZE") == 0
+        assert primary.info()["connected_slaves"] == "0"
