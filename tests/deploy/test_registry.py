@@ -167,7 +167,7 @@ def test_the_three_nodes_without_devices_give_blobs_to_each_other(
             running.append(process)
             assert process.stdout is not None
             banner = [process.stdout.readline() for _ in range(4)]
-            assert "0.0.0.0:9999 on" in banner[3], banner
+            assert "0.0.0.0:9999 on" in banner[2], banner
         content = random.Random(1).randbytes(9 << 20)
         (tmp_path / "blob").write_bytes(content)
         status, where, _ = request("node1", "POST", "/v2/app/blobs/uploads/")

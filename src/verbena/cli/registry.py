@@ -102,10 +102,10 @@ async def _serve(config: Config) -> int:
         loop.add_signal_handler(signal.SIGHUP, program.server.access_log.reopen)
         lines = [f"verbena {__version__} registry, process {os.getpid()}"]
         lines += [f"  {'clients':<12}{address}" for address in program.server.addresses]
-        lines.append(f"  {'folder':<12}{program.registry.folder}")
         if program.nodes is not None and program.nodes.listener is not None:
             wires = ", ".join(program.nodes.listener.wires)
             lines.append(f"  {'nodes':<12}{program.nodes.address} on {wires}")
+        lines.append(f"  {'folder':<12}{program.registry.folder}")
         if program.metrics_address:
             lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics")
         print("\n".join(lines), flush=True)

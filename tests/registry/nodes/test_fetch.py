@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from pathlib import Path
 
 import pytest
+from support.registry_filling import Filler
 from support.registry_nodes import Cluster, follow, pull, push, settled
 
 from verbena.registry import digests
@@ -98,16 +100,19 @@ async def test_a_node_that_only_its_peers_dial_is_asked_by_them(tmp_path: Path) 
 
 
 async def test_a_node_among_its_own_peers_is_left_out(tmp_path: Path) -> None:
+    """One list can serve all nodes: whoever dials itself finds out, and does not ask itself."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        own = f"127.0.0.1:{probe.getsockname()[1]}"
     async with Cluster(tmp_path) as cluster:
-        node = await cluster.add()
-        other = await cluster.add(listen="127.0.0.1:0")
-        assert len(other.usable_peers()) == 1
-        assert node.id != other.id
+        other = await cluster.add()
+        node = await cluster.add(listen=own, peers=(own, other.address))
+        assert [peer.is_self for peer in node.peers] == [True, False]
+        assert [peer.id for peer in node.usable_peers()] == [other.id]
+        assert await pull(node, await push(other, BLOB)) == BLOB
 
 
 async def test_manifests_come_from_peers(tmp_path: Path) -> None:
-    from support.registry_filling import Filler
-
     async with Cluster(tmp_path) as cluster:
         origin, asker = [await cluster.add() for _ in range(2)]
         digest = await Filler(origin.registry).image("app", "latest", BLOB)

@@ -110,7 +110,11 @@ class Peer:
             except (VerbenaError, PeerFailed, messages.BadMessage, OSError) as error:
                 self.problem = str(error)
                 await self._drop()
+                # Both ends of a session have its random number: a node that has it already is this one.
+                self.is_self = isinstance(error, VerbenaError) and error.operation == "add a session"
                 self.tried.set()
+                if self.is_self:
+                    return
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
                 continue
