@@ -1,0 +1,102 @@
+"""Failover: the most advanced replica takes a dead primary's place; what WAIT acknowledged is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.cluster import Cluster, ReplyError, Wire, cluster
+from support.crash_matrix import Writer
+from support.etcd import ETCD, etcd
+from support.linearizable import Operation, fault
+
+TIMEOUT = ("--cluster-node-timeout-ms", "6000")
+
+
+@contextmanager
+def replicated(folder: Path, count: int, *, store: str = "") -> Iterator[Cluster]:
+    """The first node owns everything, the others copy it, and have what it has."""
+    with cluster(folder, count, store=store, assign=False, options=TIMEOUT) as made:
+        assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
+        for node in made.nodes[1:]:
+            made.until(lambda node=node: made[0].id.encode() in node.raw("CLUSTER", "NODES"))
+            assert node.raw("CLUSTER", "REPLICATE", made[0].id) == b"OK"
+        with Wire("127.0.0.1", made[0].port) as wire:
+            made.until(
+                lambda: wire.run("SET", "first", "1") and wire.run("WAIT", count - 1, 1000) == count - 1
+            )
+        yield made
+
+
+def owner(made: Cluster, asked: int) -> str:
+    rows = made[asked].raw("CLUSTER", "SLOTS")
+    return str(rows[0][2][2].decode()) if len(rows) == 1 else ""
+
+
+@pytest.mark.skipif(ETCD is None, reason="etcd is not installed (apt-get install etcd-server)")
+@pytest.mark.timeout(120)
+def test_a_dead_primary_is_replaced_and_nothing_acknowledged_is_gone(tmp_path: Path) -> None:
+    with etcd(tmp_path) as address, replicated(tmp_path, 3, store=f"etcd://{address}") as made:
+        with Wire("127.0.0.1", made[0].port) as wire:
+            for number in range(200):
+                wire.run("SET", f"key:{number}", number)
+                wire.run("RPUSH", f"list:{number}", number, "x")
+            assert wire.run("WAIT", 2, 60_000) == 2
+        with Wire("127.0.0.1", made[1].port) as wire:
+            with pytest.raises(ReplyError, match="MOVED"):
+                wire.run("GET", "key:1")
+            wire.run("READONLY")
+            assert wire.run("GET", "key:1") == b"1"
+            with pytest.raises(ReplyError, match="MOVED"):
+                wire.run("SET", "key:1", "2")
+        made[0].kill()
+        made.until(lambda: owner(made, 1) in (made[1].id, made[2].id) and owner(made, 1) == owner(made, 2))
+        new = next(node for node in made.nodes[1:] if node.id == owner(made, 1))
+        with Wire("127.0.0.1", new.port) as wire:
+            made.until(lambda: writes(wire))
+            for number in range(200):
+                assert wire.run("GET", f"key:{number}") == b"%d" % number
+                assert wire.run("LRANGE", f"list:{number}", 0, -1) == [b"%d" % number, b"x"]
+            wire.run("SET", "after", "1")
+        made[0].start().ready()
+        made.until(lambda: has(made[0].port, "after", b"1"))
+        with pytest.raises(ReplyError, match="MOVED"):
+            made[0].raw("SET", "after", "2")
+
+
+def writes(wire: Wire) -> bool:
+    try:
+        return bool(wire.run("SET", "probe", "1") == b"OK")
+    except ReplyError:
+        return False
+
+
+def has(port: int, key: str, value: bytes) -> bool:
+    with Wire("127.0.0.1", port) as wire:
+        try:
+            wire.run("READONLY")
+            return bool(wire.run("GET", key) == value)
+        except ReplyError:
+            return False
+
+
+@pytest.mark.timeout(120)
+def test_a_planned_failover_under_load_has_a_history_without_a_gap(tmp_path: Path) -> None:
+    """CLUSTER FAILOVER: the primary waits, the replica has all of it, and single keys behave as registers."""
+    with replicated(tmp_path, 2) as made:
+        writer = Writer(made, 1, [b"w:%d" % number for number in range(20)])
+        writer.start()
+        try:
+            made.until(lambda: writer.writes > 50)
+            assert made[1].raw("CLUSTER", "FAILOVER") == b"OK"
+            made.until(lambda: owner(made, 0) == made[1].id)
+            before = writer.writes
+            made.until(lambda: writer.writes > before + 50)
+        finally:
+            writer.stop()
+        with Wire("127.0.0.1", made[1].port) as wire:
+            for key, history in writer.history.items():
+                last = Operation("read", wire.run("GET", key), 1e12, 1e12 + 1)
+                assert fault([*history, last]) == "", key
