@@ -8,6 +8,7 @@
 using verbena::kv::kStrangerLimits;
 using verbena::kv::RequestLimits;
 using verbena::kv::RequestReader;
+using verbena::kv::take_plain_request;
 
 namespace {
 
@@ -28,6 +29,16 @@ Story read_all(const std::string& wire, const RequestLimits& limits, size_t step
       // On the heap and as long as it is: one byte beyond it is the sanitizer's.
       const std::vector<char> input(wire.begin() + static_cast<ptrdiff_t>(story.used),
                                     wire.begin() + static_cast<ptrdiff_t>(there));
+      std::string_view room[8];
+      size_t count = 0;
+      const size_t plain =
+          reader.is_fresh() ? take_plain_request({input.data(), input.size()}, limits, room, count) : 0;
+      if (plain > 0) {
+        REQUIRE(plain <= input.size() && count > 0 && count <= std::min<size_t>(limits.words, 8));
+        story.requests.emplace_back(room, room + count);
+        story.used += plain;
+        continue;
+      }
       switch (reader.read({input.data(), input.size()}, limits)) {
         case RequestReader::Result::more:
           more = true;

@@ -55,6 +55,24 @@ TEST("bounds hold before memory is found") {
   }
 }
 
+TEST("a plain request is taken at once, and everything else is left to the reader") {
+  const std::string wire = "*2\r\n$3\r\nGET\r\n$5\r\na\r\nbc\r\n";
+  std::string_view words[2];
+  size_t count = 0;
+  const std::string more = wire + "*1\r\n";
+  CHECK(take_plain_request(more, {}, words, count) == wire.size());
+  CHECK(count == 2 && words[0] == "GET" && words[1] == "a\r\nbc");
+  for (size_t there = 0; there < wire.size(); ++there) {
+    CHECK(take_plain_request(std::string_view(wire).substr(0, there), {}, words, count) == 0);
+  }
+  const RequestLimits few{.words = 2, .word_bytes = 4, .inline_bytes = 16};
+  for (const char* other :
+       {"*3\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n", "*1\r\n$5\r\nabcde\r\n", "*0\r\n", "PING\r\n",
+        "*1\r\n$-1\r\n", "*1\r\n$1\r\nabc", "*9999999999\r\n", "*1\n$1\r\na\r\n"}) {
+    CHECK(take_plain_request(other, few, words, count) == 0);
+  }
+}
+
 TEST("a long value is announced, so that its place can be made ready") {
   RequestReader reader;
   CHECK(reader.read("*2\r\n$3\r\nSET\r\n$1000\r\nabc", {}) == Result::more);

@@ -137,6 +137,7 @@ void Engine::resume(Client& client) {
 void Engine::process(Client& client, std::string_view input, size_t& used) {
   while (!client.blocked && !client.closing && !client.doomed) {
     const RequestLimits& bounds = client.stranger ? kStrangerLimits : limits;
+    if (client.reader.is_fresh() && process_whole(client, input.substr(used), bounds, used)) continue;
     switch (client.reader.read(input.substr(used), bounds)) {
       case RequestReader::Result::more:
         return;
@@ -150,18 +151,68 @@ void Engine::process(Client& client, std::string_view input, size_t& used) {
         return;
       case RequestReader::Result::ready:
         const size_t bytes = client.reader.consumed();
-        if (!client.reader.words().empty()) {
-          if (!slots || admits(client, client.reader.words())) {
-            run(client, client.reader.words());
-          } else if (client.blocked) {
-            return client.reader.next();  // it is read again when it may go on
-          }
+        if (!client.reader.words().empty() && !answer(client, client.reader.words())) {
+          return client.reader.next();  // it is read again when it may go on
         }
         client.reader.next();
         used += bytes;
     }
   }
   if (client.closing || client.doomed) used = input.size();
+}
+
+bool Engine::answer(Client& client, Words words) {
+  if (!slots || admits(client, words)) {
+    run(client, words);
+  } else if (client.blocked) {
+    return false;
+  }
+  return true;
+}
+
+// Requests that came together are read together: while one runs, the memory that the next ones need is on its
+// way. Waiting for it would take longer than all the rest.
+bool Engine::process_whole(Client& client, std::string_view input, const RequestLimits& bounds,
+                           size_t& used) {
+  struct Request {
+    size_t bytes;
+    Words words;
+    uint64_t hash;
+  };
+  if (is_ahead_) return false;
+  std::array<Request, kAhead> requests;
+  size_t count = 0, taken = 0;
+  for (size_t at = 0; count < kAhead; ++count) {
+    size_t words = 0;
+    const auto room = std::span(ahead_).subspan(taken);
+    const size_t bytes = take_plain_request(input.substr(at), bounds, room, words);
+    if (bytes == 0) break;
+    requests[count] = {bytes, room.first(words), 0};
+    taken += words;
+    at += bytes;
+  }
+  if (count == 0) return false;
+  if (count > 1 && keyspace.exists(client.database)) {
+    const Index& index = keyspace.database(client.database).index();
+    for (Request& request : std::span(requests).first(count)) {
+      if (request.words.size() < 2) continue;
+      request.hash = keyspace.hash(request.words[1]);
+      index.prefetch_bucket(request.hash);
+    }
+    for (const Request& request : std::span(requests).first(count)) {
+      if (request.words.size() > 1) index.prefetch_item(request.hash);
+    }
+  }
+  is_ahead_ = true;
+  for (const Request& request : std::span(requests).first(count)) {
+    if (request.hash != 0) keyspace.expect(request.words[1], request.hash);
+    if (!answer(client, request.words)) break;
+    used += request.bytes;
+    if (client.blocked || client.closing || client.doomed) break;
+  }
+  keyspace.expect({}, 0);
+  is_ahead_ = false;
+  return true;
 }
 
 bool Engine::admits(Client& client, Words words) {

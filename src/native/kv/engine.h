@@ -2,6 +2,7 @@
 // Whoever holds its lock is the engine; a loop serves sockets, others may call from their own threads.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -140,12 +141,20 @@ class Engine {
 
  private:
   void process(Client& client, std::string_view input, size_t& used);
+  // Runs requests that are there as a whole, some at a time; false: there is none.
+  bool process_whole(Client& client, std::string_view input, const RequestLimits& bounds, size_t& used);
+  // False: it has to wait, and is to be read again.
+  bool answer(Client& client, Words words);
   // In a cluster, native commands: false if the client was told to go elsewhere, or waits (it is blocked).
   bool admits(Client& client, Words words);
   void note_error(std::string_view reply);
   void tell_notices();
   void note_slow(const Client& client, Words words, uint64_t ns);
   void use_journal(Journal* journal);
+
+  static constexpr size_t kAhead = 16;
+  std::array<std::string_view, 4 * kAhead> ahead_;  // the words of requests that were read ahead
+  bool is_ahead_ = false;                           // they are in use: one client at a time
 
   std::recursive_mutex mutex_;
   Program* program_ = nullptr;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kv/arena.h"
+#include "util/prefetch.h"
 
 namespace verbena::kv {
 
@@ -29,6 +30,20 @@ class Index {
 
   // The slot of the item with this key; null: there is none.
   uint64_t* find(uint64_t hash, std::string_view key) const;
+  // Hints that a key will be looked for: its bucket first, and when that is here, the items that may be it.
+  void prefetch_bucket(uint64_t hash) const {
+    const auto* bucket = reinterpret_cast<const std::byte*>(&segment_of(hash)->buckets[bucket_of(hash)]);
+    prefetch(bucket);
+    prefetch(bucket + 64);
+  }
+  void prefetch_item(uint64_t hash) const {
+    for (const uint64_t slot : segment_of(hash)->buckets[bucket_of(hash)].slots) {
+      if (tag_of(slot) != tag_of(hash) || slot == 0) continue;
+      const std::byte* item = arena_.at(location_of(slot));
+      prefetch(item);
+      prefetch(item + 64);
+    }
+  }
   // The key must not be there. Returns its slot.
   uint64_t* insert(uint64_t hash, Location item);
   static void replace(uint64_t* slot, uint64_t hash, Location item) { store(slot, make_slot(hash, item)); }

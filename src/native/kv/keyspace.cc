@@ -47,7 +47,7 @@ std::unique_ptr<Index> Database::new_index() {
       [&keyspace](Location location, size_t bytes) { keyspace.retire(location, bytes); });
 }
 
-uint64_t Database::hash(std::string_view key) const { return siphash(keyspace_.hash_key_, key); }
+uint64_t Database::hash(std::string_view key) const { return keyspace_.hash(key); }
 
 Entry Database::at(uint64_t* slot) const {
   return {reinterpret_cast<ItemHeader*>(keyspace_.arena_.at(location_of(*slot))), slot};

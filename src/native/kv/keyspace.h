@@ -200,6 +200,13 @@ class Keyspace {
   bool has_rubbish() const { return !retired_.empty() || !flushed_.empty(); }
   void bury(std::unique_ptr<Index> index) { flushed_.push_back({std::move(index), 0}); }
 
+  // The hash of a key. The one that was expected, these very bytes, has been hashed already.
+  uint64_t hash(std::string_view key) const {
+    const bool is_expected = key.data() == expected_.data() && key.size() == expected_.size() && !key.empty();
+    return is_expected ? expected_hash_ : siphash(hash_key_, key);
+  }
+  void expect(std::string_view key, uint64_t hash) { expected_ = key, expected_hash_ = hash; }
+
   // Objects that nothing refers to any more: the program's to release.
   std::vector<uint64_t> take_released() { return std::exchange(released_, {}); }
   bool has_released() const { return !released_.empty(); }
@@ -240,6 +247,8 @@ class Keyspace {
 
   Arena arena_;
   const HashKey hash_key_;
+  std::string_view expected_;
+  uint64_t expected_hash_ = 0;
   uint64_t now_ms_ = 0;
   Journal* journal_ = nullptr;
   bool exposed_ = false;

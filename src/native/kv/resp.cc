@@ -103,26 +103,27 @@ inline int64_t take_plain_number(const char*& at, const char* end) {
 
 }  // namespace
 
-bool RequestReader::read_whole(std::string_view input, const RequestLimits& limits) {
+size_t take_plain_request(std::string_view input, const RequestLimits& limits,
+                          std::span<std::string_view> words, size_t& count) {
+  if (input.empty() || input[0] != '*') return 0;
   const char *at = input.data() + 1, *const end = input.data() + input.size();
-  const int64_t count = take_plain_number(at, end);
-  if (count <= 0 || count > static_cast<int64_t>(limits.words)) return false;
-  for (int64_t i = 0; i < count; ++i) {
-    if (at == end || *at++ != '$') return words_.clear(), false;
+  const int64_t announced = take_plain_number(at, end);
+  if (announced <= 0 || announced > static_cast<int64_t>(std::min(limits.words, words.size()))) return 0;
+  count = static_cast<size_t>(announced);
+  for (std::string_view& word : words.first(count)) {
+    if (at == end || *at++ != '$') return 0;
     const int64_t length = take_plain_number(at, end);
     if (length < 0 || length > static_cast<int64_t>(limits.word_bytes) || end - at < length + 2 ||
         at[length] != '\r' || at[length + 1] != '\n') {
-      return words_.clear(), false;
+      return 0;
     }
-    words_.emplace_back(at, static_cast<size_t>(length));
+    word = {at, static_cast<size_t>(length)};
     at += length + 2;
   }
-  position_ = static_cast<size_t>(at - input.data());
-  return true;
+  return static_cast<size_t>(at - input.data());
 }
 
 RequestReader::Result RequestReader::read(std::string_view input, const RequestLimits& limits) {
-  if (missing_ < 0 && !input.empty() && input[0] == '*' && read_whole(input, limits)) return Result::ready;
   fault_.clear();
   const auto or_more = [&] { return fault_.empty() ? Result::more : Result::bad; };
   if (missing_ < 0) {

@@ -16,6 +16,12 @@ struct RequestLimits {
 };
 constexpr RequestLimits kStrangerLimits{.words = 10, .word_bytes = 16u << 10};  // who has not said who he is
 
+// Takes a request that is there as a whole, in the plainest form, off the start of the input: its length, and
+// its words at the start of `words`, `count` of them. 0: a RequestReader has to look closer, or there is no
+// room.
+size_t take_plain_request(std::string_view input, const RequestLimits& limits,
+                          std::span<std::string_view> words, size_t& count);
+
 // Reads one request after the other from a growing buffer. It remembers how far it got with one that is not
 // whole yet, so that nothing is looked at twice.
 class RequestReader {
@@ -31,6 +37,8 @@ class RequestReader {
   const std::string& fault() const { return fault_; }
   // The request whose words were used is done with.
   void next();
+  // Nothing of a request has been read yet.
+  bool is_fresh() const { return missing_ < 0; }
   // How long the request will be at least: what the buffer should have room for.
   size_t expected_bytes() const { return expected_; }
 
@@ -38,8 +46,6 @@ class RequestReader {
   struct Piece {
     size_t start, length;
   };
-  // A request that is there as a whole, in the plainest form; false: read() has to look closer.
-  bool read_whole(std::string_view input, const RequestLimits& limits);
   Result read_inline(std::string_view input, const RequestLimits& limits);
   Result bad(std::string why);
   // The number on the line that starts behind position_; false: it is not whole yet, or wrong (fault_).
