@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.kv_store import StartStore, running
+from support.link import wait_until
 
 import verbena
 
@@ -73,13 +74,14 @@ def _is_free(port: int) -> bool:
 
 
 async def test_sessions_are_taken_as_configured(start: StartStore):
-    """verbena.connect() reaches the same process, and INFO has its figures."""
+    """verbena.connect() reaches the same process, and INFO has its figures once both ends are done."""
     store = start("--kv-sessions", "--session-listen-port", "0")
     match = re.search(r"sessions +(\S+) on (.+)$", store.banner, re.M)
     assert match
     assert "shm" in match[2]
     async with await verbena.connect(match[1]):
-        assert store.client().info("rdma")["rdma_connections"] >= 1
+        client = store.client()
+        wait_until(lambda: client.info("rdma")["rdma_connections"] == 1, "the connection in INFO rdma")
 
 
 def test_a_stale_unix_socket_is_replaced_and_one_in_use_is_not(start: StartStore, tmp_path: Path):
