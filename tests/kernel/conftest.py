@@ -61,13 +61,16 @@ def serve() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         yield start
 
 
-@pytest.fixture(scope="session")
-def siw() -> None:
-    """Soft-iWARP's device siw0, on 10.8.0.1 and fd08::1."""
+@pytest.fixture(scope="module")
+def siw() -> Iterator[None]:
+    """Soft-iWARP's device siw0, on 10.8.0.1 and fd08::1, for those who ask: others open the first device."""
     made = subprocess.run([GUEST / "siw-device"], capture_output=True, text=True, check=False)
     if made.returncode == 77:
         pytest.skip(made.stdout.strip())
     assert made.returncode == 0, made.stderr
+    yield
+    subprocess.run(["rdma", "link", "delete", "siw0"], check=True)
+    subprocess.run(["ip", "link", "delete", "iwarp"], check=True)
 
 
 @pytest.fixture(params=["crc", "no crc"])
