@@ -90,11 +90,14 @@ def kept(directory: Path, **settings: Any) -> Iterator[tuple[Server, Persistence
     """A server in this process with what a directory holds, and what it said. Its loop does not run."""
     server, said = Server(), list[str]()
     persistence = Persistence(server, Settings(dir=str(directory), **settings), say=said.append)
-    persistence.open()
     try:
-        yield server, persistence, said
+        persistence.open()
+        try:
+            yield server, persistence, said
+        finally:
+            persistence.close()
     finally:
-        persistence.close()
+        server.close()
 
 
 @contextlib.contextmanager

@@ -65,6 +65,7 @@ class Live:
         self.connection.close()
         self.server.stop()
         self.persistence.close()
+        self.server.close()
 
 
 @pytest.fixture

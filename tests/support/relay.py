@@ -4,6 +4,7 @@ passes, by a random generator of its own with a fixed seed; it can change its ad
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import select
 import socket
@@ -80,7 +81,7 @@ class Relay:
     def _run(self) -> None:
         while not self._is_over:
             timeout = max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
-            readable, _, _ = select.select([self._front, self._back, self._bell], [], [], timeout)
+            readable = self._readable(timeout)
             if self._bell in readable:
                 self._bell.recv(64)
             if self._wants_move.is_set():
@@ -93,6 +94,15 @@ class Relay:
                 if from_socket is not self._bell:
                     self._take(from_socket)
             self._deliver()
+
+    def _readable(self, timeout_s: float | None) -> list[socket.socket]:
+        """By poll(): descriptors may be beyond what select() takes."""
+        sockets = {each.fileno(): each for each in (self._front, self._back, self._bell)}
+        poll = select.poll()
+        for descriptor in sockets:
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
+        return [sockets[descriptor] for descriptor, _ in ready]
 
     def _take(self, from_socket: socket.socket) -> None:
         is_from_client = from_socket is self._front

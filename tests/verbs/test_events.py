@@ -13,7 +13,9 @@ pytestmark = pytest.mark.rule("A4")
 
 
 def rings(cq, timeout_s=0.0):
-    return bool(select.select([cq.fileno()], [], [], timeout_s)[0])
+    poll = select.poll()
+    poll.register(cq.fileno(), select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def test_an_armed_queue_wakes_its_descriptor(pair):
