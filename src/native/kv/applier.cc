@@ -9,7 +9,7 @@ namespace verbena::kv {
 namespace {
 
 // What the engine is while the source's effects are applied: nothing expires, is refused or evicted, and
-// nothing is written down but the effects themselves.
+// nothing is written down but the effects themselves. Afterwards no hash of a key of theirs is expected.
 class Obedience {
  public:
   explicit Obedience(Engine& engine)
@@ -21,6 +21,7 @@ class Obedience {
     engine.keyspace.set_now(0);
   }
   ~Obedience() {
+    engine_.keyspace.expect({}, 0);
     engine_.keyspace.swap_journal(journal_);
     engine_.keyspace.max_bytes = max_bytes_;
     engine_.refuse_writes = std::move(refusal_);
@@ -46,26 +47,34 @@ void Applier::refuse(const std::string& why) {
               "behind LSN " + std::to_string(lsn_) + ": " + why);
 }
 
-size_t Applier::look(std::string_view bytes) {
+bool Applier::look(std::string_view bytes, Ahead& found) {
+  const auto is_wrong = [this](std::string why) {
+    fault_ = std::move(why);
+    return false;
+  };
   LogRecordHeader header;
-  if (bytes.size() < sizeof header) return 0;
+  if (bytes.size() < sizeof header) return false;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.flags & ~(kMore | kEnd | kImage)) refuse("a record's flags are unknown");
-  if (header.length > kLongestRecord) refuse("a record is too long");
+  if (header.flags & ~(kMore | kEnd | kImage)) return is_wrong("a record's flags are unknown");
+  if (header.length > kLongestRecord) return is_wrong("a record is too long");
   const size_t size = sizeof header + padded(header.length);
-  if (bytes.size() < size) return 0;
-  if (record_checksum(kStreamSeed, bytes.data(), size) != header.checksum) refuse("a checksum is wrong");
-  if (!parse_words(bytes.substr(sizeof header, header.length), words_) || words_.empty()) {
-    refuse("a record's words do not fit it");
+  if (bytes.size() < size) return false;
+  if (record_checksum(kStreamSeed, bytes.data(), size) != header.checksum) {
+    return is_wrong("a checksum is wrong");
   }
-  record_ = {0, size, header.lsn, header.epoch, header.database, header.slot, header.flags};
-  if (record_.database >= engine_.keyspace.databases()) {
-    refuse("a record is of database " + std::to_string(record_.database) + ", and there are " +
-           std::to_string(engine_.keyspace.databases()));
+  const size_t first = words_.size();
+  if (!append_words(bytes.substr(sizeof header, header.length), words_) || words_.size() == first) {
+    return is_wrong("a record's words do not fit it");
   }
-  const bool keyless = record_.is_end() || record_.slot == kNoSlot;
-  if (slots_ && !keyless && !slots_->test(record_.slot)) refuse("a record is of another slot");
-  return size;
+  const LogRecord record{0, size, header.lsn, header.epoch, header.database, header.slot, header.flags};
+  if (record.database >= engine_.keyspace.databases()) {
+    return is_wrong("a record is of database " + std::to_string(record.database) + ", and there are " +
+                    std::to_string(engine_.keyspace.databases()));
+  }
+  const bool keyless = record.is_end() || record.slot == kNoSlot;
+  if (slots_ && !keyless && !slots_->test(record.slot)) return is_wrong("a record is of another slot");
+  found = {record, first, words_.size() - first, 0};
+  return true;
 }
 
 uint64_t Applier::apply(std::string_view bytes) {
@@ -82,20 +91,45 @@ uint64_t Applier::apply(std::string_view bytes) {
     const size_t more = std::min(bytes.size(), wanted - std::min(wanted, pending_.size()));
     pending_.append(bytes.substr(0, more));
     bytes.remove_prefix(more);
-    if (const size_t size = look(pending_)) {
-      take(record_);
+    if (const size_t size = apply_some(pending_)) {
       pending_.clear();
       if (size != wanted) refuse("a record is not where it should be");
     } else if (more == 0) {
       break;
     }
   }
-  while (const size_t size = look(bytes)) {
-    take(record_);
-    bytes.remove_prefix(size);
-  }
+  while (const size_t size = apply_some(bytes)) bytes.remove_prefix(size);
   pending_.append(bytes);
   return lsn_;
+}
+
+size_t Applier::apply_some(std::string_view bytes) {
+  size_t count = 0, done = 0;
+  words_.clear();
+  fault_.clear();
+  while (count < kAhead && look(bytes.substr(done), ahead_[count])) done += ahead_[count++].record.bytes;
+  const auto records = std::span(ahead_).first(count);
+  if (count > 1) expect(records);
+  for (const Ahead& ahead : records) {
+    const Words words = Words(words_).subspan(ahead.first_word, ahead.words);
+    if (ahead.hash != 0) engine_.keyspace.expect(words[1], ahead.hash);
+    take(ahead.record, words);
+  }
+  if (!fault_.empty()) refuse(fault_);
+  return done;
+}
+
+// As the engine does for its clients: while one is applied, the memory that the next ones need is on its way.
+void Applier::expect(std::span<Ahead> records) {
+  Keyspace& keyspace = engine_.keyspace;
+  for (Ahead& ahead : records) {
+    if (ahead.words < 2 || ahead.record.is_end() || !keyspace.exists(ahead.record.database)) continue;
+    ahead.hash = keyspace.hash(words_[ahead.first_word + 1]);
+    keyspace.database(ahead.record.database).index().prefetch_bucket(ahead.hash);
+  }
+  for (const Ahead& ahead : records) {
+    if (ahead.hash != 0) keyspace.database(ahead.record.database).index().prefetch_item(ahead.hash);
+  }
 }
 
 void Applier::restart() {
@@ -105,10 +139,10 @@ void Applier::restart() {
   group_.clear();
 }
 
-void Applier::take(const LogRecord& record) {
+void Applier::take(const LogRecord& record, Words words) {
   if (record.more() || !group_.empty()) {
     Kept kept{record, {}};
-    for (const std::string_view word : words_) {
+    for (const std::string_view word : words) {
       const auto length = static_cast<uint32_t>(word.size());
       kept.words.append(reinterpret_cast<const char*>(&length), sizeof length).append(word);
     }
@@ -116,15 +150,16 @@ void Applier::take(const LogRecord& record) {
     if (!record.more()) apply_group();
     return;
   }
-  run(record, words_);
+  run(record, words);
   if (journal_) journal_->boundary();
 }
 
 void Applier::apply_group() {
   const auto group = std::exchange(group_, {});
+  std::vector<std::string_view> words;
   for (const Kept& kept : group) {
-    parse_words(kept.words, words_);
-    run(kept.record, words_);
+    parse_words(kept.words, words);
+    run(kept.record, words);
   }
   if (journal_) journal_->boundary();
 }

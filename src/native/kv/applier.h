@@ -3,6 +3,7 @@
 // together; nothing damaged is applied at all.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -42,9 +43,19 @@ class Applier {
   const std::string& first_failure() const { return first_failure_; }
 
  private:
-  // How many bytes the first record has; 0: it is not whole.
-  size_t look(std::string_view bytes);
-  void take(const LogRecord& record);
+  // A record that has been looked at, and not applied yet.
+  struct Ahead {
+    LogRecord record;
+    size_t first_word, words;
+    uint64_t hash;  // of its key
+  };
+  static constexpr size_t kAhead = 16;
+  // Reads the first record; false: it is not whole, or fault_ says what is wrong with it.
+  bool look(std::string_view bytes, Ahead& found);
+  // Applies the records that are whole, some at a time; returns how many bytes they have.
+  size_t apply_some(std::string_view bytes);
+  void expect(std::span<Ahead> records);
+  void take(const LogRecord& record, Words words);
   void apply_group();
   void run(const LogRecord& record, Words words);
   void sweep(const LogRecord& record, Words words, Sweep kind);
@@ -58,8 +69,9 @@ class Applier {
   uint32_t epoch_ = 0;
   bool complete_ = false;
   std::string pending_;  // a record that is not whole
-  LogRecord record_;
-  std::vector<std::string_view> words_;
+  std::array<Ahead, kAhead> ahead_;
+  std::vector<std::string_view> words_;  // of those
+  std::string fault_;
   // Records of a command that has more: kept until its last one is here.
   struct Kept {
     LogRecord record;

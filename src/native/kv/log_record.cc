@@ -11,17 +11,36 @@ namespace verbena::kv {
 
 namespace {
 
-// CRC-16/XMODEM, as Redis Cluster has it.
-constexpr std::array<uint16_t, 256> make_crc16() {
-  std::array<uint16_t, 256> table{};
+// CRC-16/XMODEM, as Redis Cluster has it. Table n is of a byte with n zeros behind it: so eight bytes are
+// looked up at once, and not each after the other.
+constexpr std::array<std::array<uint16_t, 256>, 8> make_crc16() {
+  std::array<std::array<uint16_t, 256>, 8> tables{};
   for (uint32_t i = 0; i < 256; ++i) {
     uint32_t crc = i << 8;
     for (int bit = 0; bit < 8; ++bit) crc = crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1;
-    table[i] = static_cast<uint16_t>(crc);
+    tables[0][i] = static_cast<uint16_t>(crc);
   }
-  return table;
+  for (size_t t = 1; t < tables.size(); ++t) {
+    for (size_t i = 0; i < 256; ++i) {
+      const uint16_t before = tables[t - 1][i];
+      tables[t][i] = static_cast<uint16_t>(before << 8 ^ tables[0][before >> 8]);
+    }
+  }
+  return tables;
 }
 constexpr auto kCrc16 = make_crc16();
+
+uint16_t crc16(std::string_view bytes) {
+  uint16_t crc = 0;
+  const auto* p = reinterpret_cast<const uint8_t*>(bytes.data());
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, p += 8) {
+    crc = kCrc16[7][p[0] ^ crc >> 8] ^ kCrc16[6][p[1] ^ (crc & 0xff)] ^ kCrc16[5][p[2]] ^ kCrc16[4][p[3]] ^
+          kCrc16[3][p[4]] ^ kCrc16[2][p[5]] ^ kCrc16[1][p[6]] ^ kCrc16[0][p[7]];
+  }
+  for (; left > 0; --left, ++p) crc = static_cast<uint16_t>(crc << 8 ^ kCrc16[0][crc >> 8 ^ *p]);
+  return crc;
+}
 
 bool is_word(std::string_view text, std::string_view capitals) {
   return std::equal(text.begin(), text.end(), capitals.begin(), capitals.end(), [](char a, char b) {
@@ -45,11 +64,7 @@ uint16_t key_slot(std::string_view key) {
     const size_t close = key.find('}', open + 1);
     if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
   }
-  uint16_t crc = 0;
-  for (const char c : key) {
-    crc = static_cast<uint16_t>(crc << 8 ^ kCrc16[(crc >> 8 ^ static_cast<uint8_t>(c)) & 0xff]);
-  }
-  return crc % kSlotCount;
+  return crc16(key) % kSlotCount;
 }
 
 Sweep sweep_of(std::string_view word) {
@@ -150,6 +165,10 @@ LogReader::LogReader(std::string_view file, Kind kind) : file_(file), kind_(kind
 
 bool parse_words(std::string_view bytes, std::vector<std::string_view>& words) {
   words.clear();
+  return append_words(bytes, words);
+}
+
+bool append_words(std::string_view bytes, std::vector<std::string_view>& words) {
   while (!bytes.empty()) {
     uint32_t length;
     if (bytes.size() < sizeof length) return false;

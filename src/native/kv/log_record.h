@@ -41,6 +41,7 @@ void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags 
 uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes);
 // Words from what follows a record's header; false: they do not fit.
 bool parse_words(std::string_view bytes, std::vector<std::string_view>& words);
+bool append_words(std::string_view bytes, std::vector<std::string_view>& words);
 
 struct LogRecord {
   size_t offset = 0, bytes = 0;  // in the file
