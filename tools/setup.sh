@@ -43,6 +43,10 @@ buildah            command -v buildah
 umoci              command -v umoci
 docker-registry    command -v docker-registry
 chromium           command -v chromium
+swift-proxy        command -v swift-proxy-server
+swift-account      command -v swift-account-server
+swift-container    command -v swift-container-server
+swift-object       command -v swift-object-server
 "
 
 missing() {

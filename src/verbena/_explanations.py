@@ -578,6 +578,23 @@ SETUP = (
         remedy="pip install 'verbena[registry]'",
     ),
     _row(
+        "registry_bucket",
+        "the bucket of the registry's blobs cannot be used",
+        "the store is not reachable, or knows no such bucket",
+        "the access key is wrong, or may not read, write, list and delete there",
+        "another registry has the same place in the bucket",
+        "the folder's blobs are in a bucket, and none is named",
+        remedy="check registry.s3: endpoint, bucket, region, access_key and secret_key; give every registry"
+        " a prefix of its own",
+    ),
+    _row(
+        "s3_missing",
+        "a package that the registry needs for a bucket is not installed",
+        "Verbena was installed without its s3 extra",
+        "a profile is named, which the package boto3 reads",
+        remedy="pip install 'verbena[s3]', and boto3 for profiles",
+    ),
+    _row(
         "far_unknown",
         "the memory node knows no such allocation",
         "it was freed, or the memory node was restarted and has forgotten it",

@@ -320,6 +320,8 @@ _CLASSES: Mapping[str, type[VerbenaError]] = {
     "registry_folder": UnavailableError,
     "registry_locked": BusyError,
     "registry_missing": UnavailableError,
+    "registry_bucket": UnavailableError,
+    "s3_missing": UnavailableError,
     "far_full": BusyError,
     "far_name_taken": StateError,
     "far_unknown": StateError,

@@ -56,6 +56,19 @@ DOCUMENTED = {
 }
 
 
+S3_EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
+    "registry.s3.bucket": (["", "my-bucket.1", "x" * 255], ["a/b", "a b", "x" * 256, 1]),
+    "registry.s3.endpoint": (
+        ["", "http://[::1]:9000", "https://host/"],
+        ["host:9000", "ftp://host", "http://h/p"],
+    ),
+    "registry.s3.prefix": (["", "a/b-c"], ["a b", "é", 1]),
+    "registry.s3.region": (["us-east-1"], ["", "a b", 1]),
+    "registry.s3.access_key": (["", "AKIA:x/1"], ["a b", "new\nline", 1]),
+    "registry.s3.profile": (["", "a team's"], ["new\nline", 1]),
+}
+
+
 def examples(key: Key) -> tuple[list[Any], list[Any]]:
     """Values at a kind's bounds, which it takes, and just past them or of another type, which it refuses."""
     kind = key.kind
@@ -95,6 +108,8 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return ["", "10.0.0.1", "::1", "host"], ["a b", "[::1]", "host/24", "x" * 254, 1]
     if key.path == "replication.primary_user":
         return ["", "alice", "x" * 64], ["a b", "x" * 65, 1]
+    if key.path in S3_EXAMPLES:
+        return S3_EXAMPLES[key.path]
     assert isinstance(kind, kinds.FilePath)
     return ["", "/etc/a b", "é.pem"], ["new\nline", "nul\0", 1, ["a"]]
 
@@ -132,6 +147,7 @@ def test_our_own_sections_are_the_rest():
         "kv.persistence",
         "registry",
         "registry.retention",
+        "registry.s3",
     }
 
 
@@ -236,6 +252,7 @@ BROKEN_RULES = [
     ({"registry.tls": True}, "needs a certificate"),
     ({"registry.listen_address": "0.0.0.0"}, "must say who may do what"),
     ({"registry.tokens": True}, "tokens are given to users"),
+    ({"registry.s3.access_key": "me"}, "a name and a secret"),
     ({"registry.rdma_enabled": True}, "nodes on other machines"),
     ({"registry.peers": "other:9999"}, "only where `rdma_enabled` is on"),
     ({"network.rdma_fallback": "quic"}, "QUIC is always encrypted"),

@@ -69,7 +69,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--keep", action="store_true", help="check: only say what is spoilt, and leave it where it is"
     )
-    add_flags(parser, listed=("registry", "registry.retention"))
+    add_flags(parser, listed=("registry", "registry.retention", "registry.s3"))
     return parser
 
 
@@ -105,6 +105,8 @@ async def _serve(config: Config) -> int:
         if program.nodes is not None and program.nodes.listener is not None:
             wires = ", ".join(program.nodes.listener.wires)
             lines.append(f"  {'nodes':<12}{program.nodes.address} on {wires}")
+        if program.registry.recall is not None:
+            lines.append(f"  {'bucket':<12}{program.registry.recall.bucket}")
         lines.append(f"  {'folder':<12}{program.registry.folder}")
         if program.metrics_address:
             lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics")
@@ -122,9 +124,15 @@ def _folder(config: Config) -> Path:
 
 
 def _check(config: Config, *, keep: bool) -> int:
+    from verbena.registry.bucket import BucketFailed, bucket_of
     from verbena.registry.scrub import check
 
-    checked = check(_folder(config), repair=not keep)
+    bucket = bucket_of(config.registry.s3)
+    try:
+        checked = check(_folder(config), repair=not keep, bucket=bucket)
+    except BucketFailed as failed:
+        assert bucket is not None
+        raise bucket.unusable(str(failed)) from failed
     for finding in checked.findings:
         print(finding)
     print(
@@ -135,9 +143,15 @@ def _check(config: Config, *, keep: bool) -> int:
 
 
 def _collect(config: Config) -> int:
+    from verbena.registry.bucket import BucketFailed, bucket_of
     from verbena.registry.gc import Policy, collect
 
     keys = config.registry.retention
     policy = Policy(keys.grace_s, keys.upload_timeout_s, keys.keep_tags, keys.keep_untagged_s)
-    print(f"removed {collect(_folder(config), policy)}")
+    bucket = bucket_of(config.registry.s3)
+    try:
+        print(f"removed {collect(_folder(config), policy, bucket=bucket)}")
+    except BucketFailed as failed:
+        assert bucket is not None
+        raise bucket.unusable(str(failed)) from failed
     return 0

@@ -12,7 +12,7 @@ from verbena.config import keys
 from verbena.config.keys import Key, section
 from verbena.config.near import nearest
 from verbena.config.network import Cluster, Network, Replication, Shards
-from verbena.config.registry import Registry, RegistryRetention
+from verbena.config.registry import Registry, RegistryRetention, RegistryS3
 from verbena.config.service import Iwarp, Log, Metrics, Session, Tls
 from verbena.config.store import Kv, KvPersistence
 
@@ -91,6 +91,7 @@ IN_FORCE = frozenset(
             if "section" not in field.metadata and not field.name.startswith(("rdma_", "peers"))
         ),
         *(f"registry.retention.{field.name}" for field in fields(RegistryRetention)),
+        *(f"registry.s3.{field.name}" for field in fields(RegistryS3)),
     }
 )
 

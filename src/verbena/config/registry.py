@@ -11,6 +11,12 @@ from verbena.config.service import ADDRESS, FILE, KIB, MIB
 TIB = 1 << 40
 YEAR_S = 31_536_000
 LIST = Text("addresses, separated by commas")
+BUCKET = Text('a bucket\'s name, or "" for none', r"[A-Za-z0-9._-]{0,255}")
+URL = Text('an address such as "https://host:9000", or ""', r"(https?://[^\s/]+/?)?")
+PREFIX = Text('parts of a name with "/" between them, or ""', r"[A-Za-z0-9._/-]{0,512}")
+REGION = Text('a name such as "us-east-1"', r"[A-Za-z0-9-]{1,64}")
+ACCESS_KEY = Text('a name, or "" for none', r"[!-~]{0,256}")
+PROFILE = Text('a name, or "" for none', r"[^\x00-\x1f\x7f]{0,128}")
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,63 @@ class RegistryRetention(Section):
         10 * YEAR_S,
         "How long a manifest is kept that has no tag and that no other one needs; 0: for ever.",
     )
+
+
+@dataclass(frozen=True)
+class RegistryS3(Section):
+    """The bucket of an S3-compatible store where the registry's blobs are; the folder then has copies."""
+
+    READ_BY = "the registry"
+
+    bucket: str = text(
+        "", BUCKET, "The bucket's name; empty: blobs are files in the folder, and nowhere else."
+    )
+    endpoint: str = text(
+        "", URL, "The store's address, such as `https://s3.example:9000`; empty: that of the region at AWS."
+    )
+    prefix: str = text(
+        "",
+        PREFIX,
+        "What stands before the names of all objects.",
+        "Registries that share a bucket need one each.",
+    )
+    region: str = text("us-east-1", REGION, "The region; stores of one's own mostly take any.")
+    access_key: str = text(
+        "",
+        ACCESS_KEY,
+        "The access key's name.",
+        "Without it, credentials come from the usual places: AWS_ACCESS_KEY_ID and its kin, a web identity,"
+        " the container's or the machine's role.",
+    )
+    secret_key: Secret = secret(
+        8, "The access key's secret.", "There is no flag: command lines can be seen by all."
+    )
+    profile: str = text(
+        "", PROFILE, "The profile of `~/.aws` that credentials are taken from; needs the package boto3."
+    )
+    path_style: bool = boolean(
+        True, "Whether the bucket's name stands in the path, or (`false`) before the host's name."
+    )
+    ca: str = text("", FILE, "Certificates that the store's is checked by; empty: the usual ones.")
+    timeout_s: int = integer(
+        30, 1, 3600, "How long one request to the store may take, with what is repeated."
+    )
+    part_size: int = size(
+        8 * MIB, 5 * MIB, 1024 * MIB, "How long the parts are that blobs are uploaded in, four at a time."
+    )
+    cache_size: int = size(
+        10 * 1024 * MIB,
+        0,
+        1024 * TIB,
+        "How much of what is in the bucket is kept in the folder as well.",
+        "What was used last stays longest. Blobs on their way need room besides.",
+    )
+    redirect: bool = boolean(
+        False,
+        "Whether clients that GET a blob are sent to the bucket, by a signed address.",
+        "They must be able to reach it.",
+    )
+    redirect_lifetime_s: int = integer(600, 10, 86_400, "How long such an address is good.")
 
 
 @dataclass(frozen=True)
@@ -161,3 +224,4 @@ class Registry(Section):
         "Half as much again is used to send from.",
     )
     retention: RegistryRetention = section(RegistryRetention)
+    s3: RegistryS3 = section(RegistryS3)

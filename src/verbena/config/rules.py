@@ -135,6 +135,11 @@ RULES = (
         "tokens are given to users, who need passwords",
         lambda c: not c.registry.tokens or bool(c.registry.htpasswd),
     ),
+    Rule(
+        ("registry.s3.access_key", "registry.s3.secret_key"),
+        "an access key has a name and a secret: give both, or neither",
+        lambda c: bool(c.registry.s3.access_key) == bool(c.registry.s3.secret_key),
+    ),
     *(
         Rule(
             (choice, "tls.certificate", "tls.ca"),

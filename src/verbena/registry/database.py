@@ -15,7 +15,7 @@ from verbena.errors import setup_error
 
 Result = TypeVar("Result")
 
-VERSION = 1
+VERSION = 2
 SCHEMA = """
 CREATE TABLE repositories (
     id INTEGER PRIMARY KEY,
@@ -25,7 +25,8 @@ CREATE TABLE repositories (
 CREATE TABLE blobs (
     digest TEXT PRIMARY KEY,
     size INTEGER NOT NULL,
-    created REAL NOT NULL
+    created REAL NOT NULL,
+    object TEXT  -- its name in the bucket; NULL: it is only a file here
 ) WITHOUT ROWID;
 -- Which repositories have a blob. A mount is one row here.
 CREATE TABLE links (
@@ -71,6 +72,8 @@ CREATE TABLE uploads (
     touched REAL NOT NULL
 ) WITHOUT ROWID;
 """
+# What makes a database of one version one of the next.
+STEPS = {1: "ALTER TABLE blobs ADD COLUMN object TEXT"}
 
 
 class Database:
@@ -103,6 +106,9 @@ class Database:
             if version == 0:
                 for statement in SCHEMA.split(";\n"):
                     self._writer.execute(statement)
+            for older in range(version or VERSION, VERSION):
+                self._writer.execute(STEPS[older])
+            if version < VERSION:
                 self._writer.execute(f"PRAGMA user_version = {VERSION}")
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:

@@ -22,6 +22,7 @@ CODES: dict[str, tuple[int, str]] = {
     "DENIED": (403, "requested access to the resource is denied"),
     "UNSUPPORTED": (405, "the operation is unsupported"),
     "TOOMANYREQUESTS": (429, "too many requests"),
+    "UNAVAILABLE": (503, "service unavailable"),
 }
 
 

@@ -14,10 +14,13 @@ from pathlib import Path
 
 from verbena.registry import digests
 from verbena.registry.blobs import BlobStore
+from verbena.registry.bucket import Bucket, require_bucket
 from verbena.registry.database import Database
 
 BATCH = 64
 """How many rows one transaction removes: writers wait for no more than that."""
+STRAY_OBJECT_S = 3600.0
+"""An object that no row names may be of an upload that has not ended yet."""
 
 # A manifest is wanted if it has a tag, is part of another one, or is about another one that is here.
 _UNWANTED_MANIFESTS = """
@@ -39,7 +42,8 @@ SELECT repository, digest FROM links AS l WHERE touched < ?
 LIMIT ?
 """
 _UNLINKED_BLOBS = """
-SELECT digest, size FROM blobs AS b WHERE NOT EXISTS (SELECT 1 FROM links WHERE digest = b.digest) LIMIT ?
+SELECT digest, size, object FROM blobs AS b
+WHERE NOT EXISTS (SELECT 1 FROM links WHERE digest = b.digest) LIMIT ?
 """
 _EMPTY_REPOSITORIES = """
 DELETE FROM repositories AS r WHERE created < ?
@@ -69,6 +73,8 @@ class Collected:
     blobs: int = 0
     bytes: int = 0
     uploads: int = 0
+    objects: int = 0
+    """Of uploads to the bucket that became no blob."""
     repositories: int = 0
 
     def __str__(self) -> str:
@@ -86,11 +92,14 @@ class Collector:
         policy: Policy,
         *,
         pause: Callable[[], None] = lambda: None,
+        bucket: Bucket | None = None,
     ) -> None:
         self._blobs = blobs
         self._database = database
         self._policy = policy
         self._pause = pause  # between transactions, for those who wait
+        self._bucket = bucket
+        self._objects: list[str] = []  # of rows that are gone
         self.collected = Collected()
 
     def run(self, now: float | None = None) -> Collected:
@@ -102,6 +111,7 @@ class Collector:
             self._repeat(lambda c: self._drop_manifests(c, now - policy.keep_untagged_s))
         self._repeat(lambda c: self._drop_links(c, now - policy.grace_s))
         self._repeat(self._drop_blobs)
+        self._drop_objects(now - max(policy.grace_s, STRAY_OBJECT_S))
         self._drop_uploads(now - policy.upload_timeout_s)
         self._drop_stray_files(now - policy.grace_s)
         gone = self._database.write_here(
@@ -135,14 +145,27 @@ class Collector:
 
     def _drop_blobs(self, connection: sqlite3.Connection) -> int:
         rows = connection.execute(_UNLINKED_BLOBS, (BATCH,)).fetchall()
-        for digest, size in rows:
+        for digest, size, name in rows:
             # File first: if the process dies here the row is found again, and a file without a row is not
             # left.
             self._blobs.remove(digests.parse(digest))
+            self._objects += [name] if name else []
             self.collected.bytes += size
         connection.executemany("DELETE FROM blobs WHERE digest = ?", [row[:1] for row in rows])
         self.collected.blobs += len(rows)
         return len(rows)
+
+    def _drop_objects(self, before: float) -> None:
+        """Outside any transaction, for a bucket may be slow: what is left over is found by the next listing.
+        Raises BucketFailed."""
+        if self._bucket is None:
+            return
+        self._bucket.delete(self._objects)
+        query = "SELECT 1 FROM blobs WHERE object = ?"
+        for name, written in self._bucket.objects():
+            if written < before and self._database.row(query, name) is None:
+                self._bucket.delete([name])
+                self.collected.objects += 1
 
     def _drop_uploads(self, before: float) -> None:
         known = {row[0]: row[1] for row in self._database.rows("SELECT id, touched FROM uploads")}
@@ -172,13 +195,22 @@ class Collector:
             self.collected.blobs += 1
 
 
-def collect(folder: Path, policy: Policy, *, pause_s: float = 0.005, now: float | None = None) -> Collected:
+def collect(
+    folder: Path,
+    policy: Policy,
+    *,
+    pause_s: float = 0.005,
+    now: float | None = None,
+    bucket: Bucket | None = None,
+) -> Collected:
     """One collection of a registry's folder, beside its server if there is one."""
     database = Database(folder / "registry.db")
     try:
+        require_bucket(database, bucket)
         blobs = BlobStore(folder)
         try:
-            return Collector(blobs, database, policy, pause=lambda: time.sleep(pause_s)).run(now)
+            collector = Collector(blobs, database, policy, pause=lambda: time.sleep(pause_s), bucket=bucket)
+            return collector.run(now)
         finally:
             blobs.close()
     finally:

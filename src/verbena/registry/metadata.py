@@ -36,14 +36,14 @@ class Metadata:
         query = "SELECT name FROM repositories WHERE name > ? ORDER BY name LIMIT ?"
         return [name for (name,) in self._database.rows(query, after, limit)]
 
-    def blob(self, repository: str, digest: Digest) -> tuple[int, float] | None:
-        """Size and time of last use of a blob that a repository has."""
+    def blob(self, repository: str, digest: Digest) -> tuple[int, float, str] | None:
+        """Size, time of last use and object of a blob that a repository has; "" for one that is a file."""
         row = self._database.row(
-            "SELECT size, touched FROM links JOIN blobs USING (digest)"
+            "SELECT size, touched, object FROM links JOIN blobs USING (digest)"
             f" WHERE repository = {_REPOSITORY} AND digest = ?",
             *(repository, str(digest)),
         )
-        return (row[0], row[1]) if row else None
+        return (row[0], row[1], row[2] or "") if row else None
 
     def stored(self, digest: Digest) -> int | None:
         """The size of a blob that any repository has."""
@@ -53,6 +53,11 @@ class Metadata:
             str(digest),
         )
         return row[0] if row else None
+
+    def objects(self) -> dict[Digest, int]:
+        """The blobs that are in a bucket, with their sizes."""
+        rows = self._database.rows("SELECT digest, size FROM blobs WHERE object IS NOT NULL")
+        return {digests.parse(digest): size for digest, size in rows}
 
     def holders(self, digest: Digest) -> list[str]:
         """The repositories that have a blob."""
@@ -127,11 +132,21 @@ def repository_id(connection: sqlite3.Connection, name: str, now: float) -> int:
     return int(row[0])
 
 
-def add_blob(connection: sqlite3.Connection, digest: Digest, size: int, now: float) -> None:
+def add_blob(
+    connection: sqlite3.Connection, digest: Digest, size: int, now: float, *, name: str | None = None
+) -> None:
+    """`name` is that of its object; a blob that has one keeps it."""
     connection.execute(
-        "INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size",
-        (str(digest), size, now),
+        "INSERT INTO blobs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+        " size = excluded.size, object = coalesce(object, excluded.object)",
+        (str(digest), size, now, name),
     )
+
+
+def object_of(connection: sqlite3.Connection, digest: Digest) -> str:
+    """The name of a blob's object; "" if it has none."""
+    row = connection.execute("SELECT object FROM blobs WHERE digest = ?", (str(digest),)).fetchone()
+    return (row[0] or "") if row else ""
 
 
 def add_link(connection: sqlite3.Connection, repository: str, digest: Digest, now: float) -> None:

@@ -30,6 +30,8 @@ class Metrics:
         self.stored: Callable[[], Mapping[str, int]] = dict
         self.nodes: Callable[[], Iterable[tuple[str, str, float]]] = tuple
         """(metric, label, value) of this node among others."""
+        self.bucket: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+        """The same of the bucket, if there is one."""
         self._times: dict[str, list[int]] = {}
         self._sums: Counter[str] = Counter()
 
@@ -90,9 +92,15 @@ DURATION_HELP = "How long requests took, from their headers to the end of the an
 
 
 def _of_nodes(name: str) -> Callable[[Metrics], Iterable[Sample]]:
-    return lambda metrics: [
-        ((text,) if text else (), value) for metric, text, value in metrics.nodes() if metric == name
-    ]
+    return lambda metrics: _named(name, metrics.nodes())
+
+
+def _of_bucket(name: str) -> Callable[[Metrics], Iterable[Sample]]:
+    return lambda metrics: _named(name, metrics.bucket())
+
+
+def _named(name: str, figures: Iterable[tuple[str, str, float]]) -> list[Sample]:
+    return [((text,) if text else (), value) for metric, text, value in figures if metric == name]
 
 
 TABLE = (
@@ -214,6 +222,34 @@ TABLE = (
         ("outcome",),
         "Copies of what was pushed here, by what became of them.",
         _of_nodes("replicas"),
+    ),
+    Metric(
+        "verbena_registry_bucket_bytes_total",
+        "counter",
+        ("direction",),
+        "Bytes of blobs to and from the bucket.",
+        _of_bucket("bytes"),
+    ),
+    Metric(
+        "verbena_registry_bucket_failures_total",
+        "counter",
+        (),
+        "Requests to the bucket that failed for good.",
+        _of_bucket("failures"),
+    ),
+    Metric(
+        "verbena_registry_bucket_recalls_total",
+        "counter",
+        (),
+        "Blobs that came back from the bucket.",
+        _of_bucket("recalls"),
+    ),
+    Metric(
+        "verbena_registry_bucket_cached_bytes",
+        "gauge",
+        (),
+        "Files here of blobs that are in the bucket.",
+        _of_bucket("cached"),
     ),
     Metric(
         "verbena_registry_stored",

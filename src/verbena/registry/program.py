@@ -15,6 +15,7 @@ from verbena.config import Config
 from verbena.registry.access.passwords import Passwords
 from verbena.registry.access.rules import Policy, read_rules
 from verbena.registry.access.tokens import Tokens, load_secret
+from verbena.registry.bucket import bucket_of
 from verbena.registry.gc import Collected, collect
 from verbena.registry.gc import Policy as Retention
 from verbena.registry.http.access_log import AccessLog
@@ -57,11 +58,18 @@ async def serving(config: Config) -> AsyncIterator[Program]:
     """Serves until the block ends; then requests under way may end, and nothing is left behind."""
     keys = config.registry
     async with contextlib.AsyncExitStack() as stack:
-        registry = Registry(
-            keys.folder, limits=Limits(keys.max_blob_size, keys.max_manifest_size, keys.sparse_manifests)
+        registry = await asyncio.to_thread(
+            Registry,
+            keys.folder,
+            limits=Limits(keys.max_blob_size, keys.max_manifest_size, keys.sparse_manifests),
+            bucket=bucket_of(config.registry.s3),
+            cache_bytes=keys.s3.cache_size,
         )
         stack.push_async_callback(asyncio.to_thread, registry.close)
         metrics = Metrics()
+        if registry.recall is not None:
+            metrics.bucket = registry.recall.figures
+            stack.push_async_callback(registry.recall.close)
         server = Server(
             registry,
             make_authenticator(config),
@@ -72,6 +80,7 @@ async def serving(config: Config) -> AsyncIterator[Program]:
                 timeout_s=keys.timeout_s,
                 requests_per_s=keys.requests_per_s,
                 max_connections=keys.max_connections,
+                redirect_s=keys.s3.redirect_lifetime_s if keys.s3.bucket and keys.s3.redirect else 0,
             ),
             metrics,
             AccessLog(keys.access_log),
@@ -154,7 +163,9 @@ async def _collect_now_and_then(config: Config, metrics: Metrics) -> None:
 async def collect_once(config: Config, metrics: Metrics) -> None:
     """Garbage collection on a thread of its own, while the server goes on."""
     folder, policy = Path(config.registry.folder), retention_of(config)
-    collected = await asyncio.to_thread(collect, folder, policy, pause_s=0.01)
+    collected = await asyncio.to_thread(
+        collect, folder, policy, pause_s=0.01, bucket=bucket_of(config.registry.s3)
+    )
     for entry in fields(Collected):
         metrics.collected[entry.name] += getattr(collected, entry.name)
     logger.info("garbage collection removed %s", collected)

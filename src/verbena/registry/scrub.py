@@ -3,6 +3,7 @@ clients are told that it is missing, and push or fetch it again. May run beside 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,13 +12,16 @@ from pathlib import Path
 
 from verbena.registry import digests
 from verbena.registry.blobs import BlobStore, hash_file
+from verbena.registry.bucket import Bucket, ObjectMissing, require_bucket
 from verbena.registry.database import Database
 from verbena.registry.digests import Digest
 
 _PAGE = 256
+_READ = 8 << 20
 # What no repository has is garbage, and a collection that was killed may have removed its file.
 _LINKED = """
-SELECT digest, size FROM blobs WHERE digest > ? AND digest IN (SELECT digest FROM links) ORDER BY 1 LIMIT ?
+SELECT digest, size, object FROM blobs WHERE digest > ? AND digest IN (SELECT digest FROM links)
+ORDER BY 1 LIMIT ?
 """
 
 
@@ -41,27 +45,31 @@ class Checked:
     findings: list[Finding] = field(default_factory=list)
 
 
-def check(folder: Path, *, repair: bool = True) -> Checked:
+def check(folder: Path, *, repair: bool = True, bucket: Bucket | None = None) -> Checked:
     """Hashes every blob and manifest. With `repair` a spoilt blob goes to quarantine/, a spoilt manifest
-    goes."""
+    goes. Raises BucketFailed: a bucket that is away is no damage."""
     database = Database(folder / "registry.db")
     try:
+        require_bucket(database, bucket)
         blobs = BlobStore(folder)
         try:
-            return _check(blobs, database, repair=repair)
+            return _check(blobs, database, bucket, repair=repair)
         finally:
             blobs.close()
     finally:
         database.close()
 
 
-def _check(blobs: BlobStore, database: Database, *, repair: bool) -> Checked:
+def _check(blobs: BlobStore, database: Database, bucket: Bucket | None, *, repair: bool) -> Checked:
     result = Checked()
     for (line,) in database.rows("PRAGMA integrity_check"):
         if line != "ok":
             result.findings.append(Finding(line, "registry.db", ""))
-    for digest, size in _paged(database, _LINKED):
+    for digest, size, name in _paged(database, _LINKED):
         result.blobs += 1
+        if name and bucket is not None:
+            _check_object(blobs, database, bucket, result, (digests.parse(digest), size, name), repair=repair)
+            continue
         what = _wrong_with(blobs, digests.parse(digest), size)
         if not what:
             result.bytes += size
@@ -85,6 +93,58 @@ def _wrong_with(blobs: BlobStore, digest: Digest, size: int) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return "" if found == digest else f"its bytes have the digest {found}"
+
+
+def _check_object(
+    blobs: BlobStore,
+    database: Database,
+    bucket: Bucket,
+    result: Checked,
+    row: tuple[Digest, int, str],
+    *,
+    repair: bool,
+) -> None:
+    """The object, and the copy of it here if there is one."""
+    digest, size, name = row
+    copy = _wrong_with(blobs, digest, size) if blobs.path_of(digest).exists() else ""
+    if copy:
+        kept = blobs.quarantine(digest) if repair else None
+        result.findings.append(Finding(f"here it {copy}", str(digest), f"moved to {kept}" if kept else ""))
+    what = _wrong_with_object(bucket, digest, size, name)
+    if not what:
+        result.bytes += size
+        return
+    # An object is never changed: if the row still names it, it is as spoilt as it was.
+    done = ""
+    if repair:
+        if not database.write_here(partial(_forget_object, digest=str(digest), name=name)):
+            return
+        blobs.remove(digest)
+        with contextlib.suppress(ObjectMissing):
+            done = f"moved to {bucket.set_aside(name)}"
+    result.findings.append(Finding(what, str(digest), done or ("forgotten" if repair else "")))
+
+
+def _wrong_with_object(bucket: Bucket, digest: Digest, size: int, name: str) -> str:
+    state = digests.new_hash(digest.algorithm)
+    try:
+        if (length := bucket.size_of(name)) != size:
+            return f"its object has {length} bytes instead of {size}"
+        for start in range(0, size, _READ):
+            state.update(bucket.read(name, start, min(_READ, size - start)))
+    except ObjectMissing:
+        return "its object is missing"
+    found = state.hexdigest()
+    return "" if found == digest.encoded else f"its object has the digest {digest.algorithm}:{found}"
+
+
+def _forget_object(connection: sqlite3.Connection, *, digest: str, name: str) -> bool:
+    row = connection.execute("SELECT object FROM blobs WHERE digest = ?", (digest,)).fetchone()
+    if row is None or row[0] != name:
+        return False  # collected, or pushed again, while it was read
+    connection.execute("DELETE FROM links WHERE digest = ?", (digest,))
+    connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+    return True
 
 
 def _set_aside(connection: sqlite3.Connection, *, blobs: BlobStore, name: str) -> str | None:
@@ -119,8 +179,8 @@ def _remove_manifest(connection: sqlite3.Connection, *, number: int, content: by
     connection.execute("DELETE FROM manifests WHERE id = ? AND content = ?", (number, content))
 
 
-def _paged(database: Database, query: str) -> Iterator[tuple[str, int]]:
+def _paged(database: Database, query: str) -> Iterator[tuple[str, int, str | None]]:
     last = ""
     while rows := database.rows(query, last, _PAGE):
-        yield from ((digest, size) for digest, size in rows)
+        yield from ((digest, size, name) for digest, size, name in rows)
         last = rows[-1][0]

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 from verbena.errors import setup_error
 from verbena.registry import digests, manifests, metadata, names
 from verbena.registry.blobs import BlobStore
+from verbena.registry.bucket import Bucket, require_bucket
 from verbena.registry.database import Database
 from verbena.registry.digests import Digest
 from verbena.registry.errors import BlobsUnknown, Refused
@@ -24,6 +26,7 @@ from verbena.registry.events import Event, Listener, Source
 from verbena.registry.incoming import IncomingBlob
 from verbena.registry.manifests import Manifest
 from verbena.registry.metadata import Metadata
+from verbena.registry.recall import Recall
 from verbena.registry.uploads import Upload, Uploads
 
 TOUCH_AFTER_S = 600.0
@@ -46,6 +49,8 @@ class Blob:
     digest: Digest
     size: int
     path: Path
+    object: str = ""
+    """Its name in the bucket; then the file may be missing, and `Registry.recall` brings it back."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,14 @@ class Pushed:
 class Registry:
     """The registry of one folder. `close()` it; a second one on the same folder is refused."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        limits: Limits | None = None,
+        bucket: Bucket | None = None,
+        cache_bytes: int = 0,
+    ) -> None:
         self.folder = Path(folder)
         self.limits = limits or Limits()
         self.source: Source | None = None
@@ -87,6 +99,25 @@ class Registry:
             raise
         self.metadata = Metadata(self.database)
         self.uploads = Uploads(self.blobs, self.database)
+        self.recall: Recall | None = None
+        """The bucket behind the folder, if there is one."""
+        try:
+            self._open_bucket(bucket, cache_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_bucket(self, bucket: Bucket | None, cache_bytes: int) -> None:
+        require_bucket(self.database, bucket)
+        if bucket is None:
+            return
+        inside = self.metadata.objects()
+        bucket.claim(_identity(self.folder / "registry-id"))
+        self.recall = Recall(self.blobs, bucket, cache_bytes=cache_bytes)
+        files = sorted((status.st_mtime, digest) for digest, status in self.blobs.files())
+        for _, digest in files:
+            if digest in inside:
+                self.recall.used(digest, inside[digest])
 
     def close(self) -> None:
         self.blobs.close()
@@ -126,13 +157,13 @@ class Registry:
         found = self.metadata.blob(repository, digest)
         if found is None:
             return None
-        size, touched = found
+        size, touched, name = found
         now = time.time()
         if now - touched > TOUCH_AFTER_S:
             await self.database.write(
                 lambda c: metadata.touch_link(c, repository, digest, now), durable=False
             )
-        return Blob(digest, size, self.blobs.path_of(digest))
+        return Blob(digest, size, self.blobs.path_of(digest), name)
 
     # Push.
 
@@ -315,15 +346,26 @@ class Registry:
         await incoming.sync()
         size, now = incoming.received, time.time()
 
-        def store(connection: Any) -> None:
+        def store(connection: Any, name: str | None) -> bool:
+            """False: nothing was done, for there is no object yet; or `name` is not needed."""
+            known = metadata.object_of(connection, digest)
+            if self.recall is not None and not (known or name):
+                return False
             # The name within the transaction: collection removes files within one of its own.
             self.blobs.publish(incoming, digest)
-            metadata.add_blob(connection, digest, size, now)
+            metadata.add_blob(connection, digest, size, now, name=name)
             metadata.add_link(connection, repository, digest, now)
             if upload:
                 metadata.remove_upload(connection, upload)
+            return name in (None, known or name)
 
-        await self.database.write(store)
+        if not await self.database.write(partial(store, name=None)):
+            assert self.recall is not None
+            name = await self.recall.put(incoming, digest)
+            if not await self.database.write(partial(store, name=name)):
+                await self.recall.forget(name)  # somebody else pushed the same
+        if self.recall is not None:
+            self.recall.used(digest, size)
         incoming.published()
         return Blob(digest, size, self.blobs.path_of(digest))
 
@@ -360,6 +402,20 @@ def _mount(connection: Any, *, repository: str, origin: str, digest: Digest, now
         return None
     metadata.add_link(connection, repository, digest, now)
     return int(row[0])
+
+
+def _identity(file: Path) -> str:
+    """What tells this registry from others: made once, and kept with its data."""
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text(encoding="ascii").strip()
+    identity = str(uuid.uuid4())
+    made = file.with_suffix(".new")
+    with made.open("w", encoding="ascii") as out:
+        out.write(identity)
+        out.flush()
+        os.fsync(out.fileno())
+    os.rename(made, file)
+    return identity
 
 
 def _unusable(folder: Path, error: OSError) -> Exception:

@@ -30,6 +30,8 @@ class Settings:
     requests_per_s: int = 0
     max_connections: int = 1000
     page: int = 1000
+    redirect_s: int = 0
+    """For how long a client that is sent to the bucket may fetch there; 0: clients are not sent there."""
 
 
 @dataclass

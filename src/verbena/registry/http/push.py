@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from verbena.registry import digests
+from verbena.registry.bucket import BucketFailed
 from verbena.registry.digests import Digest
 from verbena.registry.errors import Refused
 from verbena.registry.http.call import Call, answer
@@ -105,16 +106,22 @@ async def _whole(call: Call, digest: Digest) -> web.StreamResponse:
         except BaseException:
             await call.registry.uploads.cancel(upload)
             raise
-        blob = await _finish_or_cancel(call, upload, digest)
+        try:
+            blob = await _finish_or_cancel(call, upload, digest)
+        except BucketFailed:
+            await call.registry.uploads.cancel(upload)  # the client was not told where it is
+            raise
     return _created(call, blob)
 
 
 async def _finish_or_cancel(call: Call, upload: Upload, digest: Digest) -> Blob:
-    """A body that was sent with a digest and is not that has spoilt the upload."""
+    """A body that was sent with a digest and is not that has spoilt the upload. Where the store is away the
+    upload stays: a PUT without a body finishes it later."""
     try:
         return await call.registry.finish_upload(upload, digest, actor=call.identity.user)
-    except Refused:
-        await call.registry.uploads.cancel(upload)
+    except Refused as refused:
+        if refused.status < 500:
+            await call.registry.uploads.cancel(upload)
         raise
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from typing import BinaryIO
 
 from aiohttp import web
 
+from verbena.registry.errors import Refused
 from verbena.registry.incoming import IncomingBlob, IncomingFailed
 
 SMALL = 32 << 10
@@ -47,6 +49,26 @@ async def send_arriving(
             await _send(request, response, file, position, there)
             position = there
         await response.write_eof()
+
+
+async def send_pieces(
+    request: web.BaseRequest, response: web.StreamResponse, pieces: AsyncIterator[memoryview], length: int
+) -> None:
+    """Headers go after the first piece has come, so that a failure can be told; a later one cuts the
+    connection. Raises Refused."""
+    response.content_length = length
+    try:
+        async for piece in pieces:
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write(piece)
+    except Refused as refused:
+        if not response.prepared:
+            raise
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the blob could not be sent to its end") from refused
+    await response.write_eof()
 
 
 async def _send(

@@ -16,6 +16,7 @@ from aiohttp import web
 from verbena.errors import setup_error
 from verbena.registry.access.identity import Identity
 from verbena.registry.access.rates import Rates
+from verbena.registry.bucket import BucketFailed
 from verbena.registry.errors import Refused
 from verbena.registry.events import Event
 from verbena.registry.http import discovery, management, pull, push
@@ -139,6 +140,8 @@ class Server:
         try:
             return await self._answer(call)
         except Refused as refused:
+            if isinstance(refused, BucketFailed):
+                logger.error("%s %s: %s", call.request.method, call.request.path[:200], refused)
             return answer_refusal(refused)
         except (ConnectionError, asyncio.CancelledError):
             raise

@@ -101,7 +101,7 @@ class Fetch:
         held = 0 if self.repairing else self.plan.held
         fed = self._is_fed_by_upstream or any(h.live and h.whole for h in self.plan.holders.values())
         fed = fed or (self.plan.done and not self.repairing)  # being verified
-        return Holding(self.size, held, False, fed, self.incoming.fileno())
+        return Holding(self.size, held, False, fed, self.incoming.fileno(), self.incoming)
 
     def join(self, peer: Peer, answer: dict[str, Any]) -> None:
         """A peer has said that it has this blob, or some of it."""

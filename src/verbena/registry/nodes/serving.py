@@ -39,6 +39,8 @@ class Holding:
     fed: bool = True
     fd: int = -1
     """Of a blob on its way; a whole one is opened by name."""
+    owner: object = None
+    """Keeps `fd` open."""
 
 
 @dataclass
@@ -94,9 +96,14 @@ class Source:
     def holding(self, repository: str, digest: Digest) -> Holding | None:
         """What this node has of a repository's blob."""
         row = self._registry.metadata.blob(repository, digest)
-        if row is not None:
-            return Holding(row[0], pieces.mask_of(row[0]), True)
-        return self._partial(repository, digest)
+        if row is None:
+            return self._partial(repository, digest)
+        size, _, name = row
+        recall = self._registry.recall
+        if recall is None or not name or self._registry.blobs.path_of(digest).exists():
+            return Holding(size, pieces.mask_of(size), True)
+        coming = recall.start(digest, size, name)
+        return Holding(size, coming.held, False, True, coming.incoming.fileno(), coming.incoming)
 
     async def find(self, request: Request) -> bytes:
         """Size and pieces; a blob of one piece is written at once if a window was lent."""
@@ -183,7 +190,10 @@ class Source:
             return messages.encode(found=False)
         loop = asyncio.get_running_loop()
         path = self._registry.blobs.path_of(digest)
-        found = await loop.run_in_executor(self._registry.blobs.workers, piece_sums, path)
+        try:
+            found = await loop.run_in_executor(self._registry.blobs.workers, piece_sums, path)
+        except FileNotFoundError:
+            return messages.encode(found=False)  # it has just gone: a copy of what is in a bucket
         return messages.encode(found=True, size=holding.size, sums=found)
 
     def close(self) -> None:
@@ -203,6 +213,7 @@ class Source:
         fd = given.fd if holding.whole else holding.fd
         buffer = await self._buffers.get()
         given.busy += 1
+        keep = [holding.owner]
         job = asyncio.get_running_loop().run_in_executor(
             self._workers, send_piece, session, fd, start, buffer[:length], remote
         )
@@ -210,6 +221,7 @@ class Source:
         def ended(job: asyncio.Future[None]) -> None:
             # Here, not after an await: a handler that is cancelled goes before its buffer is free.
             given.busy -= 1
+            del keep[:]
             given.used_at = time.monotonic()
             self._buffers.put_nowait(buffer)
             if not job.cancelled() and job.exception() is None:

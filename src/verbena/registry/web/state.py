@@ -47,7 +47,10 @@ async def places(
     """Who has a blob, and how much of it: here, and at every peer that answers."""
     found: list[dict[str, Any]] = []
     if (row := registry.metadata.blob(repository, digest)) is not None:
-        found.append({"node": HERE, "whole": True, "held": row[0]})
+        if not row[2] or registry.blobs.path_of(digest).exists():
+            found.append({"node": HERE, "whole": True, "held": row[0]})
+        if row[2] and registry.recall is not None:
+            found.append({"node": str(registry.recall.bucket), "whole": True, "held": row[0]})
     if nodes is None:
         return found
     fetch = nodes.fetches.get(digest)
