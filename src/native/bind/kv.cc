@@ -326,6 +326,9 @@ void bind_kv(nb::module_& parent) {
           "set_timer", [](EngineHandle& self, uint64_t unix_ms) { self.loop->set_timer(unix_ms); },
           nb::arg("unix_ms"), "The program's tick() is called then; 0: only from time to time.")
       .def(
+          "busy_poll", [](EngineHandle& self, uint64_t ns) { self.loop->busy_poll_ns = ns; }, nb::arg("ns"),
+          "How long the loop looks for more to do before it sleeps.")
+      .def(
           "newcomers",
           [](EngineHandle& self, bool ruled, bool strange, bool is_protected, size_t max_clients,
              size_t out_limit) {

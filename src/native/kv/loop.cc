@@ -139,11 +139,35 @@ int Loop::timeout_ms() const {
   return timeout;
 }
 
+// Falling asleep costs whoever wakes us more than a request costs us, so it looks again for a while first.
+// The more often that was in vain, the rarer it is tried.
+int Loop::wait(std::span<epoll_event> events, int timeout) {
+  const auto look = [&](int at_most) {
+    return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), at_most);
+  };
+  const uint64_t budget = busy_poll_ns.load(std::memory_order_relaxed);
+  if (timeout == 0 || budget == 0) return look(timeout);
+  if (in_vain_left_ > 0) {
+    --in_vain_left_;
+    return look(timeout);
+  }
+  const uint64_t start = now_ns();
+  do {
+    if (const int count = look(0); count != 0) {
+      in_vain_ = 0;
+      return count;
+    }
+  } while (now_ns() - start < budget);
+  in_vain_ = std::min(2 * in_vain_ + 1, 255u);
+  in_vain_left_ = in_vain_;
+  return look(timeout);
+}
+
 void Loop::run() {
   std::array<epoll_event, 256> events;
   int timeout = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+    const int count = wait(events, timeout);
     std::vector<SocketClient*> woken;
     {
       const auto held = engine_.lock();

@@ -1,6 +1,8 @@
 // Serves the engine's clients on sockets: one thread, epoll, and nothing that blocks but the wait itself.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <deque>
 #include <functional>
 #include <unordered_map>
@@ -55,6 +57,7 @@ class Loop {
 
   Engine& engine() { return engine_; }
   size_t max_clients = 10000;
+  std::atomic<uint64_t> busy_poll_ns{50'000};  // how long it looks for more before it sleeps
   bool newcomers_ruled = false, newcomers_strange = false, is_protected = false;
   size_t newcomers_out_limit = 0;
 
@@ -75,6 +78,7 @@ class Loop {
   bool write(SocketClient& client);
   void watch(SocketClient& client, bool writable);
   void close(SocketClient& client);
+  int wait(std::span<epoll_event> events, int timeout);
   int timeout_ms() const;
   void do_posted();
 
@@ -90,6 +94,7 @@ class Loop {
   std::vector<std::function<void(uint64_t)>> at_ticks_;
   std::mutex posted_mutex_;
   std::deque<std::function<void()>> posted_;
+  unsigned in_vain_ = 0, in_vain_left_ = 0;  // waits without a look first, after one that was in vain
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, program_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

@@ -103,6 +103,9 @@ class Engine:
     def set_timer(self, unix_ms: int) -> None:
         """The program's tick() is called then; 0: only from time to time."""
 
+    def busy_poll(self, ns: int) -> None:
+        """How long the loop looks for more to do before it sleeps."""
+
     def newcomers(
         self, *, ruled: bool, strange: bool, protected: bool, max_clients: int, out_limit: int = 0
     ) -> None:

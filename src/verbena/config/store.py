@@ -96,6 +96,13 @@ class Kv(Section):
     databases: int = integer(16, 1, 128, "How many databases SELECT can choose from.")
     maxclients: int = integer(10_000, 1, 1_000_000, "How many clients are served at once.")
     timeout_s: int = integer(0, 0, 2**31 - 1, "After how long without a command a client is closed; 0 never.")
+    busy_poll_us: int = integer(
+        50,
+        0,
+        10_000,
+        "For how many microseconds a busy server looks for more before it sleeps; 0: it sleeps at once.",
+        "It spares clients the time to wake it. The more often it was in vain, the rarer it is done.",
+    )
     maxmemory: int = size(
         0,
         0,

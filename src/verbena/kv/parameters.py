@@ -99,6 +99,10 @@ def _timeout(server: Server, value: int) -> None:
     server.limits.idle_timeout_s = value
 
 
+def _busy_poll(server: Server, value: int) -> None:
+    server.engine.busy_poll(value * 1000)
+
+
 def _requests(server: Server, value: Any) -> None:
     get = server.parameters.get
     server.engine.limit_requests(
@@ -176,6 +180,7 @@ PARAMETERS = (
     Parameter("maxmemory-samples", Integer(1, 64), 5, _memory, key="kv.maxmemory_samples"),
     Parameter("maxclients", Integer(1, 2**32 - 1), 10_000, _rule, key="kv.maxclients"),
     Parameter("timeout", Integer(0, 2**31 - 1), 0, _timeout, key="kv.timeout_s"),
+    Parameter("busy-poll-us", Integer(0, 10_000), 50, _busy_poll, key="kv.busy_poll_us"),
     Parameter("requirepass", Text(), "", _password, key="kv.password", secret=True),
     Parameter("protected-mode", YesNo(), True, _rule, key="kv.protected_mode"),
     Parameter("notify-keyspace-events", Events(), frozenset(), _notify, key="kv.notify_keyspace_events"),
