@@ -1,6 +1,6 @@
-"""The specification's own conformance suite, where its program is at hand: build it from the
-distribution-spec repository (`conformance/`, Go) and name it in OCI_CONFORMANCE. The cases here have the
-same ground covered by our own tests; this is the judge from outside."""
+"""The specification's own conformance suite, where its program is at hand: `tools/conformance.sh` builds it
+from the specification's repository and names it in OCI_CONFORMANCE. Our own tests cover the same ground;
+this is the judge from outside."""
 
 from __future__ import annotations
 
@@ -39,5 +39,6 @@ def test_nothing_fails_and_nothing_is_skipped(tmp_path: Path) -> None:
         for line in done.stdout.splitlines()
         if len(words := line.replace(":", " ").split()) == 2 and words[1].isdigit()
     }
+    print("", *(f"{name.lower()}: {count}" for name, count in counts.items()), sep="\n  ")
     assert counts["Pass"] == counts["Total"] > 900, done.stdout
     assert done.returncode == 0

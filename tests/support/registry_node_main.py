@@ -28,11 +28,14 @@ async def main(options: dict[str, Any]) -> None:
     registry = Registry(options.pop("folder"))
     wires = tuple(options.pop("wires", ("shm", "iwarp")))
     secret = options.pop("secret", "").encode()
+    devices = options.pop("devices", {})
     settings = NodesSettings(**{**options, "peers": tuple(options.get("peers", ()))})
     nodes = await Nodes.open(
         registry,
         settings,
-        transport_settings=transport.Settings(wires=wires, secret=secret, recv_buffer_pool_size=1000),
+        transport_settings=transport.Settings(
+            wires=wires, secret=secret, devices=devices, recv_buffer_pool_size=1000
+        ),
     )
     print(json.dumps({"address": nodes.address}), flush=True)
     reader = asyncio.StreamReader()

@@ -1,0 +1,159 @@
+"""Nodes on the wires between machines: QUIC in one process, and as two programs in network namespaces that
+the configuration tells to fall back to it. The RDMA device's wire is tried in the kernel testbed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.certificates import Authority
+from support.registry_nodes import pull, push, settled
+
+from verbena import config, verbs
+from verbena.registry import digests
+from verbena.registry.nodes.nodes import Nodes
+from verbena.registry.nodes.settings import NodesSettings
+from verbena.registry.service import Registry
+from verbena.transport.configured import client_tls, server_tls, settings_from
+
+CONTENT = os.urandom(1 << 20) * 9
+FIRST, SECOND = "10.79.0.1", "10.79.0.2"
+
+
+@pytest.fixture(autouse=True)
+def usable() -> None:
+    info = next(info for info in verbs.providers() if info.name == "quic")
+    if not info.available:
+        pytest.skip(info.reason)
+
+
+def configuration(authority: Authority, name: str, *names: str) -> str:
+    pair = authority.issue(name, names=",".join(f"IP:{address}" for address in names))
+    return (
+        '[network]\nrdma_fallback = "quic"\n[session]\nsecret = "a secret of the tests"\n'
+        f'[tls]\ncertificate = "{pair.certificate}"\nkey = "{pair.key}"\nca = "{authority.ca}"\n'
+    )
+
+
+async def test_blobs_go_by_quic(tmp_path: Path) -> None:
+    """In pieces, both ways, and with a client that follows; nothing but the wire is left out."""
+    found = config.loads(configuration(Authority(tmp_path), "node", "127.0.0.1"))
+    settings = dataclasses.replace(settings_from(found), wires=("quic",), recv_buffer_pool_size=1000)
+    async with contextlib.AsyncExitStack() as stack:
+        nodes: list[Nodes] = []
+        for number in range(3):
+            registry = Registry(tmp_path / f"node{number}")
+            stack.push_async_callback(asyncio.to_thread, registry.close)
+            opened = await Nodes.open(
+                registry,
+                NodesSettings(peers=tuple(node.address for node in nodes)),
+                transport_settings=settings,
+                server_tls=server_tls(found),
+                client_tls=client_tls(found),
+            )
+            stack.push_async_callback(opened.close)
+            await asyncio.gather(*(peer.tried.wait() for peer in opened.peers))
+            nodes.append(opened)
+        one, two, three = nodes
+        digest = await push(one, CONTENT)
+        assert await pull(two, digest) == CONTENT
+        await settled(two)
+        assert await pull(three, digest) == CONTENT
+        back = await push(three, CONTENT[:-1])
+        assert await pull(one, back) == CONTENT[:-1]
+        wires = {peer.session.wire for node in nodes for peer in node.peers if peer.session}
+        assert wires == {"quic"}
+        assert one.source.sent_bytes + two.source.sent_bytes >= 2 * len(CONTENT)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[list[str]]:
+    """Two, with a cable between them."""
+    if shutil.which("ip") is None or shutil.which("curl") is None or os.geteuid() != 0:
+        pytest.skip("network namespaces need root, iproute2 and curl")
+    names = [f"verbena-wires-{os.getpid()}-{end}" for end in "ab"]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
+    try:
+        cable = ("link", "add", "cable", "netns", names[0], "type", "veth")
+        ip(*cable, "peer", "name", "cable", "netns", names[1])
+        for name, address in zip(names, (FIRST, SECOND), strict=True):
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", "cable", "up")
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def test_two_programs_fall_back_to_quic(namespaces: list[str], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    running = []
+
+    def curl(number: int, *words: str) -> bytes:
+        return subprocess.run(
+            ["ip", "netns", "exec", namespaces[number], "curl", "-sSf", *words],
+            capture_output=True,
+            check=True,
+        ).stdout
+
+    try:
+        for number, address in enumerate((FIRST, SECOND)):
+            file = tmp_path / f"{number}.toml"
+            file.write_text(configuration(authority, f"node{number}", address, "127.0.0.1"))
+            file.chmod(0o600)
+            words = ["--config", str(file), "--folder", str(tmp_path / f"data{number}"), "--rdma-enabled"]
+            words += ["--rdma-listen-addr", address, "--rdma-listen-port", "9999"]
+            words += ["--peers", f"{FIRST}:9999"] if number else []
+            inside = ("ip", "netns", "exec", namespaces[number])
+            process = subprocess.Popen(
+                [*inside, sys.executable, "-m", "verbena.cli", "registry", *words],
+                env={key: value for key, value in os.environ.items() if not key.startswith("VERBENA_")},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            running.append(process)
+            assert process.stdout is not None
+            banner = [process.stdout.readline() for _ in range(4)]
+            assert f"{address}:9999 on" in banner[2], banner
+            assert "quic" in banner[2], banner
+        blob = tmp_path / "blob"
+        blob.write_bytes(CONTENT)
+        digest = digests.of(CONTENT)
+        where = "http://127.0.0.1:5000"
+        query = f"{where}/v2/app/blobs/uploads/?digest={digest}"
+        curl(
+            0,
+            "-X",
+            "POST",
+            "--data-binary",
+            f"@{blob}",
+            "-H",
+            "Content-Type: application/octet-stream",
+            query,
+        )
+        assert curl(1, f"{where}/v2/app/blobs/{digest}") == CONTENT
+        [peer] = json.loads(curl(1, f"{where}/ui/node.json"))["peers"]
+        assert (peer["wire"], peer["received_bytes"]) == ("quic", len(CONTENT))
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.communicate()
