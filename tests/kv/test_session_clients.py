@@ -122,6 +122,33 @@ def test_no_read_is_torn(store: Store) -> None:
         assert reader.one_sided_gets > 0
 
 
+def test_no_long_read_is_torn(store: Store) -> None:
+    """The same for values that go straight into the caller's buffer, summed while they are copied."""
+    stop = threading.Event()
+    with Client(store.sessions, wire="shm") as writer, Client(store.sessions, wire="shm") as reader:
+        patterns = [bytes([i]) * (20_000 + 5_000 * i) for i in range(1, 20)]
+        writer.set("torn", patterns[0])
+
+        def write() -> None:
+            while not stop.is_set():
+                for pattern in patterns:
+                    writer.set("torn", pattern)
+                    writer.execute("GET", "torn")  # which gives it its checksum
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        buffer = bytearray(200_000)
+        try:
+            for _ in range(1000):
+                length = reader.get_into("torn", buffer)
+                assert length == 20_000 + 5_000 * buffer[0]
+                assert buffer.count(buffer[0], 0, length) == length
+        finally:
+            stop.set()
+            thread.join()
+        assert reader.one_sided_gets > 0
+
+
 def test_errors_are_raised(client: Client) -> None:
     client.set("key", "text")
     with pytest.raises(CommandError, match="not an integer"):

@@ -69,6 +69,9 @@ TEST("a checksum can be taken in pieces") {
   const uint32_t whole = crc32c(0, data.data(), data.size());
   for (const size_t cut : {size_t{0}, size_t{1}, size_t{3072}, size_t{4999}, size_t{5000}}) {
     CHECK(crc32c(crc32c(0, data.data(), cut), data.data() + cut, data.size() - cut) == whole);
+    const uint32_t first = crc32c(0, data.data(), cut);
+    const uint32_t second = crc32c(0, data.data() + cut, data.size() - cut);
+    CHECK(verbena::combine_crc32c(first, second, data.size() - cut) == whole);
   }
 }
 

@@ -55,8 +55,9 @@ Step Lookup::again() {
   return Step::read;
 }
 
-Step Lookup::take(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest) {
-  return in_bucket_ ? take_bucket(bytes, map) : take_item(bytes, map, rest);
+Step Lookup::take(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest,
+                  std::optional<uint32_t> rest_crc) {
+  return in_bucket_ ? take_bucket(bytes, map) : take_item(bytes, map, rest, rest_crc);
 }
 
 Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) {
@@ -90,8 +91,8 @@ Step Lookup::read_item(const StoreMap& map, uint64_t bytes) {
   return Step::read;
 }
 
-Step Lookup::take_item(std::span<const std::byte> bytes, const StoreMap& map,
-                       std::span<const std::byte> rest) {
+Step Lookup::take_item(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest,
+                       std::optional<uint32_t> rest_crc) {
   ItemHeader item;
   std::memcpy(&item, bytes.data(), sizeof item);
   if (item.key_bytes != key_.size()) {
@@ -106,8 +107,9 @@ Step Lookup::take_item(std::span<const std::byte> bytes, const StoreMap& map,
   if (!rest.empty() && item_bytes_ != have) return again();  // it was another when its length was read
   const auto* key = reinterpret_cast<const char*>(bytes.data()) + sizeof item;
   const uint64_t first = rest.empty() ? item_bytes_ : bytes.size();
-  const uint32_t crc = crc32c(0, bytes.data() + kChecked, first - kChecked);
-  if (crc32c(crc, rest.data(), rest.size()) != item.checksum) return again();
+  uint32_t crc = crc32c(0, bytes.data() + kChecked, first - kChecked);
+  crc = rest_crc ? combine_crc32c(crc, *rest_crc, rest.size()) : crc32c(crc, rest.data(), rest.size());
+  if (crc != item.checksum) return again();
   if (std::memcmp(key, key_.data(), key_.size()) != 0) {
     if (++candidate_ < candidates_) return read_item(map, guess_);
     return again();

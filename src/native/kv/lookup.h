@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -52,8 +53,10 @@ class Lookup {
 
   // To begin, and after a refresh. `guess`: how long the item may be.
   Step begin(const Directory& directory, const StoreMap& map, uint32_t guess, uint64_t now_ms);
-  // What was read at `location`. `rest`: the end of it, where it was read to another place.
-  Step take(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest = {});
+  // What was read at `location`. `rest`: the end of it, where it was read to another place, and its CRC32C,
+  // if that is known.
+  Step take(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest = {},
+            std::optional<uint32_t> rest_crc = {});
 
   std::string_view key() const { return key_; }
   Location location() const { return location_; }
@@ -65,7 +68,8 @@ class Lookup {
 
  private:
   Step take_bucket(std::span<const std::byte> bytes, const StoreMap& map);
-  Step take_item(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest);
+  Step take_item(std::span<const std::byte> bytes, const StoreMap& map, std::span<const std::byte> rest,
+                 std::optional<uint32_t> rest_crc);
   Step read_item(const StoreMap& map, uint64_t bytes);
   Step again();
 

@@ -140,11 +140,13 @@ Step Reader::follow(Lookup& lookup, std::span<std::byte> into, transport::Regist
       const StoreMap::Place place = map_.place(lookup.location());
       if (place.room < length) return Step::ask;
       const auto body = static_cast<uint32_t>(length - head);
-      const GatherPiece pieces[] = {{place.region, place.offset, items_.memory.data(),
-                                     static_cast<uint32_t>(head), &items_.registration},
-                                    {place.region, place.offset + head, into.data(), body, registration}};
+      std::optional<uint32_t> crc;
+      const GatherPiece pieces[] = {
+          {place.region, place.offset, items_.memory.data(), static_cast<uint32_t>(head),
+           &items_.registration},
+          {place.region, place.offset + head, into.data(), body, registration, &crc}};
       if (!read(pieces)) return Step::ask;
-      step = lookup.take({items_.memory.data(), head}, map_, into.first(body));
+      step = lookup.take({items_.memory.data(), head}, map_, into.first(body), crc);
       continue;
     }
     if (!read_at(lookup.location(), length, items_)) return Step::ask;

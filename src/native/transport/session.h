@@ -50,6 +50,7 @@ struct GatherPiece {
   std::byte* local = nullptr;
   uint32_t length = 0;
   Registration* memory = nullptr;
+  std::optional<uint32_t>* crc32c = nullptr;  // for the sum of what came, if the wire has it at once
 };
 
 class Session {

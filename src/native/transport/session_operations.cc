@@ -83,7 +83,8 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
                    .flags = 0,
                    .rkey = remote->rkey,
                    .remote_addr = remote->addr + piece.offset,
-                   .local = {&local[i], 1}};
+                   .local = {&local[i], 1},
+                   .crc32c = piece.crc32c};
     total += piece.length;
   }
   Call& call = node_.calls().begin(*this);

@@ -121,6 +121,37 @@ uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size) {
 
 namespace {
 
+// Polynomials modulo the CRC's, bit 31 being x^0.
+constexpr uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ ((b & 1) ? kPolynomial : 0);
+  }
+  return product;
+}
+
+// [n]: x^(8 * 2^n).
+constexpr std::array<uint32_t, 64> make_powers() {
+  std::array<uint32_t, 64> powers{};
+  powers[0] = 1u << 23;
+  for (size_t i = 1; i < powers.size(); ++i) powers[i] = multiply(powers[i - 1], powers[i - 1]);
+  return powers;
+}
+
+constexpr auto kPowers = make_powers();
+
+}  // namespace
+
+uint32_t combine_crc32c(uint32_t a, uint32_t b, uint64_t b_bytes) {
+  for (size_t i = 0; b_bytes != 0; ++i, b_bytes >>= 1) {
+    if (b_bytes & 1) a = multiply(kPowers[i], a);
+  }
+  return a ^ b;
+}
+
+namespace {
+
 using Sum = uint32_t (*)(uint32_t, const void*, size_t);
 
 Sum choose() {

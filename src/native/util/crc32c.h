@@ -16,6 +16,9 @@ uint32_t copy_crc32c(uint32_t seed, void* to, const void* from, size_t size);
 // spares reading what they overwrite.
 uint32_t stream_crc32c(uint32_t seed, void* to, const void* from, size_t size);
 
+// The checksum of a then b, from that of each and b's length.
+uint32_t combine_crc32c(uint32_t a, uint32_t b, uint64_t b_bytes);
+
 // The portable table-driven form; the one above must agree with it.
 uint32_t crc32c_portable(uint32_t seed, const void* data, size_t size);
 

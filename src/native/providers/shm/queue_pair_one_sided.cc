@@ -94,7 +94,11 @@ ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* targ
   const auto local = send_queue_.local(index);
   switch (entry.opcode) {
     case Opcode::read:
-      soft::scatter(local, 0, target, entry.length);
+      if (entry.crc32c) {
+        *entry.crc32c = soft::scatter_summed(local, target, entry.length);
+      } else {
+        soft::scatter(local, 0, target, entry.length);
+      }
       break;
     case Opcode::compare_swap:
     case Opcode::fetch_add: {

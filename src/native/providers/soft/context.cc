@@ -94,8 +94,14 @@ std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_
     throw;
   }
   auto* context = context_.get();
+  // What peers may not use, no peer has to be waited for.
+  const bool is_ours_alone =
+      at.arena == 0 && (access & (access::remote_read | access::remote_write | access::remote_atomic)) == 0;
+  const auto quiesce = [context, is_ours_alone] {
+    is_ours_alone ? context->SoftContext::quiesce() : context->quiesce();
+  };
   return std::make_shared<SoftRegion>(context_->regions(), shared_from_this(), key, addr, length, pin,
-                                      [context] { context->quiesce(); });
+                                      quiesce);
 }
 
 std::shared_ptr<QueuePair> SoftDomain::create_qp(const QpOptions& options) {

@@ -65,4 +65,13 @@ inline void scatter(std::span<const Sge> pieces, uint64_t offset, const std::byt
                [in](std::byte* to, uint64_t at, uint64_t n) { copy_bytes(to, in + at, n); });
 }
 
+// scatter() of something long, and its CRC32C. Whoever reads it is going to look at it: it stays in the
+// cache.
+inline uint32_t scatter_summed(std::span<const Sge> pieces, const std::byte* in, uint64_t length) {
+  uint32_t crc = 0;
+  for_each_run(pieces, 0, length,
+               [&](std::byte* to, uint64_t at, uint64_t n) { crc = copy_crc32c(crc, to, in + at, n); });
+  return crc;
+}
+
 }  // namespace verbena::soft
