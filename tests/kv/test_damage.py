@@ -75,6 +75,35 @@ def test_a_log_cut_anywhere_gives_the_commands_before_it(killed: Path, tmp_path:
     assert counts == {0, 1, 2, 3, 4}
 
 
+def test_a_transaction_is_kept_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Wherever its log was cut: native commands, others, and one with several effects belong together."""
+    directory = tmp_path / "store"
+    with serving(directory, "no") as (process, port), Connection(port) as connection:
+        connection.run(b"SET", b"before", b"1")
+        begins = max(directory.glob("log-*")).stat().st_size
+        connection.run(b"MULTI")
+        for words in (
+            (b"SET", b"a", b"1"),
+            (b"LPUSH", b"list", b"x", b"y"),
+            (b"MSET", b"b", b"2", b"c", b"3"),
+        ):
+            assert connection.run(*words) == "QUEUED"
+        assert connection.run(b"EXEC") == ["OK", 2, "OK"]
+        process.kill()
+        process.wait()
+    log = max(directory.glob("log-*"))
+    seen = []
+    for size in range(begins, log.stat().st_size + 1, 3):
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(directory, copy)
+        os.truncate(copy / log.name, size)
+        seen.append(sorted(keys(copy)))
+    assert keys(directory) == {b"before": b"1", b"a": b"1", b"b": b"2", b"c": b"3", b"list": [b"y", b"x"]}
+    assert [b"before"] in seen
+    assert all(found in ([b"before"], [b"a", b"b", b"before", b"c", b"list"]) for found in seen)
+
+
 def test_a_log_that_ended_in_order_and_is_shorter_now_is_refused(small: Path) -> None:
     log = max(small.glob("log-*"))
     whole = log.read_bytes()

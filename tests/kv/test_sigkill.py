@@ -117,6 +117,33 @@ def test_what_was_answered_is_there_after_a_kill(tmp_path: Path, fsync: str, see
         assert not found, "keys that nobody wrote"
 
 
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_a_kill_within_transactions_leaves_none_in_part(tmp_path: Path, fsync: str) -> None:
+    """What EXEC does comes back as a whole; and all of it, if it was answered."""
+    chance, commands = (
+        random.Random(fsync),
+        (b"INCR one", b"RPUSH list x", b"INCR other", b"HINCRBY hash f 1"),
+    )
+    request = b"".join(pack(*words.split()) for words in (b"MULTI", *commands, b"EXEC"))
+    answered = sent = 0
+    for _ in range(3):
+        with serving(tmp_path, fsync) as (process, port), Connection(port) as connection:
+            for _ in range(chance.randrange(20, 400)):
+                connection.socket.sendall(request)
+                sent += 1
+                if sent - answered > WINDOW:
+                    assert len([connection.receive() for _ in range(6)][-1]) == 4
+                    answered += 1
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        with kept(tmp_path) as (server, _, _):
+            found = {key: value for (_, key), (_, value, _) in contents(server).items()}
+        counts = {int(found[b"one"]), int(found[b"other"]), len(found[b"list"]), int(found[b"hash"][0][1])}
+        assert len(counts) == 1
+        assert answered <= min(counts) <= sent
+        answered = sent = min(counts)
+
+
 def check(writer: Writer, model: Model, found: dict[bytes, Any], first: int) -> int:
     """How many of the writer's commands are in effect; its keys are taken out of `found`."""
     own = {key: found.pop(key) for key in list(found) if key.startswith(b"%d:" % writer.number)}

@@ -13,6 +13,7 @@ from typing import Any
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
+from verbena.kv.rdma_device import device_at
 from verbena.kv.server import Server
 
 WINDOW_BYTES = 1 << 20
@@ -59,7 +60,7 @@ class RdmaListener:
     """Takes Valkey's RDMA clients for a server, at an address of the wire's own kind. On the running loop."""
 
     def __init__(self, server: Server, wire: str, address: str, *, window_bytes: int = WINDOW_BYTES) -> None:
-        self.context = verbs.open_device(wire)
+        self.context = verbs.open_device(device_at(address) if wire == "ibv" else wire)
         self.wire = wire
         self._window_bytes = window_bytes
         try:
@@ -113,7 +114,7 @@ class RdmaSocket:
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
         wire, address = wire_of(url)
         self.url = url
-        self._context = verbs.open_device(wire)
+        self._context = verbs.open_device(device_at(address, dials=True) if wire == "ibv" else wire)
         self._timeout_s: float | None = None
         self._peeked = b""
         self._closed = False
