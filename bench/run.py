@@ -47,11 +47,12 @@ QUESTIONS = {
     "replication": ("replication.py",),
 }
 # Questions with a page of their own; the others share bench.md. A page is written when all of its were asked.
-OWN_PAGES = {"kv": "bench-kv"}
+OWN_PAGES = {"kv": "bench-kv", "registry": "bench-registry", "registry-nodes": "bench-registry"}
 
 TITLES = {
     "bench": ("Figures", "make bench"),
     "bench-kv": ("The store's figures", "make bench ARGS='--only kv'"),
+    "bench-registry": ("The registry's figures", "make bench ARGS='--only registry'"),
 }
 NOTES = {
     "bench": """\
@@ -71,6 +72,12 @@ in flight. CPU seconds are those of both processes, in and out of the kernel.
 one machine; medians over turns in which they alternate. "TCP" is redis-benchmark, with random keys among
 100,000. The shm figures are of one blocking `kv.Client` in Python, timed in Python; beside them a blocking
 client in C++ over TCP, or redis-py where it says so. `verbena kv bench` compares servers of your own.
+""",
+    "bench-registry": """\
+`verbena registry` and the distribution's docker-registry, both with their defaults, on one disk and loopback of
+one machine, in turns. Clients are curl and bare sockets, the same for both; CPU seconds are the server's own.
+Between nodes: a blob fetched by the shm wire, verified and stored, beside curl into a file and sha256sum from a
+docker-registry, which is what two such nodes would do; there CPU seconds are those of both ends.
 """,
 }
 
@@ -113,7 +120,7 @@ def main() -> int:
     if figures:
         print(text.table([HEADER, *(figure.cells for figure in figures)]))
     if not options.dry_run:
-        for name in ["bench", *OWN_PAGES.values()]:
+        for name in dict.fromkeys(["bench", *OWN_PAGES.values()]):
             asked = [question for question in QUESTIONS if OWN_PAGES.get(question, "bench") == name]
             if set(asked) <= set(answers):
                 _write(name, [figure for question in asked for figure in answers[question]], load)

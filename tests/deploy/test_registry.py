@@ -88,6 +88,22 @@ def test_the_recipe_uses_files_and_commands_that_there_are() -> None:
     assert recipe_environment()["VERBENA_REGISTRY_LISTEN_ADDRESS"] == "0.0.0.0"
 
 
+@pytest.mark.parametrize("recipe", [RECIPE, ROOT / "Dockerfile"], ids=lambda recipe: recipe.name)
+def test_the_linter_has_nothing_to_say_about_a_recipe(recipe: Path) -> None:
+    linter = shutil.which(
+        "hadolint", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    )
+    if linter is None:
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run(
+        [linter, "--no-color", "--config", ROOT / ".hadolint.yaml", recipe],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
