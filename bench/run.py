@@ -74,10 +74,10 @@ one machine; medians over turns in which they alternate. "TCP" is redis-benchmar
 client in C++ over TCP, or redis-py where it says so. `verbena kv bench` compares servers of your own.
 """,
     "bench-registry": """\
-`verbena registry` and the distribution's docker-registry, both with their defaults, on one disk and loopback of
-one machine, in turns. Clients are curl and bare sockets, the same for both; CPU seconds are the server's own.
-Between nodes: a blob fetched by the shm wire, verified and stored, beside curl into a file and sha256sum from a
-docker-registry, which is what two such nodes would do; there CPU seconds are those of both ends.
+`verbena registry` and the distribution's docker-registry, both with their defaults, on one disk and loopback
+of one machine, in turns. Clients are curl and bare sockets, the same for both; CPU seconds are the server's
+own. Between nodes: a blob fetched by the shm wire, verified and stored, beside curl into a file and sha256sum
+from a docker-registry, which is what two such nodes would do; there CPU seconds are those of both ends.
 """,
 }
 
