@@ -6,14 +6,16 @@ import argparse
 import contextlib
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from figure import Figure, program
 
@@ -25,9 +27,33 @@ MOST_LAG_S = 1e-3
 PROBES = 1000
 
 
+@dataclass(frozen=True)
+class Store:
+    port: int
+    pid: int
+
+    def threads_ns(self) -> dict[str, int]:
+        """How long each of its threads has had a core."""
+        found = {}
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # it has just ended
+                found[thread.name] = int((thread / "schedstat").read_text().split()[0])
+        return found
+
+
+@dataclass(frozen=True)
+class Load:
+    """What redis-benchmark saw, and what a SET cost whom, in µs of a core."""
+
+    rate: float
+    client_us: float
+    stores_us: list[float]
+    engine_us: float  # of the first store: its busiest thread, which is the engine's
+
+
 @contextlib.contextmanager
-def store(*flags: str) -> Iterator[int]:
-    """`verbena serve` as a process of its own: its port."""
+def store(*flags: str) -> Iterator[Store]:
+    """`verbena serve` as a process of its own."""
     command = [sys.executable, "-m", "verbena.cli", "serve", "--kv-port=0", "--session-listen-port=0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -37,7 +63,7 @@ def store(*flags: str) -> Iterator[int]:
                     port = int(line.split()[1].rpartition(":")[2])
                 if line.startswith("try:"):
                     break
-            yield port
+            yield Store(port, process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.stdout.read()
@@ -59,14 +85,64 @@ class Client:
         return self.socket.recv(1 << 16)
 
 
-def load(port: int, seconds: float, *, pipeline: int, clients: int = 20) -> float:
-    """SETs a second by redis-benchmark."""
-    rate = 20_000 if pipeline == 1 else 200_000
-    command = ["redis-benchmark", "-p", str(port), "-t", "set", "-r", "100000", "-d", "64", "-q"]
-    command += ["-c", str(clients), "-P", str(pipeline), "-n", str(int(rate * seconds))]
+def load(stores: list[Store], seconds: float, *, pipeline: int, clients: int = 20) -> Load:
+    """SETs by redis-benchmark to the first of these."""
+    count = int((20_000 if pipeline == 1 else 200_000) * seconds)
+    command = ["redis-benchmark", "-p", str(stores[0].port), "-t", "set", "-r", "100000", "-d", "64", "-q"]
+    command += ["-c", str(clients), "-P", str(pipeline), "-n", str(count)]
+    before, used = [store.threads_ns() for store in stores], resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = [
+        [ns - earlier.get(thread, 0) for thread, ns in store.threads_ns().items()]
+        for store, earlier in zip(stores, before, strict=True)
+    ]
     found = re.findall(r"SET: ([0-9.]+) requests per second", done.stdout.replace("\r", "\n"))
-    return float(found[-1])
+    client_s = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+    return Load(
+        rate=float(found[-1]),
+        client_us=client_s * 1e6 / count,
+        stores_us=[sum(threads) / 1e3 / count for threads in spent],
+        engine_us=max(spent[0]) / 1e3 / count,
+    )
+
+
+def throughput(name: str, alone: list[Load], followed: list[Load]) -> list[Figure]:
+    """The primary's rate, and why: client, primary and replica share the cores of one machine."""
+    before, after = (
+        sorted(loads, key=lambda load: load.rate)[len(loads) // 2] for loads in (alone, followed)
+    )
+    cores = os.cpu_count() or 1
+    most = [cores * 1e6 / (load.client_us + sum(load.stores_us)) for load in (before, after)]
+    reached = min(before.rate, most[0])  # one thread each: without a replica the cores are not all in use
+    return [
+        Figure(
+            name,
+            f"{after.rate:,.0f}/s",
+            f"{before.rate:,.0f}/s without",
+            f"{after.rate / before.rate:.2f}×",
+            f"≥ {LEAST_THROUGHPUT}×",
+            after.rate / before.rate >= LEAST_THROUGHPUT,
+        ),
+        Figure(
+            f"{name}: a SET's CPU, client + primary + replica",
+            " + ".join(f"{us:.2f}" for us in (after.client_us, *after.stores_us)) + " µs",
+            " + ".join(f"{us:.2f}" for us in (before.client_us, *before.stores_us)) + " µs",
+            "–",
+        ),
+        Figure(
+            f"{name}: if its {cores} cores were never idle",
+            f"{most[1]:,.0f}/s",
+            f"{reached:,.0f}/s without",
+            f"{most[1] / reached:.2f}×",
+        ),
+        Figure(
+            f"{name}: the engine's thread, as if everybody else had cores of their own",
+            f"{after.engine_us:.3f} µs a SET",
+            f"{before.engine_us:.3f} µs without",
+            f"{before.engine_us / after.engine_us:.2f}×",
+        ),
+    ]
 
 
 def follow(replica: int, primary: int) -> None:
@@ -96,30 +172,20 @@ def measure(options: argparse.Namespace) -> list[Figure]:
     flags = (f"--network-rdma-busy-poll-us={options.busy_poll_us}",)
     figures = []
     with store(*flags) as alone, store(*flags) as primary, store(*flags) as replica:
-        follow(replica, primary)
+        follow(replica.port, primary.port)
         for pipeline in (16, 1):
-            rates: dict[str, list[float]] = {"alone": [], "followed": []}
+            loads: tuple[list[Load], list[Load]] = ([], [])
             for _ in range(ROUNDS):
-                rates["alone"].append(load(alone, options.seconds / 2, pipeline=pipeline))
-                rates["followed"].append(load(primary, options.seconds / 2, pipeline=pipeline))
-            before, after = (statistics.median(rates[name]) for name in ("alone", "followed"))
-            figures.append(
-                Figure(
-                    f"SETs with one replica by WRITE (shm), pipeline {pipeline}",
-                    f"{after:,.0f}/s",
-                    f"{before:,.0f}/s without",
-                    f"{after / before:.2f}×",
-                    f"≥ {LEAST_THROUGHPUT}×",
-                    after / before >= LEAST_THROUGHPUT,
-                )
-            )
-        command = ["redis-benchmark", "-p", str(primary), "-t", "set", "-r", "100000", "-d", "64", "-q"]
+                loads[0].append(load([alone], options.seconds / 2, pipeline=pipeline))
+                loads[1].append(load([primary, replica], options.seconds / 2, pipeline=pipeline))
+            figures += throughput(f"SETs with one replica by WRITE (shm), pipeline {pipeline}", *loads)
+        command = ["redis-benchmark", "-p", str(primary.port), "-t", "set", "-r", "100000", "-d", "64", "-q"]
         for name, busy in (("idle", False), ("under writes of one client", True)):
             writer = None
             if busy:
                 writer = subprocess.Popen([*command, "-c", "1", "-l"], stdout=subprocess.DEVNULL)
             try:
-                found = lags(primary, replica)
+                found = lags(primary.port, replica.port)
             finally:
                 if writer is not None:
                     writer.terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 from kv.keeping import Connection
 from support.replicas import Served, everything, in_step, served, until
+
+from verbena import transport
+from verbena.kv.replication.link import METHOD, VERSION
 
 ALWAYS = "--kv-persistence-fsync=always"
 BY_MESSAGES = "--no-replication-rdma-use-rdma-write"
@@ -76,11 +80,12 @@ def test_a_replica_has_what_its_primary_has(flags: tuple[str, ...]) -> None:
         in_step(primary, replica)
         assert everything(replica) == everything(primary)
         assert len(everything(replica)) > 2000
+        ends = f"port={replica.port},state=online,offset={primary.info()['master_repl_offset']},lag=0"
+        until(lambda: ends in primary.info()["slave0"], "the receipt, which has some milliseconds")
         info, row = replica.info(), primary.info()
         assert info["role"] == "slave"
         assert info["master_link_wire"] == ("iwarp" if "--replication-transport=tcp" in flags else "shm")
         assert row["connected_slaves"] == "1"
-        assert f"port={replica.port},state=online,offset={row['master_repl_offset']},lag=0" in row["slave0"]
         by_write = int(info["replica_written_bytes"]) > 0
         assert by_write == (BY_MESSAGES not in flags)
         assert replica.run("ROLE")[:4] == [b"slave", b"127.0.0.1", primary.port, b"connected"]
@@ -133,6 +138,65 @@ def test_wait_and_min_replicas() -> None:
             assert replica.run("GET", "k") == b"%d" % i
         assert primary.info()["min_slaves_good_slaves"] == "1"
         assert primary.run("WAIT", "2", "20") == 1
+
+
+def test_redis_py_and_redis_cli_see_what_they_expect() -> None:
+    """Through clients of others: ROLE, INFO to the byte, WAIT, READONLY, NOREPLICAS, LOADING is over."""
+    import redis
+
+    with served() as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        with redis.Redis(port=primary.port) as leader, redis.Redis(port=replica.port) as follower:
+            assert leader.wait(1, 0) == 1
+            for i in range(50):
+                leader.set("counter", i)
+                leader.rpush("list", "x" * i)
+            assert leader.wait(1, 0) == 1
+            assert follower.get("counter") == b"49"
+            assert follower.llen("list") == 50
+            ours, theirs = leader.info("replication"), follower.info("replication")
+            offset = ours["master_repl_offset"]
+            assert offset == theirs["slave_repl_offset"] == theirs["slave_read_repl_offset"]
+            assert offset == theirs["master_repl_offset"] == ours["slave0"]["offset"]
+            first, length = ours["repl_backlog_first_byte_offset"], ours["repl_backlog_histlen"]
+            assert first + length == offset + 1
+            assert ours["master_replid"] == theirs["master_replid"]
+            assert (ours["role"], theirs["role"]) == ("master", "slave")
+            assert theirs["master_link_status"] == "up"
+            leader.set("counter", 50)  # a SET of two short words, and what a record adds to them
+            leader.wait(1, 0)
+            assert leader.info("replication")["master_repl_offset"] == offset + record_bytes(
+                b"SET", b"counter", b"50"
+            )
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                follower.set("k", "v")
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                follower.pipeline().set("k", "v").execute()
+            leader.config_set("min-replicas-to-write", 2)
+            with pytest.raises(redis.exceptions.ResponseError, match="Not enough good replicas"):
+                leader.set("k", "v")
+            assert leader.get("counter") == b"50"
+            leader.config_set("min-replicas-to-write", 0)
+            with pytest.raises(redis.exceptions.ResponseError, match="unknown command"):
+                leader.execute_command("FAILOVER")
+        said = cli(primary, "WAIT", "1", "0"), cli(replica, "SET", "k", "v"), cli(replica, "ROLE")
+        assert said[0] == "1"
+        assert said[1].startswith("READONLY You can't write against a read only replica.")
+        assert said[2].split() == [
+            *("slave", "127.0.0.1", str(primary.port), "connected"),
+            primary.info()["master_repl_offset"],
+        ]
+
+
+def cli(store: Served, *words: str) -> str:
+    command = ["redis-cli", "-p", str(store.port), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
+
+
+def record_bytes(*words: bytes) -> int:
+    """A header of 24 bytes, four before each word, all of it padded to eight."""
+    return 24 + (sum(4 + len(word) for word in words) + 7) // 8 * 8
 
 
 def test_waitaof_counts_replicas_that_have_it_on_disk(tmp_path: Path) -> None:
@@ -266,6 +330,53 @@ def write_and_wait(port: int, number: int, acknowledged: list[int]) -> None:
                 acknowledged[number] = i + 1
     except OSError:
         pass
+
+
+def test_a_replica_killed_at_random_instants_under_load_ends_up_the_same(tmp_path: Path) -> None:
+    """SIGKILL while appends and pushes go on, again and again: compared in full, each thing is there once."""
+    rng = random.Random(19)
+    stop = threading.Event()
+    with served("--session-resume-timeout-s=1") as primary:
+        fill(primary)
+        flags = (f"--kv-persistence-dir={tmp_path}", f"--replication-replicaof={primary.address}")
+        writer = threading.Thread(target=append_until, args=(primary.port, stop))
+        writer.start()
+        try:
+            for _ in range(4):
+                replica = Served(*flags)
+                threading.Event().wait(rng.random() / 2)  # an instant, not a condition: it may be anywhere
+                replica.kill()
+                replica.stop()
+        finally:
+            stop.set()
+            writer.join()
+        with served(*flags) as again:
+            in_step(primary, again)
+            assert everything(again) == everything(primary)
+            assert len(again.run("LRANGE", "list0", "0", "-1")) > 10
+
+
+def append_until(port: int, stop: threading.Event) -> None:
+    with Connection(port) as connection:
+        for i in itertools.count():
+            connection.run(b"APPEND", b"key%d" % (i % 20), b"%d," % i)
+            connection.run(b"RPUSH", b"list%d" % (i % 20), b"%d" % i)
+            if stop.is_set():
+                return
+
+
+async def test_a_replica_of_another_version_is_refused_with_the_reason() -> None:
+    """Before it has got a byte; the primary goes on."""
+    with served() as primary:
+        primary.run("SET", "k", "v")
+        async with await transport.connect(f"127.0.0.1:{primary.sessions}") as session:
+            for version in (0, VERSION + 1, None, "2"):
+                wish = {"version": version, "replid": "", "lsn": 0, "offset": 0, "databases": 16}
+                answer = json.loads(await session.call(METHOD, json.dumps(wish).encode()))
+                assert answer["version"] == VERSION
+                assert f"of version {version} are not fed here, but of {VERSION}" in answer["error"]
+        assert primary.info()["connected_slaves"] == "0"
+        assert primary.run("GET", "k") == b"v"
 
 
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:

@@ -22,7 +22,7 @@ TEST("readers on their own threads get the bytes that were appended, while they 
       threads.emplace_back([&, i] {
         Follower& follower = *followers[i];
         while (follower.next_lsn() <= kRecords) {
-          tail.wait_beyond(follower.offset(), verbena::now_ns() + 1'000'000'000);
+          tail.wait_beyond(follower.offset(), verbena::now_ns() + 1'000'000'000, tail.wakes());
           CHECK(follower.read(seen[i], 10'000));
         }
       });

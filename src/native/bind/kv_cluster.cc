@@ -4,6 +4,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <set>
+
 #include "bind/kv.h"
 #include "kv/log_record.h"
 #include "kv/slot_digest.h"
@@ -42,6 +44,7 @@ void join_cluster(EngineHandle& self, const nb::dict& keys) {
     table->keys.push_back(spec);
   }
   self.engine->slots = std::move(table);
+  self.engine->keyspace.count_slots();
 }
 
 void set_owners(EngineHandle& self, const nb::bytes& owners, std::vector<std::string> addresses,
@@ -99,19 +102,28 @@ nb::object judge(EngineHandle& self, uint64_t id, nb::handle keys, bool writes) 
   return nb::str(error.data(), error.size());
 }
 
-// Walks all keys of database 0: a cluster has one.
-template <typename Function>
-void each_key(EngineHandle& self, uint32_t slot, Function function) {
+// Database 0: a cluster has one. With the engine's lock.
+size_t slot_size(EngineHandle& self, uint32_t slot) {
+  table_of(self);
+  if (slot >= kv::kSlotCount) throw nb::value_error("there is no such slot");
+  kv::Keyspace& keyspace = self.engine->keyspace;
+  return keyspace.exists(0) ? keyspace.database(0).slot_size(static_cast<uint16_t>(slot)) : 0;
+}
+
+// Walks until all of the slot's keys have been seen, or as many as are wanted.
+nb::list slot_keys(EngineHandle& self, uint32_t slot, size_t most) {
   const auto held = self.lock();
-  if (!self.engine->keyspace.exists(0)) return;
-  kv::Database& database = self.engine->keyspace.database(0);
-  uint64_t cursor = 0;
-  bool more = true;
-  do {
-    cursor = database.scan(cursor, 1024, [&](kv::Entry entry) {
-      if (more && kv::key_slot(entry.key()) == slot) more = function(entry.key());
+  std::set<std::string> keys;  // a key may be seen twice
+  most = std::min(most, slot_size(self, slot));
+  for (uint64_t cursor = 0; keys.size() < most;) {
+    cursor = self.engine->keyspace.database(0).scan(cursor, 1024, [&](kv::Entry entry) {
+      if (keys.size() < most && kv::key_slot(entry.key()) == slot) keys.emplace(entry.key());
     });
-  } while (cursor != 0 && more);
+    if (cursor == 0) break;
+  }
+  nb::list list;
+  for (const std::string& key : keys) list.append(to_bytes(key));
+  return list;
 }
 
 struct DigestHandle {
@@ -180,24 +192,12 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
       .def(
           "count_slot",
           [](EngineHandle& self, uint32_t slot) {
-            uint64_t count = 0;
-            each_key(self, slot, [&](std::string_view) { return ++count, true; });
-            return count;
+            const auto held = self.lock();
+            return slot_size(self, slot);
           },
           nb::arg("slot"))
-      .def(
-          "slot_keys",
-          [](EngineHandle& self, uint32_t slot, size_t most) {
-            nb::list keys;
-            if (most == 0) return keys;
-            each_key(self, slot, [&](std::string_view key) {
-              keys.append(to_bytes(key));
-              return keys.size() < most;
-            });
-            return keys;
-          },
-          nb::arg("slot"), nb::arg("most"),
-          nb::sig("def slot_keys(self, slot: int, most: int) -> list[bytes]"));
+      .def("slot_keys", slot_keys, nb::arg("slot"), nb::arg("most"),
+           nb::sig("def slot_keys(self, slot: int, most: int) -> list[bytes]"));
   nb::class_<DigestHandle>(m, "SlotDigest", "The sum of what slots hold, kept up to date while it changes.")
       .def(nb::init<EngineHandle&, nb::handle>(), nb::arg("engine"), nb::arg("slots"), nb::keep_alive<1, 2>())
       .def(

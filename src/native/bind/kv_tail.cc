@@ -111,9 +111,12 @@ struct BaseCopyHandle {
 nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
   std::string out;
   out.reserve(max_bytes + (max_bytes >> 2));
-  const auto held = self.engine->lock();
-  self.get().read(out, max_bytes);
-  if (!self.get().error().empty()) throw nb::value_error(self.get().error().c_str());
+  // Others have their turn between two looks that found little.
+  for (bool more = true; more && out.size() < max_bytes;) {
+    const auto held = self.engine->lock();
+    more = self.get().read(out, max_bytes - out.size());
+    if (!self.get().error().empty()) throw nb::value_error(self.get().error().c_str());
+  }
   return to_bytes(out);
 }
 
@@ -165,7 +168,9 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
           [](FollowerHandle& self, double seconds) {
             kv::Follower& follower = self.get();
             const Unlocked unlocked;
-            follower.tail().wait_beyond(follower.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9));
+            kv::Tail& tail = follower.tail();
+            tail.wait_beyond(follower.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9),
+                             tail.wakes());
             return follower.lag_bytes() > 0;
           },
           nb::arg("seconds"), "Until there is something to read, at most so long; True: there is.")

@@ -71,8 +71,16 @@ bool Applier::look(std::string_view bytes, Ahead& found) {
     return is_wrong("a record is of database " + std::to_string(record.database) + ", and there are " +
                     std::to_string(engine_.keyspace.databases()));
   }
-  const bool keyless = record.is_end() || record.slot == kNoSlot;
-  if (slots_ && !keyless && !slots_->test(record.slot)) return is_wrong("a record is of another slot");
+  if (record.slot != kNoSlot && record.slot >= kSlotCount) return is_wrong("there is no such slot");
+  // Whoever sends some slots has no say over the others, whatever its headers say.
+  if (slots_ && !record.is_end()) {
+    const bool sweeps = sweep_of(words_[first]) != Sweep::none;
+    if (sweeps != (record.slot == kNoSlot)) return is_wrong("a record does not say which slot it is of");
+    if (!sweeps && (words_.size() < first + 2 || key_slot(words_[first + 1]) != record.slot ||
+                    !slots_->test(record.slot))) {
+      return is_wrong("a record is of another slot");
+    }
+  }
   found = {record, first, words_.size() - first, 0};
   return true;
 }

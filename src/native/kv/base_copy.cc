@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "util/clock.h"
+
 namespace verbena::kv {
 
 BaseCopy::BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots)
@@ -53,13 +55,15 @@ bool BaseCopy::read(std::string& out, size_t max_bytes) {
   if (complete_ || !error_.empty()) return false;
   const size_t enough = out.size() + max_bytes;
   if (!copy_log(out, max_bytes)) return error_.empty();
-  uint32_t number = 0;
+  constexpr uint64_t kBudgetNs = 1'000'000;
+  const uint64_t deadline = now_ns() + kBudgetNs;
+  uint32_t number = 0, looks = 0;
   while (number < progress_.size() && error_.empty()) {
     Progress& progress = progress_[number];
     if (progress.done()) {
       ++number;
     } else {
-      if (out.size() >= enough) return true;
+      if (out.size() >= enough || (++looks % 16 == 0 && now_ns() >= deadline)) return true;
       scan_some(out, number, progress);
     }
   }

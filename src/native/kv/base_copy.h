@@ -15,9 +15,10 @@ class BaseCopy {
  public:
   // With the engine's lock, all of it.
   BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots);
-  // Appends about `max_bytes` of whole records; false: there is nothing more to come from here, as the copy
-  // is whole or has failed. The last record is the end (kEnd): its words are how many images there were, and
-  // the offset from which follower() goes on.
+  // Appends about `max_bytes` of whole records, or fewer, even none, when it has taken a millisecond: few
+  // keys may be of these slots; false: there is nothing more to come from here, as the copy is whole or has
+  // failed. The last record is the end (kEnd): its words are how many images there were, and the offset from
+  // which follower() goes on.
   bool read(std::string& out, size_t max_bytes);
   bool is_complete() const { return complete_; }
   const std::string& error() const { return error_; }  // empty: none

@@ -1,6 +1,7 @@
 #include "kv/feeder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "util/clock.h"
@@ -137,7 +138,8 @@ bool Feeder::send(size_t length) {
   const size_t at = sent_ % ring_.size();
   LogPiece piece{
       .position = sent_, .length = static_cast<uint32_t>(length), .crc = 0, .flags = 0, .unused = 0};
-  const bool inside = !options_.by_write || length <= options_.max_inline;
+  const bool inside = !options_.by_write || length <= options_.max_inline, asks = wants_receipt(length);
+  if (asks) piece.flags = kWantsReceipt;
   std::string message(sizeof piece + (inside ? length : 0), '\0');
   if (inside && length > 0) std::memcpy(message.data() + sizeof piece, ring_.data() + at, length);
   const auto held = node_->lock();
@@ -148,7 +150,7 @@ bool Feeder::send(size_t length) {
   if (!session_->may_stream()) return false;
   std::optional<uint32_t> summed;
   if (inside) {
-    piece.flags = kBytesFollow;
+    piece.flags |= kBytesFollow;
   } else {
     const transport::RemoteRegion* region = session_->region(options_.ring_key);
     if (!region) return false;
@@ -185,7 +187,32 @@ bool Feeder::send(size_t length) {
     take_receipt(*shared, answer, end, round);
   });
   sent_ns_ = now_ns();
+  gap_ns_ = length > kLongPiece ? kLongGapNs : kGapNs;
+  if (asks) {
+    asked_ = sent_;
+    asked_ns_ = sent_ns_;
+  }
   return true;
+}
+
+bool Feeder::wants_receipt(size_t length) const {
+  return length == 0 || shared_->eager || copy_ || sent_ + length - asked_ >= ring_.size() / 4 ||
+         now_ns() - asked_ns_ >= kReceiptNs;
+}
+
+// Sleeps until the next piece is due, unless there is enough for it, and nobody has to wake us.
+void Feeder::gather() {
+  const uint64_t now = now_ns(), due = sent_ns_ + gap_ns_;
+  if (shared_->eager || copy_ || now >= due || filled_ - sent_ + follower_->lag_bytes() >= kPieceBytes)
+    return;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(due - now));
+}
+
+// When to ask for a receipt though there is nothing to send: at once, if somebody waits for one.
+uint64_t Feeder::ping_ns() const {
+  const bool eager = shared_->eager;
+  if (sent_ > asked_) return eager ? 0 : sent_ns_ + kReceiptNs;
+  return sent_ns_ + (eager ? kEagerPingNs : kPingNs);
 }
 
 void Feeder::run(const std::stop_token& stop) {
@@ -196,25 +223,30 @@ void Feeder::run(const std::stop_token& stop) {
       if (shared_->rewind) {
         // A link broke between a WRITE and its message: what has arrived is not what was meant.
         shared_->rewind = false;
-        sent_ = shared_->figures.acknowledged;
+        sent_ = asked_ = shared_->figures.acknowledged;
         round_ = ++shared_->round;
         ++shared_->figures.repeats;
       }
     }
+    const uint64_t wakes = tail_.wakes();
     bool moved = false;
+    gather();
     if (filled_ - sent_ < kPieceBytes) moved = fill();
     if (sent_ < filled_) {
       const size_t at = sent_ % ring_.size();
       const size_t length = std::min({static_cast<size_t>(filled_ - sent_), kPieceBytes, ring_.size() - at});
       if (send(length)) continue;
     } else if (!moved && !copy_ && waiting_from_ == waiting_.size()) {
-      const uint64_t ping = sent_ns_ + (shared_->eager ? kEagerPingNs : kPingNs);
+      const uint64_t ping = ping_ns();
       if (now_ns() >= ping && send(0)) continue;
       const uint64_t offset = follower_->offset();
-      if (now_ns() < ping) tail_.wait_beyond(offset, ping);
+      if (now_ns() < ping) tail_.wait_beyond(offset, ping, wakes);
       if (tail_.visible_offset() > offset) continue;
     }
-    if (!moved) node_->linger();
+    if (moved) continue;
+    node_->linger();
+    // There is no room, or no link: nothing changes within microseconds.
+    if (node_->options().sleeps) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   end("it was stopped");
   {

@@ -56,11 +56,20 @@ class Feeder {
   };
   static constexpr size_t kPieceBytes = 64u << 10;
   static constexpr uint64_t kPingNs = 1'000'000'000, kEagerPingNs = 5'000'000;
+  // While nobody waits for them, receipts are asked for so often.
+  static constexpr uint64_t kReceiptNs = 10'000'000;
+  // From one piece to the next, after a short and after a long one, so that there is something to send: each
+  // costs both ends several wake-ups, whatever its length.
+  static constexpr uint64_t kGapNs = 200'000, kLongGapNs = 500'000;
+  static constexpr size_t kLongPiece = 8u << 10;
 
   void run(const std::stop_token& stop);
   bool fill();
   // False: not now. `length` 0: asks for a receipt.
   bool send(size_t length);
+  bool wants_receipt(size_t length) const;
+  void gather();
+  uint64_t ping_ns() const;
   static void take_receipt(Shared& shared, const transport::Call& call, uint64_t end, uint32_t round);
   void end(const std::string& why);
 
@@ -75,7 +84,8 @@ class Feeder {
   transport::Registration registration_;
   std::string waiting_;      // records that have no place in the ring yet
   size_t waiting_from_ = 0;  // of it: the rest is in the ring
-  uint64_t filled_ = 0, sent_ = 0, sent_ns_ = 0;
+  uint64_t filled_ = 0, sent_ = 0, sent_ns_ = 0, gap_ns_ = 0;
+  uint64_t asked_ = 0, asked_ns_ = 0;  // up to where a receipt has been asked for, and when
   uint32_t round_ = 0;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::jthread thread_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kv/log_record.h"
 #include "util/clock.h"
 #include "util/crc32c.h"
 #include "util/error.h"
@@ -36,7 +37,8 @@ Database::Database(Keyspace& keyspace, uint32_t number)
     : keyspace_(keyspace),
       number_(number),
       root_(keyspace.arena_.allocate(sizeof(IndexRoot))),
-      index_(new_index()) {}
+      index_(new_index()),
+      slot_sizes_(keyspace.counts_slots_ ? kSlotCount : 0) {}
 
 Database::~Database() = default;
 
@@ -138,6 +140,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
       keyspace_.release(there.item_, old);
     } else {
       there.slot_ = index_->insert(hashed, location);
+      if (!slot_sizes_.empty()) ++slot_sizes_[key_slot(key)];
     }
   }
   if (in_place) {
@@ -181,6 +184,7 @@ void Database::set_expires(Entry& there, uint64_t expires_ms) {
 void Database::erase(Entry there) {
   const Location location = location_of(*there.slot_);
   volatile_ -= there.expires_ms() != 0;
+  if (!slot_sizes_.empty()) --slot_sizes_[key_slot(there.key())];
   index_->erase(there.slot_);
   keyspace_.release(there.item_, location);
 }
@@ -189,6 +193,7 @@ void Database::clear() {
   if (keyspace_.exposed_) index_->set_owner(kNobody);
   keyspace_.bury(std::exchange(index_, new_index()));
   volatile_ = 0;
+  std::fill(slot_sizes_.begin(), slot_sizes_.end(), 0);
   due_.clear();
   due_entries_ = 0;
 }
@@ -353,6 +358,19 @@ void Keyspace::swap(uint32_t one, uint32_t other) {
     database.number_ = number;
     database.index_->set_owner(static_cast<uint8_t>(number));
     database.index_->set_root(database.root_);
+  }
+}
+
+void Keyspace::count_slots() {
+  if (std::exchange(counts_slots_, true)) return;
+  for (const auto& database : databases_) {
+    if (!database) continue;
+    database->slot_sizes_.assign(kSlotCount, 0);
+    uint64_t cursor = 0;
+    do {
+      cursor =
+          database->scan(cursor, 1024, [&](Entry entry) { ++database->slot_sizes_[key_slot(entry.key())]; });
+    } while (cursor != 0);
   }
 }
 

@@ -90,6 +90,8 @@ class Database {
   size_t size() const { return index_->size(); }
   size_t volatile_keys() const { return volatile_; }
   size_t due_entries() const { return due_entries_; }
+  // How many keys of a slot there are; the keyspace must count them.
+  size_t slot_size(uint16_t slot) const { return slot_sizes_[slot]; }
   const Index& index() const { return *index_; }
 
   // The item; one that has expired is removed. `use` counts as a use of it, and as a hit or a miss.
@@ -146,7 +148,8 @@ class Database {
   // an earlier time, leaves its entry behind: an item tells by its `due` which one is its.
   std::map<uint64_t, std::vector<uint64_t>> due_;
   size_t due_entries_ = 0;
-  uint64_t tidy_second_ = 0;  // how far tidy_due() has come
+  std::vector<uint32_t> slot_sizes_;  // empty: nobody wants to know
+  uint64_t tidy_second_ = 0;          // how far tidy_due() has come
   size_t tidy_done_ = 0;
 };
 
@@ -158,6 +161,8 @@ class Keyspace {
   uint32_t databases() const { return static_cast<uint32_t>(databases_.size()); }
   bool exists(uint32_t number) const { return databases_[number] != nullptr; }
   void swap(uint32_t one, uint32_t other);
+  // From now on databases know how many keys each slot has: for a node of a cluster.
+  void count_slots();
 
   // Every command sets the time it runs at.
   void set_now(uint64_t unix_ms) { now_ms_ = unix_ms; }
@@ -251,7 +256,7 @@ class Keyspace {
   uint64_t expected_hash_ = 0;
   uint64_t now_ms_ = 0;
   Journal* journal_ = nullptr;
-  bool exposed_ = false;
+  bool exposed_ = false, counts_slots_ = false;
   std::deque<Retired> retired_;
   struct Flushed {
     std::unique_ptr<Index> index;

@@ -37,10 +37,11 @@ void Receiver::take(const transport::Request& request) {
   }
   std::memcpy(&piece.header, request.payload.data(), sizeof piece.header);
   const auto rest = request.payload.subspan(sizeof piece.header);
-  const bool inside = piece.header.flags == kBytesFollow;
+  const bool inside = piece.header.flags & kBytesFollow,
+             known = piece.header.flags <= (kBytesFollow | kWantsReceipt);
   const size_t at = ring_.empty() ? 0 : piece.header.position % ring_.size();
-  if (inside ? rest.size() != piece.header.length
-             : piece.header.flags != 0 || !rest.empty() || piece.header.length > ring_.size() - at) {
+  if (!known || (inside ? rest.size() != piece.header.length
+                        : !rest.empty() || piece.header.length > ring_.size() - at)) {
     return request.session.fail(request.call, transport::Outcome::remote_failure, "the piece makes no sense");
   }
   if (inside) piece.bytes.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
@@ -94,24 +95,27 @@ ReceiverFigures Receiver::figures() const {
   return figures_;
 }
 
-void Receiver::take_piece(const Piece& piece) {
+bool Receiver::take_piece(const Piece& piece) {
   // After one that was not right, later ones are sent again, too.
-  if (piece.header.position != expected_ || piece.header.length == 0) return;
+  if (piece.header.position != expected_) return false;
+  if (piece.header.length == 0) return true;
+  const bool inside = piece.header.flags & kBytesFollow;
   std::string_view bytes = piece.bytes;
-  if (piece.header.flags == 0) {
+  if (!inside) {
     bytes = {reinterpret_cast<const char*>(ring_.data()) + expected_ % ring_.size(), piece.header.length};
   }
   if (crc32c(0, bytes.data(), bytes.size()) != piece.header.crc) {
     const std::lock_guard held(mutex_);
     ++figures_.damaged;
-    return;
+    return false;
   }
   applier_->apply(bytes);
   expected_ += bytes.size();
   const std::lock_guard held(mutex_);
   ++figures_.pieces;
   figures_.bytes += bytes.size();
-  if (piece.header.flags == 0) figures_.written += bytes.size();
+  if (!inside) figures_.written += bytes.size();
+  return true;
 }
 
 LogReceipt Receiver::receipt() {
@@ -138,16 +142,18 @@ void Receiver::work() {
   }
   if (closed_ || pieces.empty()) return;
   const uint64_t deadline = now_ns() + kBudgetNs;
-  std::vector<std::pair<uint64_t, LogReceipt>> receipts;
   std::string why;
+  bool is_wanted = false;
   size_t done = 0;
   for (; done < pieces.size() && (done == 0 || now_ns() < deadline); ++done) {
+    const Piece& piece = pieces[done];
     try {
-      if (why.empty()) take_piece(pieces[done]);
+      is_wanted |= !why.empty() || !take_piece(piece) || (piece.header.flags & kWantsReceipt) != 0;
     } catch (const Error& error) {
       why = error.detail();
+      is_wanted = true;
     }
-    receipts.emplace_back(pieces[done].call, LogReceipt{});
+    owed_.push_back(piece.call);
   }
   if (engine_.loading && applier_->is_complete()) {
     engine_.loading = false;
@@ -165,12 +171,14 @@ void Receiver::work() {
                   std::make_move_iterator(pieces.end()));
     if (!queue_.empty()) post();
   }
+  if (!is_wanted && owed_.size() < kMostOwed) return;
   // Whoever holds the node's lock may be waiting for the GIL.
   if (engine_.program()) engine_.program()->rest();
+  const auto calls = std::exchange(owed_, {});
   const auto held = node_->lock();
   const auto session = node_->find_session(session_);
   if (!session || session->is_over()) return;
-  for (const auto& [call, unused] : receipts) {
+  for (const uint64_t call : calls) {
     if (why.empty()) {
       session->reply(call, std::as_bytes(std::span(&last, 1)));
     } else {

@@ -48,8 +48,8 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   };
   void take(const transport::Request& request);  // on the node's thread
   void post();
-  void work();  // on the loop's, with the engine's lock
-  void take_piece(const Piece& piece);
+  void work();                          // on the loop's, with the engine's lock
+  bool take_piece(const Piece& piece);  // false: it was not the one that comes next, or is damaged
   LogReceipt receipt();
   void clear();
 
@@ -59,7 +59,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   const uint64_t session_;
   const std::span<std::byte> ring_;
   Applier* applier_;
+  static constexpr size_t kMostOwed = 32;
   uint64_t expected_ = 0;
+  std::vector<uint64_t> owed_;                           // calls that have no receipt yet
   std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // our log's LSN, the primary's offset
   uint64_t durable_offset_ = 0;
   bool closed_ = false;

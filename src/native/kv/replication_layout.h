@@ -1,6 +1,7 @@
 // What a primary and its replica say to each other by a session's calls once they agree on where to begin:
 //   kv.log   LogPiece, then its bytes unless they have been written into the replica's ring → LogReceipt
-// The bytes of all pieces, one after the other, are one stream of log records; it may be cut anywhere.
+// The answer to a piece comes when one that wants a receipt has been applied, and then all that are owed
+// come. The bytes of all pieces, one after the other, are one stream of log records; it may be cut anywhere.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ struct LogPiece {
   uint32_t flags;
   uint32_t unused;
 };
-constexpr uint32_t kBytesFollow = 1;  // else they are in the ring
+constexpr uint32_t kBytesFollow = 1;   // else they are in the ring
+constexpr uint32_t kWantsReceipt = 2;  // as soon as it has been applied; else it has time
 
 struct LogReceipt {
   uint64_t expected;  // the stream up to here is done with, its place in the ring is free; what lies behind

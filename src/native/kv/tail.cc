@@ -149,10 +149,9 @@ Tail::Range Tail::kept() const {
   return {first.first_lsn, first.first_offset, end - first.first_offset};
 }
 
-void Tail::wait_beyond(uint64_t offset, uint64_t deadline_ns) {
+void Tail::wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes) {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock held(mutex_);
-  const uint64_t wakes = wakes_;
   while (visible_.load(std::memory_order_seq_cst) <= offset && wakes_ == wakes) {
     const uint64_t now = now_ns();
     if (now >= deadline_ns) break;

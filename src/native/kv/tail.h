@@ -59,8 +59,9 @@ class Tail final : public Journal {
     uint64_t first_lsn, first_offset, bytes;  // what is kept
   };
   Range kept() const;
-  // Returns when there is more than this, or it is over, or at the deadline.
-  void wait_beyond(uint64_t offset, uint64_t deadline_ns);
+  // Returns when there is more than this, or at the deadline, or when all were woken since wakes() was this.
+  void wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes);
+  uint64_t wakes() const { return wakes_.load(std::memory_order_acquire); }
   void wake_all();
 
  private:
@@ -102,7 +103,7 @@ class Tail final : public Journal {
   std::vector<Follower*> followers_;
   std::condition_variable changed_;
   std::atomic<uint32_t> sleepers_{0};
-  uint64_t wakes_ = 0;
+  std::atomic<uint64_t> wakes_{0};  // written with the mutex
 };
 
 // Somebody's place in the tail. One thread at a time; the tail must outlive it.

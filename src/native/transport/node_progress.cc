@@ -37,6 +37,8 @@ class Spinner {
     ::sched_yield();
     return yielded_ns_ = now_ns();
   }
+  // The same after a sleep, in which others could run.
+  uint64_t look_rested() { return yielded_ns_ = now_ns(); }
 
  private:
   static constexpr uint64_t kYieldNs = 4'000;
@@ -222,14 +224,15 @@ void Node::run() {
       seen_callers = caller_rounds;
       pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
       ::poll(&stop, 1, kBackOffMs);
-      now = now_ns();
+      now = spinner.look_rested();
       continue;
     }
     if (found) {
       idle_since = 0;  // that is, since the next look at the clock
       if (++finds % kRoundsPerClock != 0) continue;
     }
-    now = spinner.look();
+    // Who does not spin does not yield either: it would wait behind whoever is busy, with work at the door.
+    now = spin_ns == 0 && options_.sleeps ? now_ns() : spinner.look();
     if (idle_since == 0) idle_since = now;
     if (!options_.sleeps || now - idle_since < spin_ns) continue;
     {
@@ -239,7 +242,7 @@ void Node::run() {
     }
     if (!found) sleep(kTickMs);
     idle_since = found ? 0 : idle_since;
-    now = now_ns();
+    now = spinner.look_rested();
   }
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("verbena.kv")
 
 METHOD = "kv.replicate"
-VERSION = 1
+VERSION = 2
 RETRY_S = 0.25
 LOOK_S = 0.05
 

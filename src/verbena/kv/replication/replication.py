@@ -321,7 +321,8 @@ class Replication:
             "second_repl_offset": self.second_offset,
             "repl_backlog_active": tail["has_tail"],
             "repl_backlog_size": get("repl-backlog-size"),
-            "repl_backlog_first_byte_offset": tail.get("first_offset", 0),
+            # Bytes are counted from 1: the last one of the backlog is master_repl_offset.
+            "repl_backlog_first_byte_offset": tail["first_offset"] + 1 if tail["has_tail"] else 0,
             "repl_backlog_histlen": tail.get("bytes", 0),
             FIELD: self.sessions_port,
         }
