@@ -28,7 +28,7 @@ Story read_all(const Bytes& wire, bool crc, size_t step, uint8_t choices) {
     const FpduReader::Event event = reader.next();
     if (event == FpduReader::Event::more) {
       if (at == wire.size()) return story;
-      iovec room[kMaxPieces + 1];
+      iovec room[kMaxRoom];
       const size_t count = reader.room(room);
       size_t taken = 0;
       REQUIRE(count > 0 && room[0].iov_len > 0);

@@ -138,7 +138,7 @@ struct Foreigner {
         case FpduReader::Event::more: {
           std::byte byte;  // one at a time, so that nothing of the next segment is taken
           hear(&byte, 1);
-          iovec room[kMaxPieces + 1];
+          iovec room[kMaxRoom];
           reader.room(room);
           std::memcpy(room[0].iov_base, &byte, 1);
           reader.arrived(1);

@@ -42,7 +42,7 @@ Bytes write_fpdu(const Bytes& payload, bool crc, uint64_t offset = 0) {
 
 // Offers bytes to the reader in runs of at most `step`, as a socket would; returns how many it took.
 size_t feed(FpduReader& reader, const std::byte* bytes, size_t size, size_t step) {
-  iovec room[kMaxPieces + 1];
+  iovec room[kMaxRoom];
   const size_t count = reader.room(room);
   CHECK(count > 0);
   size_t taken = 0;

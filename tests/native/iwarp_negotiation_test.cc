@@ -152,11 +152,11 @@ TEST("who does not understand announcements gets none") {
     asked.trailer = trailer(1);
     SetUpFrame answer = reply_to(asked, true, 4, 4);
     answer.trailer = trailer(2);
-    (caller_does ? asked : answer).trailer->flags |= trailer_flag::hears_ahead;
+    (caller_does ? asked : answer).trailer->flags |= trailer_flag::takes_runs;
     const auto ours = agree(asked, through_the_wire(answer), true);
     const auto theirs = agree(through_the_wire(asked), answer, false);
-    CHECK(ours && ours->acknowledged && ours->hears_ahead == !caller_does);
-    CHECK(theirs && theirs->acknowledged && theirs->hears_ahead == caller_does);
+    CHECK(ours && ours->acknowledged && ours->takes_runs == !caller_does);
+    CHECK(theirs && theirs->acknowledged && theirs->takes_runs == caller_does);
   }
 }
 

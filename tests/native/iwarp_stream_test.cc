@@ -15,6 +15,7 @@ using Bytes = std::vector<std::byte>;
 namespace {
 
 constexpr uint32_t kKey = 0xabcd;
+constexpr size_t kRoom = 8;  // segments for a run
 
 Bytes pattern(size_t size, unsigned seed = 1) {
   Bytes bytes(size);
@@ -108,7 +109,11 @@ struct Memory final : StreamHost {
 };
 
 Agreement terms(bool initiator, bool acknowledged, bool crc = true) {
-  return {.initiator = initiator, .crc = crc, .acknowledged = acknowledged, .rtr = Rtr::write};
+  return {.initiator = initiator,
+          .crc = crc,
+          .acknowledged = acknowledged,
+          .rtr = Rtr::write,
+          .takes_runs = acknowledged};
 }
 
 // Markers from the initiator to the responder, and the other way.
@@ -154,8 +159,12 @@ struct End {
     stream.count_request();
     size_t at = 0;
     do {
+      if (const uint32_t run = stream.run_within(bytes.size() - at, kRoom)) {
+        stream.compose_run(segment, run);
+        push();
+      }
       const size_t n = std::min(bytes.size() - at, stream.mulpdu());
-      stream.begin_write(segment, key, offset + at, at + n == bytes.size());
+      stream.begin_write(segment, key, offset + at, static_cast<uint32_t>(n), at + n == bytes.size());
       segment.add_piece(bytes.data() + at, n);
       stream.seal(segment);
       push();
@@ -169,7 +178,7 @@ struct End {
   }
   void talk() {
     while (stream.compose_control(segment)) push();
-    while (stream.compose_response(segment)) push();
+    while (stream.compose_response(segment, kRoom)) push();
     if (stream.is_ack_due()) {
       stream.compose_ack(segment);
       push();
@@ -183,7 +192,7 @@ struct End {
       if (!stream.take_marked({bytes.data() + at, std::min(step, bytes.size() - at)})) return false;
     }
     while (at < bytes.size()) {
-      iovec room[kMaxPieces + 1];
+      iovec room[kMaxRoom];
       const size_t count = stream.reader().room(room);
       size_t taken = 0;
       for (size_t i = 0; i < count && taken < step && at < bytes.size(); ++i) {
@@ -246,31 +255,137 @@ TEST("messages and writes of any length arrive and are acknowledged") {
   }
 }
 
-TEST("a write that was announced is counted down, and forgotten with its last segment or a restart") {
-  Pair pair;
-  pair.a.stream.compose_coming(pair.a.segment, 150'000);
+// What `a` puts on the wire for a WRITE of `bytes`, announced.
+Bytes announced_write(Pair& pair, const Bytes& bytes, uint64_t offset = 0) {
+  pair.a.write(bytes, offset);
+  return std::exchange(pair.a.out, {});
+}
+
+// The same with the announcement alone at hand: what follows is the test's.
+void announce(Pair& pair, uint32_t bytes) {
+  pair.a.stream.compose_run(pair.a.segment, bytes);
   pair.a.push();
-  pair.exchange();
-  CHECK(pair.b.stream.coming() == 150'000 && pair.a.memory.executed.empty());
-  pair.a.write(pattern(150'000), 0);
-  const Bytes whole = std::exchange(pair.a.out, {});
-  const size_t most = whole.size() - 1000;
-  CHECK(pair.b.hear({whole.begin(), whole.begin() + most}));
-  CHECK(pair.b.stream.coming() == 150'000 - 2 * kMaxSegmentPayload);
-  CHECK(pair.b.hear({whole.begin() + most, whole.end()}));
+}
+
+TEST("a run lands whole, however the stream is cut") {
+  for (const bool crc : {true, false}) {
+    for (const size_t mulpdu : {100ul, 4096ul, kMaxSegmentPayload}) {
+      for (const size_t step : {1ul, 89ul, 5000ul, 1000000ul}) {
+        const size_t length = std::min<size_t>(mulpdu * 11 + 17, 190'000);
+        if (length / step > 100'000) continue;
+        Pair pair(true, crc, mulpdu);
+        const Bytes bytes = pattern(length);
+        CHECK(pair.b.hear(announced_write(pair, bytes, 8), step));
+        CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.region.begin() + 8));
+        CHECK(pair.b.memory.region[8 + length] == std::byte{0} && pair.b.stream.coming() == 0);
+        pair.b.memory.region = pattern(200'000, 5);
+        pair.a.read(100, static_cast<uint32_t>(length));
+        CHECK(pair.b.hear(std::exchange(pair.a.out, {}), step));
+        pair.b.talk();
+        CHECK(pair.a.hear(std::exchange(pair.b.out, {}), step));
+        CHECK(pair.a.memory.responses == 1 && pair.a.memory.response_bytes == length);
+        CHECK(std::memcmp(pair.a.memory.sink.data(), pair.b.memory.region.data() + 100, length) == 0);
+      }
+    }
+  }
+}
+
+TEST("a run that was announced is counted down") {
+  Pair pair(true, true, 1000);
+  const Bytes wire = announced_write(pair, pattern(6000));
+  const size_t segment = 2 + 14 + 1000 + 4, word = wire.size() - 6 * segment;
+  CHECK(pair.b.hear({wire.begin(), wire.begin() + word}));
+  CHECK(pair.b.stream.coming() == 6000 && pair.a.memory.executed.empty());
+  CHECK(pair.b.hear({wire.begin() + word, wire.end() - segment - 1}));
+  CHECK(pair.b.stream.coming() == 2000);
+  CHECK(pair.b.hear({wire.end() - segment - 1, wire.end()}));
   CHECK(pair.b.stream.coming() == 0);
-  // A peer that sends more than it said, or something else, is not believed any longer; nothing else happens.
-  pair.a.stream.compose_coming(pair.a.segment, 1000);
-  pair.a.push();
-  pair.a.write(pattern(150'000, 3), 0);
-  pair.a.stream.compose_coming(pair.a.segment, uint64_t{1} << 40);
-  pair.a.push();
+}
+
+TEST("a peer that breaks its run is cut off, and nothing lands beyond it") {
+  const Bytes bytes = pattern(1000);
+  const auto is_cut_off = [](auto says) {
+    Pair pair(true, true, 1000);
+    announce(pair, 5000);
+    says(pair.a);
+    const bool goes_on = pair.b.hear(std::exchange(pair.a.out, {}), 100'000);
+    CHECK(std::all_of(pair.b.memory.region.begin() + 5000, pair.b.memory.region.end(),
+                      [](std::byte byte) { return byte == std::byte{0}; }));
+    return !goes_on && pair.b.stream.fault() && pair.b.stream.fault()->own == Status::bad_resp_err;
+  };
+  const auto segment = [&bytes](End& end, uint64_t offset, size_t length, bool last, uint32_t key = kKey) {
+    end.stream.begin_write(end.segment, key, offset, static_cast<uint32_t>(length), last);
+    end.segment.add_piece(bytes.data(), length);
+    end.stream.seal(end.segment);
+    end.push();
+  };
+  CHECK(!is_cut_off([&](End& end) {  // as announced
+    for (size_t i = 0; i < 5; ++i) segment(end, i * 1000, 1000, i == 4);
+  }));
+  CHECK(is_cut_off([&](End& end) {
+    end.stream.compose_ack(end.segment);
+    end.push();
+  }));
+  CHECK(is_cut_off([&](End& end) {  // an acknowledgement in the middle
+    segment(end, 0, 1000, false);
+    end.stream.compose_ack(end.segment);
+    end.push();
+    segment(end, 1000, 1000, false);
+  }));
+  CHECK(is_cut_off([&](End& end) {  // a second announcement
+    segment(end, 0, 1000, false);
+    end.stream.compose_run(end.segment, 4000);
+    end.push();
+  }));
+  CHECK(is_cut_off([&](End& end) {
+    segment(end, 0, 1000, false);
+    segment(end, 2000, 1000, false);
+  }));
+  CHECK(is_cut_off([&](End& end) {
+    segment(end, 0, 1000, false);
+    segment(end, 1000, 1000, false, kKey + 1);
+  }));
+  CHECK(is_cut_off([&](End& end) {
+    segment(end, 0, 1000, false);
+    segment(end, 1000, 999, false);
+  }));
+  CHECK(is_cut_off([&](End& end) {
+    segment(end, 0, 1000, false);
+    segment(end, 1000, 1000, true);
+  }));
+  CHECK(is_cut_off([&](End& end) { segment(end, 0, 0, false); }));
+}
+
+TEST("of a run that leaves its region, the segment at fault is refused, and those before it have landed") {
+  Pair pair(true, true, 1000);
+  const Bytes bytes = pattern(10'000);
+  const uint64_t offset = pair.b.memory.region.size() - 4500;
+  CHECK(!pair.b.hear(announced_write(pair, bytes, offset), 100'000));
+  CHECK(pair.b.stream.fault()->refusal.code == TerminateCode::ddp_bounds);
+  CHECK(pair.b.stream.fault()->refusal.status == Status::rem_access_err);
+  CHECK(std::equal(bytes.begin(), bytes.begin() + 4000, pair.b.memory.region.begin() + offset));
+  CHECK(pair.b.memory.region[offset + 4000] == std::byte{0});
+}
+
+TEST("a region that goes during a run gets no more of it") {
+  Pair pair(true, true, 1000);
+  const Bytes wire = announced_write(pair, pattern(6000));
+  CHECK(pair.b.hear({wire.begin(), wire.begin() + 2500}, 100'000));
+  pair.b.memory.region_is_gone = true;
+  pair.b.stream.revalidate();
+  const Bytes before = pair.b.memory.region;
+  CHECK(!pair.b.hear({wire.begin() + 2500, wire.end()}, 100'000));
+  CHECK(pair.b.memory.region == before && pair.b.stream.fault()->refusal.status == Status::rem_access_err);
+}
+
+TEST("a run behind a message that found no receive is dropped with it") {
+  Pair pair(true, true, 1000);
+  pair.b.memory.receives = 0;
+  pair.a.send(pattern(10));
+  pair.a.write(pattern(6000), 0);
   pair.exchange();
-  CHECK(pair.b.stream.coming() == UINT32_MAX && pair.a.memory.executed.back() == 2);
-  pair.a.stream.resume();
-  pair.a.talk();
-  pair.exchange();
-  CHECK(pair.b.stream.coming() == 0 && !pair.b.stream.fault());
+  CHECK(pair.a.memory.not_ready == std::vector<uint64_t>{0} && !pair.b.stream.fault());
+  CHECK(pair.b.stream.coming() == 0 && pair.b.memory.region[0] == std::byte{0});
 }
 
 TEST("immediates travel with messages and behind writes, solicited or not") {

@@ -35,7 +35,7 @@ Channel::Io Channel::read(size_t& bytes) {
     return read_marked(bytes);
   // What TLS has decrypted must be taken: no event tells of it.
   while (bytes < kFairShare || wire_.has_unread()) {
-    iovec room[kMaxPieces + 1];
+    iovec room[kMaxRoom];
     const size_t count = stream_.reader().room(room);
     size_t offered = 0;
     for (size_t i = 0; i < count; ++i) offered += room[i].iov_len;

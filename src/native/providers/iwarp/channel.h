@@ -32,7 +32,7 @@ class StallWatch {
 class Channel {
  public:
   enum class Io : uint8_t { done, blocked, lost };
-  static constexpr size_t kBatch = 8;
+  static constexpr size_t kBatch = 20;
 
   Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host);
 
@@ -49,7 +49,12 @@ class Channel {
   Io read(size_t& bytes);
 
   // Sending: claim a segment, fill it, commit it; flush when there is no more or no room.
-  OutSegment* claim() { return count_ < kBatch ? &batch_[count_] : nullptr; }
+  size_t room() const { return kBatch - count_; }
+  OutSegment* claim() {
+    if (count_ == kBatch) return nullptr;
+    if (count_ == batch_.size()) batch_.resize(count_ == 0 ? kFewSegments : kBatch);
+    return &batch_[count_];
+  }
   size_t commit() { return batch_[count_++].total_bytes(); }
   bool has_output() const { return count_ > 0 || wire_.has_unsent(); }
   bool is_new_output() const { return sent_ == 0 && first_ == 0; }
@@ -68,16 +73,17 @@ class Channel {
   std::vector<std::byte> rest_of_segment() const;
 
  private:
-  static constexpr size_t kMaxIovecs = 64;
-  // Short: who wants to post meanwhile waits for the queue pair's lock.
-  static constexpr size_t kFairShare = 1 << 17;
+  static constexpr size_t kMaxIovecs = 96;
+  static constexpr size_t kFewSegments = 4;  // all that a connection without long requests has memory for
+  // Who wants to post meanwhile waits for the queue pair's lock.
+  static constexpr size_t kFairShare = 1 << 19;
 
   Io read_marked(size_t& bytes);
   ssize_t write_batch();
 
   Wire wire_;
   Stream stream_;
-  std::array<OutSegment, kBatch> batch_;
+  std::vector<OutSegment> batch_;
   size_t first_ = 0, count_ = 0;  // segments first_..count_ wait
   size_t sent_ = 0;               // bytes of the first of them that have left
   bool was_full_ = false;

@@ -133,7 +133,7 @@ PrivateTrailer IwarpContext::trailer(uint32_t from_qp, uint32_t to_qp, uint8_t f
   trailer.port = node_address_.port();
   std::memcpy(trailer.magic, kTrailerMagic, sizeof trailer.magic);
   trailer.version = kTrailerVersion;
-  trailer.flags = static_cast<uint8_t>(flags | trailer_flag::hears_ahead |
+  trailer.flags = static_cast<uint8_t>(flags | trailer_flag::takes_runs |
                                        (options_.acknowledged ? 0 : trailer_flag::plain));
   return trailer;
 }

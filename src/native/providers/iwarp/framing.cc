@@ -22,44 +22,90 @@ size_t FpduReader::room(std::span<iovec> out) {
     end_ -= begin_;
     begin_ = 0;
   }
-  size_t count = 0, ahead = kStageBytes - end_;
-  direct_ = 0;
-  const size_t held = crc_enabled_ ? kHeldBack : 0;
+  size_t count = 0;
+  direct_ = planned_ = 0;
+  ahead_ = kStageBytes - end_;
+  const size_t held = held_back();
   if (state_ == State::payload && mode_ == Mode::place && buffered() == 0 && payload_left_ > held) {
-    direct_ = payload_left_ - held;
-    size_t left = direct_;
-    for (size_t i = piece_, skip = piece_offset_; left > 0 && count + 1 < out.size(); ++i, skip = 0) {
-      const size_t n = std::min(pieces_[i].iov_len - skip, left);
-      if (n > 0) out[count++] = {static_cast<std::byte*>(pieces_[i].iov_base) + skip, n};
-      left -= n;
-    }
-    direct_ -= left;
-    if (left > 0) return count;
-    ahead = held + trailer_bytes() + kReadAhead;
+    Cursor at = place_;
+    direct_ = at.walk(payload_left_ - held, [&](std::byte* to, size_t n) {
+      if (count + 1 == out.size()) return false;
+      out[count++] = {to, n};
+      return true;
+    });
+    ahead_ = 0;
+    if (direct_ < payload_left_ - held) return count;
+    if (in_run_) return plan_run(at, out, count);
+    ahead_ = held + trailer_bytes() + kReadAhead;
   }
-  out[count++] = {stage_.data() + end_, ahead};
+  out[count++] = {stage_.data() + end_, ahead_};
+  return count;
+}
+
+// Behind the payload under way: the rest of its segment and the next header, the next payload, and so on.
+size_t FpduReader::plan_run(Cursor at, std::span<iovec> out, size_t count) {
+  const size_t held = held_back();
+  std::byte* stage = stage_.data() + end_;
+  size_t payload = payload_bytes(), offered = direct_;
+  for (uint64_t beyond = beyond_; offered < kRunBytes; beyond -= payload) {
+    const size_t next = std::min<uint64_t>(payload, beyond);
+    if (next <= held || out.size() - count < kMaxPieces + 2) break;
+    const size_t gap = gap_bytes(payload);
+    if (planned_++ == 0) ahead_ = gap;
+    out[count++] = {stage, gap};
+    stage += gap;
+    at.skip(held);
+    at.walk(next - held, [&](std::byte* to, size_t n) {
+      out[count++] = {to, n};
+      return true;
+    });
+    payload = next;
+    offered += next;
+  }
+  const size_t rest = gap_bytes(payload) + kReadAhead;
+  if (planned_ == 0) ahead_ = rest;
+  out[count++] = {stage, rest};
   return count;
 }
 
 void FpduReader::arrived(size_t bytes) {
   const size_t direct = std::min(bytes, direct_);
-  payload_left_ -= direct;
-  direct_ -= direct;
-  for (size_t left = direct; left > 0;) {
-    const iovec& piece = pieces_[piece_];
-    const size_t n = std::min(piece.iov_len - piece_offset_, left);
-    sum(static_cast<const std::byte*>(piece.iov_base) + piece_offset_, n);
-    piece_offset_ += n;
-    left -= n;
-    if (piece_offset_ == piece.iov_len) {
-      ++piece_;
-      piece_offset_ = 0;
-    }
-  }
-  end_ += bytes - direct;
+  const size_t staged = std::min(bytes - direct, ahead_);
+  take_direct(direct);
+  end_ += staged;
+  landed_ = bytes - direct - staged;
+}
+
+void FpduReader::take_direct(size_t bytes) {
+  payload_left_ -= bytes;
+  place_.walk(bytes, [this](const std::byte* at, size_t n) {
+    sum(at, n);
+    return true;
+  });
+}
+
+// The next segment of a run has begun: of its bytes too, some are there already. False: it is not the next.
+bool FpduReader::take_landed() {
+  const size_t held = held_back();
+  if (!is_placing() || !in_run_ || buffered() > 0 || planned_ == 0 || payload_left_ <= held) return false;
+  const size_t direct = std::min(landed_, payload_left_ - held);
+  take_direct(direct);
+  landed_ -= direct;
+  const size_t staged = --planned_ > 0 ? std::min(landed_, gap_bytes(payload_bytes())) : landed_;
+  end_ += staged;
+  landed_ -= staged;
+  return true;
 }
 
 FpduReader::Event FpduReader::next() {
+  for (;;) {
+    const Event event = step();
+    if (event != Event::more || landed_ == 0) return event;
+    if (!take_landed()) return Event::malformed;
+  }
+}
+
+FpduReader::Event FpduReader::step() {
   switch (state_) {
     case State::head:
       return begin_segment();
@@ -86,7 +132,7 @@ FpduReader::Event FpduReader::begin_segment() {
   if (buffered() < kMpaLengthBytes + header_size_) return Event::more;
   std::memcpy(header_.data(), at + kMpaLengthBytes, header_size_);
   payload_left_ = ulpdu_length_ - header_size_;
-  piece_ = piece_offset_ = piece_count_ = kept_size_ = 0;
+  kept_size_ = 0;
   crc_ = 0;
   mode_ = Mode::discard;
   state_ = State::decide;
@@ -104,10 +150,16 @@ FpduReader::Event FpduReader::take_empty() {
   return Event::empty;
 }
 
-void FpduReader::place(std::span<const iovec> pieces) {
+void FpduReader::place(std::span<const iovec> pieces, uint64_t beyond) {
   mode_ = Mode::place;
-  piece_count_ = std::min(pieces.size(), pieces_.size());
-  std::copy_n(pieces.begin(), piece_count_, pieces_.begin());
+  place_.reset(pieces);
+  beyond_ = beyond;
+  in_run_ = beyond > 0;
+}
+
+void FpduReader::place_on() {
+  mode_ = Mode::place;
+  beyond_ -= std::min<uint64_t>(beyond_, payload_bytes());
 }
 
 FpduReader::Event FpduReader::go_on() {
@@ -116,7 +168,7 @@ FpduReader::Event FpduReader::go_on() {
   if (buffered() < payload_left_ + trailer_bytes()) {
     if (mode_ == Mode::keep) return Event::more;
     // What is in the stage already goes where it belongs, but for the bytes to be held back.
-    const size_t held = crc_enabled_ ? std::min(payload_left_, kHeldBack) : 0;
+    const size_t held = std::min(payload_left_, held_back());
     const size_t n = std::min(buffered(), payload_left_ - held);
     sum(at, n);
     put(at, n);
@@ -135,6 +187,7 @@ FpduReader::Event FpduReader::go_on() {
   begin_ += payload_left_ + trailer_bytes();
   payload_left_ = 0;
   state_ = State::head;
+  in_run_ = in_run_ && beyond_ > 0;
   ++segments_;
   return Event::end;
 }
@@ -145,18 +198,11 @@ void FpduReader::sum(const std::byte* bytes, size_t size) {
 
 void FpduReader::put(const std::byte* bytes, size_t size) {
   if (mode_ != Mode::place) return;
-  while (size > 0) {
-    const iovec& piece = pieces_[piece_];
-    const size_t n = std::min(piece.iov_len - piece_offset_, size);
-    if (n > 0) std::memcpy(static_cast<std::byte*>(piece.iov_base) + piece_offset_, bytes, n);
+  place_.walk(size, [&bytes](std::byte* to, size_t n) {
+    std::memcpy(to, bytes, n);
     bytes += n;
-    size -= n;
-    piece_offset_ += n;
-    if (piece_offset_ == piece.iov_len) {
-      ++piece_;
-      piece_offset_ = 0;
-    }
-  }
+    return true;
+  });
 }
 
 }  // namespace verbena::iwarp

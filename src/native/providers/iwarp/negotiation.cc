@@ -125,7 +125,7 @@ std::optional<Agreement> agree(const SetUpFrame& request, const SetUpFrame& repl
   agreement.expects_markers = own.markers;
   agreement.acknowledged = request.trailer && reply.trailer &&
                            !((request.trailer->flags | reply.trailer->flags) & trailer_flag::plain);
-  agreement.hears_ahead = agreement.acknowledged && (peer.trailer->flags & trailer_flag::hears_ahead);
+  agreement.takes_runs = agreement.acknowledged && (peer.trailer->flags & trailer_flag::takes_runs);
   agreement.peer_ird = std::max<uint32_t>(peer.ird.value_or(kUnsaidDepth), 1);
   if (peer.trailer) agreement.peer_qp = peer.trailer->from_qp;
   if (request.peer_to_peer && reply.peer_to_peer) {

@@ -50,8 +50,8 @@ struct Agreement {
   bool initiator = false, crc = true, acknowledged = false;
   bool sends_markers = false, expects_markers = false;  // the peer, and we, have asked for them
   Rtr rtr = Rtr::none;
-  bool hears_ahead = false;  // the peer wants to know how long a WRITE is before it comes
-  uint32_t peer_ird = 1;     // how many READs and atomics the peer takes at once
+  bool takes_runs = false;  // the peer: see Run in stream.h
+  uint32_t peer_ird = 1;    // how many READs and atomics the peer takes at once
   uint32_t peer_qp = 0;
 };
 

@@ -144,8 +144,7 @@ void IwarpQueuePair::drop_partial_receive() {
 }
 
 void IwarpQueuePair::forget_wire() {
-  has_receive_ = unreachable_ = peer_not_ready_ = output_is_stale_ = termination_is_known_ = is_announced_ =
-      false;
+  has_receive_ = unreachable_ = peer_not_ready_ = output_is_stale_ = termination_is_known_ = false;
   reads_along_.store(false, std::memory_order_relaxed);
   halted_at_ = rnr_deadline_ns_ = kNever;
   emit_ = settled_ = send_queue_.tail();

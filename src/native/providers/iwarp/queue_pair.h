@@ -130,7 +130,6 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   uint64_t halted_at_ = kNever;   // the entry that failed: nothing behind it starts
   std::deque<uint64_t> pending_;  // READs and atomics without an answer
   bool output_is_stale_ = false;  // what waits in the batch was checked under an earlier hold of the lock
-  bool is_announced_ = false;     // the peer knows how long the WRITE at emit_ is
   bool defer_ack_ = false;
   std::atomic<bool> reads_along_{
       false};  // who holds the lock also reads: the progress thread is not to be woken

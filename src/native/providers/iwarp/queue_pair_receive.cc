@@ -86,7 +86,7 @@ bool IwarpQueuePair::receive() {
 // wake-up for every TCP segment of it costs both ends more than the bytes do: the kernel may let them gather.
 // A peer of our own finishes what it has begun, or closes the connection, which wakes us too.
 void IwarpQueuePair::tune_wakeups() {
-  constexpr uint64_t kGathered = 256 * 1024;
+  constexpr uint64_t kGathered = 512 * 1024;
   constexpr uint64_t kMargin = 128 * 1024;  // may have been read already, as part of a segment
   if (!channel_ || !channel_->wire().has_socket() || !channel_->stream().agreement().acknowledged) return;
   uint64_t due = channel_->stream().coming();

@@ -10,9 +10,8 @@
 namespace verbena::iwarp {
 namespace {
 
-// Enough to keep TCP busy, little enough to be still in the cache when the kernel copies what was summed.
-constexpr size_t kBatchBytes = 128 * 1024;
-constexpr uint64_t kLongBytes = 2 * kBatchBytes;  // of a request, which keeps the lock for a while
+constexpr size_t kBatchBytes = 1024 * 1024;
+constexpr uint64_t kLongBytes = 256 * 1024;  // of a request, which keeps the lock for a while
 
 bool expects_answer(Opcode opcode) { return opcode >= Opcode::read; }
 
@@ -104,7 +103,7 @@ bool IwarpQueuePair::fill() {
   size_t bytes = 0;
   const auto add = [&](auto compose) {
     OutSegment* segment = channel_->claim();
-    if (!segment || bytes >= kBatchBytes || !compose(*segment)) return false;
+    if (!segment || (bytes >= kBatchBytes && !stream.is_in_run()) || !compose(*segment)) return false;
     bytes += channel_->commit();
     return true;
   };
@@ -112,7 +111,7 @@ bool IwarpQueuePair::fill() {
   // What is sent from where it lies is read when it leaves: the next READ is not to be answered before that.
   OutSegment::Source source = OutSegment::Source::copied;
   const auto respond = [&](OutSegment& out) {
-    const bool is_composed = stream.compose_response(out);
+    const bool is_composed = stream.compose_response(out, channel_->room());
     source = out.source;
     return is_composed;
   };
@@ -240,17 +239,13 @@ void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
     out.ends_request = true;
     return;
   }
-  if (entry.cursor == 0) {
-    if (stream.agreement().hears_ahead && entry.length > kLongBytes && !is_announced_) {
-      is_announced_ = true;
-      return stream.compose_coming(out, entry.length);
-    }
-    is_announced_ = false;
-    number_of(emit_) = stream.count_request();
+  if (const uint32_t run = stream.run_within(entry.length - entry.cursor, channel_->room())) {
+    return stream.compose_run(out, run);
   }
+  if (entry.cursor == 0) number_of(emit_) = stream.count_request();
   const size_t length = std::min<uint64_t>(entry.length - entry.cursor, stream.mulpdu());
   const bool last = entry.cursor + length == entry.length;
-  stream.begin_write(out, entry.rkey, entry.remote_addr + entry.cursor, last);
+  stream.begin_write(out, entry.rkey, entry.remote_addr + entry.cursor, static_cast<uint32_t>(length), last);
   fill_payload(out, entry.cursor, length);
   stream.seal(out);
   entry.cursor += length;

@@ -1,9 +1,12 @@
 #include "providers/iwarp/segment.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 
 #include "util/crc32c.h"
+#include "util/spinlock.h"
 
 namespace verbena::iwarp {
 namespace {
@@ -17,13 +20,39 @@ uint8_t rdmap_byte(RdmapOpcode opcode) {
   return static_cast<uint8_t>(rdmap_control::version | static_cast<uint8_t>(opcode));
 }
 
-// By whole pages: copies between addresses that differ by a few bytes within a page are slow.
-std::byte* allocate(size_t size) {
-  constexpr size_t kPage = 4096;
-  void* bytes = std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage);
-  if (!bytes) throw std::bad_alloc();
-  return static_cast<std::byte*>(bytes);
-}
+// Blocks for one FPDU each, of whole pages: copies between addresses that differ by a few bytes within a page
+// are slow. A few are kept, warm, for the next: what malloc gives back to the system comes back page by page.
+class Blocks {
+ public:
+  static constexpr size_t kPage = 4096, kBytes = 17 * kPage;
+
+  std::byte* take() {
+    {
+      const std::lock_guard held(lock_);
+      if (count_ > 0) return kept_[--count_];
+    }
+    void* block = std::aligned_alloc(kPage, kBytes);
+    if (!block) throw std::bad_alloc();
+    return static_cast<std::byte*>(block);
+  }
+  void give(std::byte* block) {
+    {
+      const std::lock_guard held(lock_);
+      if (count_ < kept_.size()) {
+        kept_[count_++] = block;
+        return;
+      }
+    }
+    std::free(block);
+  }
+
+ private:
+  Spinlock lock_;
+  size_t count_ = 0;
+  std::array<std::byte*, 32> kept_;
+};
+
+Blocks blocks;
 
 }  // namespace
 
@@ -52,6 +81,8 @@ SegmentHeader decode_header(std::span<const std::byte> bytes, size_t payload_byt
   }
   return header;
 }
+
+void OutSegment::GiveBack::operator()(std::byte* block) const { blocks.give(block); }
 
 void OutSegment::begin() {
   head_size = kMpaLengthBytes;
@@ -88,7 +119,7 @@ void OutSegment::add_piece(const std::byte* bytes, size_t size) {
 }
 
 void OutSegment::add_snapshot(const std::byte* bytes, size_t size) {
-  snapshot.reset(allocate(size));
+  snapshot.reset(blocks.take());
   snapshot_of = bytes;
   add_piece(snapshot.get(), size);
 }
@@ -129,7 +160,7 @@ void OutSegment::seal(MarkerInserter& markers) {
   if (snapshot) all[1].iov_base = const_cast<std::byte*>(snapshot_of);  // of which there is no copy yet
   all[count++] = {const_cast<std::byte*>(kZeros.data()), pad};
   const size_t size = markers.marked_bytes(head_size + payload_size + pad + kMpaCrcBytes);
-  std::unique_ptr<std::byte, Free> marked(allocate(size));
+  std::unique_ptr<std::byte, GiveBack> marked(blocks.take());
   markers.insert({all.data(), count}, marked.get());
   snapshot = std::move(marked);
   pieces[0] = {snapshot.get(), size};

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 
@@ -48,11 +47,11 @@ struct OutSegment {
   std::array<std::byte, kTrailerBytes> trailer;
   std::array<iovec, kMaxPieces> pieces;
   uint32_t head_size = 0, piece_count = 0, trailer_size = 0, payload_size = 0;
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
+  struct GiveBack {
+    void operator()(std::byte* block) const;
   };
   // Holds the payload of a READ response under a CRC, or a whole FPDU with markers.
-  std::unique_ptr<std::byte, Free> snapshot;
+  std::unique_ptr<std::byte, GiveBack> snapshot;
   const std::byte* snapshot_of = nullptr;
 
   // Where the pieces are, to be checked again if they could not be sent at once.

@@ -52,6 +52,18 @@ struct AtomicOrder {
   uint64_t compare = 0, compare_mask = 0;
 };
 
+// What the peer has announced: tagged segments with nothing between them, of one WRITE or READ response, one
+// behind the other in memory, each as long as the first, the last as long as is left. So the receiver knows
+// where all of their bytes go before it has seen a header, and reads many of them at once. A peer that does
+// otherwise has broken the protocol.
+struct Run {
+  uint64_t left = 0;     // bytes, with those of the segment under way
+  uint32_t segment = 0;  // bytes of the first; 0: it has not begun
+  RdmapOpcode opcode = RdmapOpcode::write;
+  uint32_t stag = 0;
+  uint64_t offset = 0;  // of the next segment
+};
+
 class StreamHost {
  public:
   // Where bytes go. May be asked again for the same bytes, to hear whether the answer still holds.
@@ -104,15 +116,16 @@ class Stream {
   const std::optional<Fault>& fault() const { return fault_; }
   void break_off(const Fault& fault);
   bool was_terminated() const { return terminated_; }
-  // Bytes that the peer has said are still to come of a WRITE, but for those of the segment under way.
-  uint64_t coming() const { return discarding_ || fault_ ? 0 : coming_; }
+  // Bytes that the peer has said are still to come, with those of the segment under way.
+  uint64_t coming() const { return fault_ ? 0 : run_.left; }
 
   // Sending. Each compose…() fills one sealed segment; false: there is nothing of the kind.
   // A responder speaks when it was spoken to, if only to complain.
   bool may_send() const { return agreement_.initiator || heard_ || fault_; }
   bool was_heard_of() const { return heard_; }
   bool compose_control(OutSegment& out);
-  bool compose_response(OutSegment& out);
+  // `room` is for how many segments there is room, this one included: a run is announced if that is worth it.
+  bool compose_response(OutSegment& out, size_t room);
   bool is_ack_due() const { return agreement_.acknowledged && executed_ != announced_; }
   void compose_ack(OutSegment& out);
   bool compose_last_words(OutSegment& out);
@@ -122,8 +135,12 @@ class Stream {
 
   // Requests: begin…, then payload and seal() by the caller; or whole.
   void begin_send(OutSegment& out, uint64_t offset, bool last, bool solicited, const uint32_t* immediate);
-  void begin_write(OutSegment& out, uint32_t stag, uint64_t offset, bool last);
-  void compose_coming(OutSegment& out, uint64_t bytes);
+  void begin_write(OutSegment& out, uint32_t stag, uint64_t offset, uint32_t length, bool last);
+  // With `left` bytes of a request to go, and room for so many segments: the bytes of a run that is worth it,
+  // or 0.
+  uint32_t run_within(uint64_t left, size_t room) const;
+  void compose_run(OutSegment& out, uint32_t bytes);
+  bool is_in_run() const { return announced_run_ > 0; }  // what is composed now has to be the rest of it
   void compose_immediate(OutSegment& out, uint32_t immediate, bool solicited);
   void compose_read(OutSegment& out, const ReadOrder& order);
   void compose_atomic(OutSegment& out, const AtomicOrder& order);
@@ -153,8 +170,10 @@ class Stream {
   bool begin_segment();
   bool end_segment();
   bool check_untagged();
+  bool check_run();
+  bool place();
   bool is_request() const;
-  Refusal land(Landing& landing);
+  Refusal land(uint32_t length, Landing& landing);
   bool take(const Refusal& refusal);  // false: it ends the stream
   bool end_write();
   bool end_message();
@@ -186,7 +205,8 @@ class Stream {
   bool is_greeting_ = false;  // this is it, or the answer to ours, and it is just that
   bool discarding_ = false;   // requests, until the peer restarts
   Refusal late_refusal_;      // memory went away while its bytes came in
-  uint64_t writing_ = 0, written_ = 0, coming_ = 0;
+  uint64_t writing_ = 0, written_ = 0;
+  Run run_;
   uint64_t executed_ = 0, announced_ = 0;
   std::deque<Response> responses_;
   std::optional<Fault> fault_;
@@ -197,6 +217,7 @@ class Stream {
   // Out.
   std::array<uint32_t, kQueueCount> next_out_;
   bool sending_message_ = false;
+  uint64_t announced_run_ = 0;  // bytes of it that have not been composed
   bool greeting_due_, greeting_unanswered_, not_ready_due_ = false, ready_due_ = false, restart_due_ = false;
   int last_words_ = 0;
   uint64_t requested_ = 0, confirmed_ = 0;

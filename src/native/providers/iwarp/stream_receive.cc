@@ -112,7 +112,7 @@ bool Stream::take_marked(std::span<const std::byte> bytes) {
 
 bool Stream::feed(std::span<const std::byte> fpdu) {
   while (!fpdu.empty()) {
-    iovec room[kMaxPieces + 1];
+    iovec room[kMaxRoom];
     const size_t count = reader_.room(room);
     size_t taken = 0;
     for (size_t i = 0; i < count && !fpdu.empty(); ++i) {
@@ -160,20 +160,20 @@ bool Stream::is_request() const {
          header_.opcode != RdmapOpcode::atomic_response && header_.opcode != RdmapOpcode::acknowledgement;
 }
 
-Refusal Stream::land(Landing& landing) {
+Refusal Stream::land(uint32_t length, Landing& landing) {
   if (header_.opcode == RdmapOpcode::write) {
-    return host_.land_write(header_.stag, header_.offset, header_.length, landing);
+    return host_.land_write(header_.stag, header_.offset, length, landing);
   }
   if (header_.opcode == RdmapOpcode::read_response) {
-    return host_.land_response(header_.stag, header_.offset, header_.length, landing);
+    return host_.land_response(header_.stag, header_.offset, length, landing);
   }
-  return host_.land_message(progress_, header_.length, landing);
+  return host_.land_message(progress_, length, landing);
 }
 
 void Stream::revalidate() {
   if (!reader_.is_placing()) return;
   Landing landing;
-  const Refusal refusal = land(landing);
+  const Refusal refusal = land(reader_.in_run() ? static_cast<uint32_t>(run_.left) : header_.length, landing);
   if (!refusal && landing.count > 0) return;
   // The rest of the segment has to be read all the same, to find the next one.
   reader_.discard();
@@ -205,13 +205,44 @@ bool Stream::begin_segment() {
     is_greeting_ = true;
     return true;
   }
-  if (discarding_ && is_request()) return true;
+  if (discarding_ && is_request()) {
+    run_ = {};
+    return true;
+  }
+  if (run_.left > 0 && !check_run()) return false;
   if (!header_.tagged && !is_send(header_.opcode)) {
     reader_.keep();
     return true;
   }
+  return place();
+}
+
+bool Stream::check_run() {
+  const bool begins = run_.segment == 0;
+  if (begins) run_ = {run_.left, header_.length, header_.opcode, header_.stag, header_.offset};
+  const bool goes_on = header_.tagged && header_.opcode == run_.opcode && header_.stag == run_.stag &&
+                       header_.offset == run_.offset && header_.length > 0 &&
+                       header_.length == std::min<uint64_t>(run_.segment, run_.left) &&
+                       (!header_.last || header_.length == run_.left);
+  if (!goes_on) return violate(TerminateCode::rdmap_stream);
+  run_.offset += header_.length;
+  return true;
+}
+
+bool Stream::place() {
+  if (reader_.in_run()) {
+    reader_.place_on();
+    return true;
+  }
   Landing landing;
-  if (!take(land(landing)) || discarding_) return !fault_;
+  // All of a run at once, if there is room for all. If not, the segment that has none will say so.
+  if (run_.left > header_.length && run_.segment == header_.length &&
+      !land(static_cast<uint32_t>(run_.left), landing) && landing.count > 0) {
+    reader_.place({landing.pieces.data(), landing.count}, run_.left - header_.length);
+    return true;
+  }
+  landing = {};
+  if (!take(land(header_.length, landing)) || discarding_) return !fault_;
   if (landing.count > 0) reader_.place({landing.pieces.data(), landing.count});
   return true;
 }
@@ -238,6 +269,7 @@ bool Stream::check_untagged() {
 bool Stream::end_segment() {
   heard_ = true;
   if (is_greeting_) return true;
+  if (run_.segment > 0 && (run_.left -= header_.length) == 0) run_ = {};
   if (late_refusal_) return refuse(late_refusal_.status, late_refusal_.code);
   if (header_.opcode == RdmapOpcode::write) return end_write();
   if (header_.opcode == RdmapOpcode::read_response) {
@@ -252,7 +284,6 @@ bool Stream::end_segment() {
 bool Stream::end_write() {
   if (discarding_) return true;
   writing_ += header_.length;
-  coming_ = header_.last ? 0 : coming_ - std::min<uint64_t>(coming_, header_.length);
   if (!header_.last) return true;
   written_ = writing_;
   writing_ = 0;
@@ -356,10 +387,10 @@ bool Stream::take_acknowledgement() {
       // A message that was cut short is over.
       if (in_message_) ++expected_[static_cast<size_t>(Queue::send)];
       in_message_ = discarding_ = false;
-      progress_ = writing_ = coming_ = 0;
+      progress_ = writing_ = 0;
       return true;
     case AckKind::coming:
-      coming_ = ack.failed;
+      run_ = {.left = ack.failed};
       return true;
     case AckKind::failed: {
       // Behind what was executed, or, for a READ that was accepted first, before it.

@@ -54,7 +54,20 @@ bool Stream::compose_control(OutSegment& out) {
 
 void Stream::compose_ack(OutSegment& out) { compose_own(out, AckKind::executed); }
 
-bool Stream::compose_response(OutSegment& out) {
+// A run has to fit into the batch that begins with it: nothing may come between its segments.
+uint32_t Stream::run_within(uint64_t left, size_t room) const {
+  constexpr size_t kLeast = 4, kSpare = 2;  // the announcement, and a word behind the run
+  if (announced_run_ > 0 || !agreement_.takes_runs || room < kLeast + kSpare) return 0;
+  const uint64_t bytes = std::min<uint64_t>(left, (room - kSpare) * mulpdu_);
+  return bytes < kLeast * mulpdu_ ? 0 : static_cast<uint32_t>(bytes);
+}
+
+void Stream::compose_run(OutSegment& out, uint32_t bytes) {
+  announced_run_ = bytes;
+  compose_own(out, AckKind::coming, 0, bytes);
+}
+
+bool Stream::compose_response(OutSegment& out, size_t room) {
   if (responses_.empty()) return false;
   Response& response = responses_.front();
   if (!response.is_read) {
@@ -67,6 +80,11 @@ bool Stream::compose_response(OutSegment& out) {
     return true;
   }
   const ReadOrder& order = response.order;
+  if (const uint32_t run = run_within(order.length - response.sent, room);
+      run > 0 && host_.source(order.source_stag, order.source_offset + response.sent, run)) {
+    compose_run(out, run);
+    return true;
+  }
   const auto length = static_cast<uint32_t>(std::min<size_t>(order.length - response.sent, mulpdu_));
   const std::byte* from =
       length > 0 ? host_.source(order.source_stag, order.source_offset + response.sent, length) : nullptr;
@@ -90,6 +108,7 @@ bool Stream::compose_response(OutSegment& out) {
   }
   seal(out);
   response.sent += length;
+  announced_run_ -= std::min<uint64_t>(announced_run_, length);
   if (last) responses_.pop_front();
   return true;
 }
@@ -124,12 +143,9 @@ void Stream::begin_send(OutSegment& out, uint64_t offset, bool last, bool solici
   if (last) next_message(Queue::send);
 }
 
-void Stream::begin_write(OutSegment& out, uint32_t stag, uint64_t offset, bool last) {
+void Stream::begin_write(OutSegment& out, uint32_t stag, uint64_t offset, uint32_t length, bool last) {
+  announced_run_ -= std::min<uint64_t>(announced_run_, length);
   out.begin_tagged(RdmapOpcode::write, last, stag, offset);
-}
-
-void Stream::compose_coming(OutSegment& out, uint64_t bytes) {
-  compose_own(out, AckKind::coming, 0, std::min<uint64_t>(bytes, UINT32_MAX));
 }
 
 void Stream::compose_immediate(OutSegment& out, uint32_t immediate, bool solicited) {

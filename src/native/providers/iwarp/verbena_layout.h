@@ -15,7 +15,7 @@ namespace trailer_flag {
 constexpr uint8_t by_endpoint = 1;  // the QPs know each other's numbers: no listener is asked
 constexpr uint8_t plain = 2;        // the sender wants the RFCs' semantics and nothing beyond them
 constexpr uint8_t needs_tls = 4;    // in a rejection: come again with TLS
-constexpr uint8_t hears_ahead = 8;  // the sender understands `coming`
+constexpr uint8_t takes_runs = 8;   // the sender understands `coming`
 }  // namespace trailer_flag
 
 // At the end of the private data and not at its beginning: programs find theirs where they expect it, and
@@ -37,7 +37,7 @@ enum class AckKind : uint8_t {
   ready = 2,      // there is a receive now: send again from there
   restart = 3,    // from here on the stream is the repetition
   failed = 4,     // request `failed` ended with `status`; nothing more is executed
-  coming = 5,     // the next WRITE has `coming` bytes: the receiver may let them gather
+  coming = 5,     // a run of so many bytes comes next: see Run in stream.h
 };
 
 struct AckBody {

@@ -13,7 +13,6 @@ import mmap
 import os
 import resource
 import signal
-import socket
 import sys
 import zlib
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any, TextIO
 
 from verbena import verbs
 from verbena._native import bench
+from verbena.cli.measure.bare_socket import BareSocket
 from verbena.cli.measure.link import PATIENCE_S, Link, Shape, check, view
 from verbena.errors import VerbenaError
 
@@ -178,26 +178,6 @@ class Server:
         if self._link is not None:
             self._link.close()
         self._link = None
-
-
-class BareSocket:
-    """The accepting end of a bare TCP connection over loopback."""
-
-    def __init__(self, message_bytes: int) -> None:
-        self._message_bytes = message_bytes
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._socket: socket.socket | None = None
-        self.address = self._listener.getsockname()
-
-    def accept(self) -> None:
-        self._socket, _ = self._listener.accept()
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.pair = bench.TcpPair(self._socket.fileno(), message_bytes=self._message_bytes)
-
-    def close(self) -> None:
-        self._listener.close()
-        if self._socket is not None:
-            self._socket.close()
 
 
 def _pong(link: Link, rounds: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from verbena import errors
 from verbena._native import bench
+from verbena.cli.measure.bare_socket import tune
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.probes import Probe, enough
 
@@ -21,7 +22,7 @@ class _Tcp(Probe):
         self._peer = peer
         address = peer.ask("tcp_open", message_bytes=message_bytes)["address"]
         self._socket = socket.create_connection(tuple(address))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tune(self._socket)
         self._pair = bench.TcpPair(self._socket.fileno(), message_bytes=message_bytes)
         peer.ask("tcp_accept")
 
