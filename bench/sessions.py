@@ -205,25 +205,28 @@ def _bulk(seconds: float) -> list[Figure]:
     with (
         Server("native", BULK) as server,
         Peer("iwarp:lo") as peer,
-        probes.bandwidth(peer, "iwarp:lo", "write", "native", 1 << 20) as wire,
+        Peer("iwarp:lo") as warm_peer,
+        probes.bandwidth(peer, "iwarp:lo", "write", "native", BULK) as wire,
+        # The same mebibyte again and again stays in the caches of both ends, as no gibibyte does.
+        probes.bandwidth(warm_peer, "iwarp:lo", "write", "native", 1 << 20) as warm,
         Bulk(server, "iwarp", data) as subject,
     ):
-        bare, put = interleave([wire, subject], Budget(seconds=seconds, rounds=3))
-    figures.append(
-        _at_least("put of 1 GiB, CRC32C, tcp", put.median, "the wire's WRITE of 1 MiB", bare.median, 0.8)
-    )
+        bare, cached, put = interleave([wire, warm, subject], Budget(seconds=seconds, rounds=3))
+    name = "put of 1 GiB, CRC32C, tcp"
+    figures.append(_at_least(name, put.median, "the wire's WRITE of 1 GiB", bare.median, 0.8))
+    figures.append(_at_least(name, put.median, "the wire's WRITE of one MiB", cached.median, None))
     return figures
 
 
-def _at_least(name: str, measured: float, baseline: str, bare: float, bound: float) -> Figure:
+def _at_least(name: str, measured: float, baseline: str, bare: float, bound: float | None) -> Figure:
     ratio = measured / bare
     return Figure(
         name,
         text.bandwidth(measured),
         f"{baseline} {text.bandwidth(bare)}",
         f"{ratio:.2f}",
-        f"≥ {bound:g}",
-        ratio >= bound,
+        f"≥ {bound:g}" if bound else "–",
+        ratio >= bound if bound else None,
     )
 
 

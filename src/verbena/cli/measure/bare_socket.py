@@ -8,8 +8,8 @@ from verbena._native import bench
 
 
 def tune(bare: socket.socket) -> None:
-    """What the wire gives its own sockets within a host: no delay, and no pacing. BBR paces, which is slow on a
-    loopback: beside a stream that goes by it the wire would look better than it is."""
+    """What the wire gives its own sockets within a host: no delay, and no pacing. BBR paces, which is slow on
+    a loopback: beside a stream that goes by it the wire would look better than it is."""
     bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if bare.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"bbr"):
         bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
