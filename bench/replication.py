@@ -169,7 +169,10 @@ def lags(primary: int, replica: int) -> list[float]:
 def measure(options: argparse.Namespace) -> list[Figure]:
     if shutil.which("redis-benchmark") is None:
         raise SystemExit("redis-benchmark is missing: apt-get install redis-tools")
-    flags = (f"--network-rdma-busy-poll-us={options.busy_poll_us}",)
+    flags = (
+        f"--network-rdma-busy-poll-us={options.busy_poll_us}",
+        f"--kv-busy-poll-us={options.busy_poll_us}",
+    )
     figures = []
     with store(*flags) as alone, store(*flags) as primary, store(*flags) as replica:
         follow(replica.port, primary.port)
@@ -207,7 +210,10 @@ def measure(options: argparse.Namespace) -> list[Figure]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--busy-poll-us", type=int, default=0, help="how long the nodes spin (default: 0, for few cores)"
+        "--busy-poll-us",
+        type=int,
+        default=0,
+        help="how long nodes and stores spin (default: 0, for few cores)",
     )
 
 

@@ -15,7 +15,9 @@ import pytest
 from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
+from verbena.kv.cluster import node as cluster_node
 from verbena.kv.cluster.mover import Mover
+from verbena.kv.cluster.peers import METHOD
 from verbena.kv.cluster.receiver import Receiver
 from verbena.kv.gateway import Gateway
 from verbena.kv.server import Server
@@ -183,6 +185,43 @@ async def test_the_envelopes_are_the_same_on_every_wire(
     assert sorted(first.values()) == sorted(
         data for data in next(iter(streams.values())) if parse(data).kind is Kind.SEGMENT
     )
+
+
+async def test_every_kind_of_message_is_the_same_on_every_wire(
+    pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What leaves, what the other end's program is handed, and what it answers: of all kinds, by shared
+    memory and by the fallback, compared as bytes."""
+    source, target = pair
+    there = source.cluster.map.members[target.cluster.id]
+    peers = source.cluster.peers
+    messages = [
+        bytes(peers.envelope(kind, there, b"{}" if kind is Kind.GOSSIP else bytes(range(256)) * 20))
+        for kind in Kind
+    ]
+    arrived: dict[str, list[bytes]] = {}
+    answers: dict[str, list[bytes]] = {}
+    for fast in (True, False):
+        session = await peers.session(there, fast=fast)
+        wire = session.wire or ""
+        heard = arrived.setdefault(wire, [])
+
+        def listen(data: Any, heard: list[bytes] = heard) -> Any:
+            if bytes(data) in messages:
+                heard.append(bytes(data))
+            return parse(data)
+
+        monkeypatch.setattr(cluster_node, "parse", listen)
+        replies = [await session.call(METHOD, message) for message in messages]
+        assert [reply[5] for reply in replies] == [message[5] for message in messages]  # the kind
+        # Gossip tells the time.
+        answers[wire] = [bytes(reply) for reply in replies if parse(reply).kind is not Kind.GOSSIP]
+        monkeypatch.undo()
+    assert sorted(arrived) == sorted(["shm", "quic" if HAS_QUIC else "iwarp"])
+    assert all(stream == messages for stream in arrived.values())
+    first, second = answers.values()
+    assert first == second
+    assert len(first) == len(Kind) - 1
 
 
 async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
