@@ -1,7 +1,8 @@
 """How fast do slots move by shared memory, TCP and QUIC, and how long do commands on them wait?
 
 Two `verbena serve` processes with a cluster map in SQLite. The base copy is what the source reports: bytes
-that the target acknowledged, by the time from the first segment to the last acknowledgement."""
+that the target acknowledged, by the time from the first segment to the last acknowledgement. The room for
+them, which the target makes beforehand, is not in it: it is the same on every wire. Values have 64 KiB."""
 
 from __future__ import annotations
 

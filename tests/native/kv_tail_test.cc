@@ -156,6 +156,23 @@ TEST("a record longer than any chunk goes through, and the log may be cut within
   CHECK(replica.contents() == store.contents());
 }
 
+TEST("a copy is cut into pieces anywhere, whatever its records' length") {
+  Store store, replica;
+  for (const size_t length : {0u, 1u, 1023u, 1024u, 5000u, 70'001u, 300'000u}) {
+    store.run({"SET", "key" + std::to_string(length), std::string(length, 'v')});
+  }
+  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  Applier applier(replica.engine, {});
+  std::string piece;
+  while (!copy.is_complete()) {
+    piece.resize(10'000);
+    const size_t used = copy.fill(piece, piece.size());
+    CHECK(used == piece.size() || copy.is_complete());
+    applier.apply(std::string_view(piece).substr(0, used));
+  }
+  CHECK(copy.fill(piece, 1) == 0 && applier.is_complete() && replica.contents() == store.contents());
+}
+
 TEST("what belongs together is applied together") {
   Store store, replica;
   Tail& tail = store.engine.tail();
@@ -230,8 +247,14 @@ TEST("a base copy and the log after it make the same contents, whatever commands
     for (bool more = true; more;) {
       for (auto i = random() % 50; i > 0; --i) change();
       std::string piece;
-      more = copy.read(piece, 1 + random() % 4000);
-      applier.apply(piece);
+      if (seed % 2) {
+        more = copy.read(piece, 1 + random() % 4000);
+      } else {
+        piece.resize(1 + random() % 16'000);
+        piece.resize(copy.fill(piece, 1 + random() % 20'000));
+        more = !copy.is_complete() && copy.error().empty();
+      }
+      applier.apply(piece, seed % 4 == 0);
     }
     CHECK(copy.error().empty() && copy.is_complete() && applier.is_complete());
     const auto follower = copy.take_follower();

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import ssl
 import threading
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -207,6 +209,41 @@ async def test_bulk_in_both_directions(session: Session, listener: Listener) -> 
     assert bytes(back) == source
     with pytest.raises(errors.StateError):
         await session.put(source, region.remote[:100])
+
+
+async def test_what_is_delivered_lies_there_when_its_handler_runs(
+    session: Session, listener: Listener
+) -> None:
+    """deliver(): the bytes, then a call behind them. Unless the link changed, the handler finds all of them;
+    whoever breaks it meanwhile is told so by `links`, and the next delivery is whole again."""
+    region = listener.node.allocate(6_000_000)
+    view = memoryview(region.memory).cast("B")  # type: ignore[arg-type]
+    here = listener.sessions[0]
+
+    def look(request: Request) -> bytes:
+        return zlib.crc32(view[: int(request.payload)]).to_bytes(4, "little")
+
+    here._handlers.update(
+        {number: (name, look) for number, (name, _) in here._handlers.items() if name == "echo"}
+    )
+    for number, length in enumerate((1, 4096, 1 << 20, 5_999_999, 3 << 20)):
+        data = os.urandom(length)
+        deliver = functools.partial(
+            session.sync.deliver, data, region.remote[:length], "echo", b"%d" % length, timeout_s=60
+        )
+        links = session.links
+        if number == 3:
+            session.break_link()
+        answer = await asyncio.to_thread(deliver)
+        while session.links != links:
+            links, answer = session.links, await asyncio.to_thread(deliver)
+        assert int.from_bytes(answer, "little") == zlib.crc32(data)
+    with pytest.raises(errors.StateError):
+        session.sync.deliver(bytes(100), region.remote[:10], "echo", b"10", timeout_s=60)
+    with pytest.raises(errors.UnsupportedError):
+        await asyncio.to_thread(
+            lambda: session.sync.deliver(b"x", region.remote[:1], "none", b"", timeout_s=60)
+        )
 
 
 async def test_a_broken_wire_is_replaced_and_nothing_is_lost(session: Session, listener: Listener) -> None:

@@ -22,12 +22,16 @@ std::vector<std::string_view> words_of(nb::handle sequence) {
 
 namespace {
 
+// In large pages where the system has them: a store that grows would else spend most of its time on faults.
 kv::ChunkMemory map_memory(size_t bytes) {
+  constexpr size_t kLargePage = 2u << 20;
+  const size_t mapped = bytes + kLargePage;
   void* data =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) throw Error("no_memory", "store a value", "mmap() failed", errno);
-  return {static_cast<std::byte*>(data), bytes,
-          std::shared_ptr<void>(data, [bytes](void* mapped) { ::munmap(mapped, bytes); })};
+  auto* const first = static_cast<std::byte*>(data) + -reinterpret_cast<uintptr_t>(data) % kLargePage;
+  ::madvise(first, bytes, MADV_HUGEPAGE);
+  return {first, bytes, std::shared_ptr<void>(data, [mapped](void* all) { ::munmap(all, mapped); })};
 }
 
 // Memory that a function of Python's finds, such as a region that peers may read.

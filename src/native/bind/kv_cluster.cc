@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <sys/mman.h>
 
 #include <set>
 
@@ -152,6 +153,32 @@ struct SweepHandle {
   kv::SlotSweep sweep;
 };
 
+// Memory that the kernel gives only when it is touched costs many times what copying into it does, and would
+// be had with the engine's lock in hand. Chunks stay where they are, and what they hold is not changed by
+// this.
+void reserve(EngineHandle& self, size_t bytes, double seconds) {
+  constexpr size_t kStep = 8u << 20, kSmallPage = 4096;
+  const Unlocked unlocked;
+  const uint64_t ends = now_ns() + static_cast<uint64_t>(seconds * 1e9);
+  std::vector<std::span<std::byte>> found;
+  {
+    const auto held = self.engine->lock();
+    kv::Keyspace& keyspace = self.engine->keyspace;
+    const size_t most = keyspace.max_bytes;
+    if (most > 0) bytes = std::min(bytes, most - std::min<size_t>(most, keyspace.used_bytes()));
+    found = keyspace.arena().reserve(bytes);
+  }
+  for (const std::span<std::byte> run : found) {
+    for (size_t at = 0; at < run.size(); at += kStep) {
+      if (now_ns() > ends) return;
+      const auto first = reinterpret_cast<uintptr_t>(run.data() + at) / kSmallPage * kSmallPage;
+      const auto last = reinterpret_cast<uintptr_t>(run.data() + std::min(run.size(), at + kStep));
+      // Where the kernel does not know of it, the pages come one by one later.
+      if (::madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_WRITE) != 0) return;
+    }
+  }
+}
+
 uint64_t deadline(double seconds) { return now_ns() + static_cast<uint64_t>(seconds * 1e9); }
 
 }  // namespace
@@ -177,6 +204,9 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
             return self.engine->refusal().empty();
           },
           "What has happened is kept as the log promises; False: it cannot be.")
+      .def("reserve", reserve, nb::arg("nbytes"), nb::kw_only(), nb::arg("seconds"),
+           "Makes room for so many bytes of values, as far as that can be done within the time. StoreError: "
+           "there is no memory.")
       .def("release_held", release_held, "Those who wait try again.")
       .def("judge", judge, nb::arg("client"), nb::arg("keys"), nb::arg("writes"),
            nb::sig("def judge(self, client: int, keys: list[bytes], writes: bool) -> str | None"),
@@ -203,16 +233,21 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
       .def(
           "work",
           [](DigestHandle& self, double seconds) {
-            const auto held = self.engine->lock();
+            const Unlocked unlocked;
+            const auto held = self.engine->engine->lock();
             return self.get().work(deadline(seconds));
           },
           nb::arg("seconds"), "Some of the work; True: nothing is left for now.")
       .def(
           "finish",
           [](DigestHandle& self, uint64_t now_ms) {
-            const auto held = self.engine->lock();
-            const auto [sum, keys] = self.get().finish(now_ms);
-            return nb::make_tuple(sum, keys);
+            kv::SlotDigest::Sum found;
+            {
+              const Unlocked unlocked;
+              const auto held = self.engine->engine->lock();
+              found = self.get().finish(now_ms);
+            }
+            return nb::make_tuple(found.sum, found.keys);
           },
           nb::arg("now_ms"), nb::sig("def finish(self, now_ms: int) -> tuple[int, int]"),
           "All of it: the sum, and how many keys.")
@@ -227,7 +262,8 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
       .def(
           "work",
           [](SweepHandle& self, double seconds) {
-            const auto held = self.engine->lock();
+            const Unlocked unlocked;
+            const auto held = self.engine->engine->lock();
             self.engine->engine->refresh_time();
             const bool done = self.sweep.work(deadline(seconds));
             if (self.engine->engine->journal()) self.engine->engine->journal()->boundary();

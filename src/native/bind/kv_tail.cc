@@ -4,8 +4,10 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include "bind/buffer.h"
 #include "kv/base_copy.h"
 #include "util/clock.h"
+#include "util/error.h"
 
 namespace verbena::bind {
 
@@ -120,9 +122,42 @@ nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
   return to_bytes(out);
 }
 
-uint64_t apply(ApplierHandle& self, const nb::bytes& bytes) {
-  const auto held = self.engine->lock();
-  return self.get().apply(view_of(bytes));
+// So much at a time, that commands go on in between. What is applied is cut within records, which costs a
+// copy.
+constexpr size_t kSlice = 256u << 10, kApplied = 1u << 20;
+
+// The memory is filled to its end, unless the copy ends.
+size_t fill_piece(BaseCopyHandle& self, const nb::handle& into) {
+  const BufferView view(into, PyBUF_WRITABLE);
+  const std::span<char> to(reinterpret_cast<char*>(view.data()), view.size());
+  size_t used = 0;
+  std::string error;
+  {
+    const Unlocked unlocked;
+    while (used < to.size()) {
+      const auto held = self.engine->engine->lock();
+      if (!self.copy) break;
+      used += self.copy->fill(to.subspan(used), kSlice);
+      error = self.copy->error();
+      if (self.copy->is_complete() || !error.empty()) break;
+    }
+  }
+  self.get();
+  if (!error.empty()) throw nb::value_error(error.c_str());
+  return used;
+}
+
+uint64_t apply(ApplierHandle& self, const nb::handle& records, bool checked) {
+  const BufferView view(records, PyBUF_SIMPLE);
+  std::string_view left(reinterpret_cast<const char*>(view.data()), view.size());
+  const Unlocked unlocked;
+  while (true) {
+    const auto held = self.engine->engine->lock();
+    if (!self.applier) throw Error("closed", "apply the log of another node", "the applier is closed");
+    const uint64_t lsn = self.applier->apply(left.substr(0, kApplied), checked);
+    left.remove_prefix(std::min(left.size(), kApplied));
+    if (left.empty()) return lsn;
+  }
 }
 
 template <auto Member>
@@ -181,6 +216,9 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
           "read", read_copy, nb::arg("max_bytes") = 1u << 20,
           "The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. "
           "Never from within a command. ValueError: it has failed.")
+      .def("fill", fill_piece, nb::arg("into"),
+           "The same straight into memory, to its end unless the copy ends: a record may go on in the next "
+           "piece. How many bytes there are.")
       .def_prop_ro("complete",
                    [](BaseCopyHandle& self) {
                      const auto held = self.engine->lock();
@@ -215,9 +253,9 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
            nb::kw_only(), nb::arg("lsn") = 0, nb::arg("slots").none() = nb::none(), nb::keep_alive<1, 2>(),
            "`run` is called with (client, database, words) of what native code does not know, and says "
            "whether it went well. `lsn`: what the source had up to there is here.")
-      .def("apply", apply, nb::arg("records"),
+      .def("apply", apply, nb::arg("records"), nb::kw_only(), nb::arg("checked") = false,
            "Any piece of the stream; the last LSN of the source's that is here now. What has been applied is "
-           "passed over. LogError: the piece is damaged.")
+           "passed over. `checked`: a sum over all of it has been. LogError: the piece is damaged.")
       .def("close", &ApplierHandle::close)
       .def_prop_ro("lsn", applier_figure<&kv::Applier::lsn>())
       .def_prop_ro("offset", applier_figure<&kv::Applier::offset>())

@@ -202,6 +202,31 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, uint64
   }
 }
 
+nb::bytes deliver(SessionHandle& self, const nb::handle& buffer, uint64_t region, uint64_t offset,
+                  uint32_t method, const nb::handle& payload, double timeout_s, uint32_t fragment_bytes,
+                  uint32_t depth, const nb::handle& owner) {
+  const BufferView view(buffer, PyBUF_SIMPLE), announced(payload, PyBUF_SIMPLE);
+  transport::KeptRegistration entry = take_registration(*self.node, view, owner);
+  const transport::BulkTarget target{region, offset, view.data(), view.size()};
+  const transport::Announcement announcement{method, bytes_of(announced)};
+  transport::BulkResult result;
+  {
+    const Unlocked unlocked;
+    const uint64_t ends = deadline_after(timeout_s);
+    result = transport::deliver(*self.node, *self.session, target, {fragment_bytes, depth}, *entry.memory,
+                                announcement, [&] { return now_ns() < ends; });
+  }
+  const bool is_whole = result.outcome == Outcome::ok && !result.interrupted;
+  give_registration(*self.node, std::move(entry), is_whole);
+  if (result.interrupted) {
+    const nb::object error = setup_error("call_timeout", "deliver", "", self.session->peer());
+    PyErr_SetObject(error.type().ptr(), error.ptr());
+    throw nb::python_error();
+  }
+  if (!is_whole) raise_outcome(self, "deliver", result.outcome, result.status, result.detail);
+  return nb::bytes(result.detail.data(), result.detail.size());
+}
+
 void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t told, uint32_t window,
             uint32_t peer_slot_bytes) {
   const Unlocked unlocked;
@@ -336,6 +361,9 @@ void bind_session(nb::module_& m) {
       .def("transfer", transfer, nb::arg("is_put"), nb::arg("buffer"), nb::arg("region"), nb::arg("offset"),
            nb::kw_only(), nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(),
            nb::arg("owner").none(), "With an owner of the memory its registration is kept for the next time.")
+      .def("deliver", deliver, nb::arg("buffer"), nb::arg("region"), nb::arg("offset"), nb::arg("method"),
+           nb::arg("payload"), nb::arg("timeout_s"), nb::kw_only(), nb::arg("fragment_bytes"),
+           nb::arg("depth"), nb::arg("owner").none())
       .def("metrics", metrics, nb::sig("def metrics(self) -> dict[str, dict[str, object]]"));
 }
 

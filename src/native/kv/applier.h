@@ -25,7 +25,8 @@ class Applier {
   // With the engine's lock, between commands. The stream may be cut anywhere: the rest of a record is waited
   // for. Returns the last LSN of the source's that has been applied. Throws if the stream is damaged or makes
   // no sense: then nothing of the faulty record was applied, and the applier is of no use any more.
-  uint64_t apply(std::string_view bytes);
+  // `checked`: the caller has checked a sum over these bytes, so those of the records are not looked at.
+  uint64_t apply(std::string_view bytes, bool checked = false);
 
   // Another stream begins, with a copy of everything.
   void restart();
@@ -67,7 +68,7 @@ class Applier {
   const std::unique_ptr<SlotSet> slots_;
   uint64_t lsn_, offset_ = 0;
   uint32_t epoch_ = 0;
-  bool complete_ = false;
+  bool complete_ = false, checked_ = false;
   std::string pending_;  // a record that is not whole
   std::array<Ahead, kAhead> ahead_;
   std::vector<std::string_view> words_;  // of those

@@ -105,6 +105,27 @@ Location Arena::take_run(size_t bytes, size_t alignment) {
   throw Error("no_memory", "store a value", "a new chunk was too short");
 }
 
+std::vector<std::span<std::byte>> Arena::reserve(size_t bytes) {
+  size_t free_bytes = 0;
+  for (const Chunk& chunk : chunks_) {
+    for (const auto& [start, length] : chunk.runs) free_bytes += length;
+  }
+  while (free_bytes < bytes) {
+    const size_t before = total_;
+    add_chunk(kPageBytes);
+    free_bytes += total_ - before;
+  }
+  std::vector<std::span<std::byte>> found;
+  for (size_t i = chunks_.size(), left = bytes; i-- > 0 && left > 0;) {
+    for (const auto& [start, length] : chunks_[i].runs) {
+      const size_t taken = std::min(left, length);
+      if (taken > 0) found.emplace_back(chunks_[i].data + start, taken);
+      left -= taken;
+    }
+  }
+  return found;
+}
+
 void Arena::give_run(Location location, size_t bytes) {
   auto& runs = chunks_[chunk_of(location)].runs;
   auto at = runs.emplace(offset_of(location), bytes).first;

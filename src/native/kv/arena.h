@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Arena {
   // Memory for `bytes`; its contents are whatever was there. Throws if the source has no more.
   Location allocate(size_t bytes);
   void free(Location location, size_t bytes);
+  // Chunks for `bytes` in all, counting what is free; where they lie, those first that are used first.
+  std::vector<std::span<std::byte>> reserve(size_t bytes);
   // How much a block of `bytes` really takes.
   static size_t block_bytes(size_t bytes);
 

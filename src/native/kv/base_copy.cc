@@ -7,6 +7,55 @@
 
 namespace verbena::kv {
 
+// Where records go.
+class BaseCopy::Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual char* claim(size_t bytes) = 0;
+  virtual size_t size() const = 0;
+};
+
+namespace {
+
+template <typename Sink>
+class StringSink final : public Sink {
+ public:
+  explicit StringSink(std::string& out) : out_(out) {}
+  char* claim(size_t bytes) override {
+    const size_t at = out_.size();
+    out_.resize(at + bytes);
+    return out_.data() + at;
+  }
+  size_t size() const override { return out_.size(); }
+
+ private:
+  std::string& out_;
+};
+
+}  // namespace
+
+// Into memory while there is room, then into `rest`.
+class BaseCopy::Piece final : public Sink {
+ public:
+  Piece(std::span<char> to, std::string& rest) : to_(to), rest_(rest) {}
+  char* claim(size_t bytes) override {
+    if (rest_.empty() && bytes <= to_.size() - used_) {
+      used_ += bytes;
+      return to_.data() + used_ - bytes;
+    }
+    const size_t at = rest_.size();
+    rest_.resize(at + bytes);
+    return rest_.data() + at;
+  }
+  size_t size() const override { return used_ + rest_.size(); }
+  size_t used() const { return used_; }
+
+ private:
+  const std::span<char> to_;
+  size_t used_ = 0;
+  std::string& rest_;
+};
+
 BaseCopy::BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots)
     : engine_(engine),
       tail_(tail),
@@ -24,14 +73,15 @@ double BaseCopy::fraction() const {
 }
 
 // True: all of it, so that images may follow.
-bool BaseCopy::copy_log(std::string& out, size_t max_bytes) {
+bool BaseCopy::copy_log(Sink& out, size_t max_bytes) {
   tail_.publish();
-  const size_t before = out.size();
-  if (!follower_->read(out, max_bytes)) {
+  log_.clear();
+  if (!follower_->read(log_, max_bytes)) {
     error_ = "the log grew faster than it was read";
     return false;
   }
-  follow_swaps(std::string_view(out).substr(before));
+  if (!log_.empty()) std::memcpy(out.claim(log_.size()), log_.data(), log_.size());
+  follow_swaps(log_);
   return follower_->offset() == tail_.visible_offset();
 }
 
@@ -52,6 +102,29 @@ void BaseCopy::follow_swaps(std::string_view records) {
 }
 
 bool BaseCopy::read(std::string& out, size_t max_bytes) {
+  StringSink<Sink> sink(out);
+  return read(sink, max_bytes);
+}
+
+size_t BaseCopy::fill(std::span<char> to, size_t enough) {
+  size_t used = 0;
+  if (!rest_.empty()) {
+    used = std::min(to.size(), rest_.size() - rest_from_);
+    std::memcpy(to.data(), rest_.data() + rest_from_, used);
+    rest_from_ += used;
+    if (rest_from_ < rest_.size()) return used;
+    rest_.clear();
+    rest_from_ = 0;
+  }
+  if (used == to.size() || used >= enough || complete_) return used;
+  Piece piece(to.subspan(used), rest_);
+  read(piece, std::min(enough, to.size()) - used);
+  used += piece.used();
+  if (!rest_.empty()) used += fill(to.subspan(used), 0);
+  return used;
+}
+
+bool BaseCopy::read(Sink& out, size_t max_bytes) {
   if (complete_ || !error_.empty()) return false;
   const size_t enough = out.size() + max_bytes;
   if (!copy_log(out, max_bytes)) return error_.empty();
@@ -77,7 +150,7 @@ bool BaseCopy::read(std::string& out, size_t max_bytes) {
 }
 
 // A bucket's strings, or one value of the program's.
-void BaseCopy::scan_some(std::string& out, uint32_t number, Progress& progress) {
+void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
   if (!progress.objects.empty()) {
     const std::string key = std::move(progress.objects.front());
     progress.objects.pop_front();
@@ -94,7 +167,7 @@ void BaseCopy::scan_some(std::string& out, uint32_t number, Progress& progress) 
   progress.scanned = progress.cursor == 0;
 }
 
-void BaseCopy::put_object(std::string& out, uint32_t number, const std::string& key) {
+void BaseCopy::put_object(Sink& out, uint32_t number, const std::string& key) {
   const Entry entry = engine_.keyspace.database(number).peek(key);
   if (!entry) return;
   const std::string when = std::to_string(entry.expires_ms());
@@ -115,9 +188,10 @@ void BaseCopy::put_object(std::string& out, uint32_t number, const std::string& 
   put(out, number, kImage, words);
 }
 
-void BaseCopy::put(std::string& out, uint32_t database, uint8_t flags, Words words) {
-  const size_t at = put_record(out, tail_.position(), tail_.epoch(), database, flags, words);
-  seal_record(out.data() + at, kStreamSeed, 0);
+void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Words words) {
+  const size_t length = words_bytes(words);
+  write_sealed_record(out.claim(sizeof(LogRecordHeader) + padded(length)), tail_.position(), tail_.epoch(),
+                      database, flags, words, length, kStreamSeed);
   images_ += (flags & kImage) != 0;
 }
 

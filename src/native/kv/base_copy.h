@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <span>
 #include <string>
 
 #include "kv/engine.h"
@@ -20,7 +21,10 @@ class BaseCopy {
   // failed. The last record is the end (kEnd): its words are how many images there were, and the offset from
   // which follower() goes on.
   bool read(std::string& out, size_t max_bytes);
-  bool is_complete() const { return complete_; }
+  // The same straight into memory, which is filled to its end unless `enough` bytes come first, or the copy's
+  // end: a record that does not fit goes on in the next piece. Returns how many bytes there are.
+  size_t fill(std::span<char> to, size_t enough);
+  bool is_complete() const { return complete_ && rest_.empty(); }
   const std::string& error() const { return error_; }  // empty: none
   uint64_t images() const { return images_; }
   double fraction() const;  // of the databases that have been walked, roughly
@@ -35,11 +39,14 @@ class BaseCopy {
     std::deque<std::string> objects;  // keys of the program's values that were seen, and not written yet
     bool done() const { return scanned && objects.empty(); }
   };
-  bool copy_log(std::string& out, size_t max_bytes);
+  class Sink;
+  class Piece;
+  bool copy_log(Sink& out, size_t max_bytes);
   void follow_swaps(std::string_view records);
-  void scan_some(std::string& out, uint32_t number, Progress& progress);
-  void put_object(std::string& out, uint32_t number, const std::string& key);
-  void put(std::string& out, uint32_t database, uint8_t flags, Words words);
+  bool read(Sink& out, size_t max_bytes);
+  void scan_some(Sink& out, uint32_t number, Progress& progress);
+  void put_object(Sink& out, uint32_t number, const std::string& key);
+  void put(Sink& out, uint32_t database, uint8_t flags, Words words);
   bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
 
   Engine& engine_;
@@ -49,7 +56,9 @@ class BaseCopy {
   std::vector<Progress> progress_;
   uint64_t images_ = 0, keys_ = 0;
   bool complete_ = false;
-  std::string error_;
+  std::string error_, log_;
+  std::string rest_;      // of a record that did not fit into a piece,
+  size_t rest_from_ = 0;  // from here on
 };
 
 }  // namespace verbena::kv

@@ -115,16 +115,53 @@ size_t words_bytes(Words words) {
   return bytes;
 }
 
+namespace {
+
+LogRecordHeader header_of(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+                          size_t length) {
+  const bool keyless = words.size() < 2 || sweep_of(words[0]) != Sweep::none;
+  return {.checksum = 0,
+          .length = static_cast<uint32_t>(length),
+          .lsn = lsn,
+          .epoch = epoch,
+          .slot = keyless ? kNoSlot : key_slot(words[1]),
+          .database = static_cast<uint8_t>(database),
+          .flags = flags};
+}
+
+}  // namespace
+
+void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                         Words words, size_t length, uint32_t seed) {
+  constexpr size_t kLong = 1024;
+  LogRecordHeader header = header_of(lsn, epoch, database, flags, words, length);
+  char* const begin = to;
+  std::memcpy(to, &header, sizeof header);
+  const char* summed = to + sizeof header.checksum;
+  to += sizeof header;
+  uint32_t sum = seed;
+  for (const std::string_view word : words) {
+    const auto bytes = static_cast<uint32_t>(word.size());
+    std::memcpy(to, &bytes, sizeof bytes);
+    to += sizeof bytes;
+    if (bytes >= kLong) {
+      sum = crc32c(sum, summed, static_cast<size_t>(to - summed));
+      sum = copy_crc32c(sum, to, word.data(), bytes);
+      summed = to + bytes;
+    } else if (bytes != 0) {
+      std::memcpy(to, word.data(), bytes);
+    }
+    to += bytes;
+  }
+  std::memset(to, 0, padded(length) - length);
+  to += padded(length) - length;
+  header.checksum = crc32c(sum, summed, static_cast<size_t>(to - summed));
+  std::memcpy(begin, &header.checksum, sizeof header.checksum);
+}
+
 void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
                   size_t length) {
-  const bool keyless = words.size() < 2 || sweep_of(words[0]) != Sweep::none;
-  const LogRecordHeader header{.checksum = 0,
-                               .length = static_cast<uint32_t>(length),
-                               .lsn = lsn,
-                               .epoch = epoch,
-                               .slot = keyless ? kNoSlot : key_slot(words[1]),
-                               .database = static_cast<uint8_t>(database),
-                               .flags = flags};
+  const LogRecordHeader header = header_of(lsn, epoch, database, flags, words, length);
   std::memcpy(to, &header, sizeof header);
   to += sizeof header;
   for (const std::string_view word : words) {

@@ -34,7 +34,10 @@ size_t words_bytes(Words words);
 void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
                   size_t length);
 void seal_record(char* record, uint32_t seed, uint8_t more_flags);
-// The same at the end of `out`; returns where it begins.
+// Both at once; long words are summed while they are copied.
+void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                         Words words, size_t length, uint32_t seed);
+// The same as the first at the end of `out`; returns where it begins.
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                   Words words);
 void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags = 0);

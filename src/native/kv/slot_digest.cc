@@ -41,6 +41,10 @@ void SlotDigest::note(uint32_t database, std::optional<std::string_view> key) {
 
 size_t SlotDigest::pending() const {
   size_t count = 0;
+  const Keyspace& keyspace = engine_.keyspace;
+  for (uint32_t i = database_; !scanned_ && i < keyspace.databases(); ++i) {
+    if (keyspace.exists(i)) count += engine_.keyspace.database(i).size();
+  }
   for (const auto& [database, keys] : changed_) count += keys.size();
   return count;
 }

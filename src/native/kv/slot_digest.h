@@ -30,7 +30,7 @@ class SlotDigest {
   };
   // All of it. What has expired by then does not count, whether it is still there or not.
   Sum finish(uint64_t now_ms);
-  size_t pending() const;
+  size_t pending() const;  // keys that are left to sum, at most
 
  private:
   struct Part {

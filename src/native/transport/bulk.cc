@@ -35,7 +35,7 @@ class Transfer {
       if (result_.outcome != Outcome::ok) break;
       if (!moved) {
         if (!may_go_on()) break;
-        node_.linger();
+        rest();
       }
     }
     settle();
@@ -47,7 +47,8 @@ class Transfer {
     uint64_t offset = 0;
     uint32_t length = 0, crc = 0, attempts = 0;
     bool is_summed = false;
-    Call* check = nullptr;  // the peer's word on the contents
+    bool is_written = false;  // and nobody is asked about it
+    Call* check = nullptr;    // the peer's word on the contents
     Call* read = nullptr;
   };
 
@@ -57,6 +58,39 @@ class Transfer {
   virtual bool is_right(const Fragment& fragment, uint32_t answer) = 0;
   // Before begin(), without the lock.
   virtual void prepare(Fragment&) {}
+  // There is nothing to do but to wait.
+  virtual void rest() { node_.linger(); }
+  virtual void hear(const Call&) {}
+
+  // With the lock. The WRITE of a fragment; false: not now, or it has failed.
+  bool write(const Fragment& fragment, std::optional<uint32_t>& copied) {
+    if (!session_.may_stream()) return false;
+    const RemoteRegion* region = session_.region(target_.region);
+    if (!region) return false;
+    if (region->refused != Outcome::ok) {
+      fail(region->refused, Status::success, "the region was revoked, or is not for this session");
+      return false;
+    }
+    if (!region->known) return false;
+    if (!(region->access & access::remote_write)) {
+      fail(Outcome::denied, Status::success, "the region is read-only");
+      return false;
+    }
+    if (target_.offset > region->length || target_.length > region->length - target_.offset) {
+      fail(Outcome::out_of_range, Status::success, "the range leaves the region");
+      return false;
+    }
+    uint32_t lkey;
+    try {
+      lkey = node_.registering([&] { return memory_.lkey(session_.link()->port(), at(fragment)); });
+    } catch (const std::exception& error) {
+      fail(Outcome::remote_failure, Status::success, error.what());
+      return false;
+    }
+    streamed_on_ = session_.links();
+    const uint64_t addr = region->addr + target_.offset + fragment.offset;
+    return session_.stream(at(fragment), fragment.length, lkey, addr, region->rkey, copied);
+  }
 
   std::byte* at(const Fragment& fragment) const { return target_.data + fragment.offset; }
   RangeRequest range(const Fragment& fragment) const {
@@ -92,7 +126,7 @@ class Transfer {
     const auto held = node_.lock();
     if (session_.is_over()) fail(Outcome::session_failed, Status::success, "the session ended");
     for (Fragment& fragment : window_) {
-      if (fragment.check) continue;
+      if (fragment.check || fragment.is_written) continue;
       if (result_.outcome != Outcome::ok || !begin(fragment)) break;
       moved = true;
     }
@@ -114,8 +148,11 @@ class Transfer {
         return true;
       }
       uint32_t answer = 0;
-      std::memcpy(&answer, fragment.check->result.data(),
-                  std::min(sizeof answer, fragment.check->result.size()));
+      if (fragment.check) {
+        std::memcpy(&answer, fragment.check->result.data(),
+                    std::min(sizeof answer, fragment.check->result.size()));
+        hear(*fragment.check);
+      }
       const bool right = is_right(fragment, answer);
       {
         const auto held = node_.lock();
@@ -137,7 +174,7 @@ class Transfer {
     const auto done = [](const Call* call) {
       return !call || call->finished.load(std::memory_order_acquire);
     };
-    return fragment.check && done(fragment.check) && done(fragment.read);
+    return fragment.is_written || (fragment.check && done(fragment.check) && done(fragment.read));
   }
 
   bool may_go_on() {
@@ -215,33 +252,8 @@ class Put final : public Transfer {
   }
 
   bool begin(Fragment& fragment) override {
-    if (!session_.may_stream()) return false;
-    const RemoteRegion* region = session_.region(target_.region);
-    if (!region) return false;
-    if (region->refused != Outcome::ok) {
-      fail(region->refused, Status::success, "the region was revoked, or is not for this session");
-      return false;
-    }
-    if (!region->known) return false;
-    if (!(region->access & access::remote_write)) {
-      fail(Outcome::denied, Status::success, "the region is read-only");
-      return false;
-    }
-    if (target_.offset > region->length || target_.length > region->length - target_.offset) {
-      fail(Outcome::out_of_range, Status::success, "the range leaves the region");
-      return false;
-    }
-    uint32_t lkey;
-    try {
-      lkey = node_.registering([&] { return memory_.lkey(session_.link()->port(), at(fragment)); });
-    } catch (const std::exception& error) {
-      fail(Outcome::remote_failure, Status::success, error.what());
-      return false;
-    }
-    streamed_on_ = session_.links();
-    const uint64_t addr = region->addr + target_.offset + fragment.offset;
     std::optional<uint32_t> copied;
-    if (!session_.stream(at(fragment), fragment.length, lkey, addr, region->rkey, copied)) return false;
+    if (!write(fragment, copied)) return false;
     if (copied) {
       fragment.crc = *copied;
       unsummed_ = 0;
@@ -259,6 +271,41 @@ class Put final : public Transfer {
   static constexpr uint32_t kMostUnsummed = 63;
   uint32_t to_sum_ = 0;    // so many fragments more
   uint32_t unsummed_ = 0;  // it was that many before the wire was asked last
+};
+
+// Fragments are WRITEs, and a call of the caller's is behind the last.
+class Delivery final : public Transfer {
+ public:
+  Delivery(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+           Registration& memory, std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going,
+           const Announcement& announcement)
+      : Transfer(node, session, target, options, memory, acknowledged, keep_going),
+        announcement_(announcement) {}
+  std::string answer;
+
+ private:
+  bool begin(Fragment& fragment) override {
+    std::optional<uint32_t> copied;
+    const bool is_last = fragment.offset + fragment.length == target_.length;
+    if (!is_behind_ && !write(fragment, copied)) return false;
+    if (!is_last) return fragment.is_written = true;
+    is_behind_ = true;  // if there is no room for the call, the WRITEs need not be repeated
+    call_ = fragment.check = session_.call(announcement_.method, announcement_.payload);
+    return fragment.check != nullptr;
+  }
+  bool is_right(const Fragment&, uint32_t) override { return true; }
+  void hear(const Call& call) override {
+    const auto text = call.answer();
+    answer.assign(reinterpret_cast<const char*>(text.data()), text.size());
+  }
+  void rest() override {
+    if (!call_) return node_.linger();
+    node_.wait(*call_, now_ns() + kAskEveryNs);
+  }
+
+  const Announcement announcement_;
+  Call* call_ = nullptr;
+  bool is_behind_ = false;
 };
 
 // A fragment is a READ and, beside it, a question for the checksum.
@@ -286,6 +333,16 @@ BulkResult put(Node& node, Session& session, const BulkTarget& target, const Bul
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going) {
   return Put(node, session, target, options, memory, acknowledged, keep_going).run();
+}
+
+BulkResult deliver(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+                   Registration& memory, const Announcement& announcement,
+                   const std::function<bool()>& keep_going) {
+  std::atomic<uint64_t> acknowledged{0};
+  Delivery delivery(node, session, target, options, memory, acknowledged, keep_going, announcement);
+  BulkResult result = delivery.run();
+  if (result.outcome == Outcome::ok) result.detail = std::move(delivery.answer);
+  return result;
 }
 
 BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,

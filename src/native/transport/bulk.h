@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "transport/node.h"
@@ -36,6 +37,15 @@ struct BulkResult {
 BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);
+// As put, but the peer's word on the contents is its answer to a call that follows them: its handler has to
+// check them, and `detail` is what it says. If the link changed on the way, they may not be there.
+struct Announcement {
+  uint32_t method = 0;
+  std::span<const std::byte> payload;
+};
+BulkResult deliver(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+                   Registration& memory, const Announcement& announcement,
+                   const std::function<bool()>& keep_going);
 BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);

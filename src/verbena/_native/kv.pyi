@@ -41,6 +41,11 @@ class Engine:
     def commit(self) -> bool:
         """What has happened is kept as the log promises; False: it cannot be."""
 
+    def reserve(self, nbytes: int, *, seconds: float) -> None:
+        """
+        Makes room for so many bytes of values, as far as that can be done within the time. StoreError: there is no memory.
+        """
+
     def release_held(self) -> None:
         """Those who wait try again."""
 
@@ -567,6 +572,11 @@ class BaseCopy:
         The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. Never from within a command. ValueError: it has failed.
         """
 
+    def fill(self, into: object) -> int:
+        """
+        The same straight into memory, to its end unless the copy ends: a record may go on in the next piece. How many bytes there are.
+        """
+
     @property
     def complete(self) -> bool: ...
     @property
@@ -590,9 +600,9 @@ class Applier:
         `run` is called with (client, database, words) of what native code does not know, and says whether it went well. `lsn`: what the source had up to there is here.
         """
 
-    def apply(self, records: bytes) -> int:
+    def apply(self, records: object, *, checked: bool = False) -> int:
         """
-        Any piece of the stream; the last LSN of the source's that is here now. What has been applied is passed over. LogError: the piece is damaged.
+        Any piece of the stream; the last LSN of the source's that is here now. What has been applied is passed over. `checked`: a sum over all of it has been. LogError: the piece is damaged.
         """
 
     def close(self) -> None: ...

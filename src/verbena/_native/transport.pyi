@@ -200,4 +200,17 @@ class Session:
         With an owner of the memory its registration is kept for the next time.
         """
 
+    def deliver(
+        self,
+        buffer: object,
+        region: int,
+        offset: int,
+        method: int,
+        payload: object,
+        timeout_s: float,
+        *,
+        fragment_bytes: int,
+        depth: int,
+        owner: object | None,
+    ) -> bytes: ...
     def metrics(self) -> dict[str, dict[str, object]]: ...

@@ -83,7 +83,9 @@ async def _serve(config: Config) -> int:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
     places, listener, rdma, cluster, replication = Listening(), None, None, None, None
     try:
-        server = make_server(config, memory=gateway.memory if gateway is not None else None)
+        # Slots move, so nobody reads a cluster's memory: it need not be any wire's.
+        shared = gateway is not None and not config.cluster.enabled
+        server = make_server(config, memory=gateway.memory if gateway is not None and shared else None)
         kept = Persistence(server, Settings.of(config.kv.persistence))
         server.shut_down = partial(_set, loop, stopped)
         places = listen(server, config)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena.errors import VerbenaError
-from verbena.kv.replies import CommandError
+from verbena.kv.replies import CommandError, Refusal
 
 if TYPE_CHECKING:
     from verbena.kv.client import Word
 
-_native.kv.use_command_error(CommandError)
+_native.kv.use_command_error(Refusal)
 _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1 << 31)
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
-from verbena.kv.replies import CommandError
+from verbena.kv.replies import Refusal
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Word: TypeAlias = "str | bytes | int | float | Buffer"
 
-_native.kv.use_command_error(CommandError)
+_native.kv.use_command_error(Refusal)
 _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1)
 
@@ -30,7 +30,8 @@ class Client:
         store.set("greeting", "hello")
         store.get("greeting")
 
-    Keys are str or bytes, values bytes. CommandError if the server refuses; a session's errors besides."""
+    Keys are str or bytes, values bytes. CommandError if the server refuses, also for keys that another node
+    of a cluster has: redirections are not followed. A session's errors besides."""
 
     def __init__(
         self,

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from verbena.transport import Node, RemoteRegion, Session, SessionState
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from verbena.transport import Node, Session, SessionState
 
 # Wires that reach a peer's memory without its program, and without a copy in between.
 RDMA_WIRES = frozenset({"shm", "ibv"})
@@ -42,6 +38,18 @@ class BulkTransport:
     def is_available(self) -> bool:
         return self.state in (BulkState.DISCONNECTED, BulkState.CONNECTED)
 
+    @property
+    def is_connected(self) -> bool:
+        """By RDMA, as far as its session knows. From any thread."""
+        session = self.session
+        return (
+            self.state is BulkState.CONNECTED
+            and session is not None
+            and not session.closed
+            and session.state is SessionState.CONNECTED
+            and session.wire in RDMA_WIRES
+        )
+
     def connected(self, session: Session) -> None:
         """A session was dialled: it is good for this if its wire is."""
         self.session = session
@@ -63,10 +71,3 @@ class BulkTransport:
         counters = self.rdma if by_rdma else self.fallback
         counters.bytes_transferred += nbytes
         counters.sends_completed += 1
-
-
-async def send(session: Session, data: Buffer, window: RemoteRegion) -> bool:
-    """Writes an envelope into the peer's window; True if an RDMA wire carried it from begin to end."""
-    before = session.wire
-    await session.put(data, window[: memoryview(data).nbytes])
-    return before in RDMA_WIRES and session.wire == before

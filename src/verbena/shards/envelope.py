@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from verbena import _native
@@ -97,6 +97,12 @@ class Envelope:
 
 def parse(data: Buffer) -> Envelope:
     """Exactly one envelope, no byte more. ProtocolError says what is wrong with it."""
+    found = parse_in_place(data)
+    return replace(found, payload=bytes(found.payload))
+
+
+def parse_in_place(data: Buffer) -> Envelope:
+    """The same with a payload that is a view of the bytes given, for who can see to it that they stay."""
     view = memoryview(data).cast("B")
     if view.nbytes < HEADER_BYTES:
         raise _fault(f"{view.nbytes} bytes are shorter than a header of {HEADER_BYTES}")
@@ -129,7 +135,7 @@ def parse(data: Buffer) -> Envelope:
         first_shard=first,
         last_shard=last,
         migration=migration,
-        payload=bytes(payload),
+        payload=payload,  # type: ignore[arg-type]
         flags=Flag(flags),
         segment=segment,
         offset=offset,

@@ -171,6 +171,11 @@ class Session:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def links(self) -> int:
+        """How many it has had so far: another number, and what was written without an answer may be lost."""
+        return self._native.links
+
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Counters and latency histograms, by wire."""
         return self._native.metrics()
@@ -503,6 +508,30 @@ class SyncOperations:
     def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
         """As Session.put()."""
         self._transfer(True, data, remote, progress)
+
+    def deliver(
+        self, data: Buffer, remote: RemoteRegion, method: str, payload: Buffer, *, timeout_s: float
+    ) -> bytes:
+        """Writes a buffer as put() does, then asks the peer's handler of that name, whose answer it returns:
+        one way there and back in all. The handler has to check what it finds: if the wire changed meanwhile,
+        it may not be all there. The memory is the caller's own again when this returns."""
+        session, settings = self._session, self._session.node.settings
+        view = memoryview(data).cast("B")
+        session._check(remote, "deliver", view.nbytes)
+        try:
+            return session._native.deliver(
+                view,
+                remote.key,
+                remote.offset,
+                method_number(method),
+                payload,
+                timeout_s,
+                fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
+                depth=settings.num_memory_regions,
+                owner=owner_of(data) if session.wire in session.node.wires.keeping else None,
+            )
+        except VerbenaError as error:
+            raise self._told(error) from None
 
     def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
         """As Session.get()."""

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from support.cluster import Cluster, Node, ReplyError, Wire, cluster, info
 from support.store import Store
 
+from verbena import kv
 from verbena.shards.slots import slot_of
 
 
@@ -48,6 +49,19 @@ def test_redis_py_finds_its_way(made: Cluster) -> None:
         assert pipe.execute() == list(range(1, 51))
     assert client.mget("{tag}a", "{tag}b") == [None, None]
     client.close()
+
+
+def test_a_client_of_one_node_says_that_a_key_is_elsewhere(made: Cluster) -> None:
+    """kv.Client serves the node's own keys, and tells what to do about the others."""
+    with kv.Client(f"127.0.0.1:{made[0].sessions}") as client:
+        for number in range(40):
+            key = f"one:{number}"
+            if owner(made, key) == 0:
+                client.set(key, "here")
+                assert client.get(key) == b"here"
+            else:
+                with pytest.raises(kv.CommandError, match=rf"MOVED {slot_of(key.encode())} .*cluster client"):
+                    client.get(key)
 
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not installed")

@@ -16,6 +16,7 @@ from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
 from verbena.kv.cluster import node as cluster_node
+from verbena.kv.cluster.copying import Copying
 from verbena.kv.cluster.mover import Mover
 from verbena.kv.cluster.peers import METHOD
 from verbena.kv.cluster.receiver import Receiver
@@ -147,7 +148,7 @@ async def base_copy(
     windows = await mover._offer()
     copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
     mover.state = Prepared(facts).begin(SourcePosition(0))
-    await mover._copy(copy, windows)
+    await Copying(mover, copy, windows).run()
     copy.close()
     assert len(target.server.databases[0]) == 200
     await mover.call_off()

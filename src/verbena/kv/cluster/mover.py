@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native
 from verbena.errors import VerbenaError
-from verbena.kv.cluster.receiver import LANDED, digest_along, sweep
-from verbena.shards.bulk import BulkTransport, send
+from verbena.kv.cluster.copying import MOST_AT_ONCE, Copying
+from verbena.kv.cluster.receiver import digest_along, sweep
+from verbena.shards.bulk import BulkTransport
 from verbena.shards.cluster_map import Member
-from verbena.shards.envelope import HEADER_BYTES, Envelope, Flag, Kind
+from verbena.shards.envelope import Envelope, Kind
 from verbena.shards.migration import (
     BaseCopy,
     CatchUp,
@@ -32,7 +33,6 @@ from verbena.transport import RemoteRegion, Session
 if TYPE_CHECKING:
     from verbena.kv.cluster.node import ClusterNode
 
-_READ = 256 << 10
 _TAIL = 1 << 20
 _DIGEST_BACKLOG = 2000
 _PATIENCE_S = 30.0
@@ -51,7 +51,6 @@ class Mover:
         self._checkpoint = checkpoint
         self.fraction = 0.0  # of the base copy
         self.copy_s = 0.0  # how long it took
-        self._segment = 0
         self._sequence = 0  # of this attempt's messages, whatever wire they take
 
     @property
@@ -68,15 +67,17 @@ class Mover:
         try:
             await self._enter(self.state)
             windows = await self._offer()
-            digest = _native.kv.SlotDigest(engine, slots)
-            work = asyncio.get_running_loop().create_task(digest_along(digest))
             assert isinstance(self.state, Prepared)
             copy = await asyncio.to_thread(self.node.server.base_copy, slots)
             await self._enter(self.state.begin(SourcePosition(max(0, copy.first_lsn - 1))))
             began = time.monotonic()
-            await self._copy(copy, windows)
+            await Copying(self, copy, windows).run()
+            if self.aborted:
+                raise Aborted(self.aborted)
             self.copy_s = time.monotonic() - began
             follower = copy.take_follower()
+            digest = _native.kv.SlotDigest(engine, slots)
+            work = asyncio.get_running_loop().create_task(digest_along(digest))
             assert isinstance(self.state, BaseCopy)
             await self._enter(self.state.copied(SourcePosition(follower.next_lsn - 1 + follower.lag())))
             await self._catch_up(follower, digest)
@@ -95,10 +96,13 @@ class Mover:
         if self.aborted and not isinstance(state, Deciding | Moved) and not is_over(state):
             raise Aborted(self.aborted)
 
-    def _message(self, kind: Kind, payload: bytes = b"", **fields: Any) -> Envelope:
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def message(self, kind: Kind, payload: bytes = b"", **fields: Any) -> Envelope:
         if "sequence" not in fields:
-            self._sequence += 1
-            fields["sequence"] = self._sequence
+            fields["sequence"] = self.next_sequence()
         return self.node.peers.envelope(
             kind,
             self.target,
@@ -110,7 +114,7 @@ class Mover:
         )
 
     async def _ask(self, kind: Kind, value: dict[str, Any], timeout_s: float = _PATIENCE_S) -> dict[str, Any]:
-        message = self._message(kind, json.dumps(value).encode())
+        message = self.message(kind, json.dumps(value).encode())
         answer = await self.node.peers.ask(self.target, message, timeout_s=timeout_s)
         found: dict[str, Any] = json.loads(answer.payload or b"{}")
         return found
@@ -122,78 +126,28 @@ class Mover:
         asked = {
             "attempt": self.facts.attempt,
             "slots": str(self.facts.slots),
-            "windows": min(64, settings.num_memory_regions),
+            "windows": min(MOST_AT_ONCE, settings.num_memory_regions),
             "window_bytes": settings.max_send_size,
+            "bytes": self._expected_bytes(),
         }
         answer = await self._ask(Kind.OFFER, asked)
         return [RemoteRegion.from_bytes(bytes.fromhex(one)) for one in answer["windows"]]
 
-    async def _copy(self, copy: _native.kv.BaseCopy, windows: list[RemoteRegion]) -> None:
-        free: asyncio.Queue[int] = asyncio.Queue()
-        for index in range(len(windows)):
-            free.put_nowait(index)
-        sending: set[asyncio.Task[None]] = set()
-        segments = Segments(copy, self.node.settings.max_send_size - HEADER_BYTES)
-        offset, last = 0, False
-        try:
-            while not last:
-                piece, last = await asyncio.to_thread(segments.read)
-                self.fraction = copy.fraction
-                index = await free.get()
-                for task in [task for task in sending if task.done()]:
-                    sending.discard(task)
-                    task.result()
-                if self.aborted:
-                    raise Aborted(self.aborted)
-                with memoryview(piece)[HEADER_BYTES:] as payload:
-                    segment = self._message(
-                        Kind.SEGMENT,
-                        payload,  # type: ignore[arg-type]
-                        segment=self._segment,
-                        offset=offset,
-                        flags=Flag.LAST if last else Flag.NONE,
-                    )
-                    piece[:HEADER_BYTES] = segment.header()
-                    offset += len(payload)
-                notice = self._message(
-                    Kind.LANDED,
-                    LANDED.pack(index, len(piece)),
-                    segment=self._segment,
-                    sequence=segment.sequence,
-                )
-                self._segment += 1
-                work = self._send(piece, bytes(notice), index, windows[index], free)
-                sending.add(asyncio.get_running_loop().create_task(work))
-            await asyncio.gather(*sending)
-        finally:
-            for task in sending:
-                task.cancel()
-            await asyncio.gather(*sending, return_exceptions=True)
+    def _expected_bytes(self) -> int:
+        """Their share of the store, as if all slots held as much."""
+        node = self.node
+        owned = sum(len(found) for found in node.map.slots_of(node.id))
+        used = int(node.server.engine.figures()["used_bytes"])
+        return used * len(self.facts.slots) // max(1, owned)
 
-    async def _send(
-        self, piece: bytearray, notice: bytes, index: int, window: RemoteRegion, free: asyncio.Queue[int]
-    ) -> None:
-        """Into the target's memory, and a notice; if RDMA breaks, the same again on the fallback."""
-        while True:
-            session, fast = await self._session()
-            self.wire = session.wire or self.wire
-            try:
-                by_rdma = await send(session, piece, window)
-                self.node.peers.tap(session.wire or "", piece)
-                await self.node.peers.tell(session, notice)
-            except VerbenaError:
-                if not fast:
-                    raise
-                self.bulk.failed()
-                continue
-            break
-        nbytes = len(piece) - HEADER_BYTES
-        self.bulk.acknowledged(nbytes, by_rdma=by_rdma and fast)
-        assert isinstance(self.state, BaseCopy)
-        self.state = self.state.acknowledge(nbytes)
-        free.put_nowait(index)
+    def acknowledged(self, nbytes: int, by_rdma: bool, wire: str) -> None:
+        """The target has applied a piece."""
+        self.wire = wire or self.wire
+        self.bulk.acknowledged(nbytes, by_rdma=by_rdma)
+        if isinstance(self.state, BaseCopy):
+            self.state = self.state.acknowledge(nbytes)
 
-    async def _session(self) -> tuple[Session, bool]:
+    async def session(self) -> tuple[Session, bool]:
         self.bulk.look()
         if self.bulk.is_available:
             try:
@@ -227,7 +181,7 @@ class Mover:
         """Some of the log to the target; how many keys its digest is behind."""
         assert isinstance(self.state, CatchUp)
         records, following = await asyncio.to_thread(follower.read, _TAIL)
-        message = self._message(Kind.TAIL, records, offset=following)
+        message = self.message(Kind.TAIL, records, offset=following)
         answer = await self.node.peers.ask(self.target, message, timeout_s=timeout_s)
         head = SourcePosition(following - 1 + follower.lag())
         # What is not of these slots was passed over: it counts as applied.
@@ -337,25 +291,3 @@ class Mover:
 
 class Aborted(Exception):
     """Somebody does not want it any more."""
-
-
-class Segments:
-    """A base copy in pieces of at most `room` bytes, each behind a gap for its header. A longer
-    record goes in several: the target waits for the rest of it. Read a little at a time, so that commands
-    go on in between."""
-
-    def __init__(self, copy: _native.kv.BaseCopy, room: int) -> None:
-        self._copy = copy
-        self._room = room
-        self._left = b""
-
-    def read(self) -> tuple[bytearray, bool]:
-        """The next one, and whether it is the last."""
-        piece = bytearray(HEADER_BYTES)
-        piece += self._left
-        full = HEADER_BYTES + self._room
-        while len(piece) < full and not self._copy.complete:
-            piece += self._copy.read(min(_READ, full - len(piece)))
-        self._left = bytes(memoryview(piece)[full:])
-        del piece[full:]
-        return piece, self._copy.complete and not self._left

@@ -183,7 +183,11 @@ class Moves:
             await former.close(forget=False)
         receiver = Receiver(self.node.server, self.node.peers.node, slots, attempt)
         self._taking[migration] = receiver
-        windows = await receiver.open(windows=int(asked["windows"]), window_bytes=int(asked["window_bytes"]))
+        windows = await receiver.open(
+            windows=int(asked["windows"]),
+            window_bytes=int(asked["window_bytes"]),
+            nbytes=int(asked.get("bytes", 0)),
+        )
         return json.dumps({"windows": windows}).encode()
 
     def _end_taking(self, migration: str) -> None:

@@ -81,15 +81,23 @@ class Peers:
     ) -> Envelope:
         """The same by a session at hand."""
         self.tap(session.wire or "", data)
-        kind = Kind(data[5])
-        answer = parse(await session.call(METHOD, data, timeout_s=timeout_s))
-        if answer.kind is not kind or not answer.flags & Flag.ANSWER:
-            detail = f"{answer.kind.name} is no answer to {kind.name}"
-            raise setup_error("bad_envelope", operation="ask a member", peer=session.peer, detail=detail)
-        if answer.flags & Flag.REFUSED:
-            detail = answer.payload.decode("utf-8", "replace")
-            raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)
-        return answer
+        return _answer(session, data, await session.call(METHOD, data, timeout_s=timeout_s))
+
+    def deliver(
+        self,
+        session: transport.Session,
+        piece: Buffer,
+        window: transport.RemoteRegion,
+        notice: bytes,
+        *,
+        timeout_s: float,
+    ) -> Envelope:
+        """An envelope into a member's memory, and a notice of it, which is answered. Blocks."""
+        self.tap(session.wire or "", piece)
+        self.tap(session.wire or "", notice)
+        part = window[: memoryview(piece).nbytes]
+        answered = session.sync.deliver(piece, part, METHOD, notice, timeout_s=timeout_s)
+        return _answer(session, notice, answered)
 
     def links(self) -> list[tuple[str, int, str]]:
         """(member, when it was opened by the monotonic clock in ms, wire) of every session."""
@@ -111,6 +119,17 @@ class Peers:
         for session in sessions.values():
             with contextlib.suppress(VerbenaError):
                 await session.close()
+
+
+def _answer(session: transport.Session, asked: bytes, answered: bytes) -> Envelope:
+    kind, answer = Kind(asked[5]), parse(answered)
+    if answer.kind is not kind or not answer.flags & Flag.ANSWER:
+        detail = f"{answer.kind.name} is no answer to {kind.name}"
+        raise setup_error("bad_envelope", operation="ask a member", peer=session.peer, detail=detail)
+    if answer.flags & Flag.REFUSED:
+        detail = answer.payload.decode("utf-8", "replace")
+        raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)
+    return answer
 
 
 def answer(to: Envelope, payload: bytes = b"", *, refused: bool = False) -> bytes:

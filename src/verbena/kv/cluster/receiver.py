@@ -7,12 +7,13 @@ import asyncio
 import contextlib
 import json
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native
-from verbena.errors import setup_error
+from verbena.errors import VerbenaError, setup_error
 from verbena.kv.replication.applying import applier
-from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind, parse
+from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind, parse_in_place
 from verbena.shards.slots import SlotRange
 from verbena.verbs import Access
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from verbena.transport import Node, Region
 
 LANDED = struct.Struct("<II")  # window, bytes
-_PIECE = 256 << 10
 _MOST_WINDOWS = 64
+_RESERVE_S = 5.0  # what is not there by then comes page by page
 _LONGEST_WINDOW = 64 << 20
 
 
@@ -36,33 +37,36 @@ class Receiver:
         self.taken = 0  # bytes of segments
         self._node = node
         self._regions: list[Region] = []
+        self._views: list[memoryview] = []
         self._applier: _native.kv.Applier | None = None
         self._digest: _native.kv.SlotDigest | None = None
         self._next = 0
-        self._waiting: dict[int, bytes] = {}
-        self._applied = asyncio.Condition()
-        self._applying = asyncio.Lock()
+        self._waiting: dict[int, tuple[bytes, list[asyncio.Future[None]]]] = {}  # segments, and who waits
         self._failure: Exception | None = None
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="receiver")  # all that is applied, in order
         self._worker: asyncio.Task[None] | None = None
 
-    async def open(self, *, windows: int, window_bytes: int) -> list[str]:
-        """Forgets what an earlier attempt left, and lends memory: the regions, in hexadecimal."""
+    async def open(self, *, windows: int, window_bytes: int, nbytes: int) -> list[str]:
+        """Forgets what an earlier attempt left, makes room for about `nbytes` of values, and lends memory:
+        the regions, in hexadecimal."""
         if not 0 < windows <= _MOST_WINDOWS or not HEADER_BYTES < window_bytes <= _LONGEST_WINDOW:
             raise ValueError(f"{windows} windows of {window_bytes} bytes are not lent")
         await sweep(self.server, self.slots)
+        await asyncio.to_thread(self.server.engine.reserve, max(0, nbytes), seconds=_RESERVE_S)
         self._regions = await asyncio.to_thread(
             lambda: [
                 self._node.allocate(window_bytes, access=Access.REMOTE_WRITE | Access.LOCAL_WRITE)
                 for _ in range(windows)
             ]
         )
+        self._views = [memoryview(region.memory) for region in self._regions]
         self._applier = applier(self.server, slots=list(self.slots))
-        self._digest = _native.kv.SlotDigest(self.server.engine, list(self.slots))
-        self._worker = asyncio.get_running_loop().create_task(digest_along(self._digest))
         return [region.remote.to_bytes().hex() for region in self._regions]
 
     async def close(self, *, forget: bool) -> None:
         """`forget`: nothing came of it, and what was applied goes."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -86,79 +90,90 @@ class Receiver:
         raise ValueError(f"{message.kind.name} is not for a target")
 
     async def _landed(self, message: Envelope) -> bytes:
+        """Answered when it is applied, with all before it."""
         if len(message.payload) != LANDED.size:
             raise ValueError("a notice of a segment has 8 bytes")
         window, length = LANDED.unpack(message.payload)
         if window >= len(self._regions) or length > len(self._regions[window]):
             raise ValueError(f"{length} bytes in window {window}: there is none such")
-        with memoryview(self._regions[window].memory) as memory:
-            segment = parse(memory[:length])
-        if segment.kind is not Kind.SEGMENT or segment.migration != message.migration:
-            raise ValueError("the window holds something else")
-        if segment.segment >= self._next:
-            self._waiting[segment.segment] = segment.payload
-        await self._apply_waiting(segment.segment)
+        applied: asyncio.Future[None] = self._loop.create_future()
+        self._thread.submit(self._land, message, self._views[window][:length], applied)
+        await applied
         return b""
-
-    async def _apply_waiting(self, number: int) -> None:
-        """Segments are applied in their order, whatever order they arrive in."""
-        while self._next <= number:
-            if self._next not in self._waiting:
-                async with self._applied:
-                    await self._applied.wait_for(
-                        lambda: self._failure or self._next > number or self._next in self._waiting
-                    )
-                self._check()
-                continue
-            async with self._applying:
-                self._check()
-                payload = self._waiting.pop(self._next, None)
-                if payload is None:
-                    continue
-                try:
-                    await asyncio.to_thread(self._apply, payload)
-                except Exception as error:
-                    self._failure = error
-                    raise
-                finally:
-                    async with self._applied:
-                        self._next += 1
-                        self._applied.notify_all()
-                self.taken += len(payload)
-        self._waiting.pop(number, None)  # it came twice
-        self._check()
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise ValueError(f"an earlier piece could not be applied: {self._failure}")
-
-    def _apply(self, payload: bytes) -> None:
-        assert self._applier is not None
-        for start in range(0, len(payload), _PIECE):
-            self._applier.apply(payload[start : start + _PIECE])
-        if self._applier.failed:
-            raise ValueError(self._applier.first_failure)
 
     async def _tail(self, message: Envelope) -> bytes:
         assert self._applier is not None
-        assert self._digest is not None
         if not self._applier.complete:
             raise ValueError("the base copy is not whole")
-        async with self._applying:
-            self._check()
-            await asyncio.to_thread(self._apply, message.payload)
+        if self._digest is None:
+            self._digest = _native.kv.SlotDigest(self.server.engine, list(self.slots))
+            self._worker = self._loop.create_task(digest_along(self._digest))
+        await self._loop.run_in_executor(self._thread, self._apply, message.payload)
         return json.dumps({"lsn": self._applier.lsn, "pending": self._digest.pending}).encode()
 
     async def _sum(self, message: Envelope) -> bytes:
         """What is here is kept as the log promises before anybody hears of it."""
         assert self._applier is not None
-        assert self._digest is not None
+        if self._digest is None:
+            raise ValueError("the base copy is not whole")
         asked = json.loads(message.payload)
-        async with self._applying:
-            if not await asyncio.to_thread(self.server.engine.commit):
-                raise ValueError(f"the target cannot keep it: {self.server.engine.refusal}")
-            sum_, keys = await asyncio.to_thread(self._digest.finish, int(asked["now_ms"]))
+        sum_, keys = await self._loop.run_in_executor(self._thread, self._finish, int(asked["now_ms"]))
         return json.dumps({"digest": f"{sum_:016x}/{keys}", "lsn": self._applier.lsn}).encode()
+
+    # On the thread
+
+    def _land(self, message: Envelope, view: memoryview, applied: asyncio.Future[None]) -> None:
+        """Segments are applied in their order, whatever order they arrive in."""
+        try:
+            segment = parse_in_place(view)  # the source leaves the window alone until it is answered
+            if segment.kind is not Kind.SEGMENT or segment.migration != message.migration:
+                raise ValueError("the window holds something else")
+        except (VerbenaError, ValueError) as error:
+            return self._resolve(error, [applied])
+        if segment.segment < self._next:  # it came twice
+            return self._resolve(self._failure, [applied])
+        _, before = self._waiting.get(segment.segment, (b"", []))
+        self._waiting[segment.segment] = (segment.payload, [*before, applied])
+        while (found := self._waiting.pop(self._next, None)) is not None:
+            payload, asking = found
+            try:
+                self._apply(payload)
+            except Exception as error:
+                self._failure = error
+                left = [one for _, more in self._waiting.values() for one in more]
+                self._waiting.clear()
+                return self._resolve(error, [*asking, *left])
+            self._next += 1
+            self.taken += len(payload)
+            self._resolve(None, asking)
+
+    def _resolve(self, error: Exception | None, asking: list[asyncio.Future[None]]) -> None:
+        self._loop.call_soon_threadsafe(_settle, error, asking)
+
+    def _apply(self, payload: bytes) -> None:
+        """The envelope around it has been checked."""
+        assert self._applier is not None
+        if self._failure is not None:
+            raise ValueError(f"an earlier piece could not be applied: {self._failure}")
+        self._applier.apply(payload, checked=True)
+        if self._applier.failed:
+            raise ValueError(self._applier.first_failure)
+
+    def _finish(self, now_ms: int) -> tuple[int, int]:
+        assert self._digest is not None
+        if not self.server.engine.commit():
+            raise ValueError(f"the target cannot keep it: {self.server.engine.refusal}")
+        return self._digest.finish(now_ms)
+
+
+def _settle(error: Exception | None, asking: list[asyncio.Future[None]]) -> None:
+    for one in asking:
+        if one.done():
+            continue
+        if error is None:
+            one.set_result(None)
+        else:
+            one.set_exception(error)
 
 
 async def sweep(server: Server, slots: Any) -> int:

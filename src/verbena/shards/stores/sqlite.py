@@ -15,6 +15,7 @@ from verbena.shards.stores import Stored, conflict
 
 Result = TypeVar("Result")
 _POLL_S = 0.02
+_PATIENCE_S = 10.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS map (id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS leases (member TEXT PRIMARY KEY, token INTEGER NOT NULL, ends REAL NOT NULL);
@@ -26,6 +27,20 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Of all that waits for others in SQLite, only this switch does not do so by itself: of two who open a
+    new file at once, one is told that it is locked."""
+    ends = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > ends:
+                raise
+        time.sleep(0.005)
+
+
 class SqliteStore:
     def __init__(self, path: str) -> None:
         self.path = path
@@ -33,9 +48,9 @@ class SqliteStore:
         self._writes = 0  # of our own
         try:
             self._connection = sqlite3.connect(
-                path, timeout=10, isolation_level=None, check_same_thread=False
+                path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
             )
-            self._connection.execute("PRAGMA journal_mode=WAL")
+            _write_ahead(self._connection)
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SCHEMA)
         except sqlite3.Error as error:
