@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import random
+import resource
 import shutil
 import statistics
 import subprocess
@@ -38,7 +39,7 @@ BATCH = 1000
 SMALL = b"x" * 32
 LOADED = 10_000_000
 PAUSE_NS = 10e6
-Row = tuple[float, float, float]
+Row = tuple[float, float, float, float]
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
@@ -69,7 +70,7 @@ def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
             for turn in range(TURNS):
                 for store in (ours, theirs) if turn % 2 else (theirs, ours):
                     rows[store.name].append(_benchmark(store, command, depth, requests))
-            rate, tail, cpu = ([_median(rows[s.name], i) for s in (ours, theirs)] for i in (0, 1, 2))
+            rate, tail, cpu, busy = ([_median(rows[s.name], i) for s in (ours, theirs)] for i in (0, 1, 2, 3))
             what = f"kv TCP {command.upper()}, {CLIENTS} clients" + (
                 f", pipeline {depth}" if depth > 1 else ""
             )
@@ -101,11 +102,20 @@ def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
                     f"{cpu[0] / cpu[1]:.2f}",
                 )
             )
+            figures.append(
+                Figure(
+                    f"{what}, how busy redis-benchmark's processor is",
+                    f"{busy[0]:.0%}",
+                    f"redis-server {busy[1]:.0%}",
+                    "–",
+                )
+            )
     return figures
 
 
 def _benchmark(store: Store, command: str, depth: int, requests: int) -> Row:
-    """Requests a second, the 99th percentile, and what a request costs the server's processor in ns."""
+    """Requests a second, the 99th percentile, what a request costs the server's processor in ns, and for
+    which part of the time the client computed."""
     arguments = [
         "-p",
         store.port,
@@ -121,12 +131,18 @@ def _benchmark(store: Store, command: str, depth: int, requests: int) -> Row:
         KEYS,
         "--csv",
     ]
-    before = store.cpu_ns
+    before, start, own = store.cpu_ns, time.perf_counter(), _children_s()
     done = subprocess.run(
         [str(REDIS_BENCHMARK), *map(str, arguments)], capture_output=True, text=True, check=True
     )
+    busy = (_children_s() - own) / (time.perf_counter() - start)
     row = next(csv.DictReader(done.stdout.splitlines()))
-    return float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, (store.cpu_ns - before) / requests
+    return float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, (store.cpu_ns - before) / requests, busy
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _median(rows: list[Row], column: int) -> float:
@@ -255,7 +271,19 @@ def _long_values(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
                     bare.append(result.done * size / result.elapsed_ns * 1e9)
                     placed.append(size * _times(partial(store.get_into, KEY, into), count))
                     objects.append(size * _times(partial(store.get, KEY), count))
+            source = np.frombuffer(value, np.uint8)
+            memcpy = statistics.median(
+                size * _times(partial(np.copyto, into, source), count) for _ in range(TURNS)
+            )
             base = statistics.median(bare)
+            figures.append(
+                Figure(
+                    f"memcpy of {text.size(size)}, for comparison",
+                    text.bandwidth(memcpy),
+                    f"get_into {text.bandwidth(statistics.median(placed))}",
+                    f"{memcpy / statistics.median(placed):.1f}",
+                )
+            )
             for how, own, bound in (("get_into", placed, 5), ("get", objects, 0)):
                 figures.append(
                     Figure(
