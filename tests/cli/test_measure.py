@@ -78,6 +78,8 @@ def test_other_sizes_are_refused(written):
         (text.bandwidth(31.4e9), "31.4 GB/s"),
         (text.size(16 << 20), "16 MiB"),
         (text.size(1000), "1000 B"),
+        (text.amount(139_770_251), "133 MiB"),
+        (text.amount(1023), "1023 B"),
     ],
 )
 def test_quantities_are_short(shown, meant):

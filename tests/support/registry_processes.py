@@ -53,6 +53,9 @@ class NodeProcess:
         """It stays where it is, and neither answers nor ends."""
         self._process.send_signal(signal.SIGSTOP)
 
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         self._process.send_signal(signal.SIGCONT)
         assert self._process.stdin is not None

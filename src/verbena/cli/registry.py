@@ -136,7 +136,7 @@ def _check(config: Config, *, keep: bool) -> int:
     for finding in checked.findings:
         print(finding)
     print(
-        f"{checked.blobs} blobs ({text.size(checked.bytes)}) and {checked.manifests} manifests,"
+        f"{checked.blobs} blobs ({text.amount(checked.bytes)}) and {checked.manifests} manifests,"
         f" {len(checked.findings)} findings"
     )
     return 1 if checked.findings else 0

@@ -37,6 +37,14 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
+def amount(count: int) -> str:
+    """139770251 → "133 MiB": how much there is, in three digits."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{_three(count / factor)} {unit}"
+    return f"{count} B"
+
+
 def duration(nanoseconds: float) -> str:
     """Three significant digits with the unit that suits them."""
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
 import pytest
 from support.registry_filling import Filler
 from support.registry_nodes import Cluster, push
+from support.registry_processes import Processes
 
 from verbena.registry.errors import Refused
 from verbena.registry.nodes.settings import PIECE
@@ -37,6 +39,26 @@ async def test_a_push_is_refused_when_there_are_too_few_nodes(tmp_path: Path) ->
         assert caught.value.status == 503
         assert len(list(node.registry.blobs.files())) == 1
         assert node.replication.failed == 1
+
+
+async def test_a_node_that_is_killed_while_it_copies_is_replaced(tmp_path: Path) -> None:
+    """SIGKILL between the push and its answer: the answer waits for the copy at another node."""
+    with Processes(tmp_path / "others") as processes:
+        killed, other = [await asyncio.to_thread(processes.add, peers=[]) for _ in range(2)]
+        async with Cluster(tmp_path) as cluster:
+            node = await cluster.add(
+                peers=(killed.address, other.address), replicas=1, replicate_synchronously=True
+            )
+            for process in (killed, other):
+                process.stop()
+            pushing = asyncio.ensure_future(push(node, BLOB))
+            while not node.replication.waiting:  # noqa: ASYNC110 - a count, not an event
+                await asyncio.sleep(0)
+            killed.kill()
+            other.go_on()
+            await pushing
+            assert (await asyncio.to_thread(other.ask, "figures"))["blobs"] == 1
+            assert (node.replication.done, node.replication.failed) == (1, 0)
 
 
 async def test_copies_are_made_afterwards(tmp_path: Path) -> None:
