@@ -114,6 +114,21 @@ TEST("the checksum is least significant byte first and covers length, header, pa
   for (size_t i = 0; i < 4; ++i) CHECK(without[without.size() - 4 + i] == std::byte{0});
 }
 
+TEST("a message's checksum comes out of those of its segments") {
+  const Bytes whole = pattern(65408 * 2 + 700);
+  uint32_t sum = 0;
+  static OutSegment segment;
+  for (size_t at = 0; at < whole.size(); at += 65408) {
+    const size_t n = std::min<size_t>(65408, whole.size() - at);
+    segment.begin_tagged(RdmapOpcode::write, at + n == whole.size(), 0x1234, at);
+    segment.add_piece(whole.data() + at, n / 3);
+    segment.add_piece(whole.data() + at + n / 3, n - n / 3);
+    segment.seal(true);
+    sum = segment.continue_sum(sum);
+  }
+  CHECK(sum == verbena::crc32c(0, whole.data(), whole.size()));
+}
+
 TEST("a flipped bit anywhere is found, and the held back end never lands") {
   const Bytes payload = pattern(9000);
   const Bytes good = write_fpdu(payload, true);

@@ -91,8 +91,8 @@ struct SendRequest {
   uint64_t compare_add = 0;  // compare_swap: expected value; fetch_add: addend
   uint64_t swap = 0;
   std::span<const Sge> local;  // must stay valid only until post() returns
-  // WRITE and READ: a wire that copies the bytes itself before post() returns may leave the CRC32C of what it
-  // copied.
+  // WRITE and READ: a wire that copies or sums the bytes itself before post() returns may leave the CRC32C of
+  // what it took.
   std::optional<uint32_t>* crc32c = nullptr;
 };
 

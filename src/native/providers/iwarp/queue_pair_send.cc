@@ -248,6 +248,14 @@ void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
   stream.begin_write(out, entry.rkey, entry.remote_addr + entry.cursor, static_cast<uint32_t>(length), last);
   fill_payload(out, entry.cursor, length);
   stream.seal(out);
+  // Who is posting this wants to know the sum of what leaves, and the segments' have it in them.
+  if (entry.crc32c && out.piece_count > 0 && stream.sums_out()) {
+    const uint32_t sum = out.continue_sum(entry.cursor == 0 ? 0 : entry.sum);
+    entry.sum = sum;
+    if (last) *entry.crc32c = sum;
+  } else {
+    entry.crc32c = nullptr;
+  }
   entry.cursor += length;
   out.ends_request = last && !announced;
 }

@@ -134,7 +134,7 @@ void OutSegment::seal(bool crc) {
   const size_t pad = pad_bytes(head_size - kMpaLengthBytes + payload_size);
   std::memset(trailer.data(), 0, trailer.size());
   if (crc) {
-    uint32_t sum = crc32c(0, head.data(), head_size);
+    head_sum = sum = crc32c(0, head.data(), head_size);
     if (snapshot) {
       sum = copy_crc32c(sum, snapshot.get(), snapshot_of, payload_size);
     } else {
@@ -142,11 +142,16 @@ void OutSegment::seal(bool crc) {
         sum = crc32c(sum, pieces[i].iov_base, pieces[i].iov_len);
       }
     }
-    sum = crc32c(sum, trailer.data(), pad);
-    for (size_t i = 0; i < kMpaCrcBytes; ++i) trailer[pad + i] = static_cast<std::byte>(sum >> (8 * i));
+    const uint32_t all = crc32c(sum, trailer.data(), pad);
+    for (size_t i = 0; i < kMpaCrcBytes; ++i) trailer[pad + i] = static_cast<std::byte>(all >> (8 * i));
   }
   if (piece_count == 0) return append(trailer.data(), pad + kMpaCrcBytes);
   trailer_size = static_cast<uint32_t>(pad + kMpaCrcBytes);
+}
+
+// Checksums are linear: what the head adds to the one is taken from the other, without a look at the bytes.
+uint32_t OutSegment::continue_sum(uint32_t seed) const {
+  return combine_crc32c(seed ^ head_sum, sum, payload_size);
 }
 
 void OutSegment::seal(MarkerInserter& markers) {

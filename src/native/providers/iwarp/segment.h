@@ -53,6 +53,7 @@ struct OutSegment {
   // Holds the payload of a READ response under a CRC, or a whole FPDU with markers.
   std::unique_ptr<std::byte, GiveBack> snapshot;
   const std::byte* snapshot_of = nullptr;
+  uint32_t head_sum = 0, sum = 0;  // sealed with a CRC: of the head, and of head and payload
 
   // Where the pieces are, to be checked again if they could not be sent at once.
   Source source = Source::copied;
@@ -71,6 +72,9 @@ struct OutSegment {
   void seal(bool crc);
   // The same for a peer that wants markers: all of it becomes a copy.
   void seal(MarkerInserter& markers);
+
+  // Sealed with a CRC, without markers: continues the checksum of a message by that of this payload.
+  uint32_t continue_sum(uint32_t seed) const;
 
   size_t total_bytes() const { return head_size + payload_size + trailer_size; }
   // The pieces in order, without the first `skip` bytes. Returns how many were written to `out`.

@@ -149,6 +149,7 @@ class Stream {
       return out.seal(*inserter_);
     out.seal(agreement_.crc);
   }
+  bool sums_out() const { return agreement_.crc && !inserter_; }  // what is sealed has its checksum in it
   uint64_t count_request() { return ++requested_; }
   uint64_t requested() const { return requested_; }
   size_t mulpdu() const { return mulpdu_; }

@@ -30,6 +30,7 @@ struct SendEntry {
   bool finished = false;
   uint64_t cursor = 0;
   std::optional<uint32_t>* crc32c = nullptr;  // valid while it is being posted
+  uint32_t sum = 0;                           // of what has left so far, if that is wanted
 };
 
 class SendQueue {
