@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kv/commands.h"
 #include "kv/keyspace.h"
 #include "kv/slot_table.h"
+#include "util/spinlock.h"
 
 namespace verbena::kv {
 
@@ -64,6 +66,17 @@ class Engine {
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock lock() { return Lock(mutex_); }
   Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
+  // Waits for a turn of the loop's between commands, and not for one that takes long. May come back without
+  // it.
+  Lock lock_soon() {
+    constexpr int kSpins = 1000;  // some twenty microseconds
+    Lock lock = try_lock();
+    for (int spins = 0; !lock.owns_lock() && spins < kSpins; ++spins) {
+      cpu_relax();
+      std::ignore = lock.try_lock();
+    }
+    return lock;
+  }
 
   // Everything below needs the lock.
 

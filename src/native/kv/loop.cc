@@ -131,7 +131,8 @@ void Loop::do_posted() {
 
 int Loop::timeout_ms() const {
   int timeout = kTickMs;
-  if (engine_.keyspace.has_rubbish() || engine_.background) timeout = 1;
+  if (engine_.keyspace.has_rubbish()) timeout = static_cast<int>(kTickNs / 1'000'000);
+  if (engine_.background) timeout = 1;
   if (timer_ms_ != 0) {
     const auto left = static_cast<int64_t>(timer_ms_ - engine_.keyspace.now_ms());
     timeout = static_cast<int>(std::clamp<int64_t>(left, 0, timeout));

@@ -59,7 +59,7 @@ void SessionGate::take(Method method, const transport::Request& request) {
   }
   const uint64_t session = request.session.id();
   if (method == Method::talk && queued_.load(std::memory_order_acquire) == 0) {
-    if (const auto held = engine_.try_lock()) {
+    if (const auto held = engine_.lock_soon()) {
       StreamHeader header;
       std::memcpy(&header, payload.data(), sizeof header);
       const auto found = clients_.find({session, header.stream});

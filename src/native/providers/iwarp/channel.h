@@ -98,6 +98,8 @@ Channel::Io Channel::flush(OnSent on_sent) {
   was_full_ = false;
   while (first_ < count_) {
     ssize_t written = write_batch();
+    // Who takes bytes to send them later is full before it has sent any: it has to be told.
+    if (written == -1 && wire_.holds_back() && wire_.flush()) written = write_batch();
     if (written < 0) {
       was_full_ = written == -1;
       return was_full_ ? Io::blocked : Io::lost;

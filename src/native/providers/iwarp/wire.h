@@ -58,6 +58,7 @@ class Wire {
   bool is_empty_after_short_read() const { return !stream_ || stream_->is_empty_after_short_read(); }
   bool has_unread() const { return stream_ && stream_->has_unread(); }
   bool has_unsent() const { return stream_ && stream_->has_unsent(); }  // what write() has taken
+  bool holds_back() const { return stream_ != nullptr; }                // until flush() perhaps
   // Bytes on their way: while they become fewer, the peer is there.
   size_t unconfirmed() const {
     if (!socket_) return stream_->unconfirmed();
