@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.browser import Browser  # noqa: E402
+from support.browser import Aside  # noqa: E402
 from support.registry_filling import image_manifest  # noqa: E402
 from support.registry_http import Client, serve  # noqa: E402
 
@@ -53,20 +53,20 @@ async def fill(client: Client) -> None:
 async def show(first: Client, second: Client, large: str) -> None:
     nodes = second.program.nodes  # type: ignore[attr-defined]
     await asyncio.gather(*(peer.tried.wait() for peer in nodes.peers))
-    async with Browser() as page:
+    async with Aside() as page:
         manifest = json.loads((await first("GET", "/v2/web/front/manifests/latest")).body)
         for layer in manifest["layers"][:2]:
             await second("GET", f"/v2/web/front/blobs/{layer['digest']}")
         await page.open(f"{second.base}/#/web/front@latest")
-        await page.screenshot(PICTURES / "registry-manifest.png")
+        await page.picture(PICTURES / "registry-manifest.png", whole=False)
         await page.open(f"{second.base}/#/web/front@latest", dark=True)
-        await page.screenshot(PICTURES / "registry-manifest-dark.png")
+        await page.picture(PICTURES / "registry-manifest-dark.png", whole=False)
         await page.open(f"{first.base}/#/web/front", width=420, height=800)
-        await page.screenshot(PICTURES / "registry-narrow.png")
+        await page.picture(PICTURES / "registry-narrow.png", whole=False)
         await page.open(second.base)
         pulling = asyncio.ensure_future(second("GET", f"/v2/models/embedder/blobs/{large}"))
         await page.until("document.querySelector('progress')?.value > 0")
-        await page.screenshot(PICTURES / "registry-nodes.png")
+        await page.picture(PICTURES / "registry-nodes.png", whole=False)
         await pulling
 
 

@@ -74,7 +74,7 @@ def _take(address: str, admin: str, out: Path) -> None:
     with contextlib.suppress(errors.DeniedError):
         verbena.connect_blocking(address, secret="another secret, wrong")
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.chromium import Browser
+    from support.browser import Browser
 
     with Browser() as window:
         window.open(f"http://{admin}/")

@@ -311,8 +311,8 @@ SETUP = (
         "configuration_file",
         "the configuration file cannot be read",
         "the path is wrong: --config and VERBENA_CONFIG name a file that must be there",
-        "this user may not read it",
-        remedy="check the path and its permissions;"
+        "this user may not read it, or not look into its folder: HOME may be another user's",
+        remedy="check the path and its permissions, `namei -l PATH` shows each folder's; or name a file;"
         " `verbena config reference --sample > verbena.toml` writes a file to start from",
     ),
     # Reaching the peer

@@ -97,6 +97,23 @@ def test_a_path_that_cannot_be_is_an_error_in_words(tmp_path, name):
     assert caught.value.code == "configuration_file"
 
 
+def test_a_folder_that_may_not_be_looked_into_is_an_error_in_words(tmp_path, monkeypatch):
+    """HOME may be another user's, as under sudo: a file that may be there is not passed over in silence."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    monkeypatch.chdir("/")
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may look into everything
+    try:
+        with pytest.raises(ConfigurationError, match="Permission denied") as caught:
+            config.load(environment={"XDG_CONFIG_HOME": str(closed)})
+    finally:
+        os.seteuid(user)
+    assert (caught.value.code, caught.value.errno) == ("configuration_file", errno.EACCES)
+    assert f"{closed}/verbena/verbena.toml" in str(caught.value)
+
+
 def test_a_file_without_end_is_not_read():
     with pytest.raises(ConfigurationError, match="longer than"):
         config.load("/dev/zero", environment={})

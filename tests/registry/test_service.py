@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support import at_once
 from support.registry_filling import Filler, image_manifest
 
 from verbena.errors import BusyError, UnavailableError
@@ -269,3 +270,17 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "registry.db").write_bytes(b"no database, but long enough to be looked at" * 100)
     with pytest.raises(UnavailableError, match="folder"):
         Registry(tmp_path)
+
+
+_OPEN = """
+from pathlib import Path
+from verbena.registry.database import Database
+ready()
+Database(Path(sys.argv[1])).close()
+"""
+
+
+def test_many_processes_can_open_a_new_database_at_once(tmp_path: Path) -> None:
+    """A server, a collection and a check may begin in the same moment: none is told that it is locked."""
+    for number in range(3):
+        assert at_once.run(_OPEN, [(f"{tmp_path}/{number}.db",)] * 6) == [""] * 6

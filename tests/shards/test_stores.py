@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import at_once
 from support.etcd import ETCD, etcd
 
 from verbena.errors import AddressError, BusyError, StateError, TimedOutError
@@ -78,11 +77,10 @@ async def test_many_who_change_at_once_all_get_their_turn(url: str) -> None:
 
 
 _JOIN = """
-import asyncio, sys
+import asyncio
 from verbena.shards.cluster_map import Member
 from verbena.shards.stores import change, open_store
-print(flush=True)
-sys.stdin.readline()
+ready()
 store = open_store(sys.argv[1])
 member = Member(sys.argv[2], "127.0.0.1", 7000, "127.0.0.1:7001")
 asyncio.run(change(store, lambda map: map.meet(member)))
@@ -94,23 +92,7 @@ def test_many_processes_can_open_a_new_file_at_once(tmp_path: Path) -> None:
     members = [f"{number:040x}" for number in range(8)]
     for number in range(2):
         url = f"sqlite://{tmp_path}/{number}.db"
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", _JOIN, url, id],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            for id in members
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            process.stdout.readline()  # it has imported all it needs
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-        assert [process.communicate()[1].decode() for process in processes] == [""] * len(members)
+        assert at_once.run(_JOIN, [(url, id) for id in members]) == [""] * len(members)
         store = open_store(url)
         assert set(asyncio.run(store.load()).map.members) == set(members)
         asyncio.run(store.close())

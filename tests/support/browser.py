@@ -1,127 +1,206 @@
-"""The distribution's Chromium without a window, driven by its DevTools protocol."""
+"""A Chromium without a window and with the network cut, driven by its own protocol over a pipe: opens pages,
+evaluates, presses keys, takes pictures."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import json
+import os
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import aiohttp
-
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 REASON = "chromium is not installed"
+OPTIONS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-sandbox",  # root in a container
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # the network is cut
+    "--hide-scrollbars",
+)
 KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Escape": 27, "Tab": 9}
+READY = "document.documentElement?.dataset.ready === 'yes'"  # our pages say so once they have drawn something
 
 
 class Browser:
-    """One page. An async context manager."""
+    """One page. A context manager. Several threads may ask at once."""
 
     def __init__(self) -> None:
+        self.requests: list[str] = []
+        """The addresses that the page has asked for."""
         self.failures: list[str] = []
-        """What the page's programs could not do, and what was refused to be loaded."""
-        self._folder = tempfile.mkdtemp(prefix="verbena-browser-")
-        self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-
-    async def __aenter__(self) -> Browser:
+        """Exceptions, what was written to the console as an error, and what was refused to be loaded."""
+        self._folder = tempfile.TemporaryDirectory(prefix="verbena-browser-", ignore_cleanup_errors=True)
+        ours, theirs = os.pipe(), os.pipe()
         assert PROGRAM is not None
+        command = [PROGRAM, *OPTIONS, f"--user-data-dir={self._folder.name}"]
+        # It reads from 3 and writes to 4.
+        shell = f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}'
         self._process = subprocess.Popen(
-            [PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-             "--remote-debugging-port=0", f"--user-data-dir={self._folder}", "--hide-scrollbars",
-             "about:blank"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self._session = aiohttp.ClientSession()
-        port = await self._port()
-        async with self._session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-            pages = [page for page in await answer.json() if page["type"] == "page"]
-        self._socket = await self._session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=1 << 26)
-        self._reader = asyncio.ensure_future(self._read())
-        for domain in ("Page", "Runtime", "Log"):
-            await self._send(f"{domain}.enable")
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
-        await self._socket.close()
-        await self._session.close()
-        self._process.terminate()
-        self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def open(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        await self._send("Emulation.setDeviceMetricsOverride", **metrics)
-        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        await self._send("Emulation.setEmulatedMedia", features=features)
-        await self._send("Page.navigate", url="about:blank")
-        await self._send("Page.navigate", url=url)
-        await self.until("document.documentElement.dataset.ready === 'yes'")
-
-    async def evaluate(self, expression: str) -> Any:
-        answer = await self._send(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+            ["bash", "-c", shell, "bash", *command],
+            pass_fds=(ours[0], theirs[1]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        os.close(ours[0])
+        os.close(theirs[1])
+        self._to, self._from = ours[1], theirs[0]
+        self._lock = threading.Lock()
+        self._rest = b""
+        self._number = 0
+        self._session = ""
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One command of the protocol, and its answer."""
+        with self._lock:
+            self._number += 1
+            message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+            if self._session:
+                message["sessionId"] = self._session
+            os.write(self._to, json.dumps(message).encode() + b"\0")
+            while (answer := self._next()).get("id") != self._number:
+                self._note(answer)
+        if "error" in answer:
+            raise RuntimeError(answer["error"]["message"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def open(
+        self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False, ready: str = READY
+    ) -> None:
+        """Returns when the page is `ready`."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.ask("Emulation.setDeviceMetricsOverride", **metrics)
+        self.prefer("dark" if dark else "light")
+        self.ask("Page.navigate", url="about:blank")
+        self.ask("Page.navigate", url=url)
+        self.until(ready)
+
+    def evaluate(self, expression: str) -> Any:
+        answer = self.ask(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, userGesture=True
+        )
+        assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    async def until(self, expression: str) -> None:
-        """Returns when it is true; the test's time limit ends it."""
-        looked = f"""new Promise((resolve) => {{
-            const look = () => {{ if ({expression}) resolve(true); else setTimeout(look, 20); }};
-            look();
-        }})"""
-        while True:
-            try:
-                await self.evaluate(looked)
-                return
-            except (AssertionError, RuntimeError):  # another page came in between
-                await asyncio.sleep(0.05)
+    def until(self, expression: str, *, timeout_s: float = 40.0) -> None:
+        """Returns once it is true."""
+        deadline = time.monotonic() + timeout_s
+        while not self._holds(expression):
+            assert time.monotonic() < deadline, f"not in time: {expression}\n{self.text()[:2000]}"
+            time.sleep(0.02)
 
-    async def press(self, key: str) -> None:
-        code = KEYS.get(key, ord(key[0].upper()))
-        event = {"key": key, "windowsVirtualKeyCode": code}
+    def text(self) -> str:
+        """All that a reader sees."""
+        return str(self.evaluate("document.body.innerText"))
+
+    def texts(self, selector: str) -> list[str]:
+        found: list[str] = self.evaluate(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map((one) => one.textContent)"
+        )
+        return found
+
+    def press(self, key: str) -> None:
+        event = {"key": key, "windowsVirtualKeyCode": KEYS.get(key, ord(key[0].upper()))}
         text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
-        await self._send("Input.dispatchKeyEvent", type="keyDown", **event, **text)
-        await self._send("Input.dispatchKeyEvent", type="keyUp", **event)
+        self.ask("Input.dispatchKeyEvent", type="keyDown", **event, **text)
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **event)
 
-    async def screenshot(self, file: Path) -> None:
-        answer = await self._send("Page.captureScreenshot", format="png")
-        file.write_bytes(base64.b64decode(answer["data"]))
+    def prefer(self, scheme: str) -> None:
+        """ "light" or "dark", as the reader's system would say."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", features=features)
 
-    async def _port(self) -> int:
-        file = Path(self._folder) / "DevToolsActivePort"
-        while not file.is_file() or not file.read_text().strip():
-            assert self._process.poll() is None, "chromium did not start"
-            await asyncio.sleep(0.05)
-        return int(file.read_text().split()[0])
+    def picture(self, path: Path, *, whole: bool = True) -> None:
+        """As PNG: the whole page, or what fits into the window."""
+        clip: dict[str, Any] = {}
+        if whole:
+            size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+            area = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            clip = {"clip": area, "captureBeyondViewport": True}
+        shot = self.ask("Page.captureScreenshot", format="png", **clip)
+        path.write_bytes(base64.b64decode(shot["data"]))
 
-    async def _send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        number = next(self._numbers)
-        future = self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        return await future
+    def close(self) -> None:
+        os.close(self._to)
+        self._process.terminate()
+        self._process.wait(20)
+        os.close(self._from)
+        self._folder.cleanup()
 
-    async def _read(self) -> None:
-        async for message in self._socket:
-            found = json.loads(message.data)
-            if "id" in found:
-                future = self._answers.pop(found["id"])
-                if "error" in found:
-                    future.set_exception(RuntimeError(found["error"]["message"]))
-                else:
-                    future.set_result(found["result"])
-            elif found["method"] == "Runtime.exceptionThrown":
-                self.failures.append(found["params"]["exceptionDetails"]["text"])
-            elif found["method"] == "Log.entryAdded" and found["params"]["entry"]["level"] == "error":
-                self.failures.append(found["params"]["entry"]["text"])
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.evaluate(f"!!({expression})"))
+        except RuntimeError as error:
+            if "context" in str(error):  # another page came in between
+                return False
+            raise
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            found = os.read(self._from, 1 << 20)
+            assert found, "the browser has ended"
+            self._rest += found
+        message, _, self._rest = self._rest.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def _note(self, event: dict[str, Any]) -> None:
+        given = event.get("params", {})
+        match event.get("method"):
+            case "Network.requestWillBeSent":
+                self.requests.append(given["request"]["url"])
+            case "Runtime.exceptionThrown":
+                self.failures.append(str(given["exceptionDetails"]))
+            case "Runtime.consoleAPICalled":
+                self.failures.append(str(given["args"]))
+            case "Log.entryAdded" if given["entry"]["level"] == "error":
+                self.failures.append(given["entry"]["text"])
+
+
+class Aside:
+    """A browser for those whose own event loop serves the page: each of its methods is awaited, and waits on
+    a thread. An async context manager."""
+
+    def __init__(self) -> None:
+        self._browser: Browser
+
+    async def __aenter__(self) -> Aside:
+        self._browser = await asyncio.to_thread(Browser)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await asyncio.to_thread(self._browser.close)
+
+    @property
+    def failures(self) -> list[str]:
+        return self._browser.failures
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._browser, name)
+        return lambda *given, **named: asyncio.to_thread(method, *given, **named)

@@ -72,10 +72,19 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def find(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
-    """The file to read, if any."""
+    """The file to read, if any. Raises ConfigurationError where this user may not even look: a file that is
+    there must not be passed over."""
     if named := file or environment.get(VARIABLE):
         return Path(named)
-    return next((path for path in places(environment) if path.is_file()), None)
+    for path in places(environment):
+        try:
+            if stat.S_ISREG(path.stat().st_mode):
+                return path
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from error
+    return None
 
 
 def read_secret(config: Config) -> Secret:
@@ -110,9 +119,13 @@ def _contents(path: Path) -> bytes:
         with path.open("rb") as file:
             contents = file.read(LONGEST_FILE + 1)
     except (OSError, ValueError) as error:
-        number = error.errno if isinstance(error, OSError) else None
-        raise setup_error("configuration_file", operation="", detail=str(path), errno=number) from error
+        raise _unreadable(path, error) from error
     if len(contents) > LONGEST_FILE:
         detail = f"{path} is longer than {LONGEST_FILE} bytes"
         raise setup_error("configuration_file", operation="", detail=detail)
     return contents
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> Exception:
+    number = error.errno if isinstance(error, OSError) else None
+    return setup_error("configuration_file", operation="", detail=str(path), errno=number)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from verbena import _sqlite
 from verbena.errors import setup_error
 
 Result = TypeVar("Result")
@@ -92,8 +93,7 @@ class Database:
     @staticmethod
     def _connect(file: Path) -> sqlite3.Connection:
         try:
-            connection = sqlite3.connect(file, timeout=30, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode = WAL")
+            connection = _sqlite.connect(file, patience_s=30)
         except sqlite3.Error as error:
             raise _unusable(file, str(error)) from error
         connection.execute("PRAGMA foreign_keys = ON")

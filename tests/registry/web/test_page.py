@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support import browser
-from support.browser import Browser
+from support.browser import Aside
 from support.registry_filling import Filler, image_manifest
 from support.registry_http import Client, serve
 
@@ -44,53 +44,46 @@ async def fill(client: Client) -> str:
 
 
 @pytest_asyncio.fixture
-async def page() -> AsyncIterator[Browser]:
-    async with Browser() as opened:
+async def page() -> AsyncIterator[Aside]:
+    async with Aside() as opened:
         yield opened
 
 
-async def texts(page: Browser, selector: str) -> list[str]:
-    found: list[str] = await page.evaluate(
-        f"[...document.querySelectorAll({json.dumps(selector)})].map((one) => one.textContent)"
-    )
-    return found
-
-
 @in_browser
-async def test_repositories_tags_layers_and_sizes_are_shown(page: Browser, client: Client) -> None:
+async def test_repositories_tags_layers_and_sizes_are_shown(page: Aside, client: Client) -> None:
     await fill(client)
     await page.open(client.base)
-    assert await texts(page, "nav li a") == ["base/debian", "tools/lint", "web/front"]
-    assert "3 repositories · 7 tags" in (await texts(page, "#totals"))[0]
+    assert await page.texts("nav li a") == ["base/debian", "tools/lint", "web/front"]
+    assert "3 repositories · 7 tags" in (await page.texts("#totals"))[0]
     await page.open(f"{client.base}/#/web/front")
-    assert await texts(page, "tbody td:first-child") == ["2026.11", "latest"]
+    assert await page.texts("tbody td:first-child") == ["2026.11", "latest"]
     await page.open(f"{client.base}/#/web/front@latest")
-    assert await texts(page, "tbody td:first-child") == ["config", *(f"layer {n}" for n in range(1, 5))]
-    assert await texts(page, "tbody .chip") == ["this node"] * 5
+    assert await page.texts("tbody td:first-child") == ["config", *(f"layer {n}" for n in range(1, 5))]
+    assert await page.texts("tbody .chip") == ["this node"] * 5
     assert await page.evaluate("document.title") == "latest · web/front · Verbena registry"
-    assert "<img src=x" in " ".join(await texts(page, "dd"))
+    assert "<img src=x" in " ".join(await page.texts("dd"))
     assert page.failures == []
 
 
 @in_browser
-async def test_an_index_leads_to_its_manifests(page: Browser, client: Client) -> None:
+async def test_an_index_leads_to_its_manifests(page: Aside, client: Client) -> None:
     digest = await fill(client)
     await page.open(f"{client.base}/#/base/debian@bookworm")
-    assert await texts(page, "tbody td:first-child") == ["linux/amd64", "linux/arm64"]
+    assert await page.texts("tbody td:first-child") == ["linux/amd64", "linux/arm64"]
     await page.evaluate("document.querySelector('tbody a').click()")
     await page.until("document.querySelector('h3')?.textContent === 'Blobs'")
-    assert digest in await texts(page, "dd code")
+    assert digest in await page.texts("dd code")
     assert page.failures == []
 
 
 @in_browser
-async def test_everything_can_be_reached_by_the_keyboard(page: Browser, client: Client) -> None:
+async def test_everything_can_be_reached_by_the_keyboard(page: Aside, client: Client) -> None:
     """ "/" to the filter, letters, arrows to a repository, Enter into it, arrows to a tag, Enter."""
     await fill(client)
     await page.open(client.base)
     for key in ("/", "w", "e", "b"):
         await page.press(key)
-    assert await texts(page, "nav li a") == ["web/front"]
+    assert await page.texts("nav li a") == ["web/front"]
     await page.press("ArrowDown")
     await page.press("Enter")
     await page.until("document.querySelector('h2')?.textContent === 'web/front'")
@@ -100,13 +93,13 @@ async def test_everything_can_be_reached_by_the_keyboard(page: Browser, client: 
     await page.until("document.querySelector('h2')?.textContent === 'web/front latest'")
     await page.press("/")
     await page.press("Escape")
-    assert len(await texts(page, "nav li a")) == 3
+    assert len(await page.texts("nav li a")) == 3
     assert page.failures == []
 
 
 @in_browser
 async def test_light_and_dark_are_as_the_system_has_them_until_one_is_chosen(
-    page: Browser, client: Client
+    page: Aside, client: Client
 ) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     await page.open(client.base, dark=False)
@@ -121,7 +114,7 @@ async def test_light_and_dark_are_as_the_system_has_them_until_one_is_chosen(
 
 
 @in_browser
-async def test_who_has_to_log_in_is_asked_once(page: Browser, tmp_path: Path) -> None:
+async def test_who_has_to_log_in_is_asked_once(page: Aside, tmp_path: Path) -> None:
     import bcrypt
 
     users = tmp_path / "users"
@@ -130,7 +123,7 @@ async def test_who_has_to_log_in_is_asked_once(page: Browser, tmp_path: Path) ->
         await fill(client)
         opening = asyncio.ensure_future(page.open(client.base))
         await page.until("document.getElementById('login')?.open")
-        assert await texts(page, "nav li a") == []
+        assert await page.texts("nav li a") == []
         for password, shown in (("wrong", "wrong user or password"), ("secret", "")):
             await page.evaluate(f"""
                 document.getElementById('user').value = 'ann';
@@ -146,7 +139,7 @@ async def test_who_has_to_log_in_is_asked_once(page: Browser, tmp_path: Path) ->
 
 
 @in_browser
-async def test_nodes_and_transfers_are_shown_as_they_are(page: Browser, tmp_path: Path) -> None:
+async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: Path) -> None:
     """Two nodes: the other one with its wire; a blob on its way with its sources; where each blob is."""
     nodes: dict[str, Any] = {"rdma_enabled": True, "rdma_listen_addr": "127.0.0.1", "rdma_listen_port": 0}
     async with serve(tmp_path / "one", **nodes) as one:
@@ -160,12 +153,12 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Browser, tmp_path
             mine = two.program.nodes  # type: ignore[attr-defined]
             await asyncio.gather(*(peer.tried.wait() for peer in mine.peers))
             await page.open(two.base)
-            assert "Nothing at present." in await texts(page, ".empty")
-            assert (await texts(page, "main tbody td:nth-child(3)"))[-1] == "connected"
-            assert (await texts(page, "main tbody td:nth-child(4)"))[-1] == "shm"
+            assert "Nothing at present." in await page.texts(".empty")
+            assert (await page.texts("main tbody td:nth-child(3)"))[-1] == "connected"
+            assert (await page.texts("main tbody td:nth-child(4)"))[-1] == "shm"
             await page.open(f"{two.base}/#/big@v1")
             peer = mine.peers[0].name
-            assert await texts(page, "tbody .chip") == [peer, peer]
+            assert await page.texts("tbody .chip") == [peer, peer]
             held = asyncio.Lock()
             await held.acquire()
             landing = mine.registry.adopt
@@ -178,13 +171,13 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Browser, tmp_path
             pulling = asyncio.ensure_future(two("GET", f"/v2/big/blobs/{layer}"))
             await page.open(two.base)
             await page.until("document.querySelector('progress')?.value === 12582912")
-            row = (await texts(page, "main tbody tr"))[0]
+            row = (await page.texts("main tbody tr"))[0]
             assert "12.0 MiB of 12.0 MiB" in row
             assert f"{peer} by shm: 12.0 MiB" in row
             held.release()
             assert (await pulling).body == content
             await page.open(f"{two.base}/#/big@v1")
-            assert await texts(page, "tbody .chip") == [peer, "this node", peer]
+            assert await page.texts("tbody .chip") == [peer, "this node", peer]
     assert [failure for failure in page.failures if "Failed to load" not in failure] == []
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
+from verbena import _sqlite
 from verbena.errors import setup_error
 from verbena.shards.cluster_map import ClusterMap
 from verbena.shards.stores import Stored, conflict
@@ -27,30 +28,13 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Of all that waits for others in SQLite, only this switch does not do so by itself: of two who open a
-    new file at once, one is told that it is locked."""
-    ends = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > ends:
-                raise
-        time.sleep(0.005)
-
-
 class SqliteStore:
     def __init__(self, path: str) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._writes = 0  # of our own
         try:
-            self._connection = sqlite3.connect(
-                path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
-            )
-            _write_ahead(self._connection)
+            self._connection = _sqlite.connect(path, patience_s=_PATIENCE_S)
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SCHEMA)
         except sqlite3.Error as error:

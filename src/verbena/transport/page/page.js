@@ -206,6 +206,7 @@ async function look() {
       errors(now.errors);
       former = now.status;
       tell("live", "live");
+      document.documentElement.dataset.ready = "yes";
     } catch (problem) {
       tell("gone", `no answer: ${problem.message}`);
     }
