@@ -3,7 +3,6 @@ what changed() was told, so that a test can play the log again."""
 
 from __future__ import annotations
 
-import copy
 import random
 from typing import Any
 
@@ -11,6 +10,7 @@ from verbena.kv.call import Call
 from verbena.kv.commands import load
 from verbena.kv.commands.declare import Command, find
 from verbena.kv.replies import NULL_ARRAY, CommandError, NullArray, Pairs, Reply, WrongType
+from verbena.kv.serial import duplicate
 from verbena.kv.values import Hash, List, Set, SortedSet
 
 load()
@@ -76,7 +76,7 @@ class MemoryDatabase:
             assert effect[1] == key, f"{command.name}: an effect names its one key: {effect}"
             self.server.log.append((self.index, list(effect)))
         elif command.explicit:
-            image = copy.deepcopy(self.values.get(key))
+            image = _copied(self.values.get(key))
             self.server.log.append((self.index, (key, image, self.expiries.get(key, 0))))
         else:
             self.server.tell_command(self.index)
@@ -203,7 +203,7 @@ class MemoryServer:
                 if image is None:
                     other.databases[index].delete(key)
                 else:
-                    other.databases[index].put(key, copy.deepcopy(image), expires_ms=expires)
+                    other.databases[index].put(key, _copied(image), expires_ms=expires)
             else:
                 assert not isinstance(other.run(*entry, db=index), CommandError), entry
         return other
@@ -215,7 +215,13 @@ class MemoryServer:
         ]
 
 
+def _copied(value: Any) -> Any:
+    return None if value is None else duplicate(value)
+
+
 def _plain(value: Any) -> Any:
+    if not isinstance(value, bytes) and getattr(value, "drawn", None) is None:
+        assert value.held == duplicate(value).held  # counted as it came and went, or all at once
     if isinstance(value, SortedSet):
         assert sorted((score, member) for member, score in value.scores.items()) == list(value.order)
         return ("zset", dict(value.scores))

@@ -171,6 +171,34 @@ TEST("keyspace: with a bound keys go, and without a policy writes are refused") 
   CHECK(keyspace.figures.evicted > 1000);
 }
 
+TEST("keyspace: the bytes of the program's objects count until they are released, and make keys go") {
+  Keyspace keyspace(1, heap);
+  keyspace.set_now(1'000'000);
+  Database& database = keyspace.database(0);
+  Entry entry = database.set_object({}, "a", Type::hash, {.object = 7, .bytes = 1000}, 0);
+  CHECK(keyspace.object_bytes() == 1000);
+  CHECK(entry.object() == 7 && entry.memory_bytes() > 1000);
+  database.count_object(entry, 5000);
+  CHECK(keyspace.object_bytes() == 5000 && entry.object() == 7);
+  database.count_object(entry, 200);
+  database.set_object(database.find("a"), "a", Type::set, {.object = 8, .bytes = 300}, 0);
+  CHECK(keyspace.object_bytes() == 300);
+  CHECK((keyspace.take_released() == std::vector<uint64_t>{7}));
+  database.set(database.find("a"), "a", "a string", 0);
+  CHECK(keyspace.object_bytes() == 0);
+  keyspace.max_bytes = keyspace.used_bytes() + 1'000'000;
+  keyspace.eviction = Eviction::all_random;
+  for (uint64_t i = 0; i < 100; ++i) {
+    CHECK(keyspace.make_room());
+    database.set_object({}, "key:" + std::to_string(i), Type::list, {.object = i, .bytes = 100'000}, 0);
+  }
+  CHECK(keyspace.used_bytes() <= keyspace.max_bytes + 100'000);
+  CHECK(keyspace.figures.evicted > 80);
+  database.clear();
+  for (uint64_t now = 1; keyspace.has_rubbish(); now += 1'000'000'000) keyspace.reclaim(now, ~uint64_t{0});
+  CHECK(keyspace.object_bytes() == 0);
+}
+
 TEST("keyspace: watchers hear of a change of their key, once, and of nothing else") {
   Keyspace keyspace(2, heap);
   keyspace.set_now(1);

@@ -208,6 +208,7 @@ nb::dict figures(EngineHandle& self) {
   dict["dirty"] = keys.dirty;
   dict["longest_tick_ns"] = all.longest_tick_ns;
   dict["used_bytes"] = self.engine->keyspace.used_bytes();
+  dict["object_bytes"] = self.engine->keyspace.object_bytes();
   dict["rubbish"] = self.engine->keyspace.rubbish();
   dict["chunk_bytes"] = self.engine->keyspace.arena().chunk_bytes();
   return dict;

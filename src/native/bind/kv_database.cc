@@ -46,11 +46,17 @@ nb::object object_of(const kv::Entry& entry) {
   return nb::borrow(reinterpret_cast<PyObject*>(entry.object()));
 }
 
+// How much memory a value takes, as it has counted itself.
+uint64_t bytes_of(nb::handle value) {
+  static PyObject* const name = PyUnicode_InternFromString("held");
+  return nb::cast<uint64_t>(nb::getattr(value, name));
+}
+
 void store_object(Use& use, kv::Entry there, std::string_view key, nb::handle value, uint64_t expires_ms) {
   value.inc_ref();
   try {
-    use.database.set_object(there, key, type_of_value(value), reinterpret_cast<uint64_t>(value.ptr()),
-                            expires_ms);
+    use.database.set_object(there, key, type_of_value(value),
+                            {reinterpret_cast<uint64_t>(value.ptr()), bytes_of(value)}, expires_ms);
   } catch (...) {
     value.dec_ref();
     throw;
@@ -115,11 +121,16 @@ void put(DatabaseHandle& self, const nb::bytes& key, nb::handle value, uint64_t 
 // True: it is gone, since nothing was left in it.
 bool changed(DatabaseHandle& self, const nb::bytes& key) {
   Use use(self);
-  const kv::Entry entry = use.database.find(view_of(key), false);
+  kv::Entry entry = use.database.find(view_of(key), false);
   bool gone = !entry;
-  if (entry && entry.type() != kv::Type::string && PyObject_Size(object_of(entry).ptr()) == 0) {
-    use.database.erase(entry);
-    gone = true;
+  if (entry && entry.type() != kv::Type::string) {
+    const nb::object value = object_of(entry);
+    if (PyObject_Size(value.ptr()) == 0) {
+      use.database.erase(entry);
+      gone = true;
+    } else {
+      use.database.count_object(entry, bytes_of(value));
+    }
   }
   use.keyspace.changed(use.database, view_of(key));
   return gone;
@@ -194,7 +205,8 @@ void bind_kv_database(nb::module_& m) {
           },
           nb::arg("key"))
       .def("changed", changed, nb::arg("key"),
-           "Tells those who watch it, and removes an empty collection; True: there is no such key any more.")
+           "Tells those who watch it, counts a collection's memory, and removes an empty one; True: there is "
+           "no such key any more.")
       .def(
           "exists",
           [](DatabaseHandle& self, const nb::bytes& key) {

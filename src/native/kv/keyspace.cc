@@ -31,7 +31,10 @@ constexpr bool counts_frequency(Eviction policy) {
 
 }  // namespace
 
-size_t Entry::memory_bytes() const { return Arena::block_bytes(item_bytes(*item_)) + sizeof(uint64_t) * 2; }
+size_t Entry::memory_bytes() const {
+  return Arena::block_bytes(item_bytes(*item_)) + sizeof(uint64_t) * 2 +
+         (type() == Type::string ? 0 : object_bytes());
+}
 
 Database::Database(Keyspace& keyspace, uint32_t number)
     : keyspace_(keyspace),
@@ -88,11 +91,22 @@ Entry Database::set(Entry there, std::string_view key, std::string_view value, u
   return store(there, key, value, value.size(), Type::string, expires_ms);
 }
 
-Entry Database::set_object(Entry there, std::string_view key, Type type, uint64_t object,
+Entry Database::set_object(Entry there, std::string_view key, Type type, HeldObject object,
                            uint64_t expires_ms) {
   char bytes[sizeof object];
   std::memcpy(bytes, &object, sizeof object);
-  return store(there, key, {bytes, sizeof bytes}, sizeof bytes, type, expires_ms);
+  const Entry stored = store(there, key, {bytes, sizeof bytes}, sizeof bytes, type, expires_ms);
+  keyspace_.object_bytes_ += object.bytes;
+  return stored;
+}
+
+void Database::count_object(Entry& there, uint64_t bytes) {
+  HeldObject held = there.held();
+  if (held.bytes == bytes) return;
+  keyspace_.object_bytes_ += bytes - held.bytes;
+  held.bytes = bytes;
+  there.item_->sealed = 0;  // readers ask the server about objects anyway
+  std::memcpy(there.bytes() + there.item_->key_bytes, &held, sizeof held);
 }
 
 Entry Database::resize(Entry there, std::string_view key, size_t bytes) {
@@ -418,9 +432,9 @@ void Keyspace::retire(Location location, size_t bytes) {
 
 void Keyspace::release(ItemHeader* item, Location location) {
   if (item->type != Type::string) {
-    uint64_t object;
-    std::memcpy(&object, reinterpret_cast<const char*>(item + 1) + item->key_bytes, sizeof object);
-    released_.push_back(object);
+    const HeldObject held = Entry(item, nullptr).held();
+    object_bytes_ -= held.bytes;
+    released_.push_back(held.object);
   }
   const size_t bytes = item_bytes(*item);
   if (exposed_) {

@@ -64,11 +64,8 @@ class Entry {
   std::string_view key() const { return {bytes(), item_->key_bytes}; }
   std::string_view value() const { return {bytes() + item_->key_bytes, item_->value_bytes}; }
   uint64_t expires_ms() const { return item_->expires_ms; }
-  uint64_t object() const {  // of a type that is not a string
-    uint64_t number;
-    std::memcpy(&number, bytes() + item_->key_bytes, sizeof number);
-    return number;
-  }
+  uint64_t object() const { return held().object; }  // of a type that is not a string
+  uint64_t object_bytes() const { return held().bytes; }
   bool is_sealed() const { return item_->sealed != 0; }
   uint32_t recency() const { return item_->recency; }
   size_t memory_bytes() const;
@@ -77,6 +74,11 @@ class Entry {
   friend class Database;
   friend class Keyspace;
   char* bytes() const { return reinterpret_cast<char*>(item_ + 1); }
+  HeldObject held() const {
+    HeldObject held;
+    std::memcpy(&held, bytes() + item_->key_bytes, sizeof held);
+    return held;
+  }
   ItemHeader* item_ = nullptr;
   uint64_t* slot_ = nullptr;
 };
@@ -106,8 +108,10 @@ class Database {
   // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
   // nobody. Throws if there is no memory.
   Entry set(Entry there, std::string_view key, std::string_view value, uint64_t expires_ms);
-  // The same for a value that the program holds; the one that was there is given back.
-  Entry set_object(Entry there, std::string_view key, Type type, uint64_t object, uint64_t expires_ms);
+  // The same for a value that the program holds, in so many bytes; the one that was there is given back.
+  Entry set_object(Entry there, std::string_view key, Type type, HeldObject object, uint64_t expires_ms);
+  // It has grown or shrunk.
+  void count_object(Entry& there, uint64_t bytes);
   // A string's value made longer or shorter, zeros at its end; write to the result, then seal().
   Entry resize(Entry there, std::string_view key, size_t bytes);
   char* writable(Entry& there);  // the value's bytes, nobody else's any more
@@ -217,7 +221,8 @@ class Keyspace {
   bool has_released() const { return !released_.empty(); }
 
   Arena& arena() { return arena_; }
-  size_t used_bytes() const { return arena_.used_bytes(); }
+  size_t used_bytes() const { return arena_.used_bytes() + object_bytes_; }
+  size_t object_bytes() const { return object_bytes_; }  // what the program says to hold
   // Evicts until there is room; false: there is not, and writes must be refused.
   bool make_room();
   uint32_t stamp(uint32_t before) const;  // an item's recency after a use
@@ -264,6 +269,7 @@ class Keyspace {
   };
   std::deque<Flushed> flushed_;
   std::vector<uint64_t> released_;
+  size_t object_bytes_ = 0;
   std::unordered_map<std::string, std::vector<uint64_t>> watched_;  // by database and key
   std::vector<uint64_t> disturbed_;                                 // clients whose watched keys changed
   std::vector<std::pair<uint64_t, Observer>> observers_;

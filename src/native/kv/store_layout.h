@@ -32,7 +32,11 @@ struct ItemHeader {
 };
 static_assert(sizeof(ItemHeader) == 32 && offsetof(ItemHeader, key_bytes) == 8);
 constexpr size_t kChecked = offsetof(ItemHeader, key_bytes);  // where what the checksum covers begins
-// Key and value follow. A value that is not a string is the number of an object that the server holds.
+// Key and value follow. A value that is not a string is an object that the server holds:
+struct HeldObject {
+  uint64_t object;  // its number
+  uint64_t bytes;   // how much memory it takes, as its holder counts
+};
 
 // A slot: 16 bits of the hash, and the item's location. 0: empty.
 constexpr uint64_t make_slot(uint64_t hash, Location location) { return hash >> 48 << 48 | location; }

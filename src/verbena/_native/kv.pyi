@@ -303,7 +303,7 @@ class Database:
     def delete(self, key: bytes) -> bool: ...
     def changed(self, key: bytes) -> bool:
         """
-        Tells those who watch it, and removes an empty collection; True: there is no such key any more.
+        Tells those who watch it, counts a collection's memory, and removes an empty one; True: there is no such key any more.
         """
 
     def exists(self, key: bytes) -> bool: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,41 +11,168 @@ from typing import ClassVar
 
 from sortedcontainers import SortedList
 
+# What a collection of few takes, and then each element.
+_EMPTY_DICT = sys.getsizeof({b"": b""})
+_EMPTY_LIST = sys.getsizeof(deque())
+_EMPTY_SORTED = _EMPTY_DICT + 700  # a sorted list is an object with lists of its own
+_WORD = 40  # of a bytes object: its head, and what is lost by rounding up
+_PLACE = 45  # of an entry in a dict, which is between a third and two thirds full
+_PAIR = _PLACE + 2 * _WORD
+_MEMBER = _PLACE + _WORD
+_DRAWN = 40  # a place in the list of a set that was drawn from, and its number
+_ELEMENT = 8 + _WORD
+_SCORED = _MEMBER + sys.getsizeof(0.0) + sys.getsizeof((0.0, b"")) + 8
 
-class Hash(dict[bytes, bytes]):
-    """Fields and their values."""
+
+class Walked:
+    """What a copy that is made in pieces needs to know of a collection: what has changed since it began."""
+
+    __slots__ = ()
+    walks: list[set[bytes]] | None
+
+    def begin_walk(self) -> set[bytes]:
+        """From now on the names of what changes gather here; end_walk() takes it back."""
+        changed: set[bytes] = set()
+        self.walks = [*(self.walks or ()), changed]  # type: ignore[misc]  # the heirs have the slot
+        return changed
+
+    def end_walk(self, changed: set[bytes]) -> None:
+        self.walks = [walk for walk in self.walks or () if walk is not changed] or None  # type: ignore[misc]
+
+    def _tell(self, names: Iterable[bytes]) -> None:
+        names = tuple(names)
+        for walk in self.walks or ():
+            walk.update(names)
+
+
+class Hash(Walked, dict[bytes, bytes]):
+    """Fields and their values. `held` is about how much memory they take, counted as they come and go."""
 
     TYPE: ClassVar[str] = "hash"
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "held", "walks")
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]] | dict[bytes, bytes] = ()) -> None:
+        super().__init__(pairs)
+        self.walks = None
+        self.held = _EMPTY_DICT + _PAIR * len(self) + sum(map(len, self)) + sum(map(len, self.values()))
+
+    def __setitem__(self, field: bytes, content: bytes) -> None:
+        old = self.get(field)
+        self.held += len(content) + (_PAIR + len(field) if old is None else -len(old))
+        super().__setitem__(field, content)
+        if self.walks:
+            self._tell((field,))
+
+    def update(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]
+        new = dict(pairs)
+        for field in self.keys() & new.keys():
+            self.held -= _PAIR + len(field) + len(self[field])
+        self.held += _PAIR * len(new) + sum(map(len, new)) + sum(map(len, new.values()))
+        super().update(new)
+        if self.walks:
+            self._tell(new)
+
+    def discard(self, field: bytes) -> bool:
+        """True: it was there."""
+        old = super().pop(field, None)
+        if old is None:
+            return False
+        self.held -= _PAIR + len(field) + len(old)
+        if self.walks:
+            self._tell((field,))
+        return True
+
+    def __delitem__(self, field: bytes) -> None:
+        if not self.discard(field):
+            raise KeyError(field)
 
 
 class List(deque[bytes]):
-    """Elements, left to right."""
+    """Elements, left to right. `held` as a hash has it."""
 
     TYPE: ClassVar[str] = "list"
-    __slots__ = ()
+    __slots__ = ("held",)
+
+    def __init__(self, elements: Iterable[bytes] = ()) -> None:
+        super().__init__(elements)
+        self.held = _EMPTY_LIST + _ELEMENT * len(self) + sum(map(len, self))
+
+    def append(self, element: bytes) -> None:
+        self.held += _ELEMENT + len(element)
+        super().append(element)
+
+    def appendleft(self, element: bytes) -> None:
+        self.held += _ELEMENT + len(element)
+        super().appendleft(element)
+
+    def extend(self, elements: Iterable[bytes]) -> None:
+        elements = tuple(elements)
+        self.held += _ELEMENT * len(elements) + sum(map(len, elements))
+        super().extend(elements)
+
+    def extendleft(self, elements: Iterable[bytes]) -> None:
+        elements = tuple(elements)
+        self.held += _ELEMENT * len(elements) + sum(map(len, elements))
+        super().extendleft(elements)
+
+    def insert(self, place: int, element: bytes) -> None:
+        self.held += _ELEMENT + len(element)
+        super().insert(place, element)
+
+    def pop(self) -> bytes:  # type: ignore[override]
+        element = super().pop()
+        self.held -= _ELEMENT + len(element)
+        return element
+
+    def popleft(self) -> bytes:
+        element = super().popleft()
+        self.held -= _ELEMENT + len(element)
+        return element
+
+    def __setitem__(self, place: int, element: bytes) -> None:  # type: ignore[override]
+        self.held += len(element) - len(self[place])
+        super().__setitem__(place, element)
+
+    def __delitem__(self, place: int) -> None:  # type: ignore[override]
+        self.held -= _ELEMENT + len(self[place])
+        super().__delitem__(place)
+
+    def remove(self, element: bytes) -> None:
+        super().remove(element)
+        self.held -= _ELEMENT + len(element)
+
+    def clear(self) -> None:
+        super().clear()
+        self.held = _EMPTY_LIST
 
 
-class Set(dict[bytes, int | None]):
+class Set(Walked, dict[bytes, int | None]):
     """Members. Once one was drawn by chance from a large set, `drawn` has them in any order and each member's
-    value is its place there, so that a draw costs the same however many they are. Use add(), discard()."""
+    value is its place there, so that a draw costs the same however many they are. Use add(), discard().
+    `held` as a hash has it."""
 
     TYPE: ClassVar[str] = "set"
-    __slots__ = ("__weakref__", "drawn")
+    __slots__ = ("__weakref__", "drawn", "held", "walks")
 
     def __init__(self, members: Iterable[bytes] = ()) -> None:
         super().__init__(dict.fromkeys(members))
         self.drawn: list[bytes] | None = None
+        self.walks = None
+        self.held = _EMPTY_DICT + _MEMBER * len(self) + sum(map(len, self))
 
     def add(self, member: bytes) -> bool:
         """True: it is new."""
         if member in self:
             return False
+        self.held += _MEMBER + len(member)
         if self.drawn is None:
             self[member] = None
         else:
             self[member] = len(self.drawn)
             self.drawn.append(member)
+            self.held += _DRAWN
+        if self.walks:
+            self._tell((member,))
         return True
 
     def discard(self, member: bytes) -> bool:
@@ -52,11 +180,15 @@ class Set(dict[bytes, int | None]):
         place = self.pop(member, -1)
         if place == -1:
             return False
+        self.held -= _MEMBER + len(member)
         if self.drawn is not None and place is not None:
+            self.held -= _DRAWN
             last = self.drawn.pop()
             if last != member:
                 self.drawn[place] = last
                 self[last] = place
+        if self.walks:
+            self._tell((member,))
         return True
 
     def draw(self) -> bytes:
@@ -66,24 +198,29 @@ class Set(dict[bytes, int | None]):
                 return next(islice(self, random.randrange(len(self)), None))
             self.drawn = list(self)
             self.update(zip(self.drawn, range(len(self.drawn)), strict=True))
+            self.held += _DRAWN * len(self)
         return random.choice(self.drawn)
 
 
-class SortedSet:
-    """Members with scores, ordered by score and then by member."""
+class SortedSet(Walked):
+    """Members with scores, ordered by score and then by member; others read `scores` and `order`, and change
+    neither. `held` as a hash has it."""
 
     TYPE: ClassVar[str] = "zset"
-    __slots__ = ("__weakref__", "order", "scores")
+    __slots__ = ("__weakref__", "held", "order", "scores", "walks")
 
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
         self.order: SortedList[tuple[float, bytes]] = SortedList()
+        self.walks = None
+        self.held = _EMPTY_SORTED
 
     @classmethod
     def of(cls, scores: dict[bytes, float]) -> SortedSet:
         made = cls()
         made.scores = {member: score + 0.0 for member, score in scores.items()}
         made.order.update((score, member) for member, score in made.scores.items())
+        made.held += _SCORED * len(made) + sum(map(len, made.scores))
         return made
 
     def __len__(self) -> int:
@@ -98,19 +235,43 @@ class SortedSet:
     def put(self, member: bytes, score: float) -> None:
         score += 0.0  # of the two zeros only the positive one is stored
         old = self.scores.get(member)
-        if old is not None:
-            if old == score:
-                return
+        if old is None:
+            self.held += _SCORED + len(member)
+        elif old == score:
+            return
+        else:
             self.order.remove((old, member))
         self.scores[member] = score
         self.order.add((score, member))
+        if self.walks:
+            self._tell((member,))
 
     def discard(self, member: bytes) -> bool:
-        score = self.scores.pop(member, None)
+        score = self.scores.get(member)
         if score is None:
             return False
         self.order.remove((score, member))
+        self._forget(member)
         return True
+
+    def pop(self, place: int) -> tuple[float, bytes]:
+        """Takes the one at a place in the order."""
+        score, member = self.order.pop(place)
+        self._forget(member)
+        return score, member
+
+    def remove_range(self, start: int, stop: int) -> None:
+        """By places in the order."""
+        gone = self.order[start:stop]
+        del self.order[start:stop]
+        for _, member in gone:
+            self._forget(member)
+
+    def _forget(self, member: bytes) -> None:
+        del self.scores[member]
+        self.held -= _SCORED + len(member)
+        if self.walks:
+            self._tell((member,))
 
     def rank(self, member: bytes) -> int | None:
         score = self.scores.get(member)

@@ -28,7 +28,10 @@ def _set_fields(call: Call, key: bytes, words: tuple[bytes, ...], name: str) -> 
         raise CommandError(f"ERR wrong number of arguments for '{name}' command")
     value = call.db.obtain(key, Hash)
     before = len(value)
-    value.update(zip(words[::2], words[1::2], strict=True))
+    if len(words) == 2:
+        value[words[0]] = words[1]
+    else:
+        value.update(zip(words[::2], words[1::2], strict=True))
     call.db.changed(key, event="hset")
     return len(value) - before
 
@@ -116,7 +119,7 @@ def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
     value = call.db.get(key, Hash)
     if value is None:
         return 0
-    removed = sum(value.pop(field, None) is not None for field in fields)
+    removed = sum(map(value.discard, fields))
     if removed:
         call.db.changed(key, event="hdel")
     return removed

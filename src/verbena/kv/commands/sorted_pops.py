@@ -23,8 +23,7 @@ Taken = list[tuple[bytes, float]]
 def _take(value: SortedSet, count: int, *, lowest: bool) -> Taken:
     taken: Taken = []
     for _ in range(min(count, len(value))):
-        score, member = value.order.pop(0 if lowest else -1)
-        del value.scores[member]
+        score, member = value.pop(0 if lowest else -1)
         taken.append((member, score))
     return taken
 

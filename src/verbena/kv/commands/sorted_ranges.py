@@ -241,9 +241,7 @@ def _remove(call: Call, key: bytes, by: bytes, low: bytes, high: bytes, event: s
     if found is None or found[1] == found[2]:
         return 0
     value, start, stop = found
-    for _, member in value.order[start:stop]:
-        del value.scores[member]
-    del value.order[start:stop]
+    value.remove_range(start, stop)
     call.db.changed(key, event=event)
     return stop - start
 

@@ -11,7 +11,6 @@ from verbena.kv.commands.helpers import integer, shown
 from verbena.kv.figures import BUCKETS, resident_bytes
 from verbena.kv.info import human
 from verbena.kv.replies import CommandError, Reply, SyntaxMistake, Verbatim
-from verbena.kv.sizes import memory_of
 
 ADMIN = "admin noscript loading stale"
 
@@ -145,14 +144,11 @@ def latency_histogram(call: Call, *names: bytes) -> Reply:
     since="4.0.0",
 )
 def memory_usage(call: Call, key: bytes, *words: bytes) -> Reply:
-    samples = 5
-    if words:
-        if len(words) != 2 or words[0].upper() != b"SAMPLES":
-            raise SyntaxMistake()
-        samples = integer(words[1])
-        if samples < 0:
-            raise SyntaxMistake()
-    return memory_of(call.db, key, samples)
+    # SAMPLES is of no use here: all of it has been counted.
+    if words and (len(words) != 2 or words[0].upper() != b"SAMPLES" or integer(words[1]) < 0):
+        raise SyntaxMistake()
+    details = call.db.details(key)
+    return None if details is None else details[1]
 
 
 @command("MEMORY STATS", arity=2, flags="", group="server", summary="Where memory goes.", since="4.0.0")
