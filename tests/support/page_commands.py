@@ -2,7 +2,8 @@
 
 A block of `sh` is run, unless a comment before it says why not: <!-- not run: REASON -->. A block of another
 language behind <!-- file: NAME --> is written to that file. A line that ends in & goes to the background, and
-the next one waits until it has said something. What installs or builds the project is checked, not run."""
+the next one waits until it has said that it is ready; if it ends before the page does, its status must be 0.
+What installs or builds the project is checked, not run."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def is_ours(command: str) -> bool:
 
 def script(found: list[Block]) -> str:
     """For bash: every command, each told before it runs; the first that fails ends it with its status."""
-    lines = ["set -u", "background=()", "trap 'kill \"${background[@]}\" 2>/dev/null; wait' EXIT"]
+    lines = ["set -u", "background=() folder=$PWD"]
+    lines.append("trap 'kill \"${background[@]}\" 2>/dev/null; wait' EXIT")
     number = 0
     for block in found:
         if block.file:
@@ -78,14 +80,18 @@ def script(found: list[Block]) -> str:
             lines.append(f"echo {where}")
             if command.endswith("&"):
                 number += 1
-                said = f".said-{number}"
-                lines.append(f"{command[:-1]} >{said} 2>&1 & background+=($!)")
-                ended = f"{{ cat {said}; echo 'it ended'; exit 1; }}"
-                lines.append(f"until [ -s {said} ]; do kill -0 $! 2>&- || {ended}; sleep 0.02; done")
+                said, ours = f"$folder/.said-{number}", command.startswith("verbena ")
+                lines.append(f"{command[:-1]} >{said} 2>{said}-errors & background+=($!)")
+                ended = f"{{ cat {said}*; echo 'it ended'; exit 1; }}"
+                # Our programs' logs begin before they are ready; others have nothing but logs.
+                said_so = f"[ -s {said} ]" + ("" if ours else f" || [ -s {said}-errors ]")
+                lines.append(f"until {said_so}; do kill -0 $! 2>&- || {ended}; sleep 0.02; done")
             else:
-                lines.append(
-                    f'{command} || {{ echo "failed with status $?"; cat .said-* 2>/dev/null; exit 1; }}'
-                )
+                failed = '{ echo "failed with status $?"; cat "$folder"/.said-* 2>/dev/null; exit 1; }'
+                lines.append(f"{command} || {failed}")
+    ended = '{ echo "background $number ended with status $?"; cat "$folder/.said-$number"*; exit 1; }'
+    lines += ["number=0", 'for pid in "${background[@]}"; do', "    number=$((number + 1))"]
+    lines += [f'    kill -0 "$pid" 2>&- || wait "$pid" || {ended}', "done"]
     return "\n".join(lines) + "\n"
 
 
@@ -106,7 +112,7 @@ def run(found: list[Block], folder: Path, *, timeout_s: float) -> subprocess.Com
     (folder / "page.sh").write_text(script(found))
     inside = (
         "mount --bind hosts /etc/hosts && ip link set lo up && ip address add 10.0.0.1/8 dev lo"
-        f" && PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH exec bash page.sh"
+        f" && TMPDIR=$PWD PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH exec bash page.sh"
     )
     return subprocess.run(
         [*namespaces(), "sh", "-c", inside],

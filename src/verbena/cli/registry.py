@@ -101,7 +101,8 @@ async def _serve(config: Config) -> int:
     async with serving(config) as program:
         loop.add_signal_handler(signal.SIGHUP, program.server.access_log.reopen)
         lines = [f"verbena {__version__} registry, process {os.getpid()}"]
-        lines += [f"  {'clients':<12}{address}" for address in program.server.addresses]
+        page = " (and a page for browsers)" if config.registry.page else ""
+        lines += [f"  {'clients':<12}{address}{page}" for address in program.server.addresses]
         if program.nodes is not None and program.nodes.listener is not None:
             wires = ", ".join(program.nodes.listener.wires)
             lines.append(f"  {'nodes':<12}{program.nodes.address} on {wires}")

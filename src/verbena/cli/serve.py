@@ -191,8 +191,10 @@ def _banner(
         lines.append(f"  {'on disk':<12}{config.kv.persistence.dir}, fsync {config.kv.persistence.fsync}")
     if listener is not None:
         lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
-        if config.metrics.listen:
-            lines.append(f"  {'its page':<12}http://{config.metrics.listen}/ (metrics at /metrics)")
+        page = f"http://{config.metrics.listen}/ (metrics at /metrics)"
+        lines.append(
+            f"  {'its page':<12}{page if config.metrics.listen else 'off; --metrics-listen 127.0.0.1:9121'}"
+        )
     if cluster is not None:
         lines.append(f"  {'cluster':<12}node {cluster.id}, map in {cluster.settings.map_store}")
     lines += [f"  note: {note}" for note in places.notes]
