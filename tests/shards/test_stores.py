@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -137,6 +138,34 @@ async def test_a_place_cannot_be_taken_while_its_holder_has_a_lease(store: MapSt
     with pytest.raises(StateError):
         await lease.renew()
     await other.close()
+
+
+async def test_a_leaseholder_is_heard_as_long_as_its_lease_lasts(store: MapStore, url: str) -> None:
+    other = open_store(url)
+    lease = await store.lease(A, 30)
+    assert await other.said() == {A: ""}
+    await lease.say("how far it is")
+    await lease.renew()
+    assert await other.said() == {A: "how far it is"}
+    again = await store.lease(A, 30)  # it was restarted, and has said nothing yet
+    assert await other.said() == {A: ""}
+    await again.revoke()
+    assert await other.said() == {}
+    with pytest.raises((StateError, AddressError)):
+        await again.say("too late")
+    await other.close()
+
+
+async def test_a_file_of_an_earlier_version_is_used(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "map.db")) as old:
+        old.execute(
+            "CREATE TABLE leases (member TEXT PRIMARY KEY, token INTEGER NOT NULL, ends REAL NOT NULL)"
+        )
+        old.commit()
+    store = open_store(f"sqlite://{tmp_path}/map.db")
+    await (await store.lease(A, 30)).say("here")
+    assert await store.said() == {A: "here"}
+    await store.close()
 
 
 async def test_a_lease_ends_by_itself(store: MapStore) -> None:

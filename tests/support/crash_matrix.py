@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
 from support.linearizable import Operation, fault
+from verbena.errors import VerbenaError
+from verbena.shards.checkpoint import decode
 from verbena.shards.stores import open_store
 
 CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")
@@ -32,6 +35,7 @@ VICTIMS = ("source", "target", "coordinator")
 STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
 SLOTS = "0-8191"
 KEYS = 400
+LONG = 1500  # keys with values of 8 KiB, in pieces of 16 KiB: so that a copy takes a while
 OPTIONS = ("--cluster-node-timeout-ms", "30000", "--cluster-write-pause-budget-ms", "5000")
 
 
@@ -111,7 +115,11 @@ def under_load(
     folder: Path, *, stop_at: str = "", writers: int = 2
 ) -> Iterator[tuple[Cluster, list[Writer]]]:
     """Two nodes, the first with all slots, keys of every kind, and clients at work."""
-    environment = {"STOP_AT": stop_at, "STOP_FOLDER": str(folder)}
+    environment = {
+        "STOP_AT": stop_at,
+        "STOP_FOLDER": str(folder),
+        "VERBENA_SHARDS_RDMA_MAX_SEND_SIZE": "16KiB",
+    }
     with cluster(folder, 2, assign=False, command=STOPPING, environment=environment, options=OPTIONS) as made:
         assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
         made.until(lambda: b"cluster_state:ok" in made[1].raw("CLUSTER", "INFO"))
@@ -119,6 +127,8 @@ def under_load(
             for number in range(KEYS):
                 wire.run("SET", f"still:{number}", "x" * number)
                 wire.run("RPUSH", f"list:{number}", number, "b", "c")
+            for number in range(LONG):
+                wire.run("SET", f"long:{number}", long_value(number))
         works = [
             Writer(made, seed, [b"w%d:%d" % (seed, number) for number in range(40)])
             for seed in range(writers)
@@ -130,6 +140,10 @@ def under_load(
         finally:
             for one in works:
                 one.stop()
+
+
+def long_value(number: int) -> bytes:
+    return b"%08d" % number * 1024
 
 
 def contents(node: Node) -> dict[bytes, object]:
@@ -159,6 +173,9 @@ def check(made: Cluster, works: list[Writer]) -> str:
             return f"still:{number} is lost or changed"
         if everything.get(b"list:%d" % number) != [b"%d" % number, b"b", b"c"]:
             return f"list:{number} is {everything.get(b'list:%d' % number)!r}"
+    for number in range(LONG):
+        if everything.get(b"long:%d" % number) != long_value(number):
+            return f"long:{number} is lost or changed"
     now = time.monotonic()
     for one in works:
         for key, history in one.history.items():
@@ -226,8 +243,17 @@ def settled(made: Cluster) -> bool:
     )
 
 
-def crash_somewhen(seed: int) -> str:
-    """Most instants count from when the move is in the map; some from when its coordinator starts."""
+def phase_of(made: Cluster) -> str:
+    """How far a move has come, as its source's newest checkpoint tells."""
+    for file in (made[0].folder / made[0].name / "cluster" / "moves").glob("*.checkpoint"):
+        with suppress(OSError, VerbenaError):
+            return decode(file.read_bytes()).phase.name
+    return "no move"
+
+
+def crash_somewhen(seed: int) -> tuple[str, str, str]:
+    """The victim, the phase that it was hit in, and what is wrong. Most instants count from when the move is
+    in the map; some from when its coordinator starts."""
     chosen = random.Random(seed)
     victim, early = chosen.choice(VICTIMS), chosen.random() < 0.2
     delay_s = chosen.uniform(0.0, 1.2 if early else 0.4)
@@ -236,6 +262,7 @@ def crash_somewhen(seed: int) -> str:
         if not early:
             made.until(lambda: not at_rest(made) or moving.poll() is not None)
         time.sleep(delay_s)  # the instant is the test's point, not a wait for something
+        phase = phase_of(made)
         try:
             who = {"source": made[0], "target": made[1]}.get(victim)
             if who is None:
@@ -252,7 +279,11 @@ def crash_somewhen(seed: int) -> str:
         for one in works:
             one.stop()
         wrong = check(made, works)
-        return f"seed {seed}, {victim} after {delay_s:.3f} s: {wrong}" if wrong else ""
+        return (
+            victim,
+            phase,
+            f"seed {seed}, {victim} at {phase} after {delay_s:.3f} s: {wrong}" if wrong else "",
+        )
 
 
 def main() -> int:
@@ -261,7 +292,7 @@ def main() -> int:
         "--random", type=int, default=0, metavar="N", help="crash at so many random instants, too"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the first of them")
-    parser.add_argument("--only", default="", metavar="CHECKPOINT", help="this row alone")
+    parser.add_argument("--only", default="", metavar="CHECKPOINT", help="this row alone; none: no row")
     options = parser.parse_args()
     failures: list[str] = []
     print(f"{'checkpoint':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS), flush=True)
@@ -274,12 +305,17 @@ def main() -> int:
             print(f"{'FAILED' if wrong else 'ok':>13}", end="", flush=True)
             failures += [f"{checkpoint} × {victim}: {wrong}"] if wrong else []
         print(flush=True)
+    hits: Counter[tuple[str, str]] = Counter()
     for number in range(options.random):
-        if wrong := crash_somewhen(options.seed + number):
-            failures.append(wrong)
+        victim, phase, wrong = crash_somewhen(options.seed + number)
+        hits[phase, victim] += 1
+        failures += [wrong] if wrong else []
         print(f"\r{number + 1} random instants, {len(failures)} failures", end="", flush=True)
     if options.random:
-        print()
+        print("\n" + f"{'hit at':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS))
+        for phase in ("no move", *CHECKPOINTS, "ROLLED_BACK"):
+            if any(hits[phase, victim] for victim in VICTIMS):
+                print(f"{phase:<12}" + "".join(f"{hits[phase, victim]:>13}" for victim in VICTIMS))
     for line in failures:
         print(line)
     print("nothing was lost, doubled or undone" if not failures else f"{len(failures)} failures")

@@ -165,6 +165,10 @@ class ClusterMap:
             raise _refused(f"slots are on their way to {replica}")
         return self._next(replicas={**self.replicas, replica: primary})
 
+    def confirm(self) -> ClusterMap:
+        """The same at the next epoch: whoever is about to swap the former one comes too late."""
+        return self._next()
+
     def promote(self, replica: str) -> ClusterMap:
         """A replica takes its primary's place, which becomes a replica of it. Moves from there are off."""
         primary = self.replicas.get(replica)

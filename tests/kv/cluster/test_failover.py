@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, ReplyError, Wire, cluster
+from support.cluster import Cluster, Node, ReplyError, Wire, cluster
 from support.crash_matrix import Writer
 from support.etcd import ETCD, etcd
 from support.linearizable import Operation, fault
+
+from verbena import transport
+from verbena.shards.envelope import Envelope, Flag, Kind, parse
+from verbena.shards.stores import open_store
 
 TIMEOUT = ("--cluster-node-timeout-ms", "6000")
 
@@ -100,3 +107,77 @@ def test_a_planned_failover_under_load_has_a_history_without_a_gap(tmp_path: Pat
             for key, history in writer.history.items():
                 last = Operation("read", wire.run("GET", key), 1e12, 1e12 + 1)
                 assert fault([*history, last]) == "", key
+
+
+@pytest.mark.timeout(120)
+def test_without_the_primarys_help_its_lease_must_have_ended(tmp_path: Path) -> None:
+    """FORCE and TAKEOVER are refused while it may be writing, and what is refused changes nothing."""
+    with replicated(tmp_path, 2) as made:
+        for how in ("FORCE", "TAKEOVER"):
+            assert f"{made[0].id} holds a lease" in refusal(made[1], "CLUSTER", "FAILOVER", how)
+            assert "to a replica" in refusal(made[0], "CLUSTER", "FAILOVER", how)
+        assert refusal(made[1], "CLUSTER", "FAILOVER", "SOMEHOW") == "ERR syntax error"
+        assert made[0].raw("SET", "still", "here") == b"OK"
+        assert owner(made, 1) == made[0].id
+        assert made[0].process is not None
+        made[0].process.send_signal(signal.SIGSTOP)
+        made.until(lambda: taken(made[1]))
+        made[0].process.send_signal(signal.SIGCONT)
+        assert owner(made, 1) == made[1].id
+        made.until(lambda: owner(made, 0) == made[1].id)
+        with pytest.raises(ReplyError, match="MOVED|CLUSTERDOWN"):
+            made[0].raw("SET", "still", "there")
+
+
+def taken(node: Node) -> bool:
+    """By FORCE, or by the replica itself, if it was first."""
+    try:
+        node.raw("CLUSTER", "FAILOVER", "FORCE")
+    except ReplyError as error:
+        return "to a replica" in str(error)
+    return True
+
+
+def refusal(node: Node, *words: object) -> str:
+    with pytest.raises(ReplyError) as caught:
+        node.raw(*words)
+    return str(caught.value)
+
+
+@pytest.mark.timeout(120)
+def test_a_primary_that_gave_way_in_vain_takes_its_place_back(tmp_path: Path) -> None:
+    """The replica that asked is not heard of again: commands wait, then go on, and the map that it was
+    allowed to change is not the newest any more, so that it comes too late whenever it comes."""
+    with replicated(tmp_path, 2) as made, Wire("127.0.0.1", made[0].port) as wire:
+
+        async def give_way() -> tuple[dict[str, int], int]:
+            message = Envelope(
+                kind=Kind.YIELD,
+                source=bytes.fromhex(made[1].id),
+                target=bytes.fromhex(made[0].id),
+                first_shard=0,
+                last_shard=0,
+                migration=bytes(16),
+                payload=b"",
+                sequence=1,
+                boot_epoch=1,
+            )
+            with transport.Node() as here:
+                session = await transport.connect(f"127.0.0.1:{made[0].sessions}", node=here)
+                first, again = [parse(await session.call("shards", bytes(message))) for _ in range(2)]
+                assert again.flags & Flag.REFUSED
+                assert b"gives way already" in again.payload
+                wire.send("SET", "waits", "1")
+                answer = await asyncio.to_thread(wire.receive)
+                await session.close()
+            assert answer == b"OK"
+            store = open_store(made.store)
+            held = await store.load()
+            await store.close()
+            return json.loads(first.payload), held.revision
+
+        told, now = asyncio.run(give_way())
+        assert told["revision"] < now
+        assert owner(made, 0) == made[0].id
+        assert made[1].raw("CLUSTER", "FAILOVER") == b"OK"
+        made.until(lambda: owner(made, 0) == made[1].id)

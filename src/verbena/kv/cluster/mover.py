@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from verbena import _native
 from verbena.errors import VerbenaError
 from verbena.kv.cluster.copying import MOST_AT_ONCE, Copying
-from verbena.kv.cluster.receiver import digest_along, sweep
+from verbena.kv.cluster.receiver import digest_along
 from verbena.shards.bulk import BulkTransport
 from verbena.shards.cluster_map import Member
 from verbena.shards.envelope import Envelope, Kind
@@ -196,6 +196,8 @@ class Mover:
         engine, gate, slots = self.node.server.engine, self.node.gate, list(self.facts.slots)
         assert isinstance(self.state, CatchUp)
         await self._enter(self.state)
+        if self.node.roles.is_yielding:
+            return self.state.roll_back("the source gives way to a replica")
         limits, now = self.node.settings.limits, time.monotonic()
         position = SourcePosition(await asyncio.to_thread(gate.fence, slots))
         try:
@@ -276,7 +278,7 @@ class Mover:
     async def finish(self, state: Moved) -> State:
         """Our copy goes."""
         await self._enter(state)
-        await sweep(self.node.server, self.facts.slots)
+        await self.node.moves.clear(self.facts.slots)
         done = state.cleaned()
         await self._enter(done)
         return done

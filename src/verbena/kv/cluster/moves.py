@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ class Moves:
         self._taking: dict[str, Receiver] = {}
         self._attempts: dict[str, int] = {}
         self._recovered = False  # until then what the checkpoints say comes first
+        self._clearing = asyncio.Lock()
 
     async def recover(self) -> None:
         """At the start: goes on with what was under way, and lets go of keys that belong to others."""
@@ -67,8 +69,7 @@ class Moves:
             else:
                 self.checkpoints.remove(facts.migration)
         if node.id not in node.map.replicas:
-            others = [slot for slot, owner in enumerate(node.map.table) if owner not in (None, node.id)]
-            removed = await sweep(node.server, others) if others else 0
+            removed = await self.clear(slot for slot, owner in enumerate(node.map.table) if owner is not None)
             if removed:
                 log.info("%d keys of other nodes' slots were left here, and are gone", removed)
         self._recovered = True
@@ -91,7 +92,19 @@ class Moves:
             if move.aborting and move.id in self._movers:
                 self._movers[move.id].aborted = "it was called off"
         for id in [id for id in self._taking if id not in self.node.map.moves]:
-            self._end_taking(id)
+            self.node._spawn(self._end_taking(id))
+
+    async def clear(self, slots: Iterable[int]) -> int:
+        """Takes the keys of slots out of the store that are neither ours nor on their way here: since this
+        takes a while, they may have come back meanwhile, and nobody lets them in before it has ended."""
+        async with self._clearing:
+            table, taking = self.node.map.table, [receiver.slots for receiver in self._taking.values()]
+            gone = [
+                slot
+                for slot in slots
+                if table[slot] != self.node.id and not any(slot in taken for taken in taking)
+            ]
+            return await sweep(self.node.server, gone) if gone else 0
 
     # Giving
 
@@ -155,9 +168,8 @@ class Moves:
         if message.kind is Kind.OFFER:
             return await self._offered(migration, message)
         if message.kind is Kind.ABORT:
-            receiver = self._taking.pop(migration, None)
-            if receiver is not None:
-                await receiver.close(forget=self.node.map.owner_of(receiver.slots.first) != self.node.id)
+            await self.node.refresh()  # what is here may be our own by now
+            await self._end_taking(migration)
             return b""
         if message.kind is Kind.OWN:
             await self.node.refresh()
@@ -180,20 +192,23 @@ class Moves:
         if former is not None:
             if attempt <= former.attempt:
                 raise ValueError(f"attempt {former.attempt} is under way")
-            await former.close(forget=False)
-        receiver = Receiver(self.node.server, self.node.peers.node, slots, attempt)
-        self._taking[migration] = receiver
-        windows = await receiver.open(
-            windows=int(asked["windows"]),
-            window_bytes=int(asked["window_bytes"]),
-            nbytes=int(asked.get("bytes", 0)),
-        )
+            await former.close()
+        async with self._clearing:
+            receiver = Receiver(self.node.server, self.node.peers.node, slots, attempt)
+            self._taking[migration] = receiver
+            windows = await receiver.open(
+                windows=int(asked["windows"]),
+                window_bytes=int(asked["window_bytes"]),
+                nbytes=int(asked.get("bytes", 0)),
+            )
         return json.dumps({"windows": windows}).encode()
 
-    def _end_taking(self, migration: str) -> None:
-        receiver = self._taking.pop(migration)
-        mine = self.node.map.owner_of(receiver.slots.first) == self.node.id
-        self.node._spawn(receiver.close(forget=not mine))
+    async def _end_taking(self, migration: str) -> None:
+        """What was applied goes, unless it has become ours."""
+        receiver = self._taking.pop(migration, None)
+        if receiver is not None:
+            await receiver.close()
+            await self.clear(receiver.slots)
 
     # What is going on
 

@@ -27,7 +27,7 @@ from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.envelope import Envelope, Kind, parse
 from verbena.shards.liveness import Detector, Health
 from verbena.shards.migration import Limits
-from verbena.shards.stores import Lease, MapStore, Stored, change, open_store
+from verbena.shards.stores import Lease, MapStore, Stored, change, conflict, open_store
 
 if TYPE_CHECKING:
     from verbena.kv.call import Call
@@ -133,9 +133,12 @@ class ClusterNode:
         await self._take(await change(self.store, function))
         return self.map
 
-    async def promote(self, *, without_lease: str | None = None) -> None:
-        """This replica takes its primary's place. BusyError: somebody was first, or the primary is there."""
+    async def promote(self, *, without_lease: str | None = None, revision: int | None = None) -> None:
+        """This replica takes its primary's place. BusyError: somebody was first, or the primary is there.
+        `revision`: only that map is changed."""
         held = await self.store.load()
+        if revision is not None and held.revision != revision:
+            raise conflict("the map has changed meanwhile: try again")
         new = held.map.promote(self.id)
         await self._take(await self.store.compare_and_swap(held.revision, new, without_lease=without_lease))
 
@@ -146,8 +149,24 @@ class ClusterNode:
             raise ValueError("You should send CLUSTER FAILOVER to a replica")
         member = self.map.members[primary]
         answered = await self.peers.ask(member, self.peers.envelope(Kind.YIELD, member), timeout_s=5)
-        await self.roles.catch_up(int(answered.payload))
-        await self.promote()
+        told = json.loads(answered.payload)
+        await self.roles.catch_up(int(told["position"]))
+        await self.promote(revision=int(told["revision"]))
+
+    async def take_place(self, *, of_any: bool) -> None:
+        """Without its help, which takes that its lease has ended. `of_any`: though another replica may be
+        further, or this one's copy is not whole."""
+        primary = self.map.replicas[self.id]
+        chosen = await self.roles.successor_of(primary)
+        if not of_any and chosen not in (None, self.id):
+            raise conflict(f"replica {chosen} is further: ask that one, or TAKEOVER")
+        if not of_any and chosen is None and primary not in await self.store.said():
+            raise conflict("not every replica has said how far it is, or none is whole: wait, or TAKEOVER")
+        await self.promote(without_lease=primary)
+
+    async def say(self, word: str) -> None:
+        assert self._lease is not None
+        await self._lease.say(word)
 
     async def refresh(self) -> ClusterMap:
         await self._take(await self.store.load())
@@ -177,17 +196,22 @@ class ClusterNode:
 
     async def _renew(self) -> None:
         assert self._lease is not None
+        lost, pause_s = False, self.settings.node_timeout_s / 4
         while True:
-            await asyncio.sleep(self.settings.node_timeout_s / 4)
+            await asyncio.sleep(pause_s)
+            pause_s = self.settings.node_timeout_s / 4
             try:
-                await self._lease.renew()
+                if lost:
+                    self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
+                    await self.refresh()  # somebody may have our place by now: nothing is served before
+                    lost = False
+                else:
+                    await self._lease.renew()
             except VerbenaError as error:
                 log.warning("the lease was not renewed: %s", error)
-                if error.code != "lease_lost":
-                    continue
-                with contextlib.suppress(VerbenaError):
-                    self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
-                    await self.refresh()  # somebody may have our place by now
+                if error.code == "lease_lost":
+                    lost, pause_s = True, 0.0  # another at once
+                continue
             self._show_lease()
 
     def _show_lease(self) -> None:
@@ -268,7 +292,7 @@ class ClusterNode:
             if message.kind is Kind.YIELD:
                 if self.map.replicas.get(message.source.hex()) != self.id:
                     raise ValueError("only a replica of this node can have its place")
-                return answer(message, b"%d" % self.roles.give_way())
+                return answer(message, json.dumps(self.roles.give_way()).encode())
             return answer(message, await self.moves.serve(message))
         except (VerbenaError, ValueError, LookupError, TypeError) as error:
             return answer(message, str(getattr(error, "detail", "") or error).encode(), refused=True)

@@ -42,6 +42,7 @@ class Receiver:
         self._digest: _native.kv.SlotDigest | None = None
         self._next = 0
         self._waiting: dict[int, tuple[bytes, list[asyncio.Future[None]]]] = {}  # segments, and who waits
+        self._asking: set[asyncio.Future[None]] = set()
         self._failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="receiver")  # all that is applied, in order
@@ -64,9 +65,10 @@ class Receiver:
         self._applier = applier(self.server, slots=list(self.slots))
         return [region.remote.to_bytes().hex() for region in self._regions]
 
-    async def close(self, *, forget: bool) -> None:
-        """`forget`: nothing came of it, and what was applied goes."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        """Nothing is applied any more when this returns."""
+        await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
+        _settle(ValueError("the attempt is over"), list(self._asking))
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -77,8 +79,6 @@ class Receiver:
         regions, self._regions = self._regions, []
         for region in regions:
             await asyncio.to_thread(region.revoke)
-        if forget:
-            await sweep(self.server, self.slots)
 
     async def serve(self, message: Envelope) -> bytes:
         if message.kind is Kind.LANDED:
@@ -97,6 +97,8 @@ class Receiver:
         if window >= len(self._regions) or length > len(self._regions[window]):
             raise ValueError(f"{length} bytes in window {window}: there is none such")
         applied: asyncio.Future[None] = self._loop.create_future()
+        self._asking.add(applied)
+        applied.add_done_callback(self._asking.discard)
         self._thread.submit(self._land, message, self._views[window][:length], applied)
         await applied
         return b""

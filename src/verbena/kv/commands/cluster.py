@@ -400,7 +400,8 @@ def replicate(call: Call, id: bytes) -> Reply:
     )
 
 
-@_declare("FAILOVER", -2, "This replica takes its primary's place: with its help, or by FORCE without.",
+@_declare("FAILOVER", -2, "This replica takes its primary's place: with its help, or without when its "
+          "lease has ended (FORCE), even if another replica is further (TAKEOVER).",
           flags=CHANGE)  # fmt: skip
 def failover(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
@@ -410,7 +411,10 @@ def failover(call: Call, *how: bytes) -> Reply:
         raise CommandError("ERR You should send CLUSTER FAILOVER to a replica")
 
     async def make() -> Reply:
-        await (node.promote() if how else node.fail_over())
+        if how:
+            await node.take_place(of_any=how[0].upper() == b"TAKEOVER")
+        else:
+            await node.fail_over()
         return "OK"
 
     return node.later(call, make)

@@ -45,6 +45,7 @@ class ReplicaLink:
         self._receiver: _native.kv.Receiver | None = None
         self._stopped = False
         self._replid = ""  # of the history that is being followed
+        self._term = (0, 0)
         self._before = place  # what to ask for if this link does not get anywhere
 
     def figures(self) -> dict[str, Any]:
@@ -109,6 +110,7 @@ class ReplicaLink:
             if answer.get("error"):
                 raise setup_error("denied", operation="follow a primary", detail=answer["error"])
             full, self._replid = bool(answer["full"]), answer["replid"]
+            self._term = (int(answer["term"][0]), int(answer["term"][1]))
             self.full_syncs += full
             self.partial_syncs += not full
             self._before = Place()  # it holds something that has no place until it is complete
@@ -123,7 +125,7 @@ class ReplicaLink:
                 raise setup_error("log_failed", operation="follow a primary", detail=figures["error"])
             if figures["complete"] and self.state != "connected":
                 self.state, self.why = "connected", ""
-                self.place = Place(self._replid, figures["lsn"], figures["offset"])
+                self.place = Place(self._replid, figures["lsn"], figures["offset"], self._term)
             self.linked = session.state is transport.SessionState.CONNECTED
             if session.closed or session.state is transport.SessionState.FAILED:
                 raise setup_error("unreachable", operation="follow a primary", detail="the session has ended")
@@ -136,12 +138,15 @@ class ReplicaLink:
         receiver.close()  # first: what is applied afterwards would be asked for again
         figures = receiver.figures()
         exact = figures["complete"] and not figures["error"] and self._replid
-        self.place = Place(self._replid, figures["lsn"], figures["offset"]) if exact else self._before
+        place = Place(self._replid, figures["lsn"], figures["offset"], self._term)
+        self.place = place if exact else self._before
         self._receiver = None
 
 
 class Place:
-    """How far a replica is in which history."""
+    """How far a replica is in which history, and of which term that is (Replication.term)."""
 
-    def __init__(self, replid: str = "", lsn: int = 0, offset: int = 0) -> None:
-        self.replid, self.lsn, self.offset = replid, lsn, offset
+    def __init__(
+        self, replid: str = "", lsn: int = 0, offset: int = 0, term: tuple[int, int] = (0, 0)
+    ) -> None:
+        self.replid, self.lsn, self.offset, self.term = replid, lsn, offset, term

@@ -51,6 +51,8 @@ class Replication:
         self.server = server
         self.replid, self.replid2, self.second_offset = secrets.token_hex(20), NOWHERE, -1
         self.link: ReplicaLink | None = None  # there is one: we are a replica
+        # In a cluster: the map's revision and the time when this node began to lead. It orders histories.
+        self.term: tuple[int, int] | None = None
         self.sessions_port = 0
         self.full_syncs = self.partial_syncs = self.refused_partials = 0
         self._config, self._settings = config, Settings.of(config)
@@ -89,6 +91,8 @@ class Replication:
             return _no("this server is a replica itself: follow its primary")
         if self.server.engine.loading:
             return _no("this server is loading")
+        if self.server.cluster is not None and self.term is None:
+            return _no("this server has not read its cluster's map yet")
         if wish["databases"] < len(self.server.databases):
             return _no(
                 f"{len(self.server.databases)} databases here, {wish['databases']} there: kv.databases"
@@ -108,6 +112,7 @@ class Replication:
         answer = {
             "version": VERSION,
             "replid": self.replid,
+            "term": self.term or (0, 0),
             "full": feeder.full,
             "lsn": feeder.lsn,
             "offset": feeder.offset,
@@ -219,6 +224,15 @@ class Replication:
         self.check_writes()
         self.server.engine.active_expiry = False
         self._loop.call_soon_threadsafe(partial(self._spawn, self.link))
+
+    def stand(self) -> Place:
+        """A replica stays as it is, until it follows or leads: nothing more is applied or acknowledged."""
+        assert self.link is not None
+        assert self._loop is not None
+        self.link.stop()
+        self.link.state, self.link.linked = "connect", False
+        self._loop.call_soon_threadsafe(partial(self._spawn, None))
+        return self.link.place
 
     def lead(self) -> None:
         """REPLICAOF NO ONE."""

@@ -30,6 +30,9 @@ class Lease(Protocol):
     async def renew(self) -> None:
         """TimedOutError or AddressError if the store does not answer; StateError if the lease has ended."""
 
+    async def say(self, word: str) -> None:
+        """Something that everybody can read as long as the lease lasts. Fails as renew() does."""
+
     async def revoke(self) -> None: ...
 
 
@@ -49,6 +52,9 @@ class MapStore(Protocol):
     async def lease(self, member: str, ttl_s: float) -> Lease: ...
 
     async def leaseholders(self) -> set[str]: ...
+
+    async def said(self) -> dict[str, str]:
+        """What each leaseholder has said; "": nothing."""
 
     async def close(self) -> None: ...
 

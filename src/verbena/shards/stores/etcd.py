@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,6 +16,7 @@ from verbena.shards.stores import Stored, conflict
 from verbena.shards.stores.http import JsonClient
 
 _RETRY_S = 0.2
+_QUIET_S = 5.0  # a watch that is silent for longer may have been cut: nobody tells who only listens
 
 
 def _text(data: bytes | str) -> str:
@@ -59,13 +61,21 @@ class EtcdStore:
                     revision = held.revision
                     yield held
                 request = {"key": _text(self._key), "start_revision": str(revision + 1)}
-                async for event in self._http.stream("/v3/watch", {"create_request": request}):
-                    for change in event.get("result", {}).get("events", []):
-                        if change.get("type", "PUT") == "PUT":
-                            revision = int(change["kv"]["mod_revision"])
-                            yield _stored(change["kv"])
-                    if event.get("result", {}).get("canceled"):
-                        break
+                async with contextlib.aclosing(
+                    self._http.stream("/v3/watch", {"create_request": request})
+                ) as events:
+                    while True:
+                        event = await asyncio.wait_for(anext(events), _QUIET_S)
+                        for change in event.get("result", {}).get("events", []):
+                            if change.get("type", "PUT") == "PUT":
+                                revision = int(change["kv"]["mod_revision"])
+                                yield _stored(change["kv"])
+                        if event.get("result", {}).get("canceled"):
+                            break
+            except asyncio.TimeoutError:
+                continue
+            except StopAsyncIteration:
+                pass
             except VerbenaError as error:
                 if error.code not in ("map_store", "map_store_timeout"):
                     raise
@@ -77,11 +87,18 @@ class EtcdStore:
         return lease
 
     async def leaseholders(self) -> set[str]:
+        return set(await self.said())
+
+    async def said(self) -> dict[str, str]:
         end = self._leases[:-1] + chr(ord(self._leases[-1]) + 1)
-        request = {"key": _text(self._leases), "range_end": _text(end), "keys_only": True}
+        request = {"key": _text(self._leases), "range_end": _text(end)}
         answer = await self._http.post("/v3/kv/range", request)
-        keys = [base64.b64decode(found["key"]).decode() for found in answer.get("kvs") or []]
-        return {key[len(self._leases) :] for key in keys}
+        return {
+            base64.b64decode(found["key"]).decode()[len(self._leases) :]: base64.b64decode(
+                found.get("value", "")
+            ).decode()
+            for found in answer.get("kvs") or []
+        }
 
     async def close(self) -> None:
         self._http.close()
@@ -104,14 +121,18 @@ class EtcdLease:
         http, asked = self._store._http, time.monotonic()
         answer = await http.post("/v3/lease/grant", {"TTL": str(max(2, -int(-self.ttl_s // 1)))})
         self.id = int(answer["ID"])
-        key = _text(self._store._leases + self._member)
-        await http.post("/v3/kv/put", {"key": key, "value": _text(str(self.id)), "lease": str(self.id)})
+        await self.say("")
         self.valid_until = asked + self.ttl_s
+
+    async def say(self, word: str) -> None:
+        key = _text(self._store._leases + self._member)
+        body = {"key": key, "value": _text(word), "lease": str(self.id)}
+        await self._store._http.post("/v3/kv/put", body)
 
     async def renew(self) -> None:
         asked = time.monotonic()
         body = {"ID": str(self.id)}
-        answer = await self._store._http.post("/v3/lease/keepalive", body, timeout_s=self.ttl_s)
+        answer = await self._store._http.post("/v3/lease/keepalive", body, timeout_s=self.ttl_s / 3)
         if int(answer.get("result", {}).get("TTL", 0)) <= 0:
             raise setup_error("lease_lost", operation="renew the lease", peer=self._store._http.address)
         self.valid_until = asked + self.ttl_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from verbena.errors import VerbenaError, setup_error
@@ -30,6 +30,7 @@ class JsonClient:
         try:
             return await asyncio.wait_for(self._post(path, body), limit)
         except asyncio.TimeoutError:
+            self.close()  # the others lead to the same silence
             detail = f"no answer to {path} within {limit} s"
             raise setup_error(
                 "map_store_timeout", operation="use etcd", peer=self.address, detail=detail
@@ -37,7 +38,7 @@ class JsonClient:
         except _BROKEN as error:
             raise self._error(f"{path}: {error or type(error).__name__}") from error
 
-    async def stream(self, path: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The objects of an answer that goes on and on, one a line."""
         try:
             reader, writer = await asyncio.wait_for(self._connect(), self.timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
@@ -19,7 +20,8 @@ _POLL_S = 0.02
 _PATIENCE_S = 10.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS map (id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS leases (member TEXT PRIMARY KEY, token INTEGER NOT NULL, ends REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS leases (
+    member TEXT PRIMARY KEY, token INTEGER NOT NULL, ends REAL NOT NULL, said TEXT NOT NULL DEFAULT '');
 """
 
 
@@ -37,6 +39,8 @@ class SqliteStore:
             self._connection = _sqlite.connect(path, patience_s=_PATIENCE_S)
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SCHEMA)
+            with contextlib.suppress(sqlite3.OperationalError):  # it has the column, as new files do
+                self._connection.execute("ALTER TABLE leases ADD COLUMN said TEXT NOT NULL DEFAULT ''")
         except sqlite3.Error as error:
             raise self._error(error) from error
 
@@ -68,9 +72,12 @@ class SqliteStore:
         return lease
 
     async def leaseholders(self) -> set[str]:
-        def read() -> set[str]:
-            rows = self._connection.execute("SELECT member FROM leases WHERE ends > ?", (_now(),))
-            return {str(member) for (member,) in rows}
+        return set(await self.said())
+
+    async def said(self) -> dict[str, str]:
+        def read() -> dict[str, str]:
+            rows = self._connection.execute("SELECT member, said FROM leases WHERE ends > ?", (_now(),))
+            return {str(member): str(said) for member, said in rows}
 
         return await self._do(read)
 
@@ -138,8 +145,8 @@ class SqliteLease:
 
         def write() -> None:
             self._store._connection.execute(
-                "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (member) DO UPDATE SET"
-                " token = excluded.token, ends = excluded.ends",
+                "INSERT INTO leases (member, token, ends) VALUES (?, ?, ?) ON CONFLICT (member) DO UPDATE SET"
+                " token = excluded.token, ends = excluded.ends, said = excluded.said",
                 (self._member, self._token, _now() + self.ttl_s),
             )
 
@@ -148,17 +155,22 @@ class SqliteLease:
 
     async def renew(self) -> None:
         asked = time.monotonic()
+        await self._update("ends", lambda now: now + self.ttl_s)
+        self.valid_until = asked + self.ttl_s
 
+    async def say(self, word: str) -> None:
+        await self._update("said", lambda now: word)
+
+    async def _update(self, column: str, value: Callable[[float], object]) -> None:
         def write() -> int:
             now = _now()
             return self._store._connection.execute(
-                "UPDATE leases SET ends = ? WHERE member = ? AND token = ? AND ends > ?",
-                (now + self.ttl_s, self._member, self._token, now),
+                f"UPDATE leases SET {column} = ? WHERE member = ? AND token = ? AND ends > ?",
+                (value(now), self._member, self._token, now),
             ).rowcount
 
         if not await self._store._do(write):
             raise setup_error("lease_lost", operation="renew the lease", peer=self._store.path)
-        self.valid_until = asked + self.ttl_s
 
     async def revoke(self) -> None:
         def write() -> None:
