@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import importlib
 import itertools
-import os
-import socket
 import threading
 from collections.abc import Iterable
 from typing import Any
 
 from verbena import _native, transport
 from verbena.errors import VerbenaError
+from verbena.kv.socket_face import SocketFace
 
 _stream_numbers = itertools.count(1 << 30)
 
@@ -53,51 +51,14 @@ class _Sessions:
 _sessions = _Sessions()
 
 
-class StreamSocket:
-    """As much of a socket as client libraries use, on a stream of a session."""
+class StreamSocket(SocketFace):
+    """A stream of a session."""
 
     def __init__(self, address: str, secret: bytes) -> None:
+        super().__init__()
         self._address, self._secret = address, secret
         self._session = _sessions.take(address, secret)
         self._stream = _native.kv.Stream(self._session._native, next(_stream_numbers))
-        self._unread = b""
-        self._timeout_s: float | None = None
-        self._closed = False
-
-    def settimeout(self, timeout_s: float | None) -> None:
-        self._timeout_s = timeout_s
-
-    def gettimeout(self) -> float | None:
-        return self._timeout_s
-
-    def setblocking(self, blocking: bool) -> None:
-        self._timeout_s = None if blocking else 0.0
-
-    def sendall(self, data: bytes) -> None:
-        self._unread += self._do(self._stream.send, data, self._seconds(blocking=True))
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        if not self._unread:
-            heard = self._do(self._stream.receive, self._seconds())
-            if heard is None:
-                if self._timeout_s == 0.0:
-                    raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
-                raise TimeoutError("timed out")
-            self._unread = heard
-        data = self._unread[:size]
-        if not flags & socket.MSG_PEEK:
-            self._unread = self._unread[size:]
-        return data
-
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.recv(size or view.nbytes, flags)
-        view[: len(data)] = data
-        return len(data)
-
-    def pending(self) -> int:
-        """As TLS sockets say it: what can be had without waiting."""
-        return len(self._unread)
 
     def getsockname(self) -> tuple[str, int]:
         return ("session", self._stream.number)
@@ -105,29 +66,15 @@ class StreamSocket:
     def getpeername(self) -> str:
         return self._address
 
-    def shutdown(self, how: int) -> None: ...
+    def _send(self, data: bytes, timeout_s: float) -> bytes:
+        return self._stream.send(data, timeout_s)
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+    def _receive(self, size: int, timeout_s: float) -> bytes | None:
+        return self._stream.receive(timeout_s)
+
+    def _close(self) -> None:
         self._stream.close()
         _sessions.give(self._address, self._secret, self._session)
-
-    def _seconds(self, *, blocking: bool = False) -> float:
-        if self._timeout_s is None or (blocking and self._timeout_s == 0.0):
-            return -1.0
-        return self._timeout_s
-
-    def _do(self, function: Any, *arguments: Any) -> Any:
-        if self._closed:
-            raise OSError("the connection is closed")
-        try:
-            return function(*arguments)
-        except VerbenaError as error:
-            if error.code == "call_timeout":
-                raise TimeoutError(str(error)) from error
-            raise ConnectionError(str(error)) from error
 
 
 def _address(host: str, port: int) -> str:

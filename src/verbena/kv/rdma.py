@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import importlib
-import os
-import socket
 from typing import Any
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
 from verbena.kv.rdma_device import device_at
 from verbena.kv.server import Server
+from verbena.kv.socket_face import SocketFace
 
 WINDOW_BYTES = 1 << 20
 # What Valkey's own client asks for. A receiver that is not ready is waited for, for ever.
@@ -108,16 +106,14 @@ class RdmaListener:
         )
 
 
-class RdmaSocket:
-    """As much of a socket as client libraries use, to a Valkey server by RDMA. `url`: rdma://host:port."""
+class RdmaSocket(SocketFace):
+    """A connection to a Valkey server by RDMA. `url`: rdma://host:port."""
 
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
+        super().__init__()
         wire, address = wire_of(url)
         self.url = url
         self._context = verbs.open_device(device_at(address, dials=True) if wire == "ibv" else wire)
-        self._timeout_s: float | None = None
-        self._peeked = b""
-        self._closed = False
         try:
             self._parts = _Parts(self._context, WINDOW_BYTES)
             self._parts.connection = self._context.connect_blocking(
@@ -130,61 +126,23 @@ class RdmaSocket:
             self._context.close()
             raise
 
-    def settimeout(self, timeout_s: float | None) -> None:
-        self._timeout_s = timeout_s
-
-    def gettimeout(self) -> float | None:
-        return self._timeout_s
-
-    def sendall(self, data: bytes) -> None:
-        self._do(self._stream.send, data, self._timeout_s if self._timeout_s else -1.0)
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        if not self._peeked:
-            heard = self._do(self._stream.receive, size, -1.0 if self._timeout_s is None else self._timeout_s)
-            if heard is None and self._timeout_s == 0.0:
-                raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
-            if heard is None:
-                raise TimeoutError("timed out")
-            self._peeked = heard
-        data = self._peeked[:size]
-        if not flags & socket.MSG_PEEK:
-            self._peeked = self._peeked[size:]
-        return data
-
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.recv(size or view.nbytes, flags)
-        view[: len(data)] = data
-        return len(data)
-
-    def pending(self) -> int:
-        return len(self._peeked)
-
     def getsockname(self) -> tuple[str, int]:
         return (self.url, 0)
 
     def getpeername(self) -> str:
         return self.url
 
-    def shutdown(self, how: int) -> None: ...
+    def _send(self, data: bytes, timeout_s: float) -> bytes:
+        self._stream.send(data, timeout_s)
+        return b""
 
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(VerbenaError):
-                self._parts.close()
-            self._context.close()
+    def _receive(self, size: int, timeout_s: float) -> bytes | None:
+        return self._stream.receive(size, timeout_s)
 
-    def _do(self, function: Any, *arguments: Any) -> Any:
-        if self._closed:
-            raise OSError("the connection is closed")
-        try:
-            return function(*arguments)
-        except VerbenaError as error:
-            if error.code == "call_timeout":
-                raise TimeoutError(str(error)) from error
-            raise ConnectionError(str(error)) from error
+    def _close(self) -> None:
+        with contextlib.suppress(VerbenaError):
+            self._parts.close()
+        self._context.close()
 
 
 def rdma_pool(url: str, *, library: str = "valkey", **options: Any) -> Any:

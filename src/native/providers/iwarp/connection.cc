@@ -48,7 +48,7 @@ class IwarpConnectRequest final : public ConnectRequest {
   }
 
   void reject(std::span<const uint8_t> private_data) override {
-    check_private_data(private_data, "reject connection");
+    soft::check_private_data(private_data, kMaxUserPrivate, "reject connection");
     if (!handshake_) throw Error("bad_transition", "reject connection", "the request was answered before");
     context_->turn_down(*std::exchange(handshake_, nullptr), private_data);
   }
@@ -61,100 +61,33 @@ class IwarpConnectRequest final : public ConnectRequest {
 
 }  // namespace
 
-void check_private_data(std::span<const uint8_t> data, const char* operation) {
-  if (data.size() > kMaxUserPrivate) {
-    throw Error("limit_exceeded", operation,
-                "private data is limited to " + std::to_string(kMaxUserPrivate) + " bytes");
-  }
-}
-
 std::shared_ptr<IwarpQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp,
                                            const ConnectParams& params) {
-  check_private_data(params.private_data, "connect");
+  soft::check_private_data(params.private_data, kMaxUserPrivate, "connect");
   auto managed = std::dynamic_pointer_cast<IwarpQueuePair>(qp);
   if (!managed) throw Error("invalid_argument", "connect", "a queue pair of the iwarp device is needed");
-  if (managed->state() == QpState::reset) {
-    managed->modify({.state = QpState::init,
-                     .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                     .access_flags = access::all});
-  }
-  if (managed->state() != QpState::init) {
-    throw Error("bad_transition", "connect", "the queue pair must be in RESET or INIT");
-  }
+  soft::prepare_for_connection(*managed);
   return managed;
 }
 
 IwarpConnection::IwarpConnection(std::shared_ptr<IwarpContext> context, std::shared_ptr<IwarpQueuePair> qp,
                                  std::string peer, const ConnectParams& params)
-    : context_(std::move(context)),
-      qp_(std::move(qp)),
-      peer_(std::move(peer)),
-      params_(params),
-      id_(random_value<uint64_t>() | 1),
-      deadline_ns_(now_ns() + uint64_t{params.timeout_ms} * 1'000'000) {}
+    : SoftConnection(qp, std::move(peer), params),
+      context_(std::move(context)),
+      qp_(*qp),
+      id_(random_value<uint64_t>() | 1) {}
 
 IwarpConnection::~IwarpConnection() {
   context_->remove_connection(*this);
   disconnect();
 }
 
-ConnectionState IwarpConnection::state() const {
-  const std::lock_guard lock(mutex_);
-  return state_;
-}
-
-std::string IwarpConnection::error_code() const {
-  const std::lock_guard lock(mutex_);
-  return code_;
-}
-
-std::string IwarpConnection::error_detail() const {
-  const std::lock_guard lock(mutex_);
-  return detail_;
-}
-
-std::vector<uint8_t> IwarpConnection::private_data() const {
-  const std::lock_guard lock(mutex_);
-  return private_data_;
-}
-
-uint32_t IwarpConnection::qp_number() const { return qp_->number(); }
-
-bool IwarpConnection::change(ConnectionState state, std::string code, std::span<const uint8_t> private_data,
-                             std::string detail) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ != ConnectionState::connecting && state_ != ConnectionState::established) return false;
-    if (state_ == state) return false;
-    state_ = state;
-    code_ = std::move(code);
-    detail_ = std::move(detail);
-    if (!private_data.empty()) private_data_.assign(private_data.begin(), private_data.end());
-  }
-  event_.signal();
-  return true;
-}
-
 void IwarpConnection::bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply) {
   const Gid gid = to_gid(wire.peer());
-  if (!qp_->adopt(std::move(wire), agreement, params_.responder_resources, reply)) {
+  if (!qp_.adopt(std::move(wire), agreement, params_.responder_resources, reply)) {
     throw Error("peer_died", "connect", "the peer left, or the queue pair is in use");
   }
-  constexpr uint8_t kRnrTimer = 12;
-  qp_->modify({.state = QpState::rtr,
-               .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                          qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-               .dest_gid = gid,
-               .path_mtu = 4096,
-               .dest_qp_num = agreement.peer_qp,
-               .max_dest_rd_atomic = params_.responder_resources,
-               .min_rnr_timer = kRnrTimer});
-  qp_->modify({.state = QpState::rts,
-               .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                          qp_attr::max_rd_atomic,
-               .max_rd_atomic = params_.initiator_depth,
-               .retry_count = params_.retry_count,
-               .rnr_retry = params_.rnr_retry});
+  raise_qp(gid, agreement.peer_qp);
 }
 
 void IwarpConnection::on_reply(Handshake& handshake) {
@@ -181,17 +114,8 @@ void IwarpConnection::on_failure(std::string code, std::string detail) {
   change(ConnectionState::failed, std::move(code), {}, std::move(detail));
 }
 
-void IwarpConnection::break_qp() {
-  if (const QpState state = qp_->state(); state != QpState::reset && state != QpState::err) {
-    try {
-      qp_->modify({.state = QpState::err});
-    } catch (const Error&) {  // it was closed meanwhile
-    }
-  }
-}
-
 void IwarpConnection::on_lost() {
-  if (change(ConnectionState::disconnected, qp_->end_code())) break_qp();
+  if (change(ConnectionState::disconnected, qp_.end_code())) break_qp();
 }
 
 void IwarpConnection::disconnect() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "providers/iwarp/handshake.h"
+#include "providers/soft/connection.h"
 #include "util/fd.h"
 #include "verbs/provider.h"
 
@@ -16,32 +17,19 @@ namespace verbena::iwarp {
 class IwarpContext;
 class IwarpQueuePair;
 
-// Throws for private data that does not fit.
-void check_private_data(std::span<const uint8_t> data, const char* operation);
-
 // The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and
 // for parameters out of range.
 std::shared_ptr<IwarpQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params);
 
-class IwarpConnection final : public Connection {
+class IwarpConnection final : public soft::SoftConnection {
  public:
   IwarpConnection(std::shared_ptr<IwarpContext> context, std::shared_ptr<IwarpQueuePair> qp, std::string peer,
                   const ConnectParams& params);
   ~IwarpConnection() override;
 
-  ConnectionState state() const override;
-  std::string error_code() const override;
-  std::string error_detail() const override;
-  std::string peer() const override { return peer_; }
-  std::vector<uint8_t> private_data() const override;
-  int fileno() const override { return event_.get(); }
-  void acknowledge() override { event_.clear(); }
   void disconnect() override;
 
   uint64_t id() const { return id_; }
-  uint32_t qp_number() const;
-  uint64_t deadline_ns() const { return deadline_ns_; }
-  bool is_connecting() const { return state() == ConnectionState::connecting; }
   // Takes the QP to RTS on the socket; `reply` is what a responder says first. Throws.
   void bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply);
 
@@ -51,21 +39,9 @@ class IwarpConnection final : public Connection {
   void on_lost();
 
  private:
-  // Moves on from `connecting` or `established`; false when it is over already.
-  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {},
-              std::string detail = {});
-  void break_qp();
-
   const std::shared_ptr<IwarpContext> context_;
-  const std::shared_ptr<IwarpQueuePair> qp_;
-  const std::string peer_;
-  const ConnectParams params_;
-  const uint64_t id_, deadline_ns_;
-  mutable std::mutex mutex_;
-  ConnectionState state_ = ConnectionState::connecting;
-  std::string code_, detail_;
-  std::vector<uint8_t> private_data_;
-  EventFd event_;
+  IwarpQueuePair& qp_;
+  const uint64_t id_;
 };
 
 class IwarpListener final : public Listener {

@@ -37,7 +37,6 @@ SetUpFrame first_request(uint8_t revision, const Options& options, uint16_t ird,
 
 std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                                   const ConnectParams& params) {
-  check_private_data(params.private_data, "connect");
   std::vector<SocketAddress> addresses = resolve(address, "connect");
   auto managed = managed_qp(qp, params);
   auto connection = std::make_shared<IwarpConnection>(

@@ -15,13 +15,6 @@ std::string describe(const Link& link, uint32_t qp) {
   return "pid " + std::to_string(link.pid()) + " qp " + std::to_string(qp);
 }
 
-void check_private_data(std::span<const uint8_t> data, const char* operation) {
-  if (data.size() > kMaxPrivateData) {
-    throw Error("limit_exceeded", operation,
-                "private data is limited to " + std::to_string(kMaxPrivateData) + " bytes");
-  }
-}
-
 class ShmConnectRequest final : public ConnectRequest {
  public:
   ShmConnectRequest(std::shared_ptr<ShmContext> context, PendingRequest pending)
@@ -53,7 +46,7 @@ class ShmConnectRequest final : public ConnectRequest {
   }
 
   void reject(std::span<const uint8_t> private_data) override {
-    check_private_data(private_data, "reject connection");
+    soft::check_private_data(private_data, kMaxPrivateData, "reject connection");
     if (answered_) throw Error("bad_transition", "reject connection", "the request was answered before");
     answered_ = true;
     pending_.link->send({.kind = MessageKind::reject,
@@ -71,84 +64,31 @@ class ShmConnectRequest final : public ConnectRequest {
 }  // namespace
 
 std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params) {
-  check_private_data(params.private_data, "connect");
+  soft::check_private_data(params.private_data, kMaxPrivateData, "connect");
   auto managed = std::dynamic_pointer_cast<ShmQueuePair>(qp);
   if (!managed) throw Error("invalid_argument", "connect", "a queue pair of the shm device is needed");
-  if (managed->state() == QpState::reset) {
-    managed->modify({.state = QpState::init,
-                     .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                     .access_flags = access::all});
-  }
+  soft::prepare_for_connection(*managed);
   managed->manage();
-  if (managed->state() != QpState::init) {
-    throw Error("bad_transition", "connect", "the queue pair must be in RESET or INIT");
-  }
   return managed;
 }
 
 ShmConnection::ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp,
                              std::string peer, uint64_t conversation, const ConnectParams& params)
-    : context_(std::move(context)),
-      qp_(std::move(qp)),
-      peer_(std::move(peer)),
-      conversation_(conversation),
-      params_(params),
-      deadline_ns_(now_ns() + uint64_t{params.timeout_ms} * 1'000'000) {}
+    : SoftConnection(qp, std::move(peer), params),
+      context_(std::move(context)),
+      qp_(*qp),
+      conversation_(conversation) {}
 
 ShmConnection::~ShmConnection() {
   context_->remove_connection(*this);
   disconnect();
 }
 
-ConnectionState ShmConnection::state() const {
-  const std::lock_guard lock(mutex_);
-  return state_;
-}
-
-std::string ShmConnection::error_code() const {
-  const std::lock_guard lock(mutex_);
-  return code_;
-}
-
-std::vector<uint8_t> ShmConnection::private_data() const {
-  const std::lock_guard lock(mutex_);
-  return private_data_;
-}
-
-uint32_t ShmConnection::qp_number() const { return qp_->number(); }
-
-bool ShmConnection::change(ConnectionState state, std::string code, std::span<const uint8_t> private_data) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ != ConnectionState::connecting && state_ != ConnectionState::established) return false;
-    if (state_ == state) return false;
-    state_ = state;
-    code_ = std::move(code);
-    if (!private_data.empty()) private_data_.assign(private_data.begin(), private_data.end());
-  }
-  event_.signal();
-  return true;
-}
-
 void ShmConnection::bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp) {
   link_ = link;
-  if (!qp_->bind_peer(link, ring_fd, peer_qp))
+  if (!qp_.bind_peer(link, ring_fd, peer_qp))
     throw Error("bad_message", "connect", "the peer's ring is unusable");
-  constexpr uint8_t kRnrTimer = 12;
-  qp_->modify({.state = QpState::rtr,
-               .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                          qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-               .dest_gid = link->gid(),
-               .path_mtu = 4096,
-               .dest_qp_num = peer_qp,
-               .max_dest_rd_atomic = params_.responder_resources,
-               .min_rnr_timer = kRnrTimer});
-  qp_->modify({.state = QpState::rts,
-               .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                          qp_attr::max_rd_atomic,
-               .max_rd_atomic = params_.initiator_depth,
-               .retry_count = params_.retry_count,
-               .rnr_retry = params_.rnr_retry});
+  raise_qp(link->gid(), peer_qp);
 }
 
 void ShmConnection::on_accept(const std::shared_ptr<Link>& link, ControlMessage& message) {
@@ -176,16 +116,6 @@ void ShmConnection::on_reject(ControlMessage& message) {
 
 void ShmConnection::on_established() { change(ConnectionState::established); }
 
-void ShmConnection::break_qp() {
-  if (const QpState state = qp_->state(); state != QpState::reset && state != QpState::err) {
-    try {
-      qp_->modify({.state = QpState::err});
-    } catch (const Error&) {
-      // Its close() has begun, which ends it as well.
-    }
-  }
-}
-
 void ShmConnection::on_disconnect() {
   if (change(ConnectionState::disconnected)) break_qp();
 }
@@ -196,7 +126,7 @@ void ShmConnection::on_link_died() {
 }
 
 void ShmConnection::check_deadline(uint64_t now) {
-  if (is_connecting() && now >= deadline_ns_ && change(ConnectionState::failed, "connect_timeout"))
+  if (is_connecting() && now >= deadline_ns() && change(ConnectionState::failed, "connect_timeout"))
     break_qp();
 }
 

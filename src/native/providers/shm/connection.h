@@ -11,6 +11,7 @@
 #include "providers/shm/control.h"
 #include "providers/shm/fork_guard.h"
 #include "providers/shm/link.h"
+#include "providers/soft/connection.h"
 #include "util/fd.h"
 #include "verbs/provider.h"
 
@@ -25,23 +26,16 @@ std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, c
 
 // Both ends of a connection may live in one context, so each has a number of its own: the initiator's is
 // even, the acceptor's is the same with the lowest bit set. A message names the end it is for.
-class ShmConnection final : public Connection {
+class ShmConnection final : public soft::SoftConnection {
  public:
   ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp, std::string peer,
                 uint64_t conversation, const ConnectParams& params);
   ~ShmConnection() override;
 
-  ConnectionState state() const override;
-  std::string error_code() const override;
-  std::string peer() const override { return peer_; }
-  std::vector<uint8_t> private_data() const override;
-  int fileno() const override { return event_.get(); }
-  void acknowledge() override { event_.clear(); }
   void disconnect() override;
 
   uint64_t conversation() const { return conversation_; }
   uint64_t peer_conversation() const { return conversation_ ^ 1; }
-  uint32_t qp_number() const;
   bool is_on(const Link& link) const { return link_.get() == &link; }
   void set_link(std::shared_ptr<Link> link) { link_ = std::move(link); }  // under the context's control mutex
   void fail_at_once(std::string code) { change(ConnectionState::failed, std::move(code)); }
@@ -55,25 +49,12 @@ class ShmConnection final : public Connection {
   void on_disconnect();
   void on_link_died();
   void check_deadline(uint64_t now);
-  bool is_connecting() const { return state() == ConnectionState::connecting; }
 
  private:
-  // Moves on from `connecting` or `established`; false when it is over already.
-  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {});
-  void break_qp();
-
   const std::shared_ptr<ShmContext> context_;
-  const std::shared_ptr<ShmQueuePair> qp_;
-  const std::string peer_;
+  ShmQueuePair& qp_;
   const uint64_t conversation_;
-  const ConnectParams params_;
-  const uint64_t deadline_ns_;
   std::shared_ptr<Link> link_;
-  mutable std::mutex mutex_;
-  ConnectionState state_ = ConnectionState::connecting;
-  std::string code_;
-  std::vector<uint8_t> private_data_;
-  EventFd event_;
 };
 
 // What a connect message left for the program to answer.

@@ -93,8 +93,10 @@ void ShmQueuePair::connect_wire(const QpAttributes& attributes) {
 }
 
 void ShmQueuePair::manage() {
-  if (state() == QpState::init) modify({.state = QpState::init});  // waits for a modify() that is under way
+  modify({.state = QpState::init});  // waits for a modify() that is under way
   const std::lock_guard lock(lock_);
+  if (state() != QpState::init)
+    throw Error("bad_transition", "connect", "the queue pair left INIT meanwhile");
   managed_ = true;
 }
 

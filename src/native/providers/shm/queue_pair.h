@@ -41,7 +41,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void check_timers(uint64_t now);
   void link_died(const Link& link);
 
-  // From now on the connection manager moves the QP to RTR; a program that does so itself is refused.
+  // From INIT on the connection manager moves the QP; a program that does so itself is refused.
   void manage();
 
   // The peer, if it is inside our memory now.

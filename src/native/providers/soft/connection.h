@@ -1,0 +1,59 @@
+// One end of a connection on a software wire: its state, and its queue pair's way up and down.
+// A wire derives from SoftConnection and tells it what the peer says.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "providers/soft/queue_pair.h"
+#include "util/fd.h"
+
+namespace verbena::soft {
+
+// Throws for private data that does not fit into the wire's messages.
+void check_private_data(std::span<const uint8_t> data, size_t limit, const char* operation);
+
+// Takes a queue pair to INIT that was in RESET; throws where it is beyond.
+void prepare_for_connection(SoftQueuePair& qp);
+
+class SoftConnection : public Connection {
+ public:
+  ConnectionState state() const final;
+  std::string error_code() const final;
+  std::string error_detail() const final;
+  std::string peer() const final { return peer_; }
+  std::vector<uint8_t> private_data() const final;
+  int fileno() const final { return event_.get(); }
+  void acknowledge() final { event_.clear(); }
+
+  uint32_t qp_number() const { return qp_->number(); }
+  uint64_t deadline_ns() const { return deadline_ns_; }
+  bool is_connecting() const { return state() == ConnectionState::connecting; }
+
+ protected:
+  SoftConnection(std::shared_ptr<SoftQueuePair> qp, std::string peer, const ConnectParams& params);
+
+  // Moves on from `connecting` or `established`; false when it is over already.
+  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {},
+              std::string detail = {});
+  // The queue pair, bound to its peer by the wire, goes to RTS.
+  void raise_qp(const Gid& peer_gid, uint32_t peer_qp);
+  void break_qp();
+
+  const ConnectParams params_;
+
+ private:
+  const std::shared_ptr<SoftQueuePair> qp_;
+  const std::string peer_;
+  const uint64_t deadline_ns_;
+  mutable std::mutex mutex_;
+  ConnectionState state_ = ConnectionState::connecting;
+  std::string code_, detail_;
+  std::vector<uint8_t> private_data_;
+  EventFd event_;
+};
+
+}  // namespace verbena::soft
