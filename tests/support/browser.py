@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -52,6 +54,8 @@ class Browser:
         self._process = subprocess.Popen(
             ["bash", "-c", shell, "bash", *command],
             pass_fds=(ours[0], theirs[1]),
+            env={**os.environ, "TMPDIR": self._folder.name},
+            start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -142,6 +146,8 @@ class Browser:
         os.close(self._to)
         self._process.terminate()
         self._process.wait(20)
+        with contextlib.suppress(ProcessLookupError):  # its children write into the folder to their end
+            os.killpg(self._process.pid, signal.SIGKILL)
         os.close(self._from)
         self._folder.cleanup()
 
