@@ -31,6 +31,7 @@ def served(server: Server) -> Iterator[Callable[..., None]]:
                     reply = connection.run(*command.encode().split())
                     assert not str(reply).startswith(("ERR", "WRONGTYPE")), (command, reply)
 
+            run.connection = connection  # type: ignore[attr-defined]
             yield run
         server.stop()
 

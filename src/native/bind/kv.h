@@ -39,6 +39,8 @@ class PythonProgram : public kv::Program {
   void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
   void tick() override;
   bool dump(uint64_t object, std::string& bytes) override;
+  std::unique_ptr<kv::ValueWalk> walk(uint64_t object) override;
+  uint64_t sum(uint64_t object) override;
   void rest() override;
 
   // Set while the loop runs: how its thread got out of the GIL.

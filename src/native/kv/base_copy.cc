@@ -69,7 +69,7 @@ BaseCopy::BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots)
 
 double BaseCopy::fraction() const {
   if (complete_ || keys_ == 0) return complete_ ? 1 : 0;
-  return std::min(1.0, static_cast<double>(images_) / static_cast<double>(keys_));
+  return std::min(1.0, static_cast<double>(copied_) / static_cast<double>(keys_));
 }
 
 // True: all of it, so that images may follow.
@@ -80,25 +80,50 @@ bool BaseCopy::copy_log(Sink& out, size_t max_bytes) {
     error_ = "the log grew faster than it was read";
     return false;
   }
-  if (!log_.empty()) std::memcpy(out.claim(log_.size()), log_.data(), log_.size());
-  follow_swaps(log_);
+  relay(out, log_);
   return follower_->offset() == tail_.visible_offset();
 }
 
-// SWAPDB: what has been walked of a database goes by its other name now.
-void BaseCopy::follow_swaps(std::string_view records) {
+// What the log has of a key whose pieces are on their way is not for the receiver, which has only some of
+// them: the rest of the pieces will say what has become of it. Its place is kept, as others may be chained to
+// it.
+void BaseCopy::relay(Sink& out, std::string_view records) {
   LogRecordHeader header;
   for (; !records.empty(); records.remove_prefix(sizeof header + padded(header.length))) {
     std::memcpy(&header, records.data(), sizeof header);
-    if (header.slot != kNoSlot) continue;
-    std::vector<std::string_view> words;
-    if (!parse_words(records.substr(sizeof header, header.length), words) || words.size() < 3) continue;
-    if (sweep_of(words[0]) != Sweep::swap) continue;
-    const auto one = parse_integer(words[1]), other = parse_integer(words[2]);
-    const auto count = static_cast<int64_t>(progress_.size());
-    if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) continue;
-    std::swap(progress_[static_cast<size_t>(*one)], progress_[static_cast<size_t>(*other)]);
+    const std::string_view record = records.substr(0, sizeof header + padded(header.length));
+    if (is_under_way(header, record)) {
+      const std::string_view words[] = {"TOUCH", progress_[header.database].objects.front().key()};
+      const size_t length = words_bytes(words);
+      write_sealed_record(out.claim(sizeof header + padded(length)), header.lsn, header.epoch,
+                          header.database, header.flags, words, length, kStreamSeed);
+      continue;
+    }
+    std::memcpy(out.claim(record.size()), record.data(), record.size());
+    if (header.slot == kNoSlot) follow_swap(record);
   }
+}
+
+bool BaseCopy::is_under_way(const LogRecordHeader& header, std::string_view record) const {
+  if (header.slot == kNoSlot || header.database >= progress_.size()) return false;
+  const auto& objects = progress_[header.database].objects;
+  if (objects.empty() || !objects.front().has_begun()) return false;
+  std::vector<std::string_view> words;
+  return parse_words(record.substr(sizeof header, header.length), words) && words.size() > 1 &&
+         words[1] == objects.front().key();
+}
+
+// SWAPDB: what has been walked of a database goes by its other name now.
+void BaseCopy::follow_swap(std::string_view record) {
+  LogRecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  std::vector<std::string_view> words;
+  if (!parse_words(record.substr(sizeof header, header.length), words) || words.size() < 3) return;
+  if (sweep_of(words[0]) != Sweep::swap) return;
+  const auto one = parse_integer(words[1]), other = parse_integer(words[2]);
+  const auto count = static_cast<int64_t>(progress_.size());
+  if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) return;
+  std::swap(progress_[static_cast<size_t>(*one)], progress_[static_cast<size_t>(*other)]);
 }
 
 bool BaseCopy::read(std::string& out, size_t max_bytes) {
@@ -136,7 +161,8 @@ bool BaseCopy::read(Sink& out, size_t max_bytes) {
     if (progress.done()) {
       ++number;
     } else {
-      if (out.size() >= enough || (++looks % 16 == 0 && now_ns() >= deadline)) return true;
+      const bool is_long = !progress.objects.empty();
+      if (out.size() >= enough || ((++looks % 16 == 0 || is_long) && now_ns() >= deadline)) return true;
       scan_some(out, number, progress);
     }
   }
@@ -149,43 +175,26 @@ bool BaseCopy::read(Sink& out, size_t max_bytes) {
   return false;
 }
 
-// A bucket's strings, or one value of the program's.
+// A bucket's strings, or a piece of one value of the program's.
 void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
   if (!progress.objects.empty()) {
-    const std::string key = std::move(progress.objects.front());
-    progress.objects.pop_front();
-    return put_object(out, number, key);
+    ValueCopy& copy = progress.objects.front();
+    const auto write = [&](Words words) { put(out, number, kImage, words); };
+    if (copy.step(engine_, engine_.keyspace.database(number), write)) return;
+    error_ = copy.error();
+    ++copied_;
+    return progress.objects.pop_front();
   }
   if (!engine_.keyspace.exists(number)) return (void)(progress.scanned = true);
   progress.cursor = engine_.keyspace.database(number).scan(progress.cursor, 8, [&](Entry entry) {
     if (!wants(entry.key())) return;
-    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(entry.key());
+    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(std::string(entry.key()));
     const std::string when = entry.expires_ms() ? std::to_string(entry.expires_ms()) : std::string();
     const std::string_view words[] = {"SET", entry.key(), entry.value(), "PXAT", when};
     put(out, number, kImage, Words(words).first(entry.expires_ms() ? 5 : 3));
+    ++copied_;
   });
   progress.scanned = progress.cursor == 0;
-}
-
-void BaseCopy::put_object(Sink& out, uint32_t number, const std::string& key) {
-  const Entry entry = engine_.keyspace.database(number).peek(key);
-  if (!entry) return;
-  const std::string when = std::to_string(entry.expires_ms());
-  if (entry.type() == Type::string) {
-    const std::string_view words[] = {"SET", key, entry.value(), "PXAT", when};
-    return put(out, number, kImage, Words(words).first(entry.expires_ms() ? 5 : 3));
-  }
-  std::string bytes;
-  if (!engine_.program() || !engine_.program()->dump(entry.object(), bytes)) {
-    error_ = "a value could not be written: key " + key.substr(0, 100);
-    return;
-  }
-  const std::string_view words[] = {"RESTORE", key, when, bytes, "ABSTTL", "REPLACE"};
-  if (words_bytes(words) > kLongestRecord) {
-    error_ = "a value is too long: key " + key.substr(0, 100);
-    return;
-  }
-  put(out, number, kImage, words);
 }
 
 void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Words words) {

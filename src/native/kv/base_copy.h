@@ -9,6 +9,7 @@
 
 #include "kv/engine.h"
 #include "kv/tail.h"
+#include "kv/value_copy.h"
 
 namespace verbena::kv {
 
@@ -36,16 +37,17 @@ class BaseCopy {
   struct Progress {
     uint64_t cursor = 0;
     bool scanned = false;
-    std::deque<std::string> objects;  // keys of the program's values that were seen, and not written yet
+    std::deque<ValueCopy> objects;  // the program's values that were seen, and not written yet
     bool done() const { return scanned && objects.empty(); }
   };
   class Sink;
   class Piece;
   bool copy_log(Sink& out, size_t max_bytes);
-  void follow_swaps(std::string_view records);
+  void relay(Sink& out, std::string_view records);
+  void follow_swap(std::string_view record);
+  bool is_under_way(const LogRecordHeader& header, std::string_view record) const;
   bool read(Sink& out, size_t max_bytes);
   void scan_some(Sink& out, uint32_t number, Progress& progress);
-  void put_object(Sink& out, uint32_t number, const std::string& key);
   void put(Sink& out, uint32_t database, uint8_t flags, Words words);
   bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
 
@@ -54,7 +56,7 @@ class BaseCopy {
   const std::unique_ptr<SlotSet> slots_;
   std::unique_ptr<Follower> follower_;
   std::vector<Progress> progress_;
-  uint64_t images_ = 0, keys_ = 0;
+  uint64_t images_ = 0, keys_ = 0, copied_ = 0;
   bool complete_ = false;
   std::string error_, log_;
   std::string rest_;      // of a record that did not fit into a piece,

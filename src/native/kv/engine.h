@@ -21,6 +21,21 @@ namespace verbena::kv {
 
 class Tail;
 
+// A large value of the program's as commands that make it again, some elements at a time while it changes.
+// Each says how elements are at that moment; what changes after it was said is said again.
+class ValueWalk {
+ public:
+  enum class Step : uint8_t {
+    more,   // the words are a command
+    whole,  // all that has been said makes the value as it is now
+    lost,   // it changes too fast: it has to be dumped at once
+    failed
+  };
+  virtual ~ValueWalk() = default;
+  // The words stay as long as the lock is held.
+  virtual Step next(std::string_view key, std::vector<std::string_view>& words) = 0;
+};
+
 // What the engine asks of the program, with its lock, from the loop's thread.
 class Program {
  public:
@@ -38,6 +53,10 @@ class Program {
   virtual void tick() = 0;
   // A value of its own in bytes, from which RESTORE makes it again; false: it cannot.
   virtual bool dump(uint64_t object, std::string& bytes) = 0;
+  // The same in pieces; null: it is not so large.
+  virtual std::unique_ptr<ValueWalk> walk(uint64_t /*object*/) { return nullptr; }
+  // A sum over what it holds, whatever the order in which it came, if that does not matter to its type.
+  virtual uint64_t sum(uint64_t /*object*/) { return 0; }
   // The engine has nothing more to ask for now.
   virtual void rest() = 0;
 };

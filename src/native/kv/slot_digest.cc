@@ -62,16 +62,16 @@ void SlotDigest::put(uint32_t number, std::string_view key) {
   drop(name);
   const Entry entry = engine_.keyspace.database(number).find(key, false);
   if (!entry) return;
-  std::string dumped;
+  // Elements of a set may stand in another order here and there.
+  uint64_t held = 0;
   std::string_view value;
   if (entry.type() == Type::string) {
     value = entry.value();
-  } else {
-    if (engine_.program()) engine_.program()->dump(entry.object(), dumped);
-    value = dumped;
+  } else if (engine_.program()) {
+    held = engine_.program()->sum(entry.object());
   }
-  const uint64_t facts[] = {name, static_cast<uint64_t>(entry.type()), entry.expires_ms(), value.size(),
-                            crc32c(0, value.data(), value.size())};
+  const uint64_t facts[] = {name,         static_cast<uint64_t>(entry.type()),   entry.expires_ms(),
+                            value.size(), crc32c(0, value.data(), value.size()), held};
   const uint64_t sum = siphash(kKey, {reinterpret_cast<const char*>(facts), sizeof facts});
   parts_[name] = {sum, entry.expires_ms()};
   if (entry.expires_ms()) volatile_.emplace(entry.expires_ms(), name);

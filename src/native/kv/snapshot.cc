@@ -88,17 +88,20 @@ bool Snapshot::work(uint64_t deadline_ns) {
   return state() == State::scanning;
 }
 
-// A bucket's strings, or one value of the program's.
+// A bucket's strings, or a piece of one value of the program's. What the log has of its key before the last
+// piece is passed over when it is read back, as that piece is newer.
 void Snapshot::scan_some(uint32_t number, Progress& progress) {
   if (!progress.objects.empty()) {
-    const std::string key = std::move(progress.objects.front());
-    progress.objects.pop_front();
-    return write_object(number, key);
+    ValueCopy& copy = progress.objects.front();
+    const auto write = [&](Words words) { put(log_.position(), origin_[number], 0, words); };
+    if (copy.step(engine_, engine_.keyspace.database(number), write)) return;
+    if (!copy.error().empty()) fail(copy.error());
+    return progress.objects.pop_front();
   }
   if (!engine_.keyspace.exists(number)) return (void)(progress.scanned = true);
   const uint64_t lsn = log_.position();
   progress.cursor = engine_.keyspace.database(number).scan(progress.cursor, 8, [&](Entry entry) {
-    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(entry.key());
+    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(std::string(entry.key()));
     if (entry.expires_ms() == 0) {
       const std::string_view words[] = {"SET", entry.key(), entry.value()};
       return put(lsn, origin_[number], 0, words);
@@ -108,24 +111,6 @@ void Snapshot::scan_some(uint32_t number, Progress& progress) {
     put(lsn, origin_[number], 0, words);
   });
   progress.scanned = progress.cursor == 0;
-}
-
-void Snapshot::write_object(uint32_t number, const std::string& key) {
-  const Entry entry = engine_.keyspace.database(number).find(key, false);
-  if (!entry) return;
-  const uint64_t lsn = log_.position();
-  const std::string when = std::to_string(entry.expires_ms());
-  if (entry.type() == Type::string) {
-    const std::string_view words[] = {"SET", key, entry.value(), "PXAT", when};
-    return put(lsn, origin_[number], 0, Words(words).first(entry.expires_ms() ? 5 : 3));
-  }
-  std::string bytes;
-  if (!engine_.program() || !engine_.program()->dump(entry.object(), bytes)) {
-    return fail("a value could not be written: key " + key.substr(0, 100));
-  }
-  const std::string_view words[] = {"RESTORE", key, when, bytes, "ABSTTL", "REPLACE"};
-  if (words_bytes(words) > kLongestRecord) return fail("a value is too long: key " + key.substr(0, 100));
-  put(lsn, origin_[number], 0, words);
 }
 
 void Snapshot::put(uint64_t lsn, uint32_t database, uint8_t flags, Words words) {

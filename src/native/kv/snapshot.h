@@ -13,6 +13,7 @@
 
 #include "kv/engine.h"
 #include "kv/log.h"
+#include "kv/value_copy.h"
 
 namespace verbena::kv {
 
@@ -45,12 +46,11 @@ class Snapshot final : public Background {
   struct Progress {
     uint64_t cursor = 0;
     bool scanned = false;
-    std::deque<std::string> objects;  // keys of the program's values that were seen, and not written yet
+    std::deque<ValueCopy> objects;  // the program's values that were seen, and not written yet
     bool done() const { return scanned && objects.empty(); }
   };
   void note(uint64_t lsn, uint32_t database, Words effect);
   void scan_some(uint32_t number, Progress& progress);
-  void write_object(uint32_t number, const std::string& key);
   void put(uint64_t lsn, uint32_t database, uint8_t flags, Words words);
   void push(bool last);
   void fail(std::string why);

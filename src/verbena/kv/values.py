@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import ClassVar
 
@@ -24,25 +24,38 @@ _ELEMENT = 8 + _WORD
 _SCORED = _MEMBER + sys.getsizeof(0.0) + sys.getsizeof((0.0, b"")) + 8
 
 
+class Changes(set[bytes]):
+    """Names of elements that have come, changed or gone, and how often that was."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def tell(self, names: Collection[bytes]) -> None:
+        self.update(names)
+        self.count += len(names)
+
+
 class Walked:
     """What a copy that is made in pieces needs to know of a collection: what has changed since it began."""
 
     __slots__ = ()
-    walks: list[set[bytes]] | None
+    walks: tuple[Changes, ...]
 
-    def begin_walk(self) -> set[bytes]:
-        """From now on the names of what changes gather here; end_walk() takes it back."""
-        changed: set[bytes] = set()
-        self.walks = [*(self.walks or ()), changed]  # type: ignore[misc]  # the heirs have the slot
-        return changed
+    def begin_walk(self) -> Changes:
+        """From now on what changes is told here, until end_walk()."""
+        changes = Changes()
+        self.walks = (*self.walks, changes)  # type: ignore[misc]  # the heirs have the slot
+        return changes
 
-    def end_walk(self, changed: set[bytes]) -> None:
-        self.walks = [walk for walk in self.walks or () if walk is not changed] or None  # type: ignore[misc]
+    def end_walk(self, changes: Changes) -> None:
+        self.walks = tuple(walk for walk in self.walks if walk is not changes)  # type: ignore[misc]
 
-    def _tell(self, names: Iterable[bytes]) -> None:
-        names = tuple(names)
-        for walk in self.walks or ():
-            walk.update(names)
+    def _tell(self, *names: bytes) -> None:
+        for walk in self.walks:
+            walk.tell(names)
 
 
 class Hash(Walked, dict[bytes, bytes]):
@@ -53,7 +66,7 @@ class Hash(Walked, dict[bytes, bytes]):
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] | dict[bytes, bytes] = ()) -> None:
         super().__init__(pairs)
-        self.walks = None
+        self.walks = ()
         self.held = _EMPTY_DICT + _PAIR * len(self) + sum(map(len, self)) + sum(map(len, self.values()))
 
     def __setitem__(self, field: bytes, content: bytes) -> None:
@@ -61,7 +74,7 @@ class Hash(Walked, dict[bytes, bytes]):
         self.held += len(content) + (_PAIR + len(field) if old is None else -len(old))
         super().__setitem__(field, content)
         if self.walks:
-            self._tell((field,))
+            self._tell(field)
 
     def update(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]
         new = dict(pairs)
@@ -70,7 +83,7 @@ class Hash(Walked, dict[bytes, bytes]):
         self.held += _PAIR * len(new) + sum(map(len, new)) + sum(map(len, new.values()))
         super().update(new)
         if self.walks:
-            self._tell(new)
+            self._tell(*new)
 
     def discard(self, field: bytes) -> bool:
         """True: it was there."""
@@ -79,7 +92,7 @@ class Hash(Walked, dict[bytes, bytes]):
             return False
         self.held -= _PAIR + len(field) + len(old)
         if self.walks:
-            self._tell((field,))
+            self._tell(field)
         return True
 
     def __delitem__(self, field: bytes) -> None:
@@ -157,7 +170,7 @@ class Set(Walked, dict[bytes, int | None]):
     def __init__(self, members: Iterable[bytes] = ()) -> None:
         super().__init__(dict.fromkeys(members))
         self.drawn: list[bytes] | None = None
-        self.walks = None
+        self.walks = ()
         self.held = _EMPTY_DICT + _MEMBER * len(self) + sum(map(len, self))
 
     def add(self, member: bytes) -> bool:
@@ -172,7 +185,7 @@ class Set(Walked, dict[bytes, int | None]):
             self.drawn.append(member)
             self.held += _DRAWN
         if self.walks:
-            self._tell((member,))
+            self._tell(member)
         return True
 
     def discard(self, member: bytes) -> bool:
@@ -188,7 +201,7 @@ class Set(Walked, dict[bytes, int | None]):
                 self.drawn[place] = last
                 self[last] = place
         if self.walks:
-            self._tell((member,))
+            self._tell(member)
         return True
 
     def draw(self) -> bytes:
@@ -212,7 +225,7 @@ class SortedSet(Walked):
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
         self.order: SortedList[tuple[float, bytes]] = SortedList()
-        self.walks = None
+        self.walks = ()
         self.held = _EMPTY_SORTED
 
     @classmethod
@@ -244,7 +257,7 @@ class SortedSet(Walked):
         self.scores[member] = score
         self.order.add((score, member))
         if self.walks:
-            self._tell((member,))
+            self._tell(member)
 
     def discard(self, member: bytes) -> bool:
         score = self.scores.get(member)
@@ -271,7 +284,7 @@ class SortedSet(Walked):
         del self.scores[member]
         self.held -= _SCORED + len(member)
         if self.walks:
-            self._tell((member,))
+            self._tell(member)
 
     def rank(self, member: bytes) -> int | None:
         score = self.scores.get(member)

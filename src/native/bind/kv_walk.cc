@@ -1,0 +1,190 @@
+// Collections of verbena.kv.values, element by element: in pieces for copies, and as a sum for comparisons.
+#include <charconv>
+
+#include "bind/kv.h"
+#include "kv/siphash.h"
+
+namespace verbena::bind {
+namespace {
+
+std::string_view text_of(PyObject* bytes) {
+  return {PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))};
+}
+
+nb::object attribute(PyObject* object, const char* name) { return nb::handle(object).attr(name); }
+
+// The dict that has the elements: of a sorted set its scores. Null: it is a list.
+PyObject* elements_of(PyObject* value, nb::object& kept) {
+  if (PyDict_Check(value)) return value;
+  if (!PyObject_HasAttrString(value, "scores")) return nullptr;
+  kept = attribute(value, "scores");
+  return kept.ptr();
+}
+
+// Of a hash, a set or a sorted set. A dict keeps the order in which elements came, so that a place in it
+// means the same until it moves to a larger table; then the walk begins anew.
+class PythonWalk final : public kv::ValueWalk {
+ public:
+  PythonWalk(PythonProgram& program, PyObject* value)
+      : program_(program),
+        value_(nb::borrow(value)),
+        elements_(elements_of(value, scores_)),
+        kind_(nb::cast<std::string>(attribute(value, "TYPE"))),
+        changes_(attribute(value, "begin_walk")()) {}
+  ~PythonWalk() override {
+    const nb::gil_scoped_acquire gil;
+    try {
+      attribute(value_.ptr(), "end_walk")(changes_);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(value_);
+    }
+    names_.clear();
+    value_.reset(), scores_.reset(), changes_.reset();
+  }
+
+  Step next(std::string_view key, std::vector<std::string_view>& words) override {
+    Step step = Step::failed;
+    program_.with_gil([&] { step = take(key, words); });
+    return step;
+  }
+
+ private:
+  static constexpr size_t kElements = 512, kBytes = 64u << 10;
+  static constexpr int kMostBeginnings = 8;
+
+  Step take(std::string_view key, std::vector<std::string_view>& words) {
+    if (has_moved()) {
+      if (++beginnings_ > kMostBeginnings) return Step::lost;
+      place_ = 0;
+    }
+    names_.clear();
+    used_ = 0;
+    begin(words, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
+    PyObject *name, *content;
+    while (!is_full(words) && PyDict_Next(elements_, &place_, &name, &content)) put(words, name, content);
+    if (words.size() > 2) return Step::more;
+    return take_changed(key, words);
+  }
+
+  // What has changed since the walk began, as it is now: first what is there, then what is gone.
+  Step take_changed(std::string_view key, std::vector<std::string_view>& words) {
+    if (!gone_.empty()) {
+      begin(words, kind_ == "hash" ? "HDEL" : kind_ == "set" ? "SREM" : "ZREM", key);
+      names_ = std::exchange(gone_, {});
+      for (const nb::object& each : names_) words.push_back(text_of(each.ptr()));
+      return Step::more;
+    }
+    while (!is_full(words) && gone_.size() < kElements && PySet_GET_SIZE(changes_.ptr()) > 0) {
+      nb::object name = nb::steal(PySet_Pop(changes_.ptr()));
+      if (!name.is_valid()) nb::raise_python_error();
+      if (PyObject* content = PyDict_GetItemWithError(elements_, name.ptr())) {
+        put(words, name.ptr(), content);
+        names_.push_back(std::move(name));
+      } else if (PyErr_Occurred()) {
+        nb::raise_python_error();
+      } else {
+        gone_.push_back(std::move(name));
+      }
+    }
+    if (words.size() > 2) return Step::more;
+    return gone_.empty() ? Step::whole : take_changed(key, words);
+  }
+
+  // A table has room for as many elements as were in it when it was made: until half as many have changed, it
+  // cannot have been replaced twice, so the address tells.
+  bool has_moved() {
+    const auto* const dict = reinterpret_cast<const PyDictObject*>(elements_);
+    const void* const table = dict->ma_keys;
+    const auto count = nb::cast<int64_t>(changes_.attr("count"));
+    const bool moved = table != table_ || count - count_ > dict->ma_used / 2;
+    table_ = table, count_ = count;
+    return moved;
+  }
+
+  void begin(std::vector<std::string_view>& words, std::string_view command, std::string_view key) {
+    words.clear();
+    words.push_back(command);
+    words.push_back(key);
+    bytes_ = 0;
+  }
+  bool is_full(const std::vector<std::string_view>& words) const {
+    return words.size() >= 2 * kElements || bytes_ >= kBytes;
+  }
+  void put(std::vector<std::string_view>& words, PyObject* name, PyObject* content) {
+    if (kind_ == "zset") words.push_back(shown(PyFloat_AS_DOUBLE(content)));
+    words.push_back(text_of(name));
+    bytes_ += words.back().size();
+    if (kind_ != "hash") return;
+    words.push_back(text_of(content));
+    bytes_ += words.back().size();
+  }
+  std::string_view shown(double score) {
+    auto& text = texts_[used_++];
+    return {text.data(),
+            static_cast<size_t>(std::to_chars(text.begin(), text.end(), score).ptr - text.data())};
+  }
+
+  PythonProgram& program_;
+  nb::object value_, scores_;
+  PyObject* const elements_;
+  const std::string kind_;
+  nb::object changes_;
+  Py_ssize_t place_ = 0;
+  const void* table_ = nullptr;
+  int64_t count_ = 0;
+  int beginnings_ = 0;
+  std::vector<nb::object> names_, gone_;  // held while words are of them
+  std::array<std::array<char, 32>, 2 * kElements> texts_;
+  size_t used_ = 0, bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
+  constexpr Py_ssize_t kElements = 4096;
+  constexpr uint64_t kBytes = 1u << 20;
+  auto* const value = reinterpret_cast<PyObject*>(object);
+  std::unique_ptr<kv::ValueWalk> made;
+  with_gil([&] {
+    const bool large =
+        PyObject_Size(value) > kElements || nb::cast<uint64_t>(attribute(value, "held")) > kBytes;
+    if (large && PyObject_HasAttrString(value, "begin_walk"))
+      made = std::make_unique<PythonWalk>(*this, value);
+  });
+  return made;
+}
+
+uint64_t PythonProgram::sum(uint64_t object) {
+  constexpr kv::HashKey kKey{.low = 1, .high = 2};
+  auto* const value = reinterpret_cast<PyObject*>(object);
+  uint64_t sum = 0;
+  with_gil([&] {
+    std::string text;
+    const auto add = [&](uint64_t number, std::string_view name, std::string_view content) {
+      text.assign(reinterpret_cast<const char*>(&number), sizeof number).append(name).append(content);
+      sum += kv::siphash(kKey, text);
+    };
+    nb::object kept;
+    PyObject* const elements = elements_of(value, kept);
+    if (!elements) {
+      uint64_t number = 0;
+      for (const nb::handle each : nb::borrow<nb::iterable>(value)) add(number++, text_of(each.ptr()), {});
+      return;
+    }
+    PyObject *name, *content;
+    for (Py_ssize_t place = 0; PyDict_Next(elements, &place, &name, &content);) {
+      const std::string_view words = text_of(name);
+      if (PyBytes_Check(content)) {
+        add(words.size(), words, text_of(content));
+      } else if (PyFloat_Check(content)) {
+        const double score = PyFloat_AS_DOUBLE(content);
+        add(words.size(), words, {reinterpret_cast<const char*>(&score), sizeof score});
+      } else {
+        add(words.size(), words, {});
+      }
+    }
+  });
+  return sum;
+}
+
+}  // namespace verbena::bind

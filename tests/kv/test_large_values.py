@@ -1,0 +1,253 @@
+"""Large collections get into snapshots and base copies in pieces, while they change: what comes out is what
+there was at the end, each change once."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kv.keeping import Connection, kept, pack, serving
+from kv.test_tail import served
+
+from verbena import _native
+from verbena.kv.replication.applying import applier
+from verbena.kv.server import Server
+from verbena.kv.values import List, SortedSet
+
+KINDS = ("hash", "set", "zset")
+
+
+def state(server: Server) -> dict[tuple[int, bytes], tuple[Any, int]]:
+    """Everything, whatever the order in which elements came."""
+    found: dict[tuple[int, bytes], tuple[Any, int]] = {}
+    for number in range(len(server.databases)):
+        cursor = -1
+        while cursor:
+            cursor, rows = server.engine.database(number).scan(max(cursor, 0), 1000, True)
+            for key, value, expires_ms in rows:
+                found[number, key] = (shown(value), expires_ms)
+    return found
+
+
+def shown(value: Any) -> Any:
+    if isinstance(value, SortedSet):
+        assert sorted((score, member) for member, score in value.scores.items()) == list(value.order)
+        return dict(value.scores)
+    if isinstance(value, bytes | List):
+        return value
+    return set(value) if value.TYPE == "set" else dict(value)
+
+
+def filling(kind: str, key: str, count: int, first: int = 0) -> Iterator[list[bytes]]:
+    """Commands that make a collection of so many elements."""
+    for start in range(first, first + count, 1000):
+        names = [f"m{n}" for n in range(start, min(start + 1000, first + count))]
+        if kind == "hash":
+            words = [word for name in names for word in (name, f"{name}-")]
+        elif kind == "zset":
+            words = [word for name in names for word in (name[1:], name)]
+        else:
+            words = names
+        command = {"hash": "HSET", "set": "SADD", "zset": "ZADD"}[kind]
+        yield [word.encode() for word in (command, key, *words)]
+
+
+def changing(kind: str, key: str, chance: random.Random, count: int) -> list[str]:
+    """A command that changes one or more elements, copied or not: of some the effect depends on all."""
+    name = f"m{chance.randrange(count)}"
+    new = f"n{chance.randrange(count)}"
+    if kind == "hash":
+        return chance.choice(
+            [f"HSET {key} {name} changed", f"HDEL {key} {name}", f"HINCRBY {key} {new} 1",
+             f"HSETNX {key} {name} again", f"HSET {key} {new}+ 1 {name} 2"]
+        ).split()  # fmt: skip
+    if kind == "set":
+        return chance.choice(
+            [f"SADD {key} {new} {name}", f"SREM {key} {name}", f"SPOP {key} 3", f"SMOVE {key} other {name}"]
+        ).split()
+    return chance.choice(
+        [f"ZADD {key} {chance.randrange(count)} {name}", f"ZREM {key} {name}", f"ZINCRBY {key} 1.5 {new}",
+         f"ZPOPMIN {key} 2", f"ZPOPMAX {key}", f"ZREMRANGEBYRANK {key} 10 12", f"ZADD {key} GT 9 {name}"]
+    ).split()  # fmt: skip
+
+
+def drastic(kind: str, chance: random.Random) -> list[list[bytes]]:
+    """What concerns the whole key."""
+    again = list(filling(kind, "big", 6000, first=chance.randrange(1000)))
+    name = {"hash": "HSET big f 1", "set": "SADD big f", "zset": "ZADD big 1 f"}[kind]
+    return chance.choice(
+        [
+            [b"DEL big".split()],
+            [b"DEL big".split(), *again],
+            [b"DEL big".split(), name.encode().split()],
+            [b"SET big text".split()],
+            [b"RENAME big renamed".split(), *again],
+            [b"COPY big copied".split()],
+            [b"PEXPIREAT big 9999999999999".split()],
+            [b"SWAPDB 0 3".split()],
+            [b"FLUSHALL".split(), *again],
+            [b"MULTI".split(), b"INCR count".split(), name.encode().split(), b"EXEC".split()],
+        ]
+    )
+
+
+def grown(kind: str, chance: random.Random) -> list[list[bytes]]:
+    """As many again at once: the table moves."""
+    return list(filling(kind, "big", 12_000, first=20_000 + chance.randrange(50_000)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
+    """After each piece the key is changed, by elements or as a whole; the other end has what is left."""
+    chance = random.Random(f"{kind} {seed}")
+    source, target = Server(), Server()
+    applied = applier(target)
+    with served(source) as run:
+        send = sender(run)
+        for words in filling(kind, "big", 10_000):
+            send(words)
+        run("SET string value", "PEXPIREAT string 9999999999999", "RPUSH list a b", "SADD other x")
+        copy = source.base_copy()
+        pieces, drastic_left = 0, seed  # none at all the first time
+        while piece := copy.read(4000):  # more than is changed meanwhile, or it would never end
+            pieces += 1
+            applied.apply(piece)
+            for _ in range(chance.randrange(4)):
+                send([word.encode() for word in changing(kind, "big", chance, 10_000)], may_fail=True)
+            if drastic_left and chance.random() < 0.1:
+                drastic_left -= 1
+                for words in grown(kind, chance) if chance.random() < 0.3 else drastic(kind, chance):
+                    send(words, may_fail=True)
+        assert copy.complete
+        assert seed or pieces > 10
+        follower = copy.take_follower()
+        for _ in range(50):
+            send([word.encode() for word in changing(kind, "big", chance, 10_000)], may_fail=True)
+        while follower.lag():
+            applied.apply(follower.read(1000)[0])
+    assert applied.complete
+    assert state(target) == state(source)
+    assert applied.offset == source.engine.tail_figures()["offset"]
+    sums = []
+    for server in (source, target):  # as a move of slots compares both ends
+        digest = _native.kv.SlotDigest(server.engine, list(range(16384)))
+        sums.append(digest.finish(now_ms=1))
+    assert sums[0] == sums[1]
+
+
+def sender(run: Callable[..., None]) -> Callable[..., None]:
+    connection = run.connection  # type: ignore[attr-defined]
+
+    def send(words: list[bytes], *, may_fail: bool = False) -> None:
+        reply = connection.run(*words)
+        assert may_fail or not isinstance(reply, str) or reply == "OK", (words, reply)
+
+    return send
+
+
+class Sets:
+    """Keys of a client's, and what its commands make of them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.hash: dict[bytes, bytes] = {}
+        self.set: set[bytes] = set()
+        self.zset: dict[bytes, float] = {}
+
+    def fill(self) -> Iterator[list[bytes]]:
+        for kind in KINDS:
+            for words in filling(kind, kind, self.count):
+                self.do(words)
+                yield words
+
+    def do(self, words: list[bytes]) -> None:
+        name, rest = words[0], words[2:]
+        if name == b"HSET":
+            self.hash.update(zip(rest[::2], rest[1::2], strict=True))
+        elif name == b"HINCRBY":
+            self.hash[rest[0]] = b"%d" % (int(self.hash.get(rest[0], b"0")) + int(rest[1]))
+        elif name == b"HDEL":
+            self.hash.pop(rest[0], None)
+        elif name == b"SADD":
+            self.set.update(rest)
+        elif name == b"SREM":
+            self.set.difference_update(rest)
+        elif name == b"ZADD":
+            self.zset.update(
+                (member, float(score)) for score, member in zip(rest[::2], rest[1::2], strict=True)
+            )
+        elif name == b"ZINCRBY":
+            self.zset[rest[1]] = self.zset.get(rest[1], 0.0) + float(rest[0])
+        else:
+            assert name == b"ZPOPMIN"
+            lowest = min((score, member) for member, score in self.zset.items())
+            del self.zset[lowest[1]]
+
+    def next(self, chance: random.Random) -> list[bytes]:
+        member = b"m%d" % chance.randrange(self.count)
+        new = b"n%d" % chance.randrange(100)
+        choices = [
+            [b"HSET", b"hash", member, b"changed"], [b"HDEL", b"hash", member],
+            [b"HINCRBY", b"hash", new, b"1"], [b"SADD", b"set", new], [b"SREM", b"set", member],
+            [b"ZADD", b"zset", b"-5", member], [b"ZINCRBY", b"zset", b"1", new],
+        ]  # fmt: skip
+        if chance.random() < 0.02:
+            return [b"ZPOPMIN", b"zset"]
+        return chance.choice(choices)
+
+
+@pytest.mark.parametrize("when", ["while it is written", "when it is done"])
+def test_a_kill_during_a_snapshot_of_large_values(tmp_path: Path, when: str) -> None:
+    """Whatever the instant: what was answered is there, once, from the former files or the new ones."""
+    chance, model = random.Random(when), Sets(60_000)
+    with serving(tmp_path, "everysec") as (process, port), Connection(port) as connection:
+        filled = list(model.fill())
+        connection.socket.sendall(b"".join(pack(*words) for words in filled))
+        assert all(isinstance(connection.receive(), int) for _ in filled)
+        done_meanwhile = 0
+        for round_ in range(2):
+            assert "Background" in connection.run(b"BGSAVE")
+            wanted = chance.randrange(50, 300)
+            while is_saving(connection) and (round_ == 0 or when != "while it is written" or wanted):
+                words = model.next(chance)
+                assert not isinstance(connection.run(*words), str)
+                model.do(words)
+                done_meanwhile += 1
+                wanted -= 1
+        assert done_meanwhile > 100
+        for _ in range(20 if when == "when it is done" else 0):
+            words = model.next(chance)
+            connection.run(*words)
+            model.do(words)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with kept(tmp_path) as (server, _, said):
+        found = {key: value for (_, key), (value, _) in state(server).items()}
+    assert not said or "cut off" in said[0], said
+    assert found == {b"hash": model.hash, b"set": model.set, b"zset": model.zset}
+
+
+def is_saving(connection: Connection) -> bool:
+    return b"rdb_bgsave_in_progress:1" in connection.run(b"INFO", b"persistence")
+
+
+def test_a_snapshot_alone_brings_large_values_back(tmp_path: Path) -> None:
+    """In pieces or in one, by themselves or with a time: SAVE, and nothing of the log is needed."""
+    with kept(tmp_path) as (server, persistence, _), served(server) as run:
+        send = sender(run)
+        for kind in KINDS:
+            for words in filling(kind, kind, 9000):
+                send(words)
+            send([b"PEXPIREAT", kind.encode(), b"9999999999999"])
+        send([b"HSET", b"wide", *[b"field", b"x" * 300_000], *[b"other", b"y" * 900_000]])
+        send([b"SAVE"])
+        before, lsn = state(server), persistence.lsn
+    with kept(tmp_path) as (server, persistence, said):
+        assert state(server) == before
+        assert persistence.lsn == lsn
+    assert not said
