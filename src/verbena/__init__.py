@@ -1,22 +1,6 @@
 """RDMA for Python: one verbs model on every wire, and sessions on top."""
 
-from importlib.metadata import version
-
-from verbena import errors, transport, verbs
-from verbena.transport import (
-    Listener,
-    Node,
-    Pool,
-    Region,
-    RemoteRegion,
-    Request,
-    Session,
-    SessionState,
-    connect,
-    connect_blocking,
-    dial,
-    listen,
-)
+from typing import TYPE_CHECKING
 
 __all__ = [
     "Listener",
@@ -37,4 +21,31 @@ __all__ = [
     "verbs",
 ]
 
-__version__ = version("verbena")
+if TYPE_CHECKING:
+    from verbena import errors, transport, verbs
+    from verbena._version import __version__
+    from verbena.transport import (
+        Listener,
+        Node,
+        Pool,
+        Region,
+        RemoteRegion,
+        Request,
+        Session,
+        SessionState,
+        connect,
+        connect_blocking,
+        dial,
+        listen,
+    )
+else:
+    from verbena._lazy import importer
+
+    __getattr__ = importer(
+        __name__,
+        dict.fromkeys(__all__, "transport")
+        | {"__version__": "_version", "errors": "errors", "verbs": "verbs"},
+    )
+
+    def __dir__() -> list[str]:
+        return __all__

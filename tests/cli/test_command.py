@@ -1,6 +1,8 @@
 """The command as a whole: help, usage errors, the documentation of every option."""
 
 import argparse
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -16,7 +18,17 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
 
 def test_every_command_is_a_file_of_its_name():
     """A subcommand is one module, in the one list."""
-    assert [command.__name__.rpartition(".")[2].replace("_", "-") for command in COMMANDS] == list(_parsers())
+    assert list(COMMANDS) == list(_parsers())
+
+
+def test_a_command_starts_without_the_others_and_without_native_code():
+    """A client of one command pays for its own modules only."""
+    program = (
+        "import sys; from verbena.cli.app import build_parser; build_parser(['cli']); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "verbena.cli.cli" in loaded.stdout.split()
+    assert not {"verbena.cli.serve", "verbena.transport", "verbena._native"} & set(loaded.stdout.split())
 
 
 @pytest.mark.parametrize("name", _parsers())

@@ -7,47 +7,29 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from types import FrameType
 
-from verbena import __version__
-from verbena.cli import (
-    bench,
-    cert,
-    cli,
-    config,
-    demo,
-    devices,
-    doctor,
-    explain,
-    failover_drill,
-    file_node,
-    kv,
-    memory_node,
-    registry,
-    serve,
-    shards,
-    top,
-)
 from verbena.errors import VerbenaError
 
-# The one list of subcommands.
+# The one list of subcommands. Each is the module of its name beside this file, imported when it is run.
 COMMANDS = (
-    serve,
-    cli,
-    devices,
-    doctor,
-    explain,
-    config,
-    cert,
-    bench,
-    demo,
-    shards,
-    top,
-    failover_drill,
-    memory_node,
-    file_node,
-    kv,
-    registry,
+    "serve",
+    "cli",
+    "devices",
+    "doctor",
+    "explain",
+    "config",
+    "cert",
+    "bench",
+    "demo",
+    "shards",
+    "top",
+    "failover-drill",
+    "memory-node",
+    "file-node",
+    "kv",
+    "registry",
 )
 
 EPILOG = """\
@@ -77,24 +59,37 @@ class Terminated(BaseException):
     """SIGTERM, as an exception: everything under way is closed on its way up."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line, as a value: the reference page and the tests read it."""
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from verbena import __version__
+
+        print(f"verbena {__version__}")
+        parser.exit()
+
+
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The command line, as a value: the reference page and the tests read it."""
     parser = argparse.ArgumentParser(
         prog="verbena",
         description="RDMA for Python: one verbs model on several wires.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"verbena {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    for name in names:
+        command = import_module(f"verbena.cli.{name.replace('-', '_')}")
         command.add_parser(commands).set_defaults(run=command.run)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status; a failure is printed as text, without a traceback."""
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    named = [word for word in words[:1] if word in COMMANDS]
+    options = build_parser(named or COMMANDS).parse_args(words)
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
         status = int(options.run(options))

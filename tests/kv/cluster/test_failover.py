@@ -125,7 +125,7 @@ def test_without_the_primarys_help_its_lease_must_have_ended(tmp_path: Path) -> 
         made[0].process.send_signal(signal.SIGCONT)
         assert owner(made, 1) == made[1].id
         made.until(lambda: owner(made, 0) == made[1].id)
-        with pytest.raises(ReplyError, match="MOVED|CLUSTERDOWN"):
+        with pytest.raises(ReplyError, match=r"MOVED|CLUSTERDOWN"):
             made[0].raw("SET", "still", "there")
 
 
