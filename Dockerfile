@@ -2,29 +2,32 @@
 #   docker build -t verbena .
 #   docker run -p 6379:6379 -v verbena:/var/lib/verbena -e VERBENA_KV_PASSWORD=… verbena
 #   docker run --rm verbena doctor
-FROM python:3.12-slim-bookworm AS build
+# BASE is Debian 12 or a derivative of it.
+ARG BASE=debian:bookworm-slim
+FROM ${BASE} AS build
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ cmake ninja-build libibverbs-dev librdmacm-dev libssl-dev \
+ && apt-get install -y --no-install-recommends g++ cmake ninja-build python3-dev python3-pip python3-venv \
+    libibverbs-dev librdmacm-dev libssl-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY pyproject.toml CMakeLists.txt README.md LICENSE ./
 COPY src src
-RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+RUN python3 -m venv /opt/verbena && /opt/verbena/bin/pip install --no-cache-dir .
 
-FROM python:3.12-slim-bookworm
+FROM ${BASE}
 # Loaded at run time, and only if a device or a certificate asks for them.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends libibverbs1 librdmacm1 ibverbs-providers libssl3 \
+ && apt-get install -y --no-install-recommends python3 libibverbs1 librdmacm1 ibverbs-providers libssl3 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --home-dir /var/lib/verbena --create-home verbena
-COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-index --find-links /wheels verbena && rm -rf /wheels
+COPY --from=build /opt/verbena /opt/verbena
+ENV PATH=/opt/verbena/bin:$PATH
 USER verbena
 WORKDIR /var/lib/verbena
 VOLUME /var/lib/verbena
 # The store, sessions (they need a secret to be offered beyond loopback), metrics and the node's page.
 EXPOSE 6379 7471 9121
 ENV VERBENA_KV_PERSISTENCE_DIR=/var/lib/verbena VERBENA_METRICS_LISTEN=0.0.0.0:9121
-HEALTHCHECK CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9121/healthz', timeout=3)"]
+HEALTHCHECK CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9121/healthz', timeout=3)"]
 ENTRYPOINT ["verbena"]
 CMD ["serve", "--kv-listen-address", "0.0.0.0"]

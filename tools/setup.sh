@@ -19,6 +19,7 @@ libibverbs-dev     test -f /usr/include/infiniband/verbs.h
 librdmacm-dev      test -f /usr/include/rdma/rdma_cma.h
 ibverbs-providers  ls /usr/lib/*/libibverbs/*.so
 librdmacm1         ldconfig -p | grep librdmacm.so.1
+shellcheck         command -v shellcheck
 tshark             command -v tshark
 ucx-utils          command -v ucx_info
 util-linux         command -v setarch

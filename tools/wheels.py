@@ -1,8 +1,9 @@
 """Builds the source distribution and, from it, a wheel for each CPython here, and tries each wheel.
 
-Interpreters are python3.10 … python3.14 on the path, pyenv's, and those that --python names. Build
-requirements are installed first; the build itself may not use a package index. Each wheel is then installed
-into an environment of its own and used: two processes exchange bytes.
+Interpreters are python3.10 … python3.14 on the path, pyenv's, and those that --python names. With --debian,
+as root, one that is not here is taken from a newer Debian, unpacked below build/ by mmdebstrap. Build
+requirements are installed first; the build itself has no network. Each wheel is then installed
+into an environment of its own and used: verbs, two processes, a session, the store.
 """
 
 from __future__ import annotations
@@ -23,12 +24,10 @@ ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
 
-TRIAL = """
-import subprocess, sys, verbena, verbena.verbs as verbs
-assert verbs.open_device("shm"), "shm cannot be opened"
-names = [provider.name for provider in verbs.providers()]
-print(f"verbena {verbena.__version__} on {sys.version.split()[0]}: {', '.join(names)}")
-"""
+# Where a version is to be had that the stable Debian lacks, and what else is needed there.
+NEWER = {"3.13": "trixie", "3.14": "forky"}
+PACKAGES = "ca-certificates g++ cmake ninja-build libibverbs-dev librdmacm-dev libssl-dev"
+LENT = ("/dev", "/proc", "/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs", "/etc/hosts")
 
 
 def main() -> int:
@@ -39,24 +38,30 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", default=[], metavar="3.X", help="that version alone (likewise)"
     )
+    parser.add_argument(
+        "--debian", action="store_true", help="take versions that are not here from newer Debians"
+    )
+    parser.add_argument("--sdist", help=argparse.SUPPRESS)  # for ourselves, in such a Debian
     options = parser.parse_args()
     if options.out == "-":
         with tempfile.TemporaryDirectory() as folder:
             sys.stdout.buffer.write(_sdist(Path(folder)).read_bytes())
         return 0
     out = Path(options.out).resolve()
-    source = _sdist(out)
+    source = Path(options.sdist) if options.sdist else _sdist(out)
     print(f"{source.name}: {source.stat().st_size >> 10} KiB")
     if options.sdist_only:
         return 0
-    pythons = _interpreters(options.python)
-    pythons = {
-        version: python for version, python in pythons.items() if version in options.only or not options.only
-    }
-    missing = [version for version in VERSIONS if version not in pythons]
+    wanted = options.only or VERSIONS
+    found = _interpreters(options.python)
+    pythons = {version: python for version, python in found.items() if version in wanted}
+    missing = [version for version in VERSIONS if version in wanted and version not in pythons]
     print("interpreters:", ", ".join(pythons), *(("; not here:", ", ".join(missing)) if missing else ()))
-    tree = _unpacked(source)
+    tree = _unpacked(source) if pythons else source
     failures = [version for version, python in pythons.items() if not _wheel(version, python, tree, out)]
+    for version in missing if options.debian else ():
+        if version in NEWER and not _elsewhere(version, source, out):
+            failures.append(version)
     print("all wheels built and tried" if not failures else f"failed: {', '.join(failures)}")
     return 1 if failures else 0
 
@@ -103,6 +108,41 @@ def _interpreters(more: list[str]) -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda row: tuple(map(int, row[0].split(".")))))
 
 
+def _without_network() -> tuple[str, ...]:
+    """What to run a command behind, so that it has none; nothing where that is not permitted."""
+    alone = ("unshare", "--net", "--map-root-user")
+    permitted = subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0
+    return alone if permitted else ()
+
+
+def _elsewhere(version: str, source: Path, out: Path) -> bool:
+    """The same in a clean Debian that has the interpreter; it is made once, and sees this tree."""
+    suite = NEWER[version]
+    root = ROOT / f"build/debian-{suite}"
+    if not (root / f"usr/bin/python{version}").exists():
+        shutil.rmtree(root, ignore_errors=True)
+        packages = [*PACKAGES.split(), f"python{version}-venv", f"python{version}-dev"]
+        # Snapshots and mirrors that lag behind are as good: signatures are checked all the same.
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
+        command += ['--aptopt=Acquire::Check-Valid-Until "false"', suite, str(root)]
+        subprocess.run(command, check=True)
+    mounts = [f"mount --rbind {name} {root}{name}" for name in LENT if Path(name).is_dir()]
+    mounts += [
+        f"rm -f {root}{name} && touch {root}{name} && mount --bind {name} {root}{name}"
+        for name in LENT
+        if Path(name).is_file()
+    ]
+    for folder in {ROOT, out}:
+        mounts.append(f"mkdir -p {root}{folder} && mount --bind {folder} {root}{folder}")
+    inside = f"python{version} {ROOT}/tools/wheels.py --only {version} --sdist {source} --out {out}"
+    script = " && ".join([*mounts, f"exec chroot {root} {inside}"])
+    kept = {name: text for name, text in os.environ.items() if name.startswith(("PIP_", "SSL_", "http"))}
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", **kept}
+    print(f"  {version}  in Debian {suite}:", flush=True)
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], check=False, env=environment)
+    return done.returncode == 0
+
+
 def _version(python: str) -> str:
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
@@ -128,6 +168,7 @@ def _wheel(version: str, python: str, tree: Path, out: Path) -> bool:
             cmake = tree.parent / "cmake"
             shutil.rmtree(cmake, ignore_errors=True)
             run(
+                *_without_network(),
                 build / "bin/pip",
                 "wheel",
                 *offline,
@@ -139,7 +180,7 @@ def _wheel(version: str, python: str, tree: Path, out: Path) -> bool:
             (wheel,) = Path(folder, "made").glob("*.whl")
             run(python, "-m", "venv", clean)
             run(clean / "bin/pip", "install", wheel)
-            run(clean / "bin/python", "-c", TRIAL)
+            run(clean / "bin/python", ROOT / "tools/trial.py")
             for example in ("hello.py", "two_processes.py"):
                 run(clean / "bin/python", ROOT / "examples" / example)
             run(clean / "bin/verbena", "doctor", "--provider", "shm")

@@ -122,9 +122,9 @@ def test_a_device_without_uverbs_is_an_error(roots):
 @pytest.mark.parametrize(
     ("release", "command"),
     [
-        ("ID=debian\n", "sudo apt install linux-image-"),
-        ("ID=ubuntu\nID_LIKE=debian\n", "sudo apt install linux-modules-extra-"),
-        ('ID_LIKE="ubuntu debian"\nID=linuxmint\n', "sudo apt install linux-modules-extra-"),
+        ("ID=debian\n", 'sudo apt install "linux-image-'),
+        ("ID=ubuntu\nID_LIKE=debian\n", 'sudo apt install "linux-modules-extra-'),
+        ('ID_LIKE="ubuntu debian"\nID=linuxmint\n', 'sudo apt install "linux-modules-extra-'),
         ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "sudo dnf install"),
         ("ID=other\n", "install the distribution's full kernel"),
         ("", "install the distribution's full kernel"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from verbena import verbs
-from verbena.cli.checks import network, peer, settings
+from verbena.cli.checks import adapters, devices, kernel, limits, network, peer, settings
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, error, ok, warn
 from verbena.cli.checks.script import script
 from verbena.config import Config, load
@@ -58,6 +59,59 @@ def asked(**changes: object) -> Config:
 def only(diagnoses: list[Diagnosis], words: str) -> Diagnosis:
     (found,) = [diagnosis for diagnosis in diagnoses if words in diagnosis.check]
     return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+# Adapters
+
+
+def slot(roots: Roots, *, driver: str = "", rdma: str = "", vendor: str = "0x15b3") -> None:
+    """An adapter in a PCI slot, with its driver and its RDMA device."""
+    folder = roots.sys / "bus/pci/devices/0000:3b:00.0"
+    write(folder / "vendor", f"{vendor}\n")
+    write(folder / "device", "0x1017\n")
+    write(folder / "class", "0x020000\n")
+    if driver:
+        (roots.sys / "drivers" / driver).mkdir(parents=True)
+        (folder / "driver").symlink_to(roots.sys / "drivers" / driver)
+    if rdma:
+        write(folder / f"infiniband/{rdma}/node_type")
+
+
+@pytest.mark.parametrize(
+    ("driver", "rdma", "dep", "verdict", "words"),
+    [
+        ("mlx5_core", "mlx5_0", "", OK, "PCI 15b3:1017, driver mlx5_core: mlx5_0"),
+        ("mlx5_core", "", "mlx5_ib", WARN, "sudo modprobe mlx5_ib"),
+        ("mlx5_core", "", "", WARN, "install the distribution's full kernel"),
+        ("", "", "mlx5_core", WARN, "sudo modprobe mlx5_core"),
+    ],
+)
+def test_an_adapter_without_its_rdma_driver_is_a_warning_with_modprobe(
+    roots: Roots, driver: str, rdma: str, dep: str, verdict: Verdict, words: str
+) -> None:
+    write(roots.proc / "sys/kernel/osrelease", "6.1.0-test\n")
+    write(roots.modules / "6.1.0-test/modules.dep", f"kernel/drivers/{dep}.ko: \n")
+    slot(roots, driver=driver, rdma=rdma)
+    (found,) = adapters.check_adapters(roots)
+    assert found.verdict is verdict
+    assert words in f"{found.finding}\n{found.remedy}"
+
+
+def test_an_adapter_with_both_drivers_and_no_device_sends_one_to_the_kernels_log(roots: Roots) -> None:
+    write(roots.proc / "modules", "mlx5_ib 16384 0 - Live 0x0\n")
+    slot(roots, driver="mlx5_core")
+    (found,) = adapters.check_adapters(roots)
+    assert (found.verdict, found.remedy) == (WARN, "sudo dmesg | grep -e mlx5_core -e mlx5_ib")
+
+
+def test_other_cards_are_passed_over(roots: Roots) -> None:
+    slot(roots, driver="e1000", vendor="0x8086")
+    assert adapters.check_adapters(roots) == []
 
 
 # The network
@@ -163,7 +217,7 @@ def test_a_port_that_is_taken_is_said(roots: Roots) -> None:
 
 
 def test_the_script_has_the_commands_once_and_the_rest_as_comments(tmp_path: Path) -> None:
-    """sh can read it; what must be filled in or done by hand is a comment."""
+    """bash can read it; what must be filled in or done by hand is a comment."""
     kernel = "sudo apt install kernel && sudo reboot"
     written = script(
         [
@@ -181,7 +235,7 @@ def test_the_script_has_the_commands_once_and_the_rest_as_comments(tmp_path: Pat
     assert "#   as above" in written
     assert "#   sudo ip address add ADDRESS/PREFIX dev eth0" in written
     assert written.endswith("# Then, when all of it is done: sudo reboot")
-    subprocess.run(["sh", "-n"], input=written, text=True, check=True)
+    subprocess.run(["bash", "-n"], input=written, text=True, check=True)
 
 
 def test_nothing_to_mend_is_said() -> None:
@@ -189,10 +243,54 @@ def test_nothing_to_mend_is_said() -> None:
 
 
 def test_fix_prints_a_script_for_this_machine(verbena: Run) -> None:
-    """Whatever is missing here, sh can read it, and nothing but it is printed."""
+    """Whatever is missing here, bash can read it, and nothing but it is printed."""
     done = verbena("doctor", "--fix", "--provider", "shm")
-    assert done.stdout.startswith("#!/bin/sh\n")
-    subprocess.run(["sh", "-n"], input=done.stdout, text=True, check=True)
+    assert done.stdout.startswith("#!/bin/bash\n")
+    subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
+
+
+def test_whatever_is_wrong_the_script_is_one_that_a_shell_s_critic_has_nothing_against(
+    tmp_path: Path, roots: Roots
+) -> None:
+    """A machine where everything is amiss that can be; `shellcheck` reads what is to mend it."""
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed")
+    write(roots.proc / "sys/kernel/osrelease", "6.1.0-test\n")
+    write(roots.modules / "6.1.0-test/modules.dep", "kernel/mlx5_ib.ko: \nkernel/ib_uverbs.ko: \n")
+    write(roots.etc / "os-release", "ID=debian\n")
+    write(roots.sys / "class/infiniband_verbs/uverbs0/ibdev", "mlx5_0")
+    write(roots.sys / "class/infiniband/mlx5_0/ports/1/hw_counters/packet_seq_err", "3")
+    write(roots.sys / "class/infiniband/mlx5_0/parent", "eth0")
+    for side in ("np", "rp"):
+        write(roots.sys / f"class/net/eth0/ecn/roce_{side}/enable/3", "0")
+    write(roots.proc / "self/limits", "Max open files  100 100 files\nMax locked memory  1 unlimited bytes\n")
+    write(roots.proc / "self/status", "CapEff:\t0\n")
+    write(roots.proc / "meminfo", "HugePages_Total: 4\nHugePages_Free: 0\nHugepagesize: 2048 kB\n")
+    write(roots.proc / "sys/kernel/yama/ptrace_scope", "1")
+    write(roots.proc / "sys/fs/file-nr", "95 0 100")
+    write(roots.dev / "infiniband/rdma_cm")
+    slot(roots, driver="mlx5_core")
+    wrong = device(port(active_mtu=512, gids=(NEARBY,), gid_types=("RoCE v2",)))
+    down = device(port(state=PortState.DOWN, gids=()))
+    nobody = f"127.0.0.1:{free_port()}"
+    found = [
+        *kernel.check_modules(roots),
+        *adapters.check_adapters(roots),
+        *devices.check_nodes(roots, access=lambda path, mode: False),
+        *devices.check_device(wrong, roots),
+        *devices.check_device(down, roots),
+        *network.check_network(wrong, roots),
+        *limits.check_limits(roots),
+        *settings.check_settings(asked(rdma_device="mlx5_0"), with_device(down), roots),
+        *settings.check_settings(asked(rdma_device="other"), with_device(down), roots),
+        *peer.check_peer(nobody, Config(), timeout_s=5),
+    ]
+    file = tmp_path / "mend.sh"
+    file.write_text(script(found))
+    commands = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    assert len(commands) > 12, file.read_text()
+    done = subprocess.run(["shellcheck", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 # The peer

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from verbena import errors, verbs
 from verbena.cli import text
-from verbena.cli.checks import devices, kernel, limits, network, peer, settings, transfer
+from verbena.cli.checks import adapters, devices, kernel, limits, network, peer, settings, transfer
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict
 from verbena.cli.checks.script import script
 from verbena.config import Config
@@ -86,6 +86,7 @@ def _examine(
 ) -> Iterator[Diagnosis]:
     """All checks, each line as soon as it is known."""
     yield from kernel.check_modules(roots)
+    yield from adapters.check_adapters(roots)
     yield from devices.check_nodes(roots)
     for provider in providers:
         if provider.name == transfer.KERNEL_PROVIDER:

@@ -11,8 +11,8 @@ from verbena.cli.checks.diagnosis import Diagnosis, Roots, error, names_in, ok, 
 
 # By the distribution's ID in os-release. Debian's cloud kernels leave RDMA out, its ordinary ones have it.
 KERNELS = {
-    "debian": "sudo apt install linux-image-$(dpkg --print-architecture) && sudo reboot",
-    "ubuntu": "sudo apt install linux-modules-extra-$(uname -r)",
+    "debian": 'sudo apt install "linux-image-$(dpkg --print-architecture)" && sudo reboot',
+    "ubuntu": 'sudo apt install "linux-modules-extra-$(uname -r)"',
     "fedora": "sudo dnf install kernel-modules kernel-modules-extra && sudo reboot",
 }
 ANY_KERNEL = "install the distribution's full kernel package (not a cloud or minimal one) and reboot"
@@ -80,7 +80,10 @@ def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = 
     near = [module for module, state in states.items() if state is not Module.ABSENT]
     interface = _interface(roots)
     if not near:
-        finding, remedy = f"none can be made: {' and '.join(SOFTWARE)} are not in this kernel", _kernel(roots)
+        finding, remedy = (
+            f"none can be made: {' and '.join(SOFTWARE)} are not in this kernel",
+            kernel_remedy(roots),
+        )
     elif not which("rdma"):
         finding = "none can be made: the tool `rdma` is not installed"
         remedy = _for_distribution(RDMA_TOOLS, ANY_RDMA_TOOL, roots)
@@ -107,13 +110,14 @@ def _needed(name: str, use: str, roots: Roots, has_device: bool) -> Diagnosis:
     check, state = f"module {name}", module_state(name, roots)
     if state.usable:
         return ok(check, state.value)
-    remedy = f"sudo modprobe {name}" if state is Module.ON_DISK else _kernel(roots)
+    remedy = f"sudo modprobe {name}" if state is Module.ON_DISK else kernel_remedy(roots)
     if has_device and name == "ib_uverbs":
         return error(check, state.value, reason=f"a device is here, but not {use}", remedy=remedy)
     return warn(check, state.value, reason=f"hardware wires need {use}", remedy=remedy)
 
 
-def _kernel(roots: Roots) -> str:
+def kernel_remedy(roots: Roots) -> str:
+    """The command that installs a kernel with everything."""
     return _for_distribution(KERNELS, ANY_KERNEL, roots)
 
 

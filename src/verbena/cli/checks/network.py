@@ -111,5 +111,5 @@ def _congestion(check: str, interface: str, roots: Roots) -> Diagnosis:
     if "1" in values:
         return ok(check, "ECN is on for some priority at least")
     why = "without ECN or PFC a busy switch drops RoCE packets, and throughput collapses"
-    enable = f"for f in {ecn}/roce_*/enable/3; do echo 1 | sudo tee $f; done     (priority 3)"
+    enable = f'for f in {ecn}/roce_*/enable/3; do echo 1 | sudo tee "$f"; done     (priority 3)'
     return warn(check, "ECN is off for every priority", reason=why, remedy=f"{enable}\n{look}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from verbena.cli.checks.diagnosis import Diagnosis, Verdict
 
 HEAD = """\
-#!/bin/sh
+#!/bin/bash
 # What `verbena doctor` would have you run. Nothing was changed: read it, then run it, line by line or whole.
 set -u"""
 # What a remedy's line begins with if it is a command.
@@ -18,7 +18,7 @@ _REBOOT = " && sudo reboot"
 
 
 def script(diagnoses: Iterable[Diagnosis]) -> str:
-    """For sh. A command with something to fill in is a comment; one that was there already is left out; a
+    """For bash. A command with something to fill in is a comment; one that was there already is left out; a
     reboot comes last, and by hand."""
     parts, said, reboot = [HEAD], set[str](), False
     for diagnosis in diagnoses:
