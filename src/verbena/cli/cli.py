@@ -171,7 +171,7 @@ def _once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) 
         if number and options.interval:
             time.sleep(options.interval)
         reply = wire.call(*words)
-        show(reply)
+        show(kv_text.answer(words, reply))
         status = 1 if isinstance(reply, ErrorReply) else status
     if words[0].upper() in (b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR") and not status:
         while True:
@@ -192,6 +192,6 @@ def _lines(wire: Wire, show: Callable[[Any], None]) -> int:
             continue
         if words:
             reply = wire.call(*words)
-            show(reply)
+            show(kv_text.answer(words, reply))
             status = 1 if isinstance(reply, ErrorReply) else status
     return status

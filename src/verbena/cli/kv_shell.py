@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from verbena.cli import kv_text
 from verbena.kv.wire import ErrorReply, PushReply, Wire
 
 HISTORY = "~/.verbena_cli_history"
@@ -129,7 +130,7 @@ def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) 
                 continue
             try:
                 reply = wire.call(*words)
-                show(reply)
+                show(kv_text.answer(words, reply))
                 if name in _STREAMS and not isinstance(reply, ErrorReply):
                     _listen(wire, show)
             except (EOFError, OSError):

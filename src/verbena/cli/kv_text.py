@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from verbena.kv.monitor import quoted
 from verbena.kv.wire import ErrorReply
+
+# Commands whose reply is a text of many lines: people are shown it as it is, as by redis-cli.
+_TEXTS = {b"INFO", b"CLUSTER INFO", b"CLUSTER NODES", b"CLIENT LIST", b"CLIENT INFO", b"LATENCY DOCTOR",
+          b"MEMORY DOCTOR"}  # fmt: skip
+
+
+def answer(words: Sequence[bytes], reply: Any) -> Any:
+    """The reply to a command, for the functions below: a text of many lines is `str`, whatever it came as."""
+    names = {words[0].upper(), b" ".join(words[:2]).upper()}
+    return reply.decode(errors="replace") if isinstance(reply, bytes) and names & _TEXTS else reply
 
 
 def for_people(reply: Any, indent: int = 0) -> str:

@@ -69,8 +69,8 @@ def _commands(server: Server) -> Panel:
             name.replace("|", " "),
             f"{int(figures.get('calls', 0)):,}",
             f"{figures.get('usec_per_call', '–')} µs",
-            f"{spread.get('p50', '–')} µs",
-            f"{spread.get('p99', '–')} µs",
+            f"{spread['p50']} µs" if "p50" in spread else "–",
+            f"{spread['p99']} µs" if "p99" in spread else "–",
         ]
         for _, name, figures, spread in sorted(found, reverse=True, key=lambda row: row[:2])[:MOST_COMMANDS]
     ]

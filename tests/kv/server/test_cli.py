@@ -40,6 +40,11 @@ def test_one_command_prints_its_reply(store: Store, client: redis.Redis):
     assert cli(store, "set", "a", "hello world") == (0, "OK\n")
     assert cli(store, "get", "a") == (0, "hello world\n")
     assert cli(store, "--no-raw", "get", "a") == (0, '"hello world"\n')
+    for words in (["info"], ["INFO", "server"], ["info", "stats"]):
+        status, text = cli(store, "--no-raw", *words)
+        assert status == 0
+        assert "\\r" not in text
+        assert len(text.splitlines()) > 3
     assert cli(store, "--csv", "mget", "a", "b") == (0, '"hello world",NULL\n')
     status, text = cli(store, "nonsense")
     assert status == 1
