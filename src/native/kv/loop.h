@@ -42,8 +42,7 @@ class Loop {
   // Listening sockets; `tls`: with certificates.
   void listen(UniqueFd socket, std::shared_ptr<iwarp::TlsContext> tls = nullptr);
   void stop_listening();
-  // Runs until stop(); `idle` says how long to wait at most, in ms, and is asked with the engine's lock.
-  void run();
+  void run();   // until stop()
   void stop();  // from any thread, and from signal handlers
   void wake() const { bell_.signal(); }
   // Runs this on the loop's thread, with the engine's lock.
@@ -54,6 +53,9 @@ class Loop {
   // Called at every tick, with the engine's lock.
   void on_tick(std::function<void(uint64_t)> work) { at_ticks_.push_back(std::move(work)); }
   void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // the program's tick() is due then; 0: no
+
+  // How long it may sleep as things are. With the engine's lock.
+  int timeout_ms() const;
 
   Engine& engine() { return engine_; }
   size_t max_clients = 10000;
@@ -79,7 +81,6 @@ class Loop {
   void watch(SocketClient& client, bool writable);
   void close(SocketClient& client);
   int wait(std::span<epoll_event> events, int timeout);
-  int timeout_ms() const;
   void do_posted();
 
   Engine& engine_;
