@@ -13,6 +13,7 @@ import time
 from array import array
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import redis
@@ -32,6 +33,7 @@ from verbena.cli.measure.stores import (
 )
 
 REDIS_BENCHMARK = shutil.which("redis-benchmark")
+NULL_SERVER = Path(__file__).parents[1] / "build" / "bench" / "null_server"
 KEYS = 100_000
 TURNS = 5
 CLIENTS = 50
@@ -110,7 +112,24 @@ def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
                     "–",
                 )
             )
+            if depth > 1 and command == "get" and NULL_SERVER.exists():
+                figures.append(_limit(what, rate[1], requests))
     return figures
+
+
+def _limit(what: str, theirs: float, requests: int) -> Figure:
+    """What redis-benchmark reaches with a server that has nothing to do: no store gets further."""
+    with subprocess.Popen([NULL_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        empty = Store("null", "127.0.0.1", int(process.stdout.readline()), pid=process.pid)
+        rate = _median([_benchmark(empty, "get", 16, requests) for _ in range(TURNS)], 0)
+        process.terminate()
+    return Figure(
+        f"{what}, redis-benchmark's own limit: a server that only counts requests",
+        text.rate(rate),
+        f"redis-server {text.rate(theirs)}",
+        f"{rate / theirs:.2f}",
+    )
 
 
 def _benchmark(store: Store, command: str, depth: int, requests: int) -> Row:
