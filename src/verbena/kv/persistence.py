@@ -99,7 +99,7 @@ class Persistence:
 
             return apply
 
-        policies = Choice(("always", "everysec", "no"))
+        policies = Choice(("everysec", "always", "no"))
         percentage, least = settings.snapshot_percentage, settings.snapshot_min_bytes
         return (
             Parameter("dir", Text(), settings.dir, key=f"{section}.dir"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -238,3 +239,35 @@ def test_command_tells_what_there_is(store: Store, client: redis.Redis):
         assert b"get" in wire("COMMAND", "LIST", "FILTERBY", "PATTERN", "ge*")
         assert wire("CONFIG", "NONSENSE") == "ERR unknown subcommand 'NONSENSE'. Try CONFIG HELP."
         assert "SET" in wire("CONFIG", "HELP")
+
+
+def own_address() -> str | None:
+    """An address of this machine that is not the loopback's; packets to it do not leave it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("203.0.113.1", 9))  # sends nothing
+        address: str = probe.getsockname()[0]
+        return None if address.startswith("127.") else address
+    return None
+
+
+def test_without_a_password_only_this_machine_may_connect(start: StartStore):
+    """Protected mode: others are told why, until there is a password, or it is switched off."""
+    address = own_address()
+    if address is None:
+        pytest.skip("this machine has no address but the loopback's")
+    store = start("--kv-listen-address", "0.0.0.0")
+
+    def first_words() -> bytes:
+        with socket.create_connection((address, store.port), timeout=20) as stranger:
+            stranger.sendall(b"PING\r\n")
+            return stranger.recv(1000)
+
+    with store.client(decode_responses=True) as client:
+        assert client.ping()
+        assert first_words().startswith(b"-DENIED Verbena runs in protected mode")
+        assert client.info("stats")["rejected_connections"] == 1
+        client.config_set("protected-mode", "no")
+        assert first_words() == b"+PONG\r\n"
+        client.config_set("protected-mode", "yes")
+        client.config_set("requirepass", "secret")
+        assert first_words().startswith(b"-NOAUTH")

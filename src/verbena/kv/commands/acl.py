@@ -123,7 +123,7 @@ def genpass(call: Call, *bits: bytes) -> Reply:
         "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up "
         "to 4096"
     )
-    count = integer(bits[0], error=wrong) if bits else 256
+    count = integer(bits[0]) if bits else 256
     if len(bits) > 1 or not 0 < count <= 4096:
         raise CommandError(wrong)
     letters = (count + 3) // 4

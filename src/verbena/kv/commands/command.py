@@ -79,7 +79,9 @@ def _key_specs(row: Command) -> list[Any]:
     summary="All commands, with their properties.",
     since="2.8.13",
 )
-def command_(call: Call) -> Reply:
+def command_(call: Call, *words: bytes) -> Reply:
+    if words:
+        raise CommandError(f"ERR unknown subcommand '{shown(words[0][:128])}'. Try COMMAND HELP.")
     return [describe(name) for name in top_level()]
 
 

@@ -31,7 +31,7 @@ def _follow(call: Call, host: bytes, port: bytes) -> Reply:
         if call.server.replication is not None:
             call.server.replication.lead()
         return "OK"
-    number = integer(port)
+    number = integer(port, error="ERR Invalid master port")
     if not 0 < number < 65536:
         raise CommandError("ERR Invalid master port")
     replication = _replication(call)
