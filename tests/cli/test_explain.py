@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from verbena._telling_apart import TELLING_APART
+from verbena.cli.foreign import FOREIGN
 from verbena.cli.recognise import recognise
 from verbena.errors import EXPLANATIONS, WcStatus, setup_error
+from verbena.registry import errors
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -93,3 +97,70 @@ def test_nothing_known_is_said_with_status_1(verbena: Run) -> None:
 def test_what_tells_causes_apart_belongs_to_known_codes() -> None:
     assert set(TELLING_APART) <= set(EXPLANATIONS)
     assert all(look for looks in TELLING_APART.values() for look in looks)
+
+
+def registry_codes() -> list[str]:
+    """All that the registry answers with."""
+    source = Path(errors.__file__).read_text()
+    return sorted(set(re.findall(r'"([A-Z]{4}[A-Z_]+)"', source)))
+
+
+CM_EVENTS = (
+    "ADDR_RESOLVED ADDR_ERROR ROUTE_RESOLVED ROUTE_ERROR CONNECT_REQUEST CONNECT_RESPONSE CONNECT_ERROR"
+    " UNREACHABLE REJECTED ESTABLISHED DISCONNECTED DEVICE_REMOVAL MULTICAST_JOIN MULTICAST_ERROR ADDR_CHANGE"
+    " TIMEWAIT_EXIT"
+)
+DEVICE_EVENTS = (
+    "CQ_ERR QP_FATAL QP_REQ_ERR QP_ACCESS_ERR COMM_EST SQ_DRAINED PATH_MIG PATH_MIG_ERR DEVICE_FATAL"
+    " PORT_ACTIVE PORT_ERR LID_CHANGE PKEY_CHANGE SM_CHANGE SRQ_ERR SRQ_LIMIT_REACHED QP_LAST_WQE_REACHED"
+    " CLIENT_REREGISTER GID_CHANGE"
+)
+ERRNOS = (
+    "EPERM ENOENT EIO EAGAIN ENOMEM EACCES EBUSY ENODEV EINVAL EMFILE ENFILE ENOSPC ENOSYS EOPNOTSUPP"
+    " EADDRINUSE EADDRNOTAVAIL ENETUNREACH ECONNRESET ENOTCONN ETIMEDOUT ECONNREFUSED EHOSTUNREACH EREMOTEIO"
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"RDMA_CM_EVENT_{name}" for name in CM_EVENTS.split()),
+        *(f"IBV_EVENT_{name}" for name in DEVICE_EVENTS.split()),
+        *ERRNOS.split(),
+        *(error for error in registry_codes()),
+    ],
+)
+def test_every_event_errno_and_code_of_the_registry_is_explained(name: str) -> None:
+    """By its name alone, and in a line of a log."""
+    (code,) = recognise(name)
+    row = FOREIGN.get(code) or EXPLANATIONS[code]
+    assert row.what
+    assert row.causes
+    assert row.remedy
+    assert code in recognise(f"17:03:11 worker[7]: failed with error: {name}, giving up")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("(error) MOVED 12182 127.0.0.1:7001", "MOVED"),
+        ("Error from server: CLUSTERDOWN Hash slot not served", "CLUSTERDOWN"),
+        ("-READONLY You can't write against a read only replica.", "READONLY"),
+        ("NOREPLICAS Not enough good replicas to write.", "NOREPLICAS"),
+        ('{"errors": [{"code": "DENIED", "message": "…"}]}', "DENIED"),
+        ("rdma_create_qp: Invalid argument", "EINVAL"),
+    ],
+)
+def test_replies_of_the_store_and_the_system_s_words_are_recognised(line: str, code: str) -> None:
+    assert recognise(line) == [code]
+
+
+def test_words_that_only_look_like_replies_are_left_alone() -> None:
+    assert recognise("we ASK you to wait, LOADING the lorry") == []
+
+
+def test_what_is_not_ours_raises_nothing_of_ours(verbena: Run) -> None:
+    done = verbena("explain", "--json", "RDMA_CM_EVENT_DISCONNECTED")
+    (found,) = json.loads(done.stdout)
+    assert found["raises"] is None
+    assert "in Python" not in verbena("explain", "ENOMEM").stdout

@@ -9,6 +9,7 @@ import textwrap
 from typing import Any
 
 from verbena._telling_apart import TELLING_APART
+from verbena.cli.foreign import FOREIGN
 from verbena.cli.recognise import recognise
 from verbena.errors import EXPLANATIONS, WcStatus, error_class, explain
 
@@ -29,7 +30,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "explain",
         help="say what an error means",
-        description="Explains completion statuses, Verbena's errors, and lines of logs that speak of either.",
+        description="Explains statuses and events of RDMA, errors of Verbena, its store and registry, and"
+        " lines of logs that speak of any.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,7 +45,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(options: argparse.Namespace) -> int:
     if options.list:
-        print("\n".join(f"{row.code:<22} {row.what}" for row in EXPLANATIONS.values()))
+        print("\n".join(f"{row.code:<30} {row.what}" for row in (*EXPLANATIONS.values(), *FOREIGN.values())))
         return 0
     if not options.what:
         print("verbena explain: say what is to be explained, or --list", file=sys.stderr)
@@ -60,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def as_json(code: str) -> dict[str, Any]:
-    row = explain(code)
+    row = FOREIGN.get(code) or explain(code)
     return {
         "code": row.code,
         "status": int(WcStatus[code]) if code in WcStatus.__members__ else None,
-        "raises": None if code == WcStatus.SUCCESS.name else error_class(code).__name__,
+        "raises": _raises(code),
         "what": row.what,
         "causes": list(row.causes),
         "telling_apart": list(TELLING_APART.get(code, ())),
@@ -74,7 +76,7 @@ def as_json(code: str) -> dict[str, Any]:
 
 def lines(code: str) -> list[str]:
     """The explanation as a person reads it."""
-    row = explain(code)
+    row = FOREIGN.get(code) or explain(code)
     number = f" ({WcStatus[code].value}, IBV_WC_{code})" if code in WcStatus.__members__ else ""
     found = [f"{row.code}{number}", *_wrapped(row.what, "  ", "  "), "", "  causes, the likeliest first"]
     for place, cause in enumerate(row.causes, start=1):
@@ -84,9 +86,16 @@ def lines(code: str) -> list[str]:
         for look in TELLING_APART[code]:
             found += _wrapped(look, "  - ", "    ")
     found += ["", "  remedy", *_wrapped(row.remedy, "  ", "  ")]
-    if code != WcStatus.SUCCESS.name:
-        found += ["", f"  in Python: errors.{error_class(code).__name__}"]
+    if raised := _raises(code):
+        found += ["", f"  in Python: errors.{raised}"]
     return found
+
+
+def _raises(code: str) -> str | None:
+    """The class of our own error; none for what is no failure, or not ours."""
+    if code == WcStatus.SUCCESS.name or code in FOREIGN:
+        return None
+    return error_class(code).__name__
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from verbena.cli.foreign import FOREIGN, found_in, said_in
 from verbena.errors import EXPLANATIONS, WcStatus
 
 # Words of libibverbs (ibv_wc_status_str), of the kernel, and of programs that print errors of theirs.
@@ -52,9 +53,9 @@ def recognise(text: str) -> list[str]:
     if whole.isdigit():
         return [WcStatus(int(whole)).name] if int(whole) in WcStatus._value2member_map_ else []
     for name in (alone, whole.lower(), f"{alone}_ERR"):
-        if name in EXPLANATIONS:
+        if name in EXPLANATIONS or name in FOREIGN:
             return [name]
-    found = sorted(set(_found(text)))
+    found = sorted({*_found(text), *found_in(text)}) or sorted(said_in(text))
     return list(dict.fromkeys(code for _, code in found))
 
 
