@@ -17,7 +17,7 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 
 .NOTPARALLEL:
 .PHONY: help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
-	fuzz-merge soak crash-matrix conformance bench bench-kernel docs site wheels format clean \
+	fuzz-merge soak crash-matrix partition-matrix conformance bench bench-kernel docs site wheels format clean \
 	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
 
 help: ## list the targets
@@ -130,6 +130,9 @@ test-kernel: install ## test on a real kernel's RDMA stack in a virtual machine 
 
 crash-matrix: install ## moves of slots, with SIGKILL at every checkpoint (ARGS="--random 200": and at random instants)
 	@python tests/support/crash_matrix.py $(ARGS)
+
+partition-matrix: install ## moves of slots and failovers, with every pair of machines parted (ARGS="--only ROW")
+	@python tests/support/partition_matrix.py $(ARGS)
 
 conformance: install ## the OCI's own suite against the registry (SPEC=, IMAGE_SPEC=: clones of its repositories)
 	@tools/conformance.sh $(SPEC) $(IMAGE_SPEC)

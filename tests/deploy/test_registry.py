@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.namespaces import NoNamespaces, machines
 
 from verbena import config
 from verbena.cli.app import build_parser
@@ -104,39 +105,23 @@ def test_the_linter_has_nothing_to_say_about_a_recipe(recipe: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
 @pytest.fixture
-def machines() -> Iterator[dict[str, str]]:
+def nodes() -> Iterator[dict[str, str]]:
     """A namespace for each node, on one switch, where each is found by its name."""
-    if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root and iproute2")
-    prefix = f"verbena-{os.getpid()}"
-    switch, names = f"{prefix}-switch", {f"node{n}": f"{prefix}-{n}" for n in (1, 2, 3)}
     hosts = "127.0.0.1 localhost\n" + "".join(f"10.78.0.{n} node{n}\n" for n in (1, 2, 3))
+    found: list[Path] = []
     try:
-        for name in (switch, *names.values()):
-            ip("netns", "add", name)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    try:
-        ip("-n", switch, "link", "add", "switch", "type", "bridge")
-        ip("-n", switch, "link", "set", "switch", "up")
-        for number, name in enumerate(names.values(), 1):
-            (Path("/etc/netns") / name).mkdir(parents=True)
-            (Path("/etc/netns") / name / "hosts").write_text(hosts)
-            ip("-n", switch, "link", "add", f"p{number}", "type", "veth", "peer", "eth0", "netns", name)
-            ip("-n", switch, "link", "set", f"p{number}", "up", "master", "switch")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "eth0", "up")
-            ip("-n", name, "addr", "add", f"10.78.0.{number}/24", "dev", "eth0")
-        yield names
+        with machines(3, prefix="10.78.0") as network:
+            found = [Path("/etc/netns") / space for space in network.spaces]
+            for place in found:
+                place.mkdir(parents=True)
+                (place / "hosts").write_text(hosts)
+            yield {f"node{number}": space for number, space in enumerate(network.spaces, 1)}
+    except NoNamespaces as error:
+        pytest.skip(str(error))
     finally:
-        for name in (switch, *names.values()):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-            shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
+        for place in found:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 # A client inside a namespace: method, path and the file of the body; prints status, Location and a digest.
@@ -152,7 +137,7 @@ print(json.dumps([answer.status, answer.headers.get("Location"), hashlib.sha256(
 
 
 def test_the_three_nodes_without_devices_give_blobs_to_each_other(
-    machines: dict[str, str], tmp_path: Path
+    nodes: dict[str, str], tmp_path: Path
 ) -> None:
     """The file's own commands and variables, in three network namespaces; the TCP wire is what they have."""
     document = compose(ROOT / "deploy/registry/docker-compose.yml")
@@ -160,7 +145,7 @@ def test_the_three_nodes_without_devices_give_blobs_to_each_other(
 
     def request(node: str, method: str, path: str, file: str = "") -> tuple[int, str, str]:
         done = subprocess.run(
-            ["ip", "netns", "exec", machines[node], sys.executable, "-c", CLIENT, method, path, file],
+            ["ip", "netns", "exec", nodes[node], sys.executable, "-c", CLIENT, method, path, file],
             capture_output=True,
             text=True,
             check=True,
@@ -175,7 +160,7 @@ def test_the_three_nodes_without_devices_give_blobs_to_each_other(
             environment["VERBENA_REGISTRY_FOLDER"] = str(tmp_path / name)
             command = [sys.executable, "-m", "verbena.cli", "registry", *service["command"]]
             process = subprocess.Popen(
-                ["ip", "netns", "exec", machines[name], *command],
+                ["ip", "netns", "exec", nodes[name], *command],
                 env=environment,
                 stdout=subprocess.PIPE,
                 text=True,

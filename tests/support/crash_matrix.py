@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import math
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -115,11 +116,8 @@ def under_load(
     folder: Path, *, stop_at: str = "", writers: int = 2
 ) -> Iterator[tuple[Cluster, list[Writer]]]:
     """Two nodes, the first with all slots, keys of every kind, and clients at work."""
-    environment = {
-        "STOP_AT": stop_at,
-        "STOP_FOLDER": str(folder),
-        "VERBENA_SHARDS_RDMA_MAX_SEND_SIZE": "16KiB",
-    }
+    (folder / "stop_at").write_text(stop_at)
+    environment = {"STOP_FOLDER": str(folder), "VERBENA_SHARDS_RDMA_MAX_SEND_SIZE": "16KiB"}
     with cluster(folder, 2, assign=False, command=STOPPING, environment=environment, options=OPTIONS) as made:
         assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
         made.until(lambda: b"cluster_state:ok" in made[1].raw("CLUSTER", "INFO"))
@@ -294,6 +292,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first of them")
     parser.add_argument("--only", default="", metavar="CHECKPOINT", help="this row alone; none: no row")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     failures: list[str] = []
     print(f"{'checkpoint':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS), flush=True)
     for checkpoint in CHECKPOINTS:

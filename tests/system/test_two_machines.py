@@ -4,59 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.namespaces import Network, NoNamespaces, machines
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide" / "sessions.md"
-FIRST = "10.77.0.1"
-
-
-@dataclass(frozen=True)
-class Machines:
-    """Two namespaces, and the folder that both commands run in."""
-
-    first: str
-    second: str
-    folder: Path
-
-    def inside(self, namespace: str, command: str) -> list[str]:
-        return ["ip", "netns", "exec", namespace, "sh", "-c", command]
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    names = [f"verbena-{os.getpid()}-{end}" for end in "ab"]
-    if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root and iproute2")
+def network(tmp_path: Path) -> Iterator[Network]:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     try:
-        for name in names:
-            ip("netns", "add", name)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    try:
-        cable = ("link", "add", "cable", "netns", names[0], "type", "veth")
-        ip(*cable, "peer", "name", "cable", "netns", names[1])
-        for name, address in zip(names, (FIRST, "10.77.0.2"), strict=True):
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "cable", "up")
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
-        (tmp_path / "examples").symlink_to(ROOT / "examples")
-        yield Machines(*names, tmp_path)
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        with machines(2, prefix="10.77.0") as made:
+            yield made
+    except NoNamespaces as error:
+        pytest.skip(str(error))
 
 
 def commands() -> list[str]:
@@ -67,7 +35,7 @@ def commands() -> list[str]:
     return [line for line in (re.sub(r"\s+#.*", "", line) for line in block[1].splitlines()) if line]
 
 
-def test_the_guide_connects_two_machines(machines: Machines) -> None:
+def test_the_guide_connects_two_machines(network: Network, tmp_path: Path) -> None:
     """A secret, a server on every address, a client that calls it by its host: over TCP, since these have
     neither memory nor an RDMA device in common."""
     secret, export, serve, call = commands()
@@ -77,18 +45,18 @@ def test_the_guide_connects_two_machines(machines: Machines) -> None:
         **{name: value for name, value in os.environ.items() if not name.startswith("VERBENA_")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    where = {"cwd": machines.folder, "env": environment, "text": True}
+    where = {"cwd": tmp_path, "env": environment, "text": True}
     subprocess.run(["sh", "-c", secret], check=True, **where)  # type: ignore[call-overload]
     server = subprocess.Popen(
-        machines.inside(machines.first, f"{export}; exec {serve}"),
+        network.inside(0, "sh", "-c", f"{export}; exec {serve}"),
         stdout=subprocess.PIPE,
         **where,  # type: ignore[call-overload]
     )
     try:
         assert server.stdout.readline() == f"listening at {serve.split()[-1]}\n"
-        call = call.replace("first-machine", FIRST)
+        call = call.replace("first-machine", network.address(0))
         client = subprocess.run(
-            machines.inside(machines.second, f"{export}; exec {call}"),
+            network.inside(1, "sh", "-c", f"{export}; exec {call}"),
             capture_output=True,
             timeout=60,
             check=False,
@@ -96,7 +64,7 @@ def test_the_guide_connects_two_machines(machines: Machines) -> None:
         )
         assert client.returncode == 0, client.stderr
         without = subprocess.run(
-            machines.inside(machines.second, f"exec {call}"),
+            network.inside(1, "sh", "-c", f"exec {call}"),
             capture_output=True,
             timeout=60,
             check=False,

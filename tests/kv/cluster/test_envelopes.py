@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.cluster import Wire
 
 from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
+from verbena.kv.cluster import mover as mover_module
 from verbena.kv.cluster import node as cluster_node
 from verbena.kv.cluster.copying import Copying
 from verbena.kv.cluster.mover import Mover
-from verbena.kv.cluster.peers import METHOD
+from verbena.kv.cluster.peers import METHOD, Peers
 from verbena.kv.cluster.receiver import Receiver
 from verbena.kv.gateway import Gateway
 from verbena.kv.server import Server
 from verbena.shards.bulk import BulkState
 from verbena.shards.cluster_map import Move
 from verbena.shards.envelope import Kind, parse
-from verbena.shards.migration import Facts, Prepared
+from verbena.shards.migration import CatchUp, Facts, Moved, Prepared, RolledBack, State
 from verbena.shards.positions import SourcePosition
 from verbena.shards.slots import SlotRange
 from verbena.transport.authority import Authority
@@ -43,6 +48,28 @@ class Member:
     server: Server
     node: transport.Node
     cluster: ClusterNode
+
+    def write(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """As a client does, many at once."""
+        with Wire("127.0.0.1", self.cluster.me.port) as wire:
+            for some in batches(pairs, 5000):
+                wire.socket.sendall(
+                    b"".join(
+                        b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key), key, len(value), value)
+                        for key, value in some
+                    )
+                )
+                assert [wire.receive() for _ in some] == [b"OK"] * len(some)
+
+    def read(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        with Wire("127.0.0.1", self.cluster.me.port) as wire:
+            return [wire.run("GET", key) for key in keys]
+
+
+def batches(pairs: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    left = iter(pairs)
+    while some := list(itertools.islice(left, count)):
+        yield some
 
 
 @asynccontextmanager
@@ -76,13 +103,14 @@ async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
             await asyncio.to_thread(node.close)
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[Member, Member]]:
-    authority = Authority.create(tmp_path / "tls", days=2)
+@asynccontextmanager
+async def two(folder: Path, fallback: str) -> AsyncIterator[tuple[Member, Member]]:
+    """A source with 200 keys and a target, whose ids are always the same."""
+    authority = Authority.create(folder / "tls", days=2)
     issued = authority.issue("node", ["127.0.0.1", "localhost"], days=1)
     text = f"""
 [network]
-rdma_fallback = "{"quic" if HAS_QUIC else "tcp"}"
+rdma_fallback = "{fallback}"
 [network.rdma]
 recv_buffer_pool_size = 512
 [tls]
@@ -91,13 +119,23 @@ key = "{issued.key}"
 ca = "{authority.certificate}"
 [cluster]
 node_timeout_ms = 60000
+write_pause_budget_ms = 20000
 """
-    async with member(tmp_path, "a", text) as source, member(tmp_path, "b", text) as target:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / "node-id").write_text(name * 40)
+    async with member(folder, "a", text) as source, member(folder, "b", text) as target:
         database = source.server.engine.database(0)
         for number in range(200):
             database.put(b"key:%d" % number, b"%d," % number * 5000)
         await source.cluster.refresh()
         yield source, target
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[Member, Member]]:
+    async with two(tmp_path, "quic" if HAS_QUIC else "tcp") as made:
+        yield made
 
 
 class Heard:
@@ -223,6 +261,120 @@ async def test_every_kind_of_message_is_the_same_on_every_wire(
     first, second = answers.values()
     assert first == second
     assert len(first) == len(Kind) - 1
+
+
+async def whole_move(
+    source: Member, target: Member, tap: Callable[[str, bytes], None]
+) -> tuple[Moved | RolledBack, list[State]]:
+    """All phases of the move; its end, and the states that were checkpointed."""
+    cluster, states = source.cluster, list[State]()
+    move = Move(MIGRATION, SLOTS, cluster.id, target.cluster.id)
+    cluster.moves.look = lambda: None  # type: ignore[method-assign]
+    await cluster.change(lambda map: map.assign(SLOTS, cluster.id).begin_move(move))
+    cluster.peers.tap = tap  # type: ignore[assignment]
+    facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
+    mover = Mover(cluster, Prepared(facts), lambda state, sync: states.append(state))
+    end = await mover.run()
+    cluster.peers.tap = lambda by, data: None
+    return end, states
+
+
+@pytest.mark.skipif(not HAS_QUIC, reason="there is no QUIC here")
+async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base copy by shared memory, then the log, the digest and the rest by the fallback, under writes:
+    what leaves is what arrives, and both moves are the same but for how often an empty log was sent."""
+    clock = SimpleNamespace(time=lambda: 1.7e9, monotonic=time.monotonic)
+    monkeypatch.setattr(mover_module, "time", clock)
+    envelope = Peers.envelope
+    monkeypatch.setattr(Peers, "envelope", lambda *a, **fields: envelope(*a, **{"boot_epoch": 7, **fields}))
+    streams = {}
+    for fallback in ("quic", "tcp"):
+        sent: list[bytes] = []
+        wires: dict[Kind, set[str]] = {}
+        arrived: list[bytes] = []
+
+        def listen(data: Any, arrived: list[bytes] = arrived) -> Any:
+            arrived.append(bytes(data))
+            return parse(data)
+
+        monkeypatch.setattr(cluster_node, "parse", listen)
+        (tmp_path / fallback).mkdir()
+        async with two(tmp_path / fallback, fallback) as (source, target):
+
+            def tap(
+                by: str,
+                data: bytes,
+                sent: list[bytes] = sent,
+                wires: dict[Kind, set[str]] = wires,
+                source: Member = source,
+            ) -> None:
+                kind = parse(data).kind
+                if kind is Kind.GOSSIP:
+                    return
+                if kind is Kind.TAIL and Kind.TAIL not in wires:
+                    source.write((b"key:%d" % number, b"later %d" % number) for number in range(300))
+                sent.append(bytes(data))
+                wires.setdefault(kind, set()).add(by)
+
+            end, _ = await whole_move(source, target, tap)
+            assert isinstance(end, Moved)
+            held = await asyncio.to_thread(target.read, [b"key:%d" % number for number in range(300)])
+            assert held == [b"later %d" % number for number in range(300)]
+        by = "iwarp" if fallback == "tcp" else fallback
+        assert {kind: wires[kind] for kind in (Kind.SEGMENT, Kind.TAIL, Kind.DIGEST)} == {
+            Kind.SEGMENT: {"shm"},
+            Kind.TAIL: {by},
+            Kind.DIGEST: {by},
+        }
+        # Segments are put into memory: what arrives there is compared above.
+        announced = [data for data in sent if parse(data).kind is not Kind.SEGMENT]
+        mine = [data for data in arrived if parse(data).migration.hex() == MIGRATION]
+        assert sorted(mine) == sorted(announced)
+        streams[fallback] = {
+            bytes(replace(message, sequence=0)): message.kind for message in map(parse, sent)
+        }
+    assert list(streams["quic"]) == list(streams["tcp"])
+    kinds = list(streams["quic"].values())
+    assert kinds.count(Kind.DIGEST) == 1
+    assert max(len(parse(data).payload) for data, kind in streams["tcp"].items() if kind is Kind.TAIL) > 3000
+
+
+async def test_a_target_a_million_records_behind_is_not_ready(
+    pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written when the log begins to follow: commands are served until all but a few have been
+    applied, and only then wait."""
+    source, target = pair
+    written = 1_000_000
+    fence, seen = source.cluster.gate.fence, list[tuple[Kind, int]]()
+    fenced_at: list[int] = []
+
+    def tap(by: str, data: bytes) -> None:
+        message = parse(data)
+        if message.kind is Kind.TAIL and not any(kind is Kind.TAIL for kind, _ in seen):
+            source.write((b"key:%d" % (number % 1000), b"%d" % number) for number in range(written))
+        seen.append((message.kind, message.offset))
+
+    def watched(slots: Any) -> int:
+        fenced_at.append(len(seen))
+        return fence(slots)
+
+    monkeypatch.setattr(source.cluster.gate, "fence", watched)
+    source.server.engine.set_tail_limits(keep_bytes=1 << 20, hold_bytes=1 << 30)
+    end, states = await whole_move(source, target, tap)
+    assert isinstance(end, Moved), end
+    before, ready = [state for state in states if isinstance(state, CatchUp)]
+    assert before.behind < 1000
+    assert ready.behind <= 1000
+    assert ready.applied - before.applied >= written - 1000
+    tails = [offset for kind, offset in seen[: fenced_at[0]] if kind is Kind.TAIL]
+    assert len(tails) > 20  # a megabyte each
+    assert tails[-1] - 1 >= ready.head.lsn - 1000
+    assert Kind.DIGEST not in [kind for kind, _ in seen[: fenced_at[0]]]
+    held = await asyncio.to_thread(target.read, [b"key:%d" % number for number in range(1000)])
+    assert held == [b"%d" % (written - 1000 + number) for number in range(1000)]
 
 
 async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(

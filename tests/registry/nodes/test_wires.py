@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.certificates import Authority
+from support.namespaces import Network, NoNamespaces, machines
 from support.registry_nodes import pull, push, settled
 
 from verbena import config, verbs
@@ -75,41 +76,24 @@ async def test_blobs_go_by_quic(tmp_path: Path) -> None:
         assert one.source.sent_bytes + two.source.sent_bytes >= 2 * len(CONTENT)
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
 @pytest.fixture
-def namespaces() -> Iterator[list[str]]:
-    """Two, with a cable between them."""
-    if shutil.which("ip") is None or shutil.which("curl") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root, iproute2 and curl")
-    names = [f"verbena-wires-{os.getpid()}-{end}" for end in "ab"]
+def network() -> Iterator[Network]:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
     try:
-        for name in names:
-            ip("netns", "add", name)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    try:
-        cable = ("link", "add", "cable", "netns", names[0], "type", "veth")
-        ip(*cable, "peer", "name", "cable", "netns", names[1])
-        for name, address in zip(names, (FIRST, SECOND), strict=True):
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", "cable", "up")
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        with machines(2, prefix="10.79.0") as made:
+            yield made
+    except NoNamespaces as error:
+        pytest.skip(str(error))
 
 
-def test_two_programs_fall_back_to_quic(namespaces: list[str], tmp_path: Path) -> None:
+def test_two_programs_fall_back_to_quic(network: Network, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     running = []
 
     def curl(number: int, *words: str) -> bytes:
         return subprocess.run(
-            ["ip", "netns", "exec", namespaces[number], "curl", "-sSf", *words],
+            network.inside(number, "curl", "-sSf", *words),
             capture_output=True,
             check=True,
         ).stdout
@@ -122,9 +106,8 @@ def test_two_programs_fall_back_to_quic(namespaces: list[str], tmp_path: Path) -
             words = ["--config", str(file), "--folder", str(tmp_path / f"data{number}"), "--rdma-enabled"]
             words += ["--rdma-listen-addr", address, "--rdma-listen-port", "9999"]
             words += ["--peers", f"{FIRST}:9999"] if number else []
-            inside = ("ip", "netns", "exec", namespaces[number])
             process = subprocess.Popen(
-                [*inside, sys.executable, "-m", "verbena.cli", "registry", *words],
+                network.inside(number, sys.executable, "-m", "verbena.cli", "registry", *words),
                 env={key: value for key, value in os.environ.items() if not key.startswith("VERBENA_")},
                 stdout=subprocess.PIPE,
                 text=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from verbena.kv.call import Call
@@ -33,11 +33,24 @@ def slot_from(word: bytes) -> int:
     return int(word)
 
 
-def id_from(call: Call, word: bytes) -> str:
+def number_from(word: bytes) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise CommandError("ERR value is not an integer or out of range") from None
+
+
+def id_from(call: Call, word: bytes, otherwise: str = "Unknown node") -> str:
     found = word.decode("latin-1").lower()
     if found not in node_of(call).map.members:
-        raise CommandError(f"ERR Unknown node {found[:64]}")
+        raise CommandError(f"ERR {otherwise} {found[:64]}")
     return found
+
+
+def _too_many(name: str) -> CommandError:
+    return CommandError(
+        f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLUSTER HELP."
+    )
 
 
 def change(call: Call, function: Callable[[ClusterMap], ClusterMap]) -> Reply:
@@ -127,7 +140,7 @@ def _line(node: ClusterNode, member: Member) -> str:
                 slots += [f"[{slot}{arrow}]" for slot in move.slots]
     words = [
         member.id,
-        f"{member.address}@{member.sessions.rpartition(':')[2]},{member.host}",
+        f"{member.address}@{member.sessions.rpartition(':')[2]}",
         _flags(node, member.id),
         map.replicas.get(member.id, "-"),
         *("0", "0", str(map.epoch)),
@@ -143,6 +156,7 @@ def nodes(call: Call) -> Reply:
     return "".join(_line(node, member) + "\n" for _, member in sorted(node.map.members.items())).encode()
 
 
+@_declare("SLAVES", 3, "The same as REPLICAS.")
 @_declare("REPLICAS", 3, "The replicas of a node, as lines of CLUSTER NODES.", since="5.0.0")
 def replicas(call: Call, id: bytes) -> Reply:
     node = node_of(call)
@@ -184,7 +198,7 @@ def _shard_member(node: ClusterNode, id: str) -> dict[bytes, Any]:
         b"ip": member.host.encode(),
         b"endpoint": member.host.encode(),
         b"role": b"replica" if id in node.map.replicas else b"master",
-        b"replication-offset": 0,
+        b"replication-offset": node.roles.position if id == node.id else node.roles.positions.get(id, 0),
         b"health": b"online" if alive else b"failed",
     }
 
@@ -225,15 +239,18 @@ def keyslot(call: Call, key: bytes) -> Reply:
 @_declare("COUNTKEYSINSLOT", 3, "How many keys of a slot are here.")
 def countkeysinslot(call: Call, slot: bytes) -> Reply:
     node_of(call)
-    return call.server.engine.count_slot(slot_from(slot))
+    if not 0 <= (number := number_from(slot)) < SLOTS:
+        raise CommandError("ERR Invalid slot")
+    return call.server.engine.count_slot(number)
 
 
 @_declare("GETKEYSINSLOT", 4, "Some keys of a slot that are here.")
 def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     node_of(call)
-    if not count.isdigit():
-        raise CommandError("ERR Invalid number of keys")
-    return list(call.server.engine.slot_keys(slot_from(slot), min(int(count), 1 << 20)))
+    number, most = number_from(slot), number_from(count)
+    if not 0 <= number < SLOTS or most < 0:
+        raise CommandError("ERR Invalid slot or number of keys")
+    return list(call.server.engine.slot_keys(number, min(most, 1 << 20)))
 
 
 @_declare("COUNT-FAILURE-REPORTS", 3, "How many members say that a node has failed.")
@@ -246,16 +263,21 @@ def count_failure_reports(call: Call, id: bytes) -> Reply:
 
 @_declare("MEET", -4, "Whether a node of this cluster is there: nodes join by the map's store.", flags=CHANGE)
 def meet(call: Call, host: bytes, port: bytes, *bus_port: bytes) -> Reply:
-    node = node_of(call)
-    wanted = (host.decode("latin-1"), port)
+    node, place = node_of(call), f"{host.decode('latin-1')}:{port.decode('latin-1')}"
+    for what, word in (("base", port), *(("bus", word) for word in bus_port)):
+        if not word.isdigit():
+            raise CommandError(f"ERR Invalid TCP {what} port specified: {word.decode('latin-1')}")
+        if not 0 < int(word) < 65536:
+            raise CommandError(f"ERR Invalid node address specified: {place}")
+    if len(bus_port) > 1:
+        raise _too_many("MEET")
 
     async def make() -> Reply:
         map = await node.refresh()
-        if any((member.host, b"%d" % member.port) == wanted for member in map.members.values()):
+        if any(member.address == place for member in map.members.values()):
             return "OK"
-        where = f"{wanted[0]}:{port.decode('latin-1')}"
         return CommandError(
-            f"ERR no member is at {where}: start it with cluster.map_store = {node.settings.map_store}"
+            f"ERR no member is at {place}: start it with cluster.map_store = {node.settings.map_store}"
         )
 
     return node.later(call, make)
@@ -269,15 +291,15 @@ def forget(call: Call, id: bytes) -> Reply:
     return change(call, lambda map: map.forget(wanted))
 
 
-def _ranges(words: Iterable[bytes]) -> list[int]:
+def _ranges(words: Sequence[bytes], name: str) -> list[int]:
+    if len(words) % 2:
+        raise CommandError(f"ERR wrong number of arguments for 'cluster|{name}' command")
     numbers = [slot_from(word) for word in words]
-    if len(numbers) % 2:
-        raise SyntaxMistake()
-    pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    try:
-        found = [slot for first, last in pairs for slot in SlotRange(first, last)]
-    except ValueError:
-        raise CommandError("ERR start slot number is greater than end slot number") from None
+    found: list[int] = []
+    for first, last in zip(numbers[::2], numbers[1::2], strict=True):
+        if first > last:
+            raise CommandError(f"ERR start slot number {first} is greater than end slot number {last}")
+        found += SlotRange(first, last)
     return _once(found)
 
 
@@ -303,7 +325,7 @@ def addslots(call: Call, *words: bytes) -> Reply:
 
 @_declare("ADDSLOTSRANGE", -4, "The same for ranges.", flags=CHANGE, since="7.0.0")
 def addslotsrange(call: Call, *words: bytes) -> Reply:
-    return _assign(call, _ranges(words))
+    return _assign(call, _ranges(words, "addslotsrange"))
 
 
 def _unassign(call: Call, slots: list[int]) -> Reply:
@@ -321,7 +343,7 @@ def delslots(call: Call, *words: bytes) -> Reply:
 
 @_declare("DELSLOTSRANGE", -4, "The same for ranges.", flags=CHANGE, since="7.0.0")
 def delslotsrange(call: Call, *words: bytes) -> Reply:
-    return _unassign(call, _ranges(words))
+    return _unassign(call, _ranges(words, "delslotsrange"))
 
 
 @_declare("FLUSHSLOTS", 2, "This node gives up all its slots.", flags=CHANGE)
@@ -342,17 +364,18 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
         return "OK"
     if len(ids) != 1 or wish not in (b"IMPORTING", b"MIGRATING", b"NODE"):
         raise CommandError("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP")
-    other = id_from(call, ids[0])
     if wish == b"MIGRATING":
         if not mine:
             raise CommandError(f"ERR I'm not the owner of hash slot {slot}")
-        node.gate.set_slot(slot, migrating_to=other)
+        node.gate.set_slot(slot, migrating_to=id_from(call, ids[0], "I don't know about node"))
         return "OK"
     if wish == b"IMPORTING":
         if mine:
             raise CommandError(f"ERR I'm already the owner of hash slot {slot}")
+        id_from(call, ids[0], "I don't know about node")
         node.gate.set_slot(slot, importing=True)
         return "OK"
+    other = id_from(call, ids[0])
     if mine and other != node.id and call.server.engine.slot_keys(slot, 1):
         raise CommandError(
             f"ERR Can't assign hashslot {slot} to a different node while I still hold keys "
@@ -393,6 +416,10 @@ def replicate(call: Call, id: bytes) -> Reply:
     node, primary = node_of(call), id_from(call, id)
     if getattr(call.server, "replication", None) is None:
         raise CommandError("ERR this node does not replicate")
+    if primary == node.id:
+        raise CommandError("ERR Can't replicate myself")
+    if primary in node.map.replicas:
+        raise CommandError("ERR I can only replicate a master, not a replica.")
     if len(call.db) and node.id not in node.map.replicas:
         raise CommandError("ERR To set a master the node must be empty and without assigned slots.")
     return change(
@@ -405,7 +432,9 @@ def replicate(call: Call, id: bytes) -> Reply:
           flags=CHANGE)  # fmt: skip
 def failover(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
-    if len(how) > 1 or any(word.upper() not in (b"FORCE", b"TAKEOVER") for word in how):
+    if len(how) > 1:
+        raise _too_many("FAILOVER")
+    if any(word.upper() not in (b"FORCE", b"TAKEOVER") for word in how):
         raise SyntaxMistake()
     if node.id not in node.map.replicas:
         raise CommandError("ERR You should send CLUSTER FAILOVER to a replica")
@@ -423,7 +452,19 @@ def failover(call: Call, *how: bytes) -> Reply:
 @_declare("SET-CONFIG-EPOCH", 3, "Nothing: the map has one epoch.", flags=CHANGE)
 def set_config_epoch(call: Call, epoch: bytes) -> Reply:
     node_of(call)
+    if number_from(epoch) < 0:
+        raise CommandError(f"ERR Invalid config epoch specified: {int(epoch)}")
     return "OK"
+
+
+@_declare("BUMPEPOCH", 2, "The map's epoch grows by one.", flags=CHANGE)
+def bumpepoch(call: Call) -> Reply:
+    node = node_of(call)
+
+    async def make() -> Reply:
+        return f"BUMPED {(await node.change(lambda map: map.confirm())).epoch}"
+
+    return node.later(call, make)
 
 
 @_declare("SAVECONFIG", 2, "Nothing: the map is always stored.", flags=CHANGE)
@@ -435,7 +476,9 @@ def saveconfig(call: Call) -> Reply:
 @_declare("RESET", -2, "This node gives up its slots, if it holds no keys: SOFT or HARD.", flags=CHANGE)
 def reset(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
-    if len(how) > 1 or any(word.upper() not in (b"SOFT", b"HARD") for word in how):
+    if len(how) > 1:
+        raise _too_many("RESET")
+    if any(word.upper() not in (b"SOFT", b"HARD") for word in how):
         raise SyntaxMistake()
     if len(call.db) and node.id not in node.map.replicas:
         raise CommandError("ERR CLUSTER RESET can't be called with master nodes containing keys")

@@ -1,0 +1,87 @@
+"""Machines of network namespaces on one switch, which can be parted from each other: packets get lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NOWHERE = "02:00:00:00:00:00"  # nobody has this address: what is sent there gets lost
+
+
+class NoNamespaces(Exception):
+    """They cannot be had here, and why."""
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Network:
+    """Machines number 0, 1, …: each has a namespace of its own (`spaces`) and an address."""
+
+    def __init__(self, prefix: str, spaces: list[str]) -> None:
+        self.prefix = prefix
+        self.spaces = spaces
+
+    def address(self, number: int) -> str:
+        return f"{self.prefix}.{number + 1}"
+
+    def inside(self, number: int, *command: str) -> list[str]:
+        """A command as that machine runs it."""
+        return ["ip", "netns", "exec", self.spaces[number], *command]
+
+    def part(self, one: int, other: int) -> None:
+        """Neither hears the other any more; each hears everybody else."""
+        for here, there in ((one, other), (other, one)):
+            neighbour = (self.address(there), "lladdr", _NOWHERE, "dev", "eth0", "nud", "permanent")
+            ip("-n", self.spaces[here], "neigh", "replace", *neighbour)
+
+    def mend(self, one: int, other: int) -> None:
+        for here, there in ((one, other), (other, one)):
+            ip("-n", self.spaces[here], "neigh", "del", self.address(there), "dev", "eth0")
+
+    @contextmanager
+    def parted(self, *pairs: tuple[int, int]) -> Iterator[None]:
+        for pair in pairs:
+            self.part(*pair)
+        try:
+            yield
+        finally:
+            for pair in pairs:
+                self.mend(*pair)
+
+
+@contextmanager
+def machines(count: int, *, prefix: str, reachable: bool = False) -> Iterator[Network]:
+    """`prefix`: of their addresses, such as 10.79.0. `reachable`: this process can talk to them, too, at
+    prefix.254. NoNamespaces if the system has none to give."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        raise NoNamespaces("network namespaces need root and iproute2")
+    name = f"vb{os.getpid() % 100000}"
+    switch, spaces = f"{name}-switch", [f"{name}-{number}" for number in range(count)]
+    try:
+        try:
+            for space in (switch, *spaces):
+                ip("netns", "add", space)
+        except subprocess.CalledProcessError as error:
+            raise NoNamespaces(f"no network namespaces here: {error.stderr.decode().strip()}") from error
+        ip("-n", switch, "link", "add", "switch", "type", "bridge")
+        ip("-n", switch, "link", "set", "switch", "up")
+        for number, space in enumerate(spaces):
+            ip("-n", switch, "link", "add", f"p{number}", "type", "veth", "peer", "eth0", "netns", space)
+            ip("-n", switch, "link", "set", f"p{number}", "up", "master", "switch")
+            ip("-n", space, "link", "set", "lo", "up")
+            ip("-n", space, "link", "set", "eth0", "up")
+            ip("-n", space, "address", "add", f"{prefix}.{number + 1}/24", "dev", "eth0")
+        if reachable:
+            ip("link", "add", name, "type", "veth", "peer", "host", "netns", switch)
+            ip("-n", switch, "link", "set", "host", "up", "master", "switch")
+            ip("link", "set", name, "up")
+            ip("address", "add", f"{prefix}.254/24", "dev", name)
+        yield Network(prefix, spaces)
+    finally:
+        for space in (switch, *spaces):
+            subprocess.run(["ip", "netns", "delete", space], check=False, capture_output=True)

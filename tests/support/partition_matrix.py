@@ -1,0 +1,419 @@
+"""The partition matrix: nodes, their map's etcd and a coordinator, each a machine of its own; two of them do
+not hear each other while slots move (at each checkpoint) or a primary is followed, then they do again.
+Whoever accepts commands is asked all the while, and every key is looked for.
+
+    python tests/support/partition_matrix.py                     every checkpoint and every pair, as a table
+    python tests/support/partition_matrix.py --only DECIDING     that row alone; "replicas": the other table
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.cluster import MAIN, Cluster, Node, ReplyError, Wire
+from support.etcd import etcd
+from support.linearizable import Operation, fault
+from support.namespaces import Network, machines
+from verbena.shards.stores import open_store
+
+PHASES = ("no move", "PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED")
+STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
+ETCD, COORDINATOR, FIRST = 0, 1, 2  # machines; nodes come after
+KEYS = 200
+TIMEOUT_S = 3.0
+OPTIONS = (
+    *("--cluster-node-timeout-ms", str(int(TIMEOUT_S * 1000)), "--cluster-write-pause-budget-ms", "2000"),
+    *(
+        "--session-peer-timeout-ms",
+        "1000",
+        "--session-heartbeat-interval-ms",
+        "100",
+        "--no-kv-protected-mode",
+    ),
+)
+# Redirections and the like: what was asked for has not happened.
+_REFUSALS = ("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS")
+
+
+class Prober:
+    """Asks one node, whether it is the right one or not, and remembers what it took, when. `wait`: writes
+    count when so many replicas have them; until then nobody knows."""
+
+    def __init__(self, node: Node, keys: list[bytes], seed: int, *, wait: int = 0) -> None:
+        self.node, self.keys, self.wait = node, keys, wait
+        self.history: list[tuple[bytes, Operation]] = []
+        self.error = ""  # a refusal that is none of the usual
+        self.last_taken = 0.0  # when the last write was asked for that this node took
+        self._random, self._name, self._count = random.Random(seed), seed, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with Wire(self.node.host, self.node.port, timeout_s=20) as wire:
+                    while not self._stop.wait(0.001):
+                        self._ask(wire)
+            except OSError:
+                self._stop.wait(0.02)
+
+    def _ask(self, wire: Wire) -> None:
+        key, called = self._random.choice(self.keys), time.monotonic()
+        try:
+            # What a primary alone has may be read there and be lost: with replicas only writes are judged.
+            if self.wait or self._random.random() < 0.6:
+                self._write(wire, key, called)
+            else:
+                answer = wire.run("GET", key)
+                self.history.append((key, Operation("read", answer, called, time.monotonic())))
+        except ReplyError as error:
+            if str(error).split()[0] not in _REFUSALS:
+                self.error = self.error or str(error)
+
+    def _write(self, wire: Wire, key: bytes, called: float) -> None:
+        self._count += 1
+        value, returned = b"%d.%d" % (self._name, self._count), math.inf
+        try:
+            wire.run("SET", key, value)
+        except OSError:
+            self.history.append((key, Operation("write", value, called)))  # it may have happened
+            raise
+        self.last_taken = called
+        try:
+            if not self.wait or wire.run("WAIT", self.wait, 1000) >= self.wait:
+                returned = time.monotonic()
+        finally:
+            self.history.append((key, Operation("write", value, called, returned)))
+
+
+class Bench:
+    """A cluster on machines of its own. `replicas`: the first node has all slots, and the others copy it."""
+
+    def __init__(self, folder: Path, network: Network, made: Cluster) -> None:
+        self.folder, self.network, self.made = folder, network, made
+        self.cells = 0
+
+    def machine(self, node: Node) -> int:
+        return FIRST + self.made.nodes.index(node)
+
+    @property
+    def owner(self) -> Node:
+        ids = {id for id in self.map().table if id is not None}
+        return next(node for node in self.made.nodes if {node.id} == ids)
+
+    def map(self) -> Any:
+        return self.ask_store(lambda store: store.load()).map
+
+    def leaseholders(self) -> set[str]:
+        found: set[str] = self.ask_store(lambda store: store.leaseholders())
+        return found
+
+    def ask_store(self, what: Callable[[Any], Any]) -> Any:
+        async def ask() -> Any:
+            store = open_store(self.made.store)
+            try:
+                return await what(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(ask())
+
+    @contextlib.contextmanager
+    def probed(self, *, wait: int = 0) -> Iterator[list[Prober]]:
+        self.cells += 1
+        keys = [b"p%d:%d" % (self.cells, number) for number in range(30)]
+        works = [Prober(node, keys, self.cells * 10 + n, wait=wait) for n, node in enumerate(self.made.nodes)]
+        try:
+            yield works
+        finally:
+            for one in works:
+                one.stop()
+
+    def serves(self, node: Node) -> bool:
+        """It takes writes and reads of all slots, whoever may have to be asked for it."""
+        with contextlib.suppress(OSError, ReplyError):
+            return all(node.raw("SET", f"probe:{number}", "1") == b"OK" for number in range(8))
+        return False
+
+    def contents(self, node: Node) -> dict[bytes, Any]:
+        found: dict[bytes, Any] = {}
+        with Wire(node.host, node.port) as wire:
+            cursor = b"0"
+            with contextlib.suppress(ReplyError):
+                wire.run("READONLY")
+            while True:
+                cursor, keys = wire.run("SCAN", cursor, "COUNT", 1000)
+                for key in keys:
+                    with contextlib.suppress(ReplyError):
+                        found[key] = wire.run("GET", key)
+                if cursor == b"0":
+                    return found
+
+    def check(self, works: list[Prober]) -> str:
+        """What is wrong with the owner's keys and the cell's history; "": nothing."""
+        held = self.contents(self.owner)
+        for number in range(KEYS):
+            if held.get(b"still:%d" % number) != b"x" * number:
+                return f"still:{number} is lost or changed"
+        now, histories = time.monotonic(), dict[bytes, list[Operation]]()
+        for key, operation in (one for work in works for one in work.history):
+            histories.setdefault(key, []).append(operation)
+        if strange := next((work.error for work in works if work.error), ""):
+            return f"a client was told: {strange}"
+        if not any(one.kind == "write" for history in histories.values() for one in history):
+            return "nobody wrote"
+        for key, history in histories.items():
+            if wrong := fault([*history, Operation("read", held.get(key), now, now + 1)]):
+                return f"{key!r}: {wrong}"
+        with Wire(self.owner.host, self.owner.port) as wire:
+            for key in histories:
+                wire.run("DEL", key)
+        return ""
+
+
+@contextlib.contextmanager
+def bench(folder: Path, *, replicas: int = 0) -> Iterator[Bench]:
+    secret = folder / "secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+    count, prefix = replicas + 1 if replicas else 2, f"10.{os.getpid() % 200 + 20}.7"
+    with (
+        machines(FIRST + count, prefix=prefix, reachable=True) as network,
+        etcd(folder, command=tuple(network.inside(ETCD)), host=network.address(ETCD)) as address,
+    ):
+        nodes = [
+            Node(
+                folder,
+                f"etcd://{address}",
+                f"n{number}",
+                options=(*OPTIONS, "--session-secret-file", str(secret)),
+                command=STOPPING,
+                prefix=network.inside(FIRST + number),
+                host=network.address(FIRST + number),
+                environment={"STOP_FOLDER": str(folder), "VERBENA_SHARDS_RDMA_MAX_SEND_SIZE": "16KiB"},
+            )
+            for number in range(count)
+        ]
+        made = Cluster(nodes, f"etcd://{address}")
+        found = Bench(folder, network, made)
+        try:
+            for node in nodes:
+                node.start()
+            for node in nodes:
+                node.ready()
+            assert nodes[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
+            made.until(lambda: found.serves(nodes[0]))
+            with Wire(nodes[0].host, nodes[0].port) as wire:
+                for number in range(KEYS):
+                    wire.run("SET", f"still:{number}", "x" * number)
+            for node in nodes[1:] if replicas else ():
+                made.until(lambda node=node: nodes[0].id.encode() in node.raw("CLUSTER", "NODES"))
+                assert node.raw("CLUSTER", "REPLICATE", nodes[0].id) == b"OK"
+            if replicas:
+                made.until(lambda: followed(found))
+            yield found
+        finally:
+            for node in nodes:
+                node.kill()
+
+
+# While slots move
+
+PAIRS = ("source–target", "source–etcd", "target–etcd", "coord.–source", "coord.–target", "coord.–etcd")
+
+
+def move_through(on: Bench, phase: str, pair: str) -> str:
+    """One cell: the pair is parted when the move is at that checkpoint. What is wrong, or ""."""
+    made, source = on.made, on.owner
+    target = next(node for node in made.nodes if node is not source)
+    names = {
+        "source": on.machine(source),
+        "target": on.machine(target),
+        "coord.": COORDINATOR,
+        "etcd": ETCD,
+    }
+    one, _, other = pair.partition("–")
+    for name in ("stopped", "go"):
+        (on.folder / name).unlink(missing_ok=True)
+    (on.folder / "stop_at").write_text(phase)
+    moving: subprocess.Popen[bytes] | None = None
+    try:
+        with on.probed() as works:
+            made.until(lambda: works[made.nodes.index(source)].last_taken)
+            if phase != "no move":
+                command = [*MAIN, "shards", "move", "0-16383", target.name, "--cluster-map-store", made.store]
+                moving = subprocess.Popen(
+                    on.network.inside(COORDINATOR, *command),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+                made.until((on.folder / "stopped").exists)
+            with on.network.parted((names[one], names[other])):
+                parted = time.monotonic()
+                (on.folder / "go").touch()
+                cut_off = {"source": source, "target": target}.get(one) if other == "etcd" else None
+                if cut_off is not None:
+                    made.until(lambda: cut_off.id not in on.leaseholders())
+                else:
+                    wait_s(TIMEOUT_S)
+                late = [
+                    work.node.name
+                    for work in works
+                    if work.node is cut_off and work.last_taken > parted + TIMEOUT_S
+                ]
+            made.until(lambda: settled(on))
+        if late:
+            return f"{late[0]} took a write later than its lease may have lasted"
+        both = on.contents(source).keys() & on.contents(target).keys()
+        if both:
+            return f"{len(both)} keys are in two places, such as {sorted(both)[0]!r}"
+        return on.check(works)
+    finally:
+        (on.folder / "go").touch()
+        if moving is not None:
+            moving.kill()
+            moving.wait()
+
+
+def settled(on: Bench) -> bool:
+    """No move is under way, no checkpoint is left, the owner serves, and the other holds nothing."""
+    if on.map().moves or any(
+        list((node.folder / node.name / "cluster" / "moves").glob("*.checkpoint")) for node in on.made.nodes
+    ):
+        return False
+    owner = on.owner
+    with contextlib.suppress(OSError, ReplyError):
+        return on.serves(owner) and all(
+            node.raw("DBSIZE") == 0 for node in on.made.nodes if node is not owner
+        )
+    return False
+
+
+def wait_s(seconds: float) -> None:
+    """A partition lasts: the time is the test's point, not a wait for something."""
+    time.sleep(seconds)
+
+
+# While a primary is followed
+
+SPLITS = (
+    ("primary–replica", ""),
+    ("primary–etcd", ""),
+    ("replica–etcd", ""),
+    ("replica–replica", ""),
+    ("primary–replica", "the primary is killed"),
+    ("replica–replica", "the primary is killed"),
+)
+
+
+def follow_through(on: Bench, pair: str, then: str) -> str:
+    """One cell with a primary and two replicas, of which the first is the one that is meant."""
+    made, primary = on.made, on.owner
+    replicas = [node for node in made.nodes if node is not primary]
+    one, _, other = pair.partition("–")
+    names = {"primary": on.machine(primary), "replica": on.machine(replicas[0]), "etcd": ETCD}
+    ends = (names[one], on.machine(replicas[1]) if pair == "replica–replica" else names[other])
+    with on.probed(wait=1) as works:
+        mine = works[made.nodes.index(primary)]
+        made.until(lambda: mine.last_taken)
+        with on.network.parted(ends):
+            parted = time.monotonic()
+            if then or pair == "primary–etcd":
+                if then:
+                    taken = mine.last_taken
+                    # What the one replica lacks, and the other has.
+                    made.until(lambda: mine.last_taken > taken + 0.5)
+                    primary.kill()
+                made.until(lambda: primary.id not in on.leaseholders())
+                made.until(lambda: on.owner is not primary and on.serves(on.owner))
+            else:
+                wait_s(TIMEOUT_S)
+            new = on.owner
+            late = mine.last_taken > parted + TIMEOUT_S and pair == "primary–etcd"
+        if then:
+            primary.start().ready()
+        made.until(lambda: followed(on))
+    if late:
+        return f"{primary.name} took a write later than its lease may have lasted"
+    if pair == "primary–replica" and then and new is not replicas[1]:
+        return f"{new.name} was chosen, and {replicas[1].name} was further"
+    if not then and pair != "primary–etcd" and new is not primary:
+        return f"{new.name} was chosen, and {primary.name} was there"
+    if wrong := on.check(works):
+        return wrong
+    made.until(lambda: followed(on))
+    held = on.contents(on.owner)
+    for node in made.nodes:
+        if on.contents(node) != held:
+            return f"{node.name} does not hold what {on.owner.name} does"
+    return ""
+
+
+def followed(on: Bench) -> bool:
+    """Everybody but the owner follows it, and has what it has."""
+    with contextlib.suppress(OSError, ReplyError), Wire(on.owner.host, on.owner.port) as wire:
+        wire.run("SET", "probe", "1")
+        return bool(wire.run("WAIT", 2, 1000) == 2)
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The partition matrix of migrations and failovers.")
+    parser.add_argument("--only", default="", metavar="ROW", help='this row alone, or "replicas"')
+    only = parser.parse_args().only
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
+    failures: list[str] = []
+
+    def cell(name: str, width: int, work: Callable[[], str]) -> None:
+        try:
+            wrong = work()
+        except AssertionError as error:
+            wrong = f"it hangs: {error}"
+        print(f"{'FAILED' if wrong else 'ok':>{width}}", end="", flush=True)
+        failures.extend([f"{name}: {wrong}"] if wrong else [])
+
+    rows = [phase for phase in PHASES if not only or only == phase]
+    if rows:
+        print(f"{'parted at':<12}" + "".join(f"{pair:>15}" for pair in PAIRS), flush=True)
+    for phase in rows:
+        with tempfile.TemporaryDirectory() as name, bench(Path(name)) as on:
+            print(f"{phase:<12}", end="", flush=True)
+            for pair in PAIRS:
+                cell(f"{phase} × {pair}", 15, partial(move_through, on, phase, pair))
+            print(flush=True)
+    if not only or only == "replicas":
+        with tempfile.TemporaryDirectory() as name, bench(Path(name), replicas=2) as on:
+            for pair, then in SPLITS:
+                print(f"{pair + (', ' if then else '') + then:<40}", end="", flush=True)
+                cell(f"{pair} {then}", 8, partial(follow_through, on, pair, then))
+                print(flush=True)
+    for line in failures:
+        print(line)
+    print("nothing was lost, doubled or undone" if not failures else f"{len(failures)} failures")
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
