@@ -33,6 +33,7 @@ from verbena.shards.stores import open_store
 
 CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")
 VICTIMS = ("source", "target", "coordinator")
+DEEDS = (*VICTIMS, "SIGINT", "abort")  # the last two are done to a move, by whoever watches it
 STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
 SLOTS = "0-8191"
 KEYS = 400
@@ -206,6 +207,24 @@ def coordinator(made: Cluster) -> subprocess.Popen[bytes]:
     )
 
 
+def abort(made: Cluster) -> subprocess.Popen[bytes]:
+    """Whatever move is under way; there may be none any more. It is in the map when this returns."""
+
+    async def flag() -> str:
+        store = open_store(made.store)
+        try:
+            moves = (await store.load()).map.moves
+            return next(iter(moves), "none")
+        finally:
+            await store.close()
+
+    return subprocess.Popen(
+        [*MAIN, "shards", "abort", asyncio.run(flag()), "--cluster-map-store", made.store],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def crash_at(checkpoint: str, victim: str) -> str:
     """One cell of the matrix; what is wrong, or "": nothing is."""
     with tempfile.TemporaryDirectory() as name:
@@ -215,11 +234,18 @@ def crash_at(checkpoint: str, victim: str) -> str:
             try:
                 made.until((folder / "stopped").exists)
                 who = {"source": made[0], "target": made[1]}.get(victim)
-                if who is None:
-                    moving.kill()
-                else:
+                aborting = None
+                if who is not None:
                     who.kill()
+                elif victim == "abort":
+                    aborting = abort(made)
+                else:
+                    moving.send_signal(signal.SIGINT if victim == "SIGINT" else signal.SIGKILL)
                 (folder / "go").touch()
+                if aborting is not None and (status := aborting.wait(60)) not in (0, 1):
+                    return f"abort ended with {status}"
+                if victim == "SIGINT" and (status := moving.wait(60)) not in (130, -signal.SIGINT):
+                    return f"the interrupted command ended with {status}"
                 if who is not None:
                     who.start().ready()
                 made.until(lambda: at_rest(made))
@@ -294,12 +320,12 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     failures: list[str] = []
-    print(f"{'checkpoint':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS), flush=True)
+    print(f"{'checkpoint':<12}" + "".join(f"{deed:>13}" for deed in DEEDS), flush=True)
     for checkpoint in CHECKPOINTS:
         if options.only and options.only != checkpoint:
             continue
         print(f"{checkpoint:<12}", end="", flush=True)
-        for victim in VICTIMS:
+        for victim in DEEDS:
             wrong = crash_at(checkpoint, victim)
             print(f"{'FAILED' if wrong else 'ok':>13}", end="", flush=True)
             failures += [f"{checkpoint} × {victim}: {wrong}"] if wrong else []

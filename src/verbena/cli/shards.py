@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import secrets
 import sys
@@ -16,7 +17,7 @@ from verbena.cli import text
 from verbena.cli.progress import Progress
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
-from verbena.errors import VerbenaError, setup_error
+from verbena.errors import BusyError, VerbenaError, setup_error
 from verbena.shards.cluster_map import ClusterMap, Member, Move
 from verbena.shards.envelope import Envelope, Kind, parse
 from verbena.shards.rebalance import plan
@@ -147,13 +148,23 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
     weights = {}
     for word in options.weight:
         name, _, number = word.partition("=")
-        weights[find(map, name).id] = float(number)
+        try:
+            weights[find(map, name).id] = weight = float(number)
+            if not 0 <= weight < float("inf"):
+                raise ValueError
+        except ValueError:
+            print(f"verbena: --weight {word}: NODE=NUMBER, 0 or more", file=sys.stderr)
+            return 2
     moves = plan(map, weights)
+    if options.json and (options.dry_run or not moves):
+        print(json.dumps([[str(slots), source, target] for slots, source, target in moves]))
+        return 0
     if not moves:
         print("every primary has its share")
         return 0
     for slots, source, target in moves:
-        print(f"{slots}: {_name(map, source)} → {_name(map, target)}", flush=True)
+        if not options.json:
+            print(f"{slots}: {_name(map, source)} → {_name(map, target)}", flush=True)
         if options.dry_run:
             continue
         move = Move(secrets.token_hex(16), slots, source, target)
@@ -201,9 +212,17 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
     move = map.moves[found[0]]
     await change(store, lambda map: map.ask_abort(move.id))
     while True:
-        map = (await store.load()).map
+        held = await store.load()
+        map = held.map
         if move.id not in map.moves:
             break
+        if move.source not in await store.leaseholders():
+            # Nobody is there to do it; it will read the map when it is back.
+            with contextlib.suppress(BusyError):
+                await store.compare_and_swap(
+                    held.revision, map.abort_move(move.id), without_lease=move.source
+                )
+            continue
         await asyncio.sleep(_POLL_S)
     moved = map.owner_of(move.slots.first) == move.target
     print("it was too late: the slots have moved" if moved else f"slots {move.slots} stay where they were")
@@ -212,14 +231,27 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
 
 async def _watch(options: argparse.Namespace, config: Config, store: MapStore, move: Move) -> int:
     """Until the map says what became of it. The source's own report says how far it is."""
+    try:
+        return await _watched(options, config, store, move)
+    except asyncio.CancelledError:
+        print(
+            f"verbena: the move goes on without this command: `verbena shards status` shows it,"
+            f" `verbena shards abort {move.id[:8]}` calls it off",
+            file=sys.stderr,
+        )
+        raise
+
+
+async def _watched(options: argparse.Namespace, config: Config, store: MapStore, move: Move) -> int:
     last: dict[str, Any] = {}
     with Progress(f"slots {move.slots}", enabled=not options.json) as bar:
         while True:
             map = (await store.load()).map
             try:
                 reports = await ask_status(config, map.members[move.source])
-                last = next((one for one in reports if one["id"] == move.id), last)
-            except VerbenaError:
+                known = [one for one in reports if one["id"] == move.id]
+                last = known[0] if known else {**last, "note": "the source has not begun, or was restarted"}
+            except (VerbenaError, KeyError):
                 last = {**last, "note": "the source does not answer"}
             done, note = _shown(last)
             bar.update(done, note=note)

@@ -332,8 +332,11 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
         announced = [data for data in sent if parse(data).kind is not Kind.SEGMENT]
         mine = [data for data in arrived if parse(data).migration.hex() == MIGRATION]
         assert sorted(mine) == sorted(announced)
+        # Nor are they here: each engine has an order of its own for what it holds.
         streams[fallback] = {
-            bytes(replace(message, sequence=0)): message.kind for message in map(parse, sent)
+            bytes(replace(message, sequence=0)): message.kind
+            for message in map(parse, sent)
+            if message.kind not in (Kind.SEGMENT, Kind.LANDED)
         }
     assert list(streams["quic"]) == list(streams["tcp"])
     kinds = list(streams["quic"].values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.cluster import MAIN, Cluster, ReplyError, Wire, cluster
-from support.crash_matrix import crash_at
+from support.crash_matrix import STOPPING, crash_at, settled
 
 OPTIONS = ("--cluster-write-pause-budget-ms", "5000")  # a loaded machine is no reason to give up
 
@@ -104,6 +105,15 @@ def test_what_cannot_be_moved_is_refused(made: Cluster) -> None:
     assert "0 moves under way" in shards(made, "abort", "ffff", status=1)
 
 
+def test_a_weight_that_is_none_is_refused(made: Cluster) -> None:
+    for weight in ("n1", "n1=", "n1=x", "n1=-1", "n1=nan", "n1=inf"):
+        assert f"--weight {weight}: NODE=NUMBER" in shards(made, "rebalance", "--weight", weight, status=2)
+    assert "called 'n7'" in shards(made, "rebalance", "--weight", "n7=1", status=1)
+    assert shards(made, "rebalance", "--dry-run", "--json") == []
+    [[slots, *ends]] = shards(made, "rebalance", "--dry-run", "--json", "--weight", "n0=0")
+    assert (slots, ends) == ("0-8191", [made[0].id, made[1].id])
+
+
 def test_a_client_in_the_middle_of_it_notices_a_redirection_at_most(made: Cluster) -> None:
     """A counter that is incremented through the whole move counts every increment once."""
     slot = made[0].raw("CLUSTER", "KEYSLOT", "count")
@@ -181,8 +191,43 @@ def test_a_pause_that_is_too_long_calls_it_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("checkpoint", "victim"),
-    [("BASE_COPY", "target"), ("CATCH_UP", "source"), ("DECIDING", "source"), ("MOVED", "coordinator")],
+    [
+        ("BASE_COPY", "target"),
+        ("CATCH_UP", "source"),
+        ("DECIDING", "source"),
+        ("MOVED", "coordinator"),
+        ("CATCH_UP", "SIGINT"),
+        ("BASE_COPY", "abort"),
+    ],
 )
 def test_a_crash_loses_nothing(checkpoint: str, victim: str) -> None:
     """Some cells of the crash matrix; `make crash-matrix` has them all."""
     assert crash_at(checkpoint, victim) == ""
+
+
+def test_a_move_whose_source_is_gone_can_be_called_off(tmp_path: Path) -> None:
+    """And whoever watched it hears how to; the source undoes it when it is back."""
+    options = ("--cluster-node-timeout-ms", "2000")
+    environment = {"STOP_FOLDER": str(tmp_path)}
+    (tmp_path / "stop_at").write_text("BASE_COPY")
+    with cluster(tmp_path, 2, command=STOPPING, environment=environment, options=options) as made:
+        made[0].raw("SET", "{06S}", "kept")  # slot 0
+        moving = subprocess.Popen(
+            [*MAIN, "shards", "move", "0-99", "n1", "--cluster-map-store", made.store],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        made.until((tmp_path / "stopped").exists)
+        made[0].kill()
+        moving.send_signal(signal.SIGINT)
+        _, said = moving.communicate(timeout=60)
+        assert moving.returncode == 130
+        [[id, *_]] = [[move["id"]] for move in shards(made, "map", "--json")["moves"]]
+        assert f"`verbena shards abort {id[:8]}` calls it off" in said
+        assert "slots 0-99 stay where they were" in shards(made, "abort", id[:8])
+        (tmp_path / "go").touch()
+        made[0].start().ready()
+        assert made[0].raw("GET", "{06S}") == b"kept"
+        assert shards(made, "map", "--json")["moves"] == []
+        made.until(lambda: settled(made))
