@@ -203,12 +203,12 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, uint64
 }
 
 nb::bytes deliver(SessionHandle& self, const nb::handle& buffer, uint64_t region, uint64_t offset,
-                  uint32_t method, const nb::handle& payload, double timeout_s, uint32_t fragment_bytes,
-                  uint32_t depth, const nb::handle& owner) {
+                  uint32_t method, const nb::handle& payload, double timeout_s, uint64_t link,
+                  uint32_t fragment_bytes, uint32_t depth, const nb::handle& owner) {
   const BufferView view(buffer, PyBUF_SIMPLE), announced(payload, PyBUF_SIMPLE);
   transport::KeptRegistration entry = take_registration(*self.node, view, owner);
   const transport::BulkTarget target{region, offset, view.data(), view.size()};
-  const transport::Announcement announcement{method, bytes_of(announced)};
+  const transport::Announcement announcement{method, bytes_of(announced), link};
   transport::BulkResult result;
   {
     const Unlocked unlocked;
@@ -362,8 +362,8 @@ void bind_session(nb::module_& m) {
            nb::kw_only(), nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(),
            nb::arg("owner").none(), "With an owner of the memory its registration is kept for the next time.")
       .def("deliver", deliver, nb::arg("buffer"), nb::arg("region"), nb::arg("offset"), nb::arg("method"),
-           nb::arg("payload"), nb::arg("timeout_s"), nb::kw_only(), nb::arg("fragment_bytes"),
-           nb::arg("depth"), nb::arg("owner").none())
+           nb::arg("payload"), nb::arg("timeout_s"), nb::arg("link"), nb::kw_only(),
+           nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("owner").none())
       .def("metrics", metrics, nb::sig("def metrics(self) -> dict[str, dict[str, object]]"));
 }
 

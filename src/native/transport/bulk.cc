@@ -61,6 +61,8 @@ class Transfer {
   // There is nothing to do but to wait.
   virtual void rest() { node_.linger(); }
   virtual void hear(const Call&) {}
+  // With the lock. The link it depends on is gone.
+  virtual bool is_lost() const { return false; }
 
   // With the lock. The WRITE of a fragment; false: not now, or it has failed.
   bool write(const Fragment& fragment, std::optional<uint32_t>& copied) {
@@ -125,6 +127,8 @@ class Transfer {
     }
     const auto held = node_.lock();
     if (session_.is_over()) fail(Outcome::session_failed, Status::success, "the session ended");
+    if (is_lost())
+      fail(Outcome::failed_status, Status::wr_flush_err, "the link broke before it was answered");
     for (Fragment& fragment : window_) {
       if (fragment.check || fragment.is_written) continue;
       if (result_.outcome != Outcome::ok || !begin(fragment)) break;
@@ -273,7 +277,8 @@ class Put final : public Transfer {
   uint32_t unsummed_ = 0;  // it was that many before the wire was asked last
 };
 
-// Fragments are WRITEs, and a call of the caller's is behind the last.
+// Fragments are WRITEs, and a call of the caller's is behind the last, on one link. On the next link the call
+// would be repeated, but not the WRITEs before it: the peer would find what lay there before.
 class Delivery final : public Transfer {
  public:
   Delivery(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
@@ -297,6 +302,10 @@ class Delivery final : public Transfer {
   void hear(const Call& call) override {
     const auto text = call.answer();
     answer.assign(reinterpret_cast<const char*>(text.data()), text.size());
+  }
+  bool is_lost() const override {
+    const uint64_t link = streamed_on_ != 0 ? streamed_on_ : announcement_.link;
+    return link != 0 && (!session_.link() || session_.links() != link);
   }
   void rest() override {
     if (!call_) return node_.linger();

@@ -38,10 +38,12 @@ BulkResult put(Node& node, Session& session, const BulkTarget& target, const Bul
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);
 // As put, but the peer's word on the contents is its answer to a call that follows them: its handler has to
-// check them, and `detail` is what it says. If the link changed on the way, they may not be there.
+// check them, and `detail` is what it says. All of it takes one link. If that breaks, so does this
+// (wr_flush_err): nobody knows how far it came, and the peer may hear of it yet.
 struct Announcement {
   uint32_t method = 0;
   std::span<const std::byte> payload;
+  uint64_t link = 0;  // by this one, else not at all; 0: by whichever comes
 };
 BulkResult deliver(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                    Registration& memory, const Announcement& announcement,

@@ -208,6 +208,7 @@ class Session:
         method: int,
         payload: object,
         timeout_s: float,
+        link: int,
         *,
         fragment_bytes: int,
         depth: int,

@@ -510,11 +510,19 @@ class SyncOperations:
         self._transfer(True, data, remote, progress)
 
     def deliver(
-        self, data: Buffer, remote: RemoteRegion, method: str, payload: Buffer, *, timeout_s: float
+        self,
+        data: Buffer,
+        remote: RemoteRegion,
+        method: str,
+        payload: Buffer,
+        *,
+        timeout_s: float,
+        link: int | None = None,
     ) -> bytes:
         """Writes a buffer as put() does, then asks the peer's handler of that name, whose answer it returns:
-        one way there and back in all. The handler has to check what it finds: if the wire changed meanwhile,
-        it may not be all there. The memory is the caller's own again when this returns."""
+        one way there and back in all, on one link: that of the number `link` (session.links), or whichever
+        there is. BrokenLinkError (WR_FLUSH_ERR) if it breaks first. The handler may have run by then, or run
+        later, and find something else: it has to check. The memory is the caller's own again after this."""
         session, settings = self._session, self._session.node.settings
         view = memoryview(data).cast("B")
         session._check(remote, "deliver", view.nbytes)
@@ -526,6 +534,7 @@ class SyncOperations:
                 method_number(method),
                 payload,
                 timeout_s,
+                link or 0,
                 fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
                 depth=settings.num_memory_regions,
                 owner=owner_of(data) if session.wire in session.node.wires.keeping else None,

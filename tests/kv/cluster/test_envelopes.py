@@ -18,18 +18,19 @@ from support.cluster import Wire
 
 from verbena import config as configuration
 from verbena import transport
+from verbena.errors import RemoteError
 from verbena.kv.cluster import ClusterNode, ClusterSettings
 from verbena.kv.cluster import mover as mover_module
 from verbena.kv.cluster import node as cluster_node
 from verbena.kv.cluster.copying import Copying
 from verbena.kv.cluster.mover import Mover
 from verbena.kv.cluster.peers import METHOD, Peers
-from verbena.kv.cluster.receiver import Receiver
+from verbena.kv.cluster.receiver import LANDED, Receiver
 from verbena.kv.gateway import Gateway
 from verbena.kv.server import Server
 from verbena.shards.bulk import BulkState
 from verbena.shards.cluster_map import Move
-from verbena.shards.envelope import Kind, parse
+from verbena.shards.envelope import HEADER_BYTES, Kind, parse
 from verbena.shards.migration import CatchUp, Facts, Moved, Prepared, RolledBack, State
 from verbena.shards.positions import SourcePosition
 from verbena.shards.slots import SlotRange
@@ -398,10 +399,38 @@ async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
     assert wires[-1] != "shm"
 
 
+async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, Member]) -> None:
+    """A break may take the piece and leave its notice, which a session repeats: the window then holds what
+    came before, and to acknowledge that would lose the piece."""
+    source, target = pair
+    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
+    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    mover = Mover(source.cluster, Prepared(facts), lambda state, sync: None)
+    window, *_ = await mover._offer()
+    copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
+    body = bytearray(SEGMENT - HEADER_BYTES)
+    first = mover.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
+    copy.close()
+    session, _ = await mover.session()
+
+    def notice(segment: int) -> bytes:
+        return bytes(
+            mover.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=segment)
+        )
+
+    peers = source.cluster.peers
+    piece = bytes(first)
+    await asyncio.to_thread(peers.deliver, session, piece, window, notice(0), timeout_s=30)
+    await peers.tell(session, notice(0))  # it came twice
+    with pytest.raises(RemoteError, match="holds segment 0, not 3"):
+        await peers.tell(session, notice(3))
+    await mover.call_off()
+
+
 async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None:
     """A stranger's offer, a window that is not lent, a message for somebody else."""
-    from verbena.errors import RemoteError
-
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
     peers = source.cluster.peers

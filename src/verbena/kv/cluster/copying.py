@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 3  # one is filled, one is on its way, one is applied; more would only leave the caches
 _PATIENCE_S = 30.0
-# There is another way, and those behind a piece wait for it.
-_FAST_PATIENCE_S = 3.0
 
 
 class Copying:
@@ -115,12 +113,13 @@ class Copying:
             session, fast = self._session()
             before, links = session.wire, session.links
             try:
+                # By RDMA on this link, or not at all: the session may wait for its next one, others need not.
                 peers.deliver(
-                    session, piece, window, notice, timeout_s=_FAST_PATIENCE_S if fast else _PATIENCE_S
+                    session, piece, window, notice, timeout_s=_PATIENCE_S, link=links if fast else None
                 )
                 by_rdma = before in RDMA_WIRES and session.wire == before
-            except VerbenaError:
-                if self._stopped or not (fast or session.links != links):
+            except VerbenaError as error:
+                if self._stopped or not (fast or error.code == "WR_FLUSH_ERR"):
                     raise
                 if fast:
                     mover.bulk.failed()

@@ -91,12 +91,13 @@ class Peers:
         notice: bytes,
         *,
         timeout_s: float,
+        link: int | None = None,
     ) -> Envelope:
         """An envelope into a member's memory, and a notice of it, which is answered. Blocks."""
         self.tap(session.wire or "", piece)
         self.tap(session.wire or "", notice)
         part = window[: memoryview(piece).nbytes]
-        answered = session.sync.deliver(piece, part, METHOD, notice, timeout_s=timeout_s)
+        answered = session.sync.deliver(piece, part, METHOD, notice, timeout_s=timeout_s, link=link)
         return _answer(session, notice, answered)
 
     def links(self) -> list[tuple[str, int, str]]:

@@ -130,6 +130,8 @@ class Receiver:
             segment = parse_in_place(view)  # the source leaves the window alone until it is answered
             if segment.kind is not Kind.SEGMENT or segment.migration != message.migration:
                 raise ValueError("the window holds something else")
+            if segment.segment != message.segment:
+                raise ValueError(f"the window holds segment {segment.segment}, not {message.segment}")
         except (VerbenaError, ValueError) as error:
             return self._resolve(error, [applied])
         if segment.segment < self._next:  # it came twice
