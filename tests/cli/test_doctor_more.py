@@ -16,7 +16,7 @@ from verbena import verbs
 from verbena.cli.checks import adapters, devices, kernel, limits, network, peer, settings
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, error, ok, warn
 from verbena.cli.checks.script import script
-from verbena.config import Config, load
+from verbena.config import Config, load, loads
 from verbena.errors import setup_error
 from verbena.verbs import DeviceAttributes, Gid, PortAttributes, PortState, ProviderInfo
 
@@ -167,6 +167,21 @@ def test_a_device_that_is_not_here_is_an_error_without_fallback(roots: Roots) ->
         found = only(check(asked(rdma_fallback=fallback), [], roots), "rdma_device")
         assert found.verdict is verdict
         assert f"mlx5_0 is not here (devices: none); fallback is {fallback}" in found.finding
+
+
+def test_the_device_of_moves_is_looked_for_where_slots_move_by_rdma(roots: Roots) -> None:
+    """With the names of those that are here."""
+    network, cluster = asked(), loads('cluster.enabled = true\nshards.rdma.device = "mlx5_7"\n')
+    here = with_device(device(port()))
+    assert not [found for found in check(network, here, roots) if found.check.startswith("shards")]
+    found = only(check(replace(cluster, network=network.network), here, roots), "shards.rdma.device")
+    assert found.verdict is WARN
+    assert "mlx5_7 is not here (devices: mlx5_0); fallback is tcp" in found.finding
+    wrong = loads("cluster.enabled = true\nshards.rdma.port = 2\n")
+    found = only(check(replace(wrong, network=network.network), here, roots), "shards.rdma.port")
+    assert found.verdict is ERROR
+    assert found.finding == "2, and mlx5_0 has 1"
+    assert found.remedy.startswith("VERBENA_SHARDS_RDMA_PORT=1")
 
 
 @pytest.mark.parametrize(

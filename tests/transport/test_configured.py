@@ -12,6 +12,7 @@ from verbena import config
 from verbena.config import KEYS, SECTIONS, Config
 from verbena.config.model import IN_FORCE
 from verbena.errors import ConfigurationError, DeniedError
+from verbena.kv.cluster.node import carrier_settings
 from verbena.transport import DEFAULT_PORT, Request, Settings, configured, log
 from verbena.transport.pool import Pool
 
@@ -48,6 +49,7 @@ def test_what_is_said_to_be_in_force_is_what_is_read(authority, tmp_path):
         configured.server_tls,
         configured.client_tls,
         lambda config: Pool(config=config),
+        carrier_settings,
     ):
         read(Recorder(loaded, seen))  # type: ignore[operator]
     (handler,) = (one for one in log.logger.handlers if one.get_name() == "verbena")

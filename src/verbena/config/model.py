@@ -11,7 +11,7 @@ from typing import Any, Literal
 from verbena.config import keys
 from verbena.config.keys import Key, section
 from verbena.config.near import nearest
-from verbena.config.network import Cluster, Network, Replication, Shards
+from verbena.config.network import Cluster, Network, Replication, Shards, ShardsRdma
 from verbena.config.registry import Registry, RegistryRetention, RegistryS3
 from verbena.config.service import Iwarp, Log, Metrics, Session, Tls
 from verbena.config.store import Kv, KvPersistence
@@ -76,7 +76,7 @@ IN_FORCE = frozenset(
                 *("rdma.use_rdma_write", "rdma.max_inline_size", "rdma.ring_size"),
             )
         ),
-        *(f"shards.rdma.{name}" for name in ("max_send_size", "num_memory_regions")),
+        *(f"shards.rdma.{field.name}" for field in fields(ShardsRdma)),
         *(
             f"tls.{name}"
             for name in ("certificate", "key", "ca", "revoked", "verify", "require_client_certificate")

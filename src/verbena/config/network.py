@@ -325,7 +325,7 @@ class ShardsRdma(Section):
 
     READ_BY = "shard moves"
 
-    device: str = text("mlx5_0", DEVICE, "The RDMA device for shard moves.")
+    device: str = text("mlx5_0", DEVICE, "The RDMA device by which a shard's source reaches its target.")
     port: int = integer(1, 1, 255, "The device's port.")
     gid_index: int = integer(0, -1, 255, "The entry of its GID table, as for `network.rdma_gid_index`.")
     max_send_size: int = size(
@@ -336,7 +336,7 @@ class ShardsRdma(Section):
         "A longer segment goes in several, each acknowledged by the peer.",
     )
     num_memory_regions: int = integer(16, 1, 4096, "How many registered regions are filled and sent in turn.")
-    qp_depth: int = integer(64, 1, 32768, "How many operations may be under way.")
+    qp_depth: int = integer(64, 1, 32768, "How many operations may be under way, on any wire for moves.")
 
 
 @dataclass(frozen=True)

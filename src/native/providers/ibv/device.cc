@@ -187,8 +187,12 @@ DeviceHandle open_device(const std::string& name) {
   ibv_context* context = nullptr;
   bool found = false;
   int failure = 0;
+  std::string others;
   for (int i = 0; list && i < count && !found; ++i) {
-    if (!name.empty() && name != lib.get_device_name(list[i])) continue;
+    if (!name.empty() && name != lib.get_device_name(list[i])) {
+      others += (others.empty() ? "" : ", ") + std::string(lib.get_device_name(list[i]));
+      continue;
+    }
     found = true;
     context = lib.open_device(list[i]);
     if (!context) failure = errno;
@@ -196,7 +200,7 @@ DeviceHandle open_device(const std::string& name) {
   if (list) lib.free_device_list(list);
   if (!found) {
     throw Error("no_device", "open device",
-                count > 0 ? "there is no RDMA device '" + name + "'" : why_no_device());
+                count > 0 ? "there is no RDMA device '" + name + "', but " + others : why_no_device());
   }
   if (!context) {
     throw Error("no_device", "open device",

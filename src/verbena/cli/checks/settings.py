@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from verbena.cli import text
 from verbena.cli.checks.devices import ACTIVE
@@ -29,7 +30,12 @@ def check_settings(
     if not config.network.rdma_enabled:
         yield ok("network.rdma_enabled", "false: sessions use shm and the fallback")
         return
-    yield from _device(config, providers)
+    fallback, network, rdma = config.network.rdma_fallback, config.network, config.shards.rdma
+    wanted = _Wanted("network.rdma_", network.rdma_device, network.rdma_port, network.rdma_gid_index)
+    yield from _device(wanted, fallback, providers)
+    if config.cluster.enabled and config.cluster.transport == "rdma" and config.cluster.rdma.migration_rdma:
+        wanted = _Wanted("shards.rdma.", rdma.device, rdma.port, rdma.gid_index)
+        yield from _device(wanted, fallback, providers)
     yield _locked(config, roots)
 
 
@@ -50,13 +56,21 @@ def _listening(config: Config) -> Diagnosis:
     return ok(check, f"{where} is free")
 
 
-def _device(config: Config, providers: list[ProviderInfo]) -> Iterator[Diagnosis]:
-    wanted, number, index = (
-        config.network.rdma_device,
-        config.network.rdma_port,
-        config.network.rdma_gid_index,
-    )
-    check = "network.rdma_device"
+@dataclass(frozen=True)
+class _Wanted:
+    """What some keys say, whose names begin alike."""
+
+    prefix: str
+    device: str
+    port: int
+    gid_index: int
+
+    def variable(self, name: str) -> str:
+        return "VERBENA_" + (self.prefix + name).replace(".", "_").upper()
+
+
+def _device(wanted: _Wanted, fallback: str, providers: list[ProviderInfo]) -> Iterator[Diagnosis]:
+    check = wanted.prefix + "device"
     devices = [
         device.attributes
         for provider in providers
@@ -64,30 +78,29 @@ def _device(config: Config, providers: list[ProviderInfo]) -> Iterator[Diagnosis
         for device in provider.devices
         if not device.attributes.reason
     ]
-    chosen = next((device for device in devices if wanted in ("auto", device.name)), None)
+    chosen = next((device for device in devices if wanted.device in ("auto", device.name)), None)
     names = ", ".join(device.name for device in devices) or "none"
     if chosen is None:
-        fallback = config.network.rdma_fallback
         verdict = Verdict.ERROR if fallback == "none" else Verdict.WARN
-        finding = f"{wanted} is not here (devices: {names}); fallback is {fallback}"
+        finding = f"{wanted.device} is not here (devices: {names}); fallback is {fallback}"
         command = (
-            f"VERBENA_NETWORK_RDMA_DEVICE={devices[0].name}" if devices else "sudo modprobe ib_core mlx5_ib"
+            f"{wanted.variable('device')}={devices[0].name}" if devices else "sudo modprobe ib_core mlx5_ib"
         )
         yield explained(check, verdict, finding, code="no_device", command=command)
         return
     yield ok(check, chosen.name)
-    yield from _port(chosen, number, index)
+    yield from _port(chosen, wanted)
 
 
-def _port(device: DeviceAttributes, number: int, index: int) -> Iterator[Diagnosis]:
-    check = "network.rdma_port"
+def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
+    check, number, index = wanted.prefix + "port", wanted.port, wanted.gid_index
     if not 1 <= number <= len(device.ports):
         finding = f"{number}, and {device.name} has {len(device.ports)}"
         yield error(
             check,
             finding,
             reason="there is no such port",
-            remedy="VERBENA_NETWORK_RDMA_PORT=1 verbena doctor",
+            remedy=f"{wanted.variable('port')}=1 verbena doctor",
         )
         return
     port = device.ports[number - 1]
@@ -98,19 +111,19 @@ def _port(device: DeviceAttributes, number: int, index: int) -> Iterator[Diagnos
     else:
         yield ok(check, f"{number} is ACTIVE")
     if index >= 0 and port.link_layer == "Ethernet":
-        check = "network.rdma_gid_index"
+        check = wanted.prefix + "gid_index"
+        other = f"{wanted.variable('gid_index')}=-1 verbena doctor     (the best entry is chosen)"
         there = index < len(port.gids) and bool(port.gids[index])
         kind = port.gid_types[index] if index < len(port.gid_types) else ""
         if not there:
-            command = "VERBENA_NETWORK_RDMA_GID_INDEX=-1 verbena doctor     (the best entry is chosen)"
-            yield explained(check, Verdict.ERROR, f"{index} is empty", code="no_gid", command=command)
+            yield explained(check, Verdict.ERROR, f"{index} is empty", code="no_gid", command=other)
         elif kind and kind != "RoCE v2":
             why = f"it is {kind}: its packets cannot be routed, and a peer on v2 does not understand them"
             yield warn(
                 check,
                 f"{index}: {port.gids[index]} {kind}",
                 reason=why,
-                remedy="VERBENA_NETWORK_RDMA_GID_INDEX=-1 verbena doctor     (the best entry is chosen)",
+                remedy=other,
             )
         else:
             yield ok(check, f"{index}: {port.gids[index]} {kind}".rstrip())

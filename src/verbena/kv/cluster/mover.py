@@ -45,7 +45,7 @@ class Mover:
         self.node = node
         self.state: State = state
         self.facts = state.facts
-        self.bulk = BulkTransport(node.peers.node, wanted=node.settings.migrate_fast)
+        self.bulk = BulkTransport(node.carriers.node, wanted=node.settings.migrate_fast)
         self.aborted = ""
         self.wire = ""
         self._checkpoint = checkpoint
@@ -151,7 +151,7 @@ class Mover:
         self.bulk.look()
         if self.bulk.is_available:
             try:
-                session = await self.node.peers.session(self.target, fast=True)
+                session = await self.node.carriers.session(self.target, fast=True)
                 self.bulk.connected(session)
             except VerbenaError:
                 self.bulk.failed()

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,15 @@ from verbena.kv.cluster.moves import Moves
 from verbena.kv.cluster.peers import METHOD, Peers, answer
 from verbena.kv.cluster.roles import Roles
 from verbena.kv.replies import CommandError, Reply
+from verbena.shards.bulk import RDMA_WIRES
 from verbena.shards.checkpoint import Checkpoints
 from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.envelope import Envelope, Kind, parse
 from verbena.shards.liveness import Detector, Health
 from verbena.shards.migration import Limits
 from verbena.shards.stores import Lease, MapStore, Stored, change, conflict, open_store
+from verbena.transport.configured import settings_from
+from verbena.verbs import IbvOptions
 
 if TYPE_CHECKING:
     from verbena.kv.call import Call
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("verbena.kv.cluster")
 _FALLBACKS = {"tcp": "iwarp", "quic": "quic", "none": "iwarp"}
+_ANSWERS = 64  # to base copies, under way at once
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class ClusterNode:
         self.store: MapStore = open_store(settings.map_store)
         self.detector = Detector(self.id, timeout_s=settings.node_timeout_s, now=time.monotonic())
         self.peers = Peers(self.id, node=node, connect=self._dial, fallback=settings.fallback)
+        self.carriers = self.peers  # by which base copies leave, if by RDMA
         self.moves = Moves(self, Checkpoints(Path(settings.folder) / "moves" if settings.folder else None))
         self.roles = Roles(self)
         self.messages = {"sent": 0, "received": 0}
@@ -106,6 +111,8 @@ class ClusterNode:
     async def open(self, *, host: str, port: int, sessions: str) -> None:
         """Joins: the map has this node from now on, and it serves what the map says is its own."""
         member = Member(self.id, host, port, sessions, self._node.name)
+        if self.settings.migrate_fast:
+            self.carriers = await self._open_carriers()
         self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
         self._show_lease()
         held = await change(
@@ -121,6 +128,9 @@ class ClusterNode:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.peers.close()
+        if self.carriers is not self.peers:
+            await self.carriers.close()
+            await asyncio.to_thread(self.carriers.node.close)
         if self._lease is not None:
             with contextlib.suppress(VerbenaError):
                 await self._lease.revoke()
@@ -328,6 +338,34 @@ class ClusterNode:
 
     async def _dial(self, address: str, wire: str | None) -> transport.Session:
         return await transport.connect(address, node=self._node, wire=wire, config=self._config)
+
+    async def _open_carriers(self) -> Peers:
+        """A node of its own for base copies, with the device and the queues of `[shards.rdma]`."""
+        node = await asyncio.to_thread(transport.Node, carrier_settings(self._config))
+        for wire, why in node.wires.reasons.items():
+            log.warning("no base copies by %s: %s", wire, why)
+
+        async def dial(address: str, wire: str | None) -> transport.Session:
+            return await transport.connect(address, node=node, wire=wire, config=self._config)
+
+        return Peers(self.id, node=node, connect=dial, fallback=self.settings.fallback)
+
+
+def carrier_settings(config: Config) -> transport.Settings:
+    """Those of sessions, but by RDMA alone: what breaks is not replaced, since base copies have a fallback.
+    Only answers arrive, so few buffers do."""
+    settings, rdma = settings_from(config), config.shards.rdma
+    return replace(
+        settings,
+        wires=tuple(wire for wire in settings.wires if wire in RDMA_WIRES),
+        devices={} if rdma.device == "auto" else {"ibv": rdma.device},
+        ibv=IbvOptions(port=rdma.port, gid_index=None if rdma.gid_index < 0 else rdma.gid_index),
+        send_queue_depth=rdma.qp_depth,
+        recv_queue_depth=min(settings.recv_queue_depth, _ANSWERS),
+        recv_buffer_pool_size=min(settings.recv_buffer_pool_size, 4 * _ANSWERS),
+        metrics_listen="",
+        capture_folder="",
+    )
 
 
 def answer_as(to: Envelope, reply: Envelope) -> bytes:
