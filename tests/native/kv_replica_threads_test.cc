@@ -127,9 +127,12 @@ void follow_a_primary(bool by_write, size_t max_inline) {
     copy = std::make_unique<BaseCopy>(*primary.engine, primary.engine->tail(), nullptr);
   }
   std::atomic<int> receipts{0};
-  const FeederOptions options{
-      .ring_key = replica.region->key, .ring_bytes = kRing, .by_write = by_write, .max_inline = max_inline};
-  Feeder feeder(primary.engine, ours.node, ours.session, options, std::move(copy), nullptr,
+  const FeederOptions options{.ring_key = replica.region->key,
+                              .mark = replica.receiver->mark(),
+                              .ring_bytes = kRing,
+                              .by_write = by_write,
+                              .max_inline = max_inline};
+  Feeder feeder(primary.engine, primary.loop, ours.node, ours.session, options, std::move(copy), nullptr,
                 [&] { ++receipts; });
   for (int i = 0; i < 3000; ++i) {
     primary.run({"APPEND", "key" + std::to_string(i % 37), std::to_string(i) + ","});
@@ -145,22 +148,26 @@ void follow_a_primary(bool by_write, size_t max_inline) {
   CHECK(!figures.ended && !figures.copying && figures.offset == offset);
   CHECK(figures.acknowledged == figures.sent && receipts > 0);
   CHECK((figures.writes > 0) == by_write);
+  CHECK((figures.inlined > 0) == (max_inline > 0));
   const ReceiverFigures taken = replica.receiver->figures();
   CHECK(taken.complete && taken.error.empty() && taken.offset == offset);
   CHECK((taken.written > 0) == by_write);
   CHECK(replica.store.contents() == primary.contents());
 }
 
-std::string message(LogPiece piece, const std::string& bytes) {
-  return std::string(reinterpret_cast<const char*>(&piece), sizeof piece) + bytes;
+// A piece as it lies in the ring, and travels in messages.
+std::string piece(uint64_t mark, const std::string& bytes) {
+  LogPiece header{.mark = mark, .length = static_cast<uint32_t>(bytes.size()), .crc = 0};
+  header.crc = piece_crc(header, bytes.data());
+  std::string text(reinterpret_cast<const char*>(&header), sizeof header);
+  text += bytes;
+  text.resize(piece_bytes(bytes.size()));
+  return text;
 }
 
-LogPiece header(uint64_t position, const std::string& bytes, uint32_t flags) {
-  return {.position = position,
-          .length = static_cast<uint32_t>(bytes.size()),
-          .crc = verbena::crc32c(0, bytes.data(), bytes.size()),
-          .flags = flags,
-          .unused = 0};
+std::string message(uint64_t end, uint32_t flags, const std::string& inside = "") {
+  const LogMessage header{.end = end, .flags = flags, .unused = 0};
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + inside;
 }
 
 std::string record(uint64_t lsn, std::string_view key, std::string_view value) {
@@ -183,38 +190,91 @@ TEST("a replica has what its primary has, by WRITE, while links break") { follow
 TEST("the same by messages alone") { follow_a_primary(false, 512); }
 TEST("the same with short pieces in messages and long ones written") { follow_a_primary(true, 200); }
 
-TEST("pieces that make no sense are refused; damaged and misplaced ones change nothing") {
+TEST("messages that make no sense are refused; damaged and misplaced pieces change nothing") {
   Side primary, theirs;
   join(primary, theirs);
   Replica replica(theirs, 4096);
   replica.begin(false);
-  constexpr uint32_t kAsks = kBytesFollow | kWantsReceipt;
-  const std::string one = record(1, "a", "1"), two = record(2, "b", "2");
+  constexpr uint32_t kAsks = kPieceFollows | kWantsReceipt;
+  const uint64_t mark = replica.receiver->mark();
+  const std::string one = piece(mark, record(1, "a", "1"));
+  const uint64_t size = one.size();
+  const std::string two = piece(mark + size, record(2, "b", "2"));
   primary.call(kLog, "short", Outcome::remote_failure);
-  primary.call(kLog, message(header(0, one, 4), one), Outcome::remote_failure);              // unknown flag
-  primary.call(kLog, message(header(0, one, kAsks), one + "x"), Outcome::remote_failure);    // another length
-  primary.call(kLog, message(header(0, one, kWantsReceipt), one), Outcome::remote_failure);  // bytes inside
-  LogPiece beyond = header(4000, one, kWantsReceipt);
-  beyond.length = 200;
-  primary.call(kLog, message(beyond, ""), Outcome::remote_failure);  // over the ring's end
-  LogPiece damaged = header(0, one, kAsks);
-  ++damaged.crc;
-  CHECK(receipt_of(primary.call(kLog, message(damaged, one))).expected == 0);
-  CHECK(receipt_of(primary.call(kLog, message(header(8, one, kAsks), one))).expected == 0);
-  CHECK(replica.receiver->figures().damaged == 1 && replica.store.contents().empty());
-  CHECK(receipt_of(primary.call(kLog, message(header(0, one, kAsks), one))).expected == one.size());
+  primary.call(kLog, message(size, kPieceFollows | 4, one), Outcome::remote_failure);  // unknown flag
+  primary.call(kLog, message(size, kAsks, one + "x"), Outcome::remote_failure);        // another length
+  primary.call(kLog, message(size, kAsks, one.substr(0, 8)), Outcome::remote_failure);
+  primary.call(kLog, message(size, kWantsReceipt, one), Outcome::remote_failure);  // bytes that are none
+  std::string damaged = one;
+  damaged[20] = static_cast<char>(damaged[20] ^ 1);
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, damaged))).expected == 0);
+  CHECK(receipt_of(primary.call(kLog, message(2 * size, kAsks, two))).expected == 0);       // too early
+  CHECK(receipt_of(primary.call(kLog, message(0, kAsks, piece(mark, "")))).expected == 0);  // empty
+  CHECK(receipt_of(primary.call(kLog, message(size, kWantsReceipt))).expected == 0);        // not written
+  CHECK(replica.receiver->figures().damaged == 3 && replica.store.contents().empty());
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);  // once more
   // Nobody wants its receipt: it comes with the next that is wanted.
   verbena::transport::Call* patient;
   {
     const auto held = primary.node->lock();
-    patient = primary.session->call(kLog, sides::bytes(message(header(one.size(), two, kBytesFollow), two)));
+    patient = primary.session->call(kLog, sides::bytes(message(2 * size, kPieceFollows, two)));
   }
-  const uint64_t end = one.size() + two.size();
-  const LogReceipt last = receipt_of(primary.call(kLog, message(header(end, "", kAsks), "")));
-  CHECK(last.expected == end && last.lsn == 2);
+  const LogReceipt last = receipt_of(primary.call(kLog, message(2 * size, kWantsReceipt)));
+  CHECK(last.expected == 2 * size && last.lsn == 2);
   CHECK(primary.node->wait(*patient, verbena::now_ns() + 20'000'000'000));
   primary.node->end(*patient);
   CHECK(replica.store.contents() == "a=1\nb=2\n");
+}
+
+TEST("what lies in the ring counts when it is whole, in its place, and has the secret") {
+  constexpr size_t kRing = 256;
+  Side primary, theirs;
+  join(primary, theirs);
+  Replica replica(theirs, kRing);
+  replica.begin(false);
+  const uint64_t mark = replica.receiver->mark();
+  const auto put = [&](uint64_t position, const std::string& bytes) {
+    const auto held = replica.store.engine->lock();  // the loop does not look meanwhile
+    std::memcpy(replica.memory->data() + position % kRing, bytes.data(), bytes.size());
+  };
+  const auto taken = [&](uint64_t end) {
+    return receipt_of(primary.call(kLog, message(end, kWantsReceipt))).expected;
+  };
+  const std::string one = piece(mark, record(1, "a", "1"));
+  const uint64_t size = one.size();
+  put(0, piece(mark + 1, record(1, "a", "0")));
+  CHECK(taken(size) == 0);
+  std::string half = one;
+  half.back() = 0, half[size - 8] = static_cast<char>(half[size - 8] ^ 1);
+  put(0, half);
+  CHECK(taken(size) == 0);
+  // One that says that it goes on behind the ring's end.
+  LogPiece longer{.mark = mark, .length = kRing, .crc = 0};
+  put(0, std::string(reinterpret_cast<const char*>(&longer), sizeof longer));
+  CHECK(taken(size) == 0 && replica.store.contents().empty());
+  put(0, one);
+  CHECK(taken(size) == size);
+  // All the way round, with what is left at the end passed over.
+  uint64_t position = size, lsn = 1;
+  for (int i = 0; i < 50; ++i) {
+    position = next_piece(position, kRing);
+    const size_t left = kRing - position % kRing;
+    std::string bytes = record(++lsn, "k", std::to_string(i));
+    std::string rest;
+    if (piece_bytes(bytes.size()) > left) rest = bytes.substr(left - sizeof(LogPiece));
+    bytes.resize(bytes.size() - rest.size());
+    for (const std::string& some : {bytes, rest}) {
+      if (some.empty()) continue;
+      position = next_piece(position, kRing);
+      const std::string whole = piece(mark + position, some);
+      put(position, whole);
+      position += whole.size();
+      CHECK(taken(position) == position);
+    }
+  }
+  CHECK(replica.store.contents() == "a=1\nk=49\n");
+  CHECK(replica.receiver->figures().written > 50 * 40);
 }
 
 TEST("a stream that is damaged within ends with the reason") {
@@ -224,8 +284,9 @@ TEST("a stream that is damaged within ends with the reason") {
   replica.begin(false);
   std::string wrong = record(1, "a", "1");
   wrong[40] = static_cast<char>(wrong[40] ^ 1);
-  const LogPiece piece = header(0, wrong, kBytesFollow | kWantsReceipt);
-  const std::string why = primary.call(kLog, message(piece, wrong), Outcome::remote_failure);
+  const std::string whole = piece(replica.receiver->mark(), wrong);
+  const std::string why = primary.call(kLog, message(whole.size(), kPieceFollows | kWantsReceipt, whole),
+                                       Outcome::remote_failure);
   CHECK(why.find("checksum") != why.npos);
   CHECK(!replica.receiver->figures().error.empty() && replica.store.contents().empty());
 }

@@ -47,13 +47,16 @@ std::function<void()> told_by(EngineHandle& engine, nb::object function) {
 }
 
 void make_feeder(FeederHandle* self, EngineHandle& engine, SessionHandle& session, uint64_t ring_key,
-                 size_t ring_bytes, bool by_write, size_t max_inline, std::optional<uint64_t> lsn,
-                 uint64_t offset, nb::object on_receipt) {
+                 uint64_t mark, size_t ring_bytes, bool by_write, size_t max_inline,
+                 std::optional<uint64_t> lsn, uint64_t offset, nb::object on_receipt) {
   new (self) FeederHandle;
   self->engine = &engine;
   auto told = told_by(engine, std::move(on_receipt));
-  const kv::FeederOptions options{
-      .ring_key = ring_key, .ring_bytes = ring_bytes, .by_write = by_write, .max_inline = max_inline};
+  const kv::FeederOptions options{.ring_key = ring_key,
+                                  .mark = mark,
+                                  .ring_bytes = ring_bytes,
+                                  .by_write = by_write,
+                                  .max_inline = max_inline};
   const auto held = engine.lock();
   kv::Tail& tail = engine.engine->tail();
   std::unique_ptr<kv::Follower> follower;
@@ -64,8 +67,9 @@ void make_feeder(FeederHandle* self, EngineHandle& engine, SessionHandle& sessio
   self->full = copy != nullptr;
   self->lsn = follower ? *lsn : tail.position();
   self->offset = follower ? offset : tail.written_offset();
-  self->feeder = std::make_unique<kv::Feeder>(engine.engine, session.node.share(), session.session.share(),
-                                              options, std::move(copy), std::move(follower), std::move(told));
+  self->feeder =
+      std::make_unique<kv::Feeder>(engine.engine, *engine.loop, session.node.share(), session.session.share(),
+                                   options, std::move(copy), std::move(follower), std::move(told));
 }
 
 nb::dict feeder_figures(FeederHandle& self) {
@@ -79,6 +83,7 @@ nb::dict feeder_figures(FeederHandle& self) {
   dict["silent_ns"] = now_ns() - figures.receipt_ns;
   dict["writes"] = figures.writes;
   dict["messages"] = figures.messages;
+  dict["inlined"] = figures.inlined;
   dict["repeats"] = figures.repeats;
   dict["copying"] = figures.copying;
   dict["fraction"] = figures.fraction;
@@ -132,8 +137,9 @@ nb::dict receiver_figures(ReceiverHandle& self) {
 void bind_kv_replication(nb::module_& m) {
   nb::class_<FeederHandle>(m, "Feeder", "Sends a replica what it lacks, and the log as it grows.")
       .def("__init__", make_feeder, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
-           nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("max_inline"), nb::arg("lsn").none(),
-           nb::arg("offset"), nb::arg("on_receipt"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("max_inline"),
+           nb::arg("lsn").none(), nb::arg("offset"), nb::arg("on_receipt"), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(),
            "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything.")
       .def_ro("full", &FeederHandle::full, "It began with a copy of everything.")
       .def_ro("lsn", &FeederHandle::lsn, "Behind which the stream begins.")
@@ -155,6 +161,9 @@ void bind_kv_replication(nb::module_& m) {
           },
           nb::kw_only(), nb::arg("full"), nb::arg("offset"),
           "As the primary has answered; `full`: all that is here goes.")
+      .def_prop_ro(
+          "mark", [](ReceiverHandle& self) { return self.get().mark(); },
+          "The primary is to add it to the positions of its pieces.")
       .def("figures", receiver_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
       .def("close", &ReceiverHandle::close, "Nothing is applied any more: figures() are the last.");
 }

@@ -11,27 +11,34 @@ namespace verbena::kv {
 
 using transport::Outcome;
 
-Feeder::Feeder(std::shared_ptr<Engine> engine, std::shared_ptr<transport::Node> node,
+Feeder::Feeder(std::shared_ptr<Engine> engine, Loop& loop, std::shared_ptr<transport::Node> node,
                std::shared_ptr<transport::Session> session, const FeederOptions& options,
                std::unique_ptr<BaseCopy> copy, std::unique_ptr<Follower> follower,
                std::function<void()> on_receipt)
     : engine_(std::move(engine)),
+      loop_(loop),
       node_(std::move(node)),
       session_(std::move(session)),
       options_(options),
       copy_(std::move(copy)),
       follower_(std::move(follower)),
       tail_(engine_->tail()),
-      ring_(options.ring_bytes),
+      ring_(usable_ring(options.ring_bytes)),
       registration_(ring_.data(), ring_.size(), access::local_write) {
   shared_->figures.copying = copy_ != nullptr;
   shared_->figures.receipt_ns = now_ns();
   shared_->on_receipt = std::move(on_receipt);
   shared_->tail = &tail_;
+  const auto held = engine_->lock();
+  turn_ = loop_.on_turn(Loop::Moment::after, [this](uint64_t now) { return turn(now); });
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Feeder::~Feeder() {
+  {
+    const auto held = engine_->lock();
+    loop_.off_turn(turn_);
+  }
   thread_.request_stop();
   tail_.wake_all();
   thread_.join();
@@ -90,13 +97,29 @@ void Feeder::take_receipt(Shared& shared, const transport::Call& call, uint64_t 
   if ((figures.ended || shared.rewind) && shared.tail) shared.tail->wake_all();
 }
 
-// Brings records into the ring, as many as there is room for; false: there are none, or no room.
+// Makes one piece of the records that there are; false: there are none, or no room.
 bool Feeder::fill() {
   uint64_t acknowledged;
   {
     const std::lock_guard held(shared_->mutex);
     acknowledged = shared_->figures.acknowledged;
   }
+  const uint64_t position = next_piece(filled_, ring_.size());
+  const size_t at = position % ring_.size(), used = static_cast<size_t>(position - acknowledged);
+  if (used + piece_bytes(1) > ring_.size()) return false;
+  const size_t room = std::min({ring_.size() - used, ring_.size() - at, piece_bytes(kPieceBytes)});
+  char* const to = reinterpret_cast<char*>(ring_.data()) + at;
+  const size_t length = read({to + sizeof(LogPiece), room - sizeof(LogPiece)});
+  if (length == 0) return false;
+  std::memset(to + sizeof(LogPiece) + length, 0, padded(length) - length);
+  LogPiece piece{.mark = options_.mark + position, .length = static_cast<uint32_t>(length), .crc = 0};
+  piece.crc = piece_crc(piece, to + sizeof piece);
+  std::memcpy(to, &piece, sizeof piece);
+  filled_ = position + piece_bytes(length);
+  return true;
+}
+
+size_t Feeder::read(std::span<char> to) {
   if (waiting_from_ == waiting_.size()) {
     waiting_.clear();
     waiting_from_ = 0;
@@ -105,7 +128,7 @@ bool Feeder::fill() {
       const bool more = copy_->read(waiting_, 4 * kPieceBytes);
       if (!copy_->error().empty()) {
         end(copy_->error());
-        return false;
+        return 0;
       }
       double fraction = copy_->fraction();
       if (!more) {
@@ -116,103 +139,138 @@ bool Feeder::fill() {
       const std::lock_guard also(shared_->mutex);
       shared_->figures.copying = copy_ != nullptr;
       shared_->figures.fraction = fraction;
-    } else if (!follower_->read(waiting_, 4 * kPieceBytes)) {
-      end("the replica was too slow: what it needs is not kept any more");
-      return false;
+    } else {
+      if (const size_t bytes = follower_->read(to)) return bytes;
+      // There is nothing, or a record that does not fit.
+      if (!follower_->read(waiting_, kPieceBytes)) {
+        end("the replica was too slow: what it needs is not kept any more");
+        return 0;
+      }
     }
   }
-  const size_t room = ring_.size() - static_cast<size_t>(filled_ - acknowledged);
-  size_t left = std::min(room, waiting_.size() - waiting_from_);
-  const bool moved = left > 0;
-  while (left > 0) {
-    const size_t at = filled_ % ring_.size(), some = std::min(left, ring_.size() - at);
-    std::memcpy(ring_.data() + at, waiting_.data() + waiting_from_, some);
-    waiting_from_ += some;
-    filled_ += some;
-    left -= some;
-  }
-  return moved;
+  const size_t bytes = std::min(to.size(), waiting_.size() - waiting_from_);
+  std::memcpy(to.data(), waiting_.data() + waiting_from_, bytes);
+  waiting_from_ += bytes;
+  return bytes;
 }
 
-bool Feeder::send(size_t length) {
-  const size_t at = sent_ % ring_.size();
-  LogPiece piece{
-      .position = sent_, .length = static_cast<uint32_t>(length), .crc = 0, .flags = 0, .unused = 0};
-  const bool inside = !options_.by_write || length <= options_.max_inline, asks = wants_receipt(length);
-  if (asks) piece.flags = kWantsReceipt;
-  std::string message(sizeof piece + (inside ? length : 0), '\0');
-  if (inside && length > 0) std::memcpy(message.data() + sizeof piece, ring_.data() + at, length);
-  const auto held = node_->lock();
+bool Feeder::send() {
+  const uint64_t position = next_piece(sent_, ring_.size());
+  const size_t at = position % ring_.size();
+  LogPiece piece{};
+  if (sent_ < filled_) std::memcpy(&piece, ring_.data() + at, sizeof piece);
+  const size_t bytes = sent_ < filled_ ? piece_bytes(piece.length) : 0;
+  LogMessage message{.end = bytes > 0 ? position + bytes : sent_, .flags = 0, .unused = 0};
+  const bool asks = wants_receipt(message.end), speaks = asks || !options_.by_write;
+  const bool inside = bytes > 0 && (!options_.by_write || (asks && piece.length <= options_.max_inline));
+  if (asks) message.flags |= kWantsReceipt;
+  if (inside) message.flags |= kPieceFollows;
   if (session_->is_over()) {
     end("the session has ended");
     return false;
   }
   if (!session_->may_stream()) return false;
-  std::optional<uint32_t> summed;
-  if (inside) {
-    piece.flags |= kBytesFollow;
-  } else {
-    const transport::RemoteRegion* region = session_->region(options_.ring_key);
-    if (!region) return false;
-    if (region->refused != Outcome::ok || (region->known && region->length < ring_.size())) {
-      end("the replica's ring is not there, or not for us");
-      return false;
-    }
-    if (!region->known) return false;
-    uint32_t lkey;
-    try {
-      lkey =
-          node_->registering([&] { return registration_.lkey(session_->link()->port(), ring_.data() + at); });
-    } catch (const std::exception& error) {
-      end(error.what());
-      return false;
-    }
-    if (!session_->stream(ring_.data() + at, piece.length, lkey, region->addr + at, region->rkey, summed)) {
-      return false;
-    }
+  if (bytes > 0 && !inside && !write(at, bytes)) return false;
+  transport::Call* call = nullptr;
+  if (speaks) {
+    std::string text(sizeof message + (inside ? bytes : 0), '\0');
+    std::memcpy(text.data(), &message, sizeof message);
+    if (inside) std::memcpy(text.data() + sizeof message, ring_.data() + at, bytes);
+    static const uint32_t method = transport::method::of_name("kv.log");
+    call = session_->call(method, std::as_bytes(std::span(text)));
+    if (!call) return false;
   }
-  piece.crc = summed ? *summed : crc32c(0, ring_.data() + at, length);
-  std::memcpy(message.data(), &piece, sizeof piece);
-  static const uint32_t method = transport::method::of_name("kv.log");
-  transport::Call* call = session_->call(method, std::as_bytes(std::span(message)));
-  if (!call) return false;
-  {
-    const std::lock_guard also(shared_->mutex);
-    sent_ += length;
-    shared_->figures.sent = std::max(shared_->figures.sent, sent_);
-    ++shared_->figures.messages;
-    shared_->figures.writes += !inside;
-  }
-  transport::Session::then(*call, [shared = shared_, end = sent_, round = round_](transport::Call& answer) {
-    take_receipt(*shared, answer, end, round);
-  });
+  sent_ = message.end;
   sent_ns_ = now_ns();
-  gap_ns_ = length > kLongPiece ? kLongGapNs : kGapNs;
   if (asks) {
     asked_ = sent_;
     asked_ns_ = sent_ns_;
   }
+  {
+    const std::lock_guard also(shared_->mutex);
+    shared_->figures.sent = std::max(shared_->figures.sent, sent_);
+    shared_->figures.messages += speaks;
+    shared_->figures.inlined += inside;
+    shared_->figures.writes += bytes > 0 && !inside;
+  }
+  if (!call) return true;
+  transport::Session::then(*call, [shared = shared_, end = sent_, round = round_](transport::Call& answer) {
+    take_receipt(*shared, answer, end, round);
+  });
   return true;
 }
 
-bool Feeder::wants_receipt(size_t length) const {
-  return length == 0 || shared_->eager || copy_ || sent_ + length - asked_ >= ring_.size() / 4 ||
-         now_ns() - asked_ns_ >= kReceiptNs;
+bool Feeder::write(size_t at, size_t bytes) {
+  const transport::RemoteRegion* region = session_->region(options_.ring_key);
+  if (!region) return false;
+  if (region->refused != Outcome::ok || (region->known && region->length < ring_.size())) {
+    end("the replica's ring is not there, or not for us");
+    return false;
+  }
+  if (!region->known) return false;
+  uint32_t lkey;
+  try {
+    lkey =
+        node_->registering([&] { return registration_.lkey(session_->link()->port(), ring_.data() + at); });
+  } catch (const std::exception& error) {
+    end(error.what());
+    return false;
+  }
+  std::optional<uint32_t> summed;
+  return session_->stream(ring_.data() + at, static_cast<uint32_t>(bytes), lkey, region->addr + at,
+                          region->rkey, summed);
 }
 
-// Sleeps until the next piece is due, unless there is enough for it, and nobody has to wake us.
-void Feeder::gather() {
-  const uint64_t now = now_ns(), due = sent_ns_ + gap_ns_;
-  if (shared_->eager || copy_ || now >= due || filled_ - sent_ + follower_->lag_bytes() >= kPieceBytes)
-    return;
-  std::this_thread::sleep_for(std::chrono::nanoseconds(due - now));
+// Now and then somebody must say how far the ring is free, and wake the replica.
+bool Feeder::wants_receipt(uint64_t end) const {
+  return end == sent_ || shared_->eager || end - asked_ >= ring_.size() / 2 ||
+         now_ns() - asked_ns_ >= kSpeakNs;
+}
+
+// More may come, and together it costs less; but not if somebody waits for it.
+bool Feeder::is_early(uint64_t now) const {
+  return !shared_->eager && !copy_ && filled_ == sent_ && now < sent_ns_ + kGapNs &&
+         follower_->lag_bytes() < kPieceBytes;
 }
 
 // When to ask for a receipt though there is nothing to send: at once, if somebody waits for one.
 uint64_t Feeder::ping_ns() const {
   const bool eager = shared_->eager;
-  if (sent_ > asked_) return eager ? 0 : sent_ns_ + kReceiptNs;
+  if (sent_ > asked_) return eager ? 0 : sent_ns_ + kSpeakNs;
   return sent_ns_ + (eager ? kEagerPingNs : kPingNs);
+}
+
+void Feeder::rewind_if_asked() {
+  const std::lock_guard held(shared_->mutex);
+  if (!shared_->rewind) return;
+  // A link broke, and with it a WRITE was lost, or a message.
+  shared_->rewind = false;
+  sent_ = asked_ = shared_->figures.acknowledged;
+  round_ = ++shared_->round;
+  ++shared_->figures.repeats;
+}
+
+// One piece, or a question. The loop waits for nobody.
+Feeder::Step Feeder::step(uint64_t now, bool by_loop) {
+  rewind_if_asked();
+  if (filled_ == sent_) {
+    const bool has_more =
+        copy_ || waiting_from_ < waiting_.size() || follower_->lag_bytes() > 0 || follower_->is_lost();
+    if (has_more && is_early(now)) return Step::early;
+    if (has_more ? !fill() : now < ping_ns()) return has_more ? Step::stuck : Step::idle;
+  }
+  auto held = by_loop ? node_->try_lock() : node_->lock();
+  return held.owns_lock() && send() ? Step::done : Step::stuck;
+}
+
+uint64_t Feeder::turn(uint64_t now) {
+  const std::unique_lock held(work_, std::try_to_lock);
+  if (!held.owns_lock() || copy_ || over_) return Loop::kNever;  // the thread is at it
+  Step last = Step::done;
+  while (last == Step::done) last = step(now, true);
+  if (last == Step::early) return sent_ns_ + kGapNs;
+  if (last == Step::stuck) tail_.wake_all();
+  return last == Step::idle && sent_ > asked_ ? ping_ns() : Loop::kNever;
 }
 
 void Feeder::run(const std::stop_token& stop) {
@@ -220,40 +278,40 @@ void Feeder::run(const std::stop_token& stop) {
     {
       const std::lock_guard held(shared_->mutex);
       if (shared_->figures.ended) break;
-      if (shared_->rewind) {
-        // A link broke between a WRITE and its message: what has arrived is not what was meant.
-        shared_->rewind = false;
-        sent_ = asked_ = shared_->figures.acknowledged;
-        round_ = ++shared_->round;
-        ++shared_->figures.repeats;
-      }
     }
     const uint64_t wakes = tail_.wakes();
-    bool moved = false;
-    gather();
-    if (filled_ - sent_ < kPieceBytes) moved = fill();
-    if (sent_ < filled_) {
-      const size_t at = sent_ % ring_.size();
-      const size_t length = std::min({static_cast<size_t>(filled_ - sent_), kPieceBytes, ring_.size() - at});
-      if (send(length)) continue;
-    } else if (!moved && !copy_ && waiting_from_ == waiting_.size()) {
-      const uint64_t ping = ping_ns();
-      if (now_ns() >= ping && send(0)) continue;
-      const uint64_t offset = follower_->offset();
-      if (now_ns() < ping) tail_.wait_beyond(offset, ping, wakes);
-      if (tail_.visible_offset() > offset) continue;
+    std::unique_lock held(work_);
+    const uint64_t now = now_ns();
+    switch (step(now, false)) {
+      case Step::done:
+        break;
+      case Step::early: {
+        const uint64_t due = sent_ns_ + kGapNs;
+        held.unlock();
+        std::this_thread::sleep_for(std::chrono::nanoseconds(due - now));
+        break;
+      }
+      case Step::idle: {
+        const uint64_t offset = follower_->offset(), ping = ping_ns();
+        held.unlock();
+        tail_.wait_beyond(offset, ping, wakes, true);
+        break;
+      }
+      case Step::stuck:
+        held.unlock();
+        node_->linger();
+        // There is no room, or no link: nothing changes within microseconds.
+        if (node_->options().sleeps) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    if (moved) continue;
-    node_->linger();
-    // There is no room, or no link: nothing changes within microseconds.
-    if (node_->options().sleeps) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   end("it was stopped");
   {
     const std::lock_guard held(shared_->mutex);
     if (shared_->on_receipt) shared_->on_receipt();
   }
-  const auto held = node_->lock();
+  const std::lock_guard held(work_);
+  over_ = true;
+  const auto also = node_->lock();
   registration_.close();
 }
 

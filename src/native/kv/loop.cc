@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "kv/tail.h"
 #include "util/clock.h"
 #include "util/error.h"
 
@@ -142,37 +143,63 @@ int Loop::timeout_ms() const {
 
 // Falling asleep costs whoever wakes us more than a request costs us, so it looks again for a while first.
 // The more often that was in vain, the rarer it is tried.
-int Loop::wait(std::span<epoll_event> events, int timeout) {
-  const auto look = [&](int at_most) {
-    return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), at_most);
-  };
+int Loop::wait(std::span<epoll_event> events, uint64_t timeout_ns) {
   const uint64_t budget = busy_poll_ns.load(std::memory_order_relaxed);
-  if (timeout == 0 || budget == 0) return look(timeout);
+  if (timeout_ns == 0 || budget == 0) return look(events, timeout_ns);
   if (in_vain_left_ > 0) {
     --in_vain_left_;
-    return look(timeout);
+    return look(events, timeout_ns);
   }
   const uint64_t start = now_ns();
   do {
-    if (const int count = look(0); count != 0) {
+    if (const int count = look(events, 0); count != 0) {
       in_vain_ = 0;
       return count;
     }
-  } while (now_ns() - start < budget);
+  } while (now_ns() - start < std::min(budget, timeout_ns));
   in_vain_ = std::min(2 * in_vain_ + 1, 255u);
   in_vain_left_ = in_vain_;
-  return look(timeout);
+  return look(events, timeout_ns);
+}
+
+int Loop::look(std::span<epoll_event> events, uint64_t timeout_ns) {
+  constexpr uint64_t kMs = 1'000'000, kSecond = 1'000'000'000;
+  const auto room = static_cast<int>(events.size());
+  if (timeout_ns % kMs != 0 && waits_exactly_) {
+    const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / kSecond),
+                           .tv_nsec = static_cast<long>(timeout_ns % kSecond)};
+    const int count = epoll_pwait2(epoll_.get(), events.data(), room, &timeout, nullptr);
+    if (count >= 0 || errno != ENOSYS) return count;
+    waits_exactly_ = false;
+  }
+  return epoll_wait(epoll_.get(), events.data(), room, static_cast<int>((timeout_ns + kMs - 1) / kMs));
+}
+
+uint64_t Loop::on_turn(Moment moment, Turn work) {
+  turns_.emplace(++last_turn_, std::pair(moment, std::move(work)));
+  bell_.signal();
+  return last_turn_;
+}
+
+uint64_t Loop::take_turns(Moment moment) {
+  uint64_t due = kNever;
+  for (const auto& [number, turn] : turns_) {
+    if (turn.first == moment) due = std::min(due, turn.second(now_ns()));
+  }
+  return due;
 }
 
 void Loop::run() {
   std::array<epoll_event, 256> events;
-  int timeout = 0;
+  uint64_t timeout = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     const int count = wait(events, timeout);
     std::vector<SocketClient*> woken;
     {
       const auto held = engine_.lock();
       engine_.refresh_time();
+      if (engine_.has_tail()) engine_.tail().set_attended(true);
+      uint64_t due_turn = take_turns(Moment::before);
       for (int i = 0; i < count; ++i) {
         const uint64_t id = events[static_cast<size_t>(i)].data.u64;
         if (id == kBell) {
@@ -206,7 +233,10 @@ void Loop::run() {
       }
       engine_.commit();
       engine_.settle();
-      timeout = timeout_ms();
+      due_turn = std::min(due_turn, take_turns(Moment::after));
+      if (engine_.has_tail()) engine_.tail().set_attended(false);
+      timeout = static_cast<uint64_t>(timeout_ms()) * 1'000'000;
+      if (due_turn != kNever) timeout = std::min(timeout, due_turn > now ? due_turn - now : 0);
       woken.swap(woken_);
       for (SocketClient* client : woken) client->take_out();
     }

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <unordered_map>
 
 #include "kv/engine.h"
@@ -52,6 +53,13 @@ class Loop {
   void unwatch(uint64_t watch, int fd);
   // Called at every tick, with the engine's lock.
   void on_tick(std::function<void(uint64_t)> work) { at_ticks_.push_back(std::move(work)); }
+  // Called in every turn with the engine's lock: before clients are heard, or when all that they did can be
+  // seen. Says when it is to be called again (now_ns()) at the latest. With the lock.
+  static constexpr uint64_t kNever = ~uint64_t{0};
+  enum class Moment : uint8_t { before, after };
+  using Turn = std::function<uint64_t(uint64_t now_ns)>;
+  uint64_t on_turn(Moment moment, Turn work);
+  void off_turn(uint64_t number) { turns_.erase(number); }   // not from within one
   void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // the program's tick() is due then; 0: no
 
   // How long it may sleep as things are. With the engine's lock.
@@ -80,7 +88,9 @@ class Loop {
   bool write(SocketClient& client);
   void watch(SocketClient& client, bool writable);
   void close(SocketClient& client);
-  int wait(std::span<epoll_event> events, int timeout);
+  int wait(std::span<epoll_event> events, uint64_t timeout_ns);
+  int look(std::span<epoll_event> events, uint64_t timeout_ns);
+  uint64_t take_turns(Moment moment);  // when the next is due
   void do_posted();
 
   Engine& engine_;
@@ -93,6 +103,9 @@ class Loop {
   uint64_t last_watch_ = 0;
   std::unordered_map<uint64_t, std::shared_ptr<std::function<void()>>> watches_;
   std::vector<std::function<void(uint64_t)>> at_ticks_;
+  uint64_t last_turn_ = 0;
+  std::map<uint64_t, std::pair<Moment, Turn>> turns_;
+  bool waits_exactly_ = true;  // the kernel can
   std::mutex posted_mutex_;
   std::deque<std::function<void()>> posted_;
   unsigned in_vain_ = 0, in_vain_left_ = 0;  // waits without a look first, after one that was in vain

@@ -31,23 +31,24 @@ std::shared_ptr<Receiver> Receiver::make(Engine& engine, Loop& loop, std::shared
 }
 
 void Receiver::take(const transport::Request& request) {
-  Piece piece{.header = {}, .call = request.call, .bytes = {}};
-  if (request.payload.size() < sizeof piece.header) {
-    return request.session.fail(request.call, transport::Outcome::remote_failure, "the piece is too short");
+  Message message{.header = {}, .call = request.call, .piece = {}};
+  if (request.payload.size() < sizeof message.header) {
+    return request.session.fail(request.call, transport::Outcome::remote_failure, "the message is too short");
   }
-  std::memcpy(&piece.header, request.payload.data(), sizeof piece.header);
-  const auto rest = request.payload.subspan(sizeof piece.header);
-  const bool inside = piece.header.flags & kBytesFollow,
-             known = piece.header.flags <= (kBytesFollow | kWantsReceipt);
-  const size_t at = ring_.empty() ? 0 : piece.header.position % ring_.size();
-  if (!known || (inside ? rest.size() != piece.header.length
-                        : !rest.empty() || piece.header.length > ring_.size() - at)) {
-    return request.session.fail(request.call, transport::Outcome::remote_failure, "the piece makes no sense");
+  std::memcpy(&message.header, request.payload.data(), sizeof message.header);
+  const auto rest = request.payload.subspan(sizeof message.header);
+  LogPiece piece{};
+  const bool inside = message.header.flags & kPieceFollows;
+  if (rest.size() >= sizeof piece) std::memcpy(&piece, rest.data(), sizeof piece);
+  if (message.header.flags > (kPieceFollows | kWantsReceipt) ||
+      (inside ? rest.size() < sizeof piece || rest.size() != piece_bytes(piece.length) : !rest.empty())) {
+    return request.session.fail(request.call, transport::Outcome::remote_failure,
+                                "the message makes no sense");
   }
-  if (inside) piece.bytes.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
+  message.piece.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
   const std::lock_guard held(mutex_);
   figures_.heard_ns = now_ns();
-  queue_.push_back(std::move(piece));
+  queue_.push_back(std::move(message));
   post();
 }
 
@@ -65,6 +66,7 @@ void Receiver::begin(bool full, uint64_t offset) {
     applier_->restart();
   }
   applier_->set_offset(offset);
+  if (turn_ == 0) turn_ = loop_.on_turn(Loop::Moment::before, [this](uint64_t now) { return look(now); });
   const std::lock_guard held(mutex_);
   begun_ = figures_.begun = true;
   figures_.complete = !full;
@@ -86,6 +88,7 @@ void Receiver::clear() {
 
 void Receiver::close() {
   closed_ = true;
+  if (turn_ != 0) loop_.off_turn(std::exchange(turn_, 0));
   const std::lock_guard held(mutex_);
   queue_.clear();
 }
@@ -95,27 +98,46 @@ ReceiverFigures Receiver::figures() const {
   return figures_;
 }
 
-bool Receiver::take_piece(const Piece& piece) {
-  // After one that was not right, later ones are sent again, too.
-  if (piece.header.position != expected_) return false;
-  if (piece.header.length == 0) return true;
-  const bool inside = piece.header.flags & kBytesFollow;
-  std::string_view bytes = piece.bytes;
-  if (!inside) {
-    bytes = {reinterpret_cast<const char*>(ring_.data()) + expected_ % ring_.size(), piece.header.length};
-  }
-  if (crc32c(0, bytes.data(), bytes.size()) != piece.header.crc) {
-    const std::lock_guard held(mutex_);
-    ++figures_.damaged;
-    return false;
-  }
+bool Receiver::take_piece(std::string_view bytes, bool written) {
+  LogPiece piece;
+  std::memcpy(&piece, bytes.data(), sizeof piece);
+  const uint64_t position = next_piece(expected_, ring_.size());
+  if (piece.mark != mark_ + position) return false;  // it is not there yet, or not any more
+  if (piece.length == 0 || piece.length > bytes.size() - sizeof piece) return false;
+  bytes = bytes.substr(sizeof piece, piece.length);
+  // One that is being written is whole at the next look, one that was damaged when it is written again.
+  if (piece_crc(piece, bytes.data()) != piece.crc) return false;
   applier_->apply(bytes);
-  expected_ += bytes.size();
+  expected_ = position + piece_bytes(piece.length);
   const std::lock_guard held(mutex_);
   ++figures_.pieces;
   figures_.bytes += bytes.size();
-  if (!inside) figures_.written += bytes.size();
+  if (written) figures_.written += bytes.size();
+  figures_.heard_ns = now_ns();
   return true;
+}
+
+bool Receiver::look_until(uint64_t deadline) {
+  const std::string_view ring(reinterpret_cast<const char*>(ring_.data()), ring_.size());
+  do {
+    const uint64_t position = next_piece(expected_, ring.size());
+    if (!take_piece(ring.substr(position % ring.size()), true)) return true;
+  } while (now_ns() < deadline);
+  return false;
+}
+
+uint64_t Receiver::look(uint64_t now) {
+  if (closed_ || !why_.empty()) return Loop::kNever;
+  const uint64_t before = expected_;
+  bool all = true;
+  try {
+    all = look_until(now + kBudgetNs);
+  } catch (const Error& error) {
+    why_ = error.detail();
+  }
+  if (expected_ != before || !why_.empty()) settle();
+  if (!all) return now;
+  return now < awake_until_ ? now + kLookNs : Loop::kNever;
 }
 
 LogReceipt Receiver::receipt() {
@@ -132,46 +154,56 @@ LogReceipt Receiver::receipt() {
   return {expected_, applier_->lsn(), applier_->offset(), durable_offset_};
 }
 
-void Receiver::work() {
-  constexpr uint64_t kBudgetNs = 2'000'000;
-  std::vector<Piece> pieces;
-  {
-    const std::lock_guard held(mutex_);
-    posted_ = false;
-    pieces.swap(queue_);
-  }
-  if (closed_ || pieces.empty()) return;
-  const uint64_t deadline = now_ns() + kBudgetNs;
-  std::string why;
-  bool is_wanted = false;
-  size_t done = 0;
-  for (; done < pieces.size() && (done == 0 || now_ns() < deadline); ++done) {
-    const Piece& piece = pieces[done];
-    try {
-      is_wanted |= !why.empty() || !take_piece(piece) || (piece.header.flags & kWantsReceipt) != 0;
-    } catch (const Error& error) {
-      why = error.detail();
-      is_wanted = true;
-    }
-    owed_.push_back(piece.call);
-  }
+// What has been applied counts.
+void Receiver::settle() {
   if (engine_.loading && applier_->is_complete()) {
     engine_.loading = false;
     engine_.refresh_time();
   }
   engine_.commit();
-  const LogReceipt last = receipt();
+  const std::lock_guard held(mutex_);
+  figures_.lsn = applier_->lsn();
+  figures_.offset = applier_->offset();
+  figures_.complete |= applier_->is_complete();
+  if (figures_.error.empty()) figures_.error = why_;
+}
+
+void Receiver::work() {
+  std::vector<Message> messages;
   {
     const std::lock_guard held(mutex_);
-    figures_.lsn = last.lsn;
-    figures_.offset = last.offset;
-    figures_.complete |= applier_->is_complete();
-    if (figures_.error.empty()) figures_.error = why;
-    queue_.insert(queue_.begin(), std::make_move_iterator(pieces.begin() + static_cast<ptrdiff_t>(done)),
-                  std::make_move_iterator(pieces.end()));
+    posted_ = false;
+    messages.swap(queue_);
+  }
+  if (closed_ || messages.empty()) return;
+  const uint64_t began = now_ns(), deadline = began + kBudgetNs;
+  awake_until_ = began + kAwakeNs;
+  bool is_wanted = false;
+  size_t done = 0, missed = 0;  // announced, but not there
+  for (; done < messages.size(); ++done) {
+    const Message& message = messages[done];
+    try {
+      if (why_.empty()) {
+        if (!look_until(deadline)) break;
+        if (!message.piece.empty()) take_piece(message.piece, false);
+      }
+    } catch (const Error& error) {
+      why_ = error.detail();
+    }
+    missed += expected_ < message.header.end;
+    is_wanted |= !why_.empty() || missed > 0 || (message.header.flags & kWantsReceipt) != 0;
+    owed_.push_back(message.call);
+  }
+  settle();
+  {
+    const std::lock_guard held(mutex_);
+    figures_.damaged += missed;
+    queue_.insert(queue_.begin(), std::make_move_iterator(messages.begin() + static_cast<ptrdiff_t>(done)),
+                  std::make_move_iterator(messages.end()));
     if (!queue_.empty()) post();
   }
   if (!is_wanted && owed_.size() < kMostOwed) return;
+  const LogReceipt last = receipt();
   // Whoever holds the node's lock may be waiting for the GIL.
   if (engine_.program()) engine_.program()->rest();
   const auto calls = std::exchange(owed_, {});
@@ -179,10 +211,10 @@ void Receiver::work() {
   const auto session = node_->find_session(session_);
   if (!session || session->is_over()) return;
   for (const uint64_t call : calls) {
-    if (why.empty()) {
+    if (why_.empty()) {
       session->reply(call, std::as_bytes(std::span(&last, 1)));
     } else {
-      session->fail(call, transport::Outcome::remote_failure, why);
+      session->fail(call, transport::Outcome::remote_failure, why_);
     }
   }
 }

@@ -1,6 +1,6 @@
 // A replica's end: takes pieces of the primary's log, applies them on the engine's loop, and says how far it
-// is. The ring is where the primary WRITEs to; a piece counts only when its message is here and its checksum
-// is right.
+// is when asked. The ring is where the primary WRITEs to; while it does, the loop looks for more in every
+// turn and at least some thousand times a second, so that nobody has to wake it.
 #pragma once
 
 #include <deque>
@@ -10,6 +10,7 @@
 #include "kv/loop.h"
 #include "kv/replication_layout.h"
 #include "transport/node.h"
+#include "util/random.h"
 
 namespace verbena::kv {
 
@@ -30,6 +31,7 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   void begin(bool full, uint64_t offset);
   void close();  // with the engine's lock
   ReceiverFigures figures() const;
+  uint64_t mark() const { return mark_; }  // for the primary: see LogPiece
 
  private:
   class Door;
@@ -39,17 +41,24 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
         loop_(loop),
         node_(std::move(node)),
         session_(session),
-        ring_(ring),
+        ring_(ring.first(usable_ring(ring.size()))),
+        mark_(random_value<uint64_t>()),
         applier_(&applier) {}
-  struct Piece {
-    LogPiece header;
+  struct Message {
+    LogMessage header;
     uint64_t call;
-    std::string bytes;
+    std::string piece;
   };
+  // How long after a look the next one comes, and how long it may take.
+  static constexpr uint64_t kLookNs = 500'000, kBudgetNs = 2'000'000;
   void take(const transport::Request& request);  // on the node's thread
   void post();
-  void work();                          // on the loop's, with the engine's lock
-  bool take_piece(const Piece& piece);  // false: it was not the one that comes next, or is damaged
+  // On the loop's thread, with the engine's lock:
+  void work();
+  uint64_t look(uint64_t now);                            // when to look again
+  bool look_until(uint64_t deadline);                     // false: it is over, and there may be more
+  bool take_piece(std::string_view bytes, bool written);  // false: it is not the one that comes next
+  void settle();
   LogReceipt receipt();
   void clear();
 
@@ -58,16 +67,18 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   const std::shared_ptr<transport::Node> node_;
   const uint64_t session_;
   const std::span<std::byte> ring_;
+  const uint64_t mark_;
   Applier* applier_;
   static constexpr size_t kMostOwed = 32;
-  uint64_t expected_ = 0;
+  uint64_t expected_ = 0, awake_until_ = 0, turn_ = 0;
+  std::string why_;                                      // the stream makes no sense
   std::vector<uint64_t> owed_;                           // calls that have no receipt yet
   std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // our log's LSN, the primary's offset
   uint64_t durable_offset_ = 0;
   bool closed_ = false;
 
   mutable std::mutex mutex_;
-  std::vector<Piece> queue_;
+  std::vector<Message> queue_;
   bool posted_ = false, begun_ = false;
   ReceiverFigures figures_;
 };

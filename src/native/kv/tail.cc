@@ -73,7 +73,10 @@ void Tail::publish() {
   if (visible_.load(std::memory_order_relaxed) == offset_) return;
   visible_lsn_.store(lsn_, std::memory_order_release);
   visible_.store(offset_, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake_all();
+  if (sleepers_.load(std::memory_order_seq_cst) != 0 ||
+      (!attended_ && attended_sleepers_.load(std::memory_order_seq_cst) != 0)) {
+    wake_all();
+  }
 }
 
 bool Tail::commit() {
@@ -149,15 +152,16 @@ Tail::Range Tail::kept() const {
   return {first.first_lsn, first.first_offset, end - first.first_offset};
 }
 
-void Tail::wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes) {
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+void Tail::wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool attended) {
+  std::atomic<uint32_t>& sleepers = attended ? attended_sleepers_ : sleepers_;
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock held(mutex_);
   while (visible_.load(std::memory_order_seq_cst) <= offset && wakes_ == wakes) {
     const uint64_t now = now_ns();
     if (now >= deadline_ns) break;
     changed_.wait_for(held, std::chrono::nanoseconds(deadline_ns - now));
   }
-  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Tail::wake_all() {
@@ -224,6 +228,34 @@ bool Follower::read(std::string& out, size_t max_bytes) {
     next_lsn_ = header.lsn + 1;
   }
   return !lost_.load(std::memory_order_acquire);
+}
+
+size_t Follower::read(std::span<char> to) {
+  const uint64_t visible = tail_.visible_offset();
+  size_t read = 0;
+  while (!lost_.load(std::memory_order_acquire) && offset_ < visible) {
+    if (!chunk_ || at_ == chunk_->used.load(std::memory_order_relaxed)) {
+      if (!next_chunk()) break;
+      continue;
+    }
+    const char* const from = chunk_->bytes.get() + at_;
+    const size_t there = chunk_->used.load(std::memory_order_relaxed) - at_;
+    const size_t most = std::min({static_cast<size_t>(visible - offset_), there, to.size() - read});
+    size_t run = 0;
+    for (LogRecordHeader header; run + sizeof header <= most;) {
+      std::memcpy(&header, from + run, sizeof header);
+      const size_t bytes = sizeof header + padded(header.length);
+      if (bytes > most - run) break;
+      run += bytes;
+      next_lsn_ = header.lsn + 1;
+    }
+    if (run == 0) break;
+    std::memcpy(to.data() + read, from, run);
+    read += run;
+    at_ += run;
+    offset_ += run;
+  }
+  return read;
 }
 
 }  // namespace verbena::kv

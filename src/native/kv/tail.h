@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kv/keyspace.h"
@@ -43,6 +44,8 @@ class Tail final : public Journal {
   void set_log(Journal* log);
   // What has happened can be read by followers. Between commands only.
   void publish();
+  // Whoever has the engine looks after some followers before it gives it back: they need not be woken.
+  void set_attended(bool attended) { attended_ = attended; }
   void set_limits(size_t keep_bytes, size_t hold_bytes);
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   uint32_t epoch() const { return epoch_; }
@@ -60,7 +63,8 @@ class Tail final : public Journal {
   };
   Range kept() const;
   // Returns when there is more than this, or at the deadline, or when all were woken since wakes() was this.
-  void wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes);
+  // `attended`: or when somebody publishes who does not look after followers himself.
+  void wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool attended = false);
   uint64_t wakes() const { return wakes_.load(std::memory_order_acquire); }
   void wake_all();
 
@@ -92,6 +96,7 @@ class Tail final : public Journal {
   uint64_t lsn_, offset_ = 0;
   uint32_t epoch_;
   size_t keep_bytes_, hold_bytes_;
+  bool attended_ = false;
   char* last_ = nullptr;  // the record that has no checksum yet
   uint64_t next_chunk_ = 0;
   std::shared_ptr<Chunk> filling_;
@@ -102,7 +107,7 @@ class Tail final : public Journal {
   size_t kept_bytes_ = 0;
   std::vector<Follower*> followers_;
   std::condition_variable changed_;
-  std::atomic<uint32_t> sleepers_{0};
+  std::atomic<uint32_t> sleepers_{0}, attended_sleepers_{0};
   std::atomic<uint64_t> wakes_{0};  // written with the mutex
 };
 
@@ -113,6 +118,9 @@ class Follower {
   // Appends whole records to `out`, up to `max_bytes` unless the first alone is longer; false: they are gone,
   // as this follower was too slow.
   bool read(std::string& out, size_t max_bytes);
+  // The same to memory, for followers of all slots: as many whole records as fit. 0: none does, or there are
+  // none.
+  size_t read(std::span<char> to);
   uint64_t next_lsn() const { return next_lsn_; }
   uint64_t offset() const { return offset_; }  // of what comes next
   uint64_t lag() const { return tail_.visible_lsn() + 1 - next_lsn_; }

@@ -640,6 +640,7 @@ class Feeder:
         session: verbena._native.transport.Session,
         *,
         ring_key: int,
+        mark: int,
         ring_bytes: int,
         by_write: bool,
         max_inline: int,
@@ -676,6 +677,10 @@ class Receiver:
     ) -> None: ...
     def begin(self, *, full: bool, offset: int) -> None:
         """As the primary has answered; `full`: all that is here goes."""
+
+    @property
+    def mark(self) -> int:
+        """The primary is to add it to the positions of its pieces."""
 
     def figures(self) -> dict[str, Any]: ...
     def close(self) -> None:

@@ -209,7 +209,7 @@ class ReplicationRdma(Section):
         512,
         0,
         64 * KIB,
-        "Pieces of the log up to this long travel inside the message.",
+        "Where a message is sent, a piece of the log up to this long travels inside it.",
         "Longer ones are written into the replica's memory, if `use_rdma_write` is on.",
     )
     ring_size: int = size(

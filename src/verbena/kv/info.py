@@ -106,7 +106,7 @@ def persistence_section(server: Server) -> Fields:
 
 def stats_section(server: Server) -> Fields:
     all_, own = server.engine.figures(), server.figures
-    pubsub, refused = server.pubsub, server.acl.refused
+    pubsub, refused, followers = server.pubsub, server.acl.refused, server.replication
     return {
         "total_connections_received": all_["connections"],
         "total_commands_processed": all_["commands"],
@@ -117,6 +117,9 @@ def stats_section(server: Server) -> Fields:
         "instantaneous_input_kbps": f"{own.bytes_in.per_second / 1024:.2f}",
         "instantaneous_output_kbps": f"{own.bytes_out.per_second / 1024:.2f}",
         "rejected_connections": all_["rejected_connections"],
+        "sync_full": followers.full_syncs if followers is not None else 0,
+        "sync_partial_ok": followers.partial_syncs if followers is not None else 0,
+        "sync_partial_err": followers.refused_partials if followers is not None else 0,
         "expired_keys": all_["expired"],
         "evicted_keys": all_["evicted"],
         "keyspace_hits": all_["hits"],

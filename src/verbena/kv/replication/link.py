@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("verbena.kv")
 
 METHOD = "kv.replicate"
-VERSION = 2
+VERSION = 3
 RETRY_S = 0.25
 LOOK_S = 0.05
 
@@ -104,6 +104,7 @@ class ReplicaLink:
                 "offset": self.place.offset,
                 "ring_key": ring.remote.key,
                 "ring_bytes": len(ring),
+                "mark": receiver.mark,
                 "databases": len(self._server.databases),
             }
             answer = json.loads(await session.call(METHOD, json.dumps(wish).encode(), timeout_s=30))

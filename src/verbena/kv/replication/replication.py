@@ -126,6 +126,7 @@ class Replication:
             self.server.engine,
             session._native,
             ring_key=wish["ring_key"],
+            mark=wish["mark"],
             ring_bytes=wish["ring_bytes"],
             by_write=self._settings.use_rdma_write,
             max_inline=self._settings.max_inline_size,
@@ -304,6 +305,10 @@ class Replication:
                 "master_sync_in_progress": int(link.state == "sync"),
                 "slave_read_repl_offset": link.offset,
                 "slave_repl_offset": link.offset,
+            }
+            if not up:
+                fields["master_link_down_since_seconds"] = int(time.monotonic() - link.down_since)
+            fields |= {
                 "slave_priority": 100,
                 "slave_read_only": int(get("replica-read-only")),
                 "replica_announced": 1,
@@ -315,8 +320,6 @@ class Replication:
                 "replica_received_bytes": figures.get("bytes", 0),
                 "replica_damaged_pieces": figures.get("damaged", 0),
             }
-            if not up:
-                fields["master_link_down_since_seconds"] = int(time.monotonic() - link.down_since)
         fields["connected_slaves"] = len(self._fed)
         if get("min-replicas-to-write"):
             fields["min_slaves_good_slaves"] = self.good_replicas()
@@ -325,7 +328,8 @@ class Replication:
             fields[f"slave{number}"] = (
                 f"ip={fed.host},port={fed.port},state={'send_bulk' if row['copying'] else 'online'},"
                 f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},wire={fed.session.wire},"
-                f"writes={row['writes']},messages={row['messages']},repeats={row['repeats']}"
+                f"writes={row['writes']},messages={row['messages']},inlined={row['inlined']},"
+                f"repeats={row['repeats']}"
             )
         return fields | {
             "master_failover_state": "no-failover",

@@ -1,0 +1,216 @@
+"""What replication promises in the small: who counts, what is copied anew, which way bytes took, INFO."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kv.keeping import Connection
+from kv.redis_peer import MISSING, SERVER, Peer, redis_server
+from support.replicas import Served, everything, in_step, served, until
+
+ALWAYS = "--kv-persistence-fsync=always"
+BY_MESSAGES = "--no-replication-rdma-use-rdma-write"
+INLINE = "--replication-rdma-max-inline-size="
+
+
+def counters(primary: Served) -> dict[str, int]:
+    """How the log has reached the one replica."""
+    row = dict(field.split("=", 1) for field in primary.info()["slave0"].split(","))
+    return {name: int(row[name]) for name in ("writes", "messages", "inlined", "repeats")}
+
+
+def test_waitaof_counts_this_server_and_replicas(tmp_path: Path) -> None:
+    """Who keeps data on disk, and has it there; asking for this server's is wrong where nothing is kept."""
+    here, there = (f"--kv-persistence-dir={tmp_path / name}" for name in ("here", "there"))
+    with served(here, ALWAYS) as primary, served(there, ALWAYS) as kept, served() as forgetful:
+        primary.run("SET", "k", "v")
+        assert primary.run("WAITAOF", "1", "0", "0") == [1, 0]
+        for replica in (kept, forgetful):
+            replica.follow(primary)
+            in_step(primary, replica)
+        for i in range(20):
+            primary.run("SET", "k", str(i))
+            assert primary.run("WAITAOF", "1", "1", "0") == [1, 1]
+        assert primary.run("WAIT", "2", "0") == 2
+        assert primary.run("WAITAOF", "0", "2", "50") == [1, 1]  # the other one keeps nothing
+        assert str(kept.run("WAITAOF", "1", "0", "0")).startswith("ERR WAITAOF cannot be used with replica")
+        kept.kill()
+        kept.stop()
+        primary.run("SET", "k", "alone")
+        assert primary.run("WAITAOF", "1", "1", "50") == [1, 0]
+    with served() as nowhere:
+        assert str(nowhere.run("WAITAOF", "1", "0", "0")).startswith(
+            "ERR WAITAOF cannot be used when numlocal"
+        )
+
+
+def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
+    """Its session is given up meanwhile: it comes back by a new one, and no copy is made, as both ends count.
+    Once the backlog has not got what it missed, all is copied."""
+    brief = "--session-resume-timeout-s=1"
+    with served(brief, "--replication-backlog-size=256KiB") as primary, served(brief) as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        for value, count, copies in (("short", 20, 1), ("x" * 1000, 1000, 2)):
+            replica.process.send_signal(signal.SIGSTOP)
+            until(lambda: primary.info()["connected_slaves"] == "0", "the primary gives it up")
+            for i in range(count):
+                primary.run("RPUSH", f"list{i}", value)
+            replica.process.send_signal(signal.SIGCONT)
+            in_step(primary, replica)
+            assert everything(replica) == everything(primary)
+            assert int(replica.info()["replica_full_syncs"]) == copies
+            assert int(replica.info()["replica_partial_syncs"]) == 1
+        rows = primary.run("INFO", "stats").decode().splitlines()
+        stats = dict(row.split(":", 1) for row in rows if ":" in row)
+        assert (stats["sync_full"], stats["sync_partial_ok"], stats["sync_partial_err"]) == ("2", "1", "1")
+
+
+def test_writes_are_refused_while_replicas_are_silent_for_too_long() -> None:
+    """min-replicas-max-lag: one that is there but says nothing does not count, until it does again."""
+    with served() as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        assert primary.run("CONFIG", "SET", "min-replicas-to-write", "1") == "OK"
+        assert primary.run("CONFIG", "SET", "min-replicas-max-lag", "2") == "OK"
+        until(lambda: primary.run("SET", "k", "v") == "OK", "it follows")
+        replica.process.send_signal(signal.SIGSTOP)
+        refused = until(lambda: str(primary.run("SET", "k", "w")).startswith("NOREPLICAS "), "it is silent")
+        assert refused
+        info = primary.info()
+        assert (info["connected_slaves"], info["min_slaves_good_slaves"]) == ("1", "0")
+        assert primary.run("GET", "k") in (b"v", b"w")
+        # Without a lag that is too long, the number alone does not count.
+        assert primary.run("CONFIG", "SET", "min-replicas-max-lag", "0") == "OK"
+        until(lambda: primary.run("SET", "k", "x") == "OK", "the rule is off")
+        assert primary.run("CONFIG", "SET", "min-replicas-max-lag", "2") == "OK"
+        until(lambda: str(primary.run("SET", "k", "y")).startswith("NOREPLICAS "), "the rule is on")
+        replica.process.send_signal(signal.SIGCONT)
+        until(lambda: primary.run("SET", "k", "z") == "OK", "it is back")
+        in_step(primary, replica)
+        assert replica.run("GET", "k") == b"z"
+
+
+@contextlib.contextmanager
+def somebody_waits(primary: Served) -> Iterator[None]:
+    """For more replicas than there are, without end: meanwhile, each piece asks for a receipt."""
+    with Connection(primary.port) as connection:
+        connection.send(b"WAIT", b"9", b"0")
+        until(lambda: b"blocked_clients:1" in primary.run("INFO", "clients"), "it waits")
+        yield
+
+
+@pytest.mark.parametrize(
+    ("flags", "writes", "inlined"),
+    [
+        pytest.param((), True, True, id="both"),
+        pytest.param((INLINE + "0",), True, False, id="write"),
+        pytest.param((BY_MESSAGES,), False, True, id="messages"),
+    ],
+)
+def test_the_log_takes_the_way_that_it_is_told(flags: tuple[str, ...], writes: bool, inlined: bool) -> None:
+    """Short pieces travel in messages, long ones by WRITE; without inlining all are written, and without
+    WRITE all are in messages: both ends count."""
+    with served(*flags) as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        before = counters(primary)
+        primary.run("SET", "long", "x" * 100_000)
+        in_step(primary, replica)
+        with somebody_waits(primary):
+            for i in range(50):
+                primary.run("SET", "short", str(i))
+                assert primary.run("WAIT", "1", "0") == 1
+        taken = {name: count - before[name] for name, count in counters(primary).items()}
+        assert (taken["writes"] > 0) == writes
+        assert taken["inlined"] >= 50 if inlined else taken["inlined"] == 0
+        assert taken["writes"] >= (1 if inlined else 50) * writes
+        assert taken["messages"] >= 50
+        assert taken["repeats"] == 0
+        received = int(replica.info()["replica_received_bytes"])
+        written = int(replica.info()["replica_written_bytes"])
+        assert received > 100_000
+        assert (written > 100_000) == writes
+        assert (written == received) == (not inlined)
+        assert everything(replica) == everything(primary)
+
+
+def test_a_length_decides_what_is_inlined() -> None:
+    """To the byte: a record of `max_inline_size` bytes is in the message, one that is longer is written."""
+    record = 24 + 4 + 3 + 4 + 1 + 4 + 160  # SET, a key of one byte, a value of 160: a multiple of eight
+    assert record % 8 == 0
+    with served(INLINE + str(record)) as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        with somebody_waits(primary):
+            for length, name in ((160, "inlined"), (161, "writes"), (160, "inlined")):
+                before = counters(primary)
+                primary.run("SET", "k", "v" * length)
+                assert primary.run("WAIT", "1", "0") == 1
+                now = counters(primary)
+                assert now[name] == before[name] + 1
+                assert sum(now[way] - before[way] for way in ("inlined", "writes")) == 1
+
+
+@pytest.mark.skipif(SERVER is None, reason=MISSING)
+def test_info_replication_has_the_fields_of_redis(tmp_path: Path) -> None:
+    """All that redis-server says of a primary and of a replica, in its order; what is ours comes besides."""
+    with redis_server(tmp_path) as path:
+        peer = Peer(path, 2)
+        leading = names(peer.run("INFO", "replication"))
+        peer.run("REPLICAOF", "127.0.0.1", "1")
+        following = names(peer.run("INFO", "replication"))
+        peer.close()
+    with served() as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        ours, theirs = list(primary.info()), list(replica.info())
+        replica.run("REPLICAOF", "127.0.0.1", "1")
+        until(lambda: replica.info()["master_link_status"] == "down", "nobody is there")
+        down = list(replica.info())
+    assert "master_replid" in leading
+    assert "slave_repl_offset" in following
+    assert [name for name in ours if name in leading] == leading
+    assert [name for name in down if name in following] == following
+    assert [name for name in theirs if name in following] == [
+        name for name in following if name != "master_link_down_since_seconds"
+    ]
+
+
+def names(reply: tuple[str, bytes]) -> list[str]:
+    return [row.partition(":")[0] for row in reply[1].decode().splitlines() if ":" in row]
+
+
+def test_offsets_are_the_same_at_both_ends_when_nothing_happens() -> None:
+    """Every command's effect counts alike: simple ones, transactions, expiry; those without any do not."""
+    with served() as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        for effects, lines in (
+            (True, ["SET k v"]),
+            (False, ["GET k"]),
+            (True, ["APPEND k more"]),
+            (True, ["RPUSH l a b c"]),
+            (False, ["LPOP missing"]),
+            (True, ["MULTI", "INCR n", "INCR n", "EXEC"]),
+            (False, ["MULTI", "INCR n", "DISCARD"]),
+            (True, ["SET short lived PX 100000"]),
+            (True, ["GETDEL k"]),
+            (False, ["GETDEL k"]),
+            (True, ["FLUSHDB"]),
+        ):
+            before = int(primary.info()["master_repl_offset"])
+            for line in lines:
+                primary.run(*line.split())
+            assert primary.run("WAIT", "1", "0") == 1
+            ours, theirs = primary.info(), replica.info()
+            offset = ours["master_repl_offset"]
+            assert (int(offset) > before) == effects
+            assert theirs["master_repl_offset"] == theirs["slave_repl_offset"] == offset
+            assert f"offset={offset}," in ours["slave0"]
+            first, length = int(ours["repl_backlog_first_byte_offset"]), int(ours["repl_backlog_histlen"])
+            assert first + length - 1 == int(offset)
