@@ -139,11 +139,25 @@ void follow_a_primary(bool by_write, size_t max_inline) {
     if (i % 700 == 699) join(ours, theirs);
   }
   feeder.set_eager(true);
-  const uint64_t offset = primary.engine->tail().visible_offset(), late = verbena::now_ns() + 60'000'000'000;
-  while (feeder.figures().offset < offset && !feeder.figures().ended) {
-    CHECK(verbena::now_ns() < late);
-    std::this_thread::yield();
+  const uint64_t late = verbena::now_ns() + 60'000'000'000;
+  const auto caught_up = [&] {
+    const FeederFigures now = feeder.figures();
+    return !now.copying && now.acknowledged == now.sent &&
+           now.offset == primary.engine->tail().visible_offset();
+  };
+  const auto wait = [&] {
+    while (!caught_up()) {
+      CHECK(!feeder.figures().ended && verbena::now_ns() < late);
+      std::this_thread::yield();
+    }
+  };
+  wait();
+  // From now on each piece comes with a message.
+  for (int i = 0; i < 20; ++i) {
+    primary.run({"SET", "short", std::to_string(i)});
+    wait();
   }
+  const uint64_t offset = primary.engine->tail().visible_offset();
   const FeederFigures figures = feeder.figures();
   CHECK(!figures.ended && !figures.copying && figures.offset == offset);
   CHECK(figures.acknowledged == figures.sent && receipts > 0);

@@ -242,6 +242,8 @@ uint64_t Feeder::ping_ns() const {
 
 void Feeder::rewind_if_asked() {
   const std::lock_guard held(shared_->mutex);
+  // It had more than it said when it was asked: that has no place in the ring any more.
+  sent_ = std::max(sent_, shared_->figures.acknowledged);
   if (!shared_->rewind) return;
   // A link broke, and with it a WRITE was lost, or a message.
   shared_->rewind = false;
