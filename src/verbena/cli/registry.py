@@ -110,7 +110,8 @@ async def _serve(config: Config) -> int:
             lines.append(f"  {'bucket':<12}{program.registry.recall.bucket}")
         lines.append(f"  {'folder':<12}{program.registry.folder}")
         if program.metrics_address:
-            lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics")
+            page = f" (this node's page: {program.metrics_address}/)" if program.nodes is not None else ""
+            lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics{page}")
         print("\n".join(lines), flush=True)
         await stopped.wait()
     print("verbena: the registry has ended", file=sys.stderr)

@@ -27,6 +27,7 @@ from verbena.registry.metrics import Metrics
 from verbena.registry.nodes.configured import open_nodes
 from verbena.registry.nodes.nodes import Nodes
 from verbena.registry.service import Limits, Registry
+from verbena.registry.web.node_page import add_node_page
 from verbena.registry.web.pages import add_pages
 from verbena.transport.address import parse_host_port
 from verbena.transport.tls import server_context
@@ -91,8 +92,6 @@ async def serving(config: Config) -> AsyncIterator[Program]:
             webhooks = Webhooks(addresses, secret=secret, metrics=metrics)
             stack.push_async_callback(webhooks.close)
             registry.listeners.append(webhooks)
-        if config.metrics.listen:
-            program.metrics_address = await _serve_metrics(config, server, stack)
         if keys.retention.interval_s:
             task = asyncio.create_task(_collect_now_and_then(config, metrics))
             stack.push_async_callback(_end, task)
@@ -100,6 +99,8 @@ async def serving(config: Config) -> AsyncIterator[Program]:
         if program.nodes is not None:
             metrics.nodes = program.nodes.figures
             stack.push_async_callback(program.nodes.close)
+        if config.metrics.listen:
+            program.metrics_address = await _serve_metrics(config, program, stack)
         if keys.page:
             add_pages(server, program.nodes)
         stack.push_async_callback(server.stop)
@@ -141,11 +142,13 @@ def _tls(config: Config) -> ssl.SSLContext | None:
     )
 
 
-async def _serve_metrics(config: Config, server: Server, stack: contextlib.AsyncExitStack) -> str:
-    """The page on an address of its own: who may read figures is not who may pull."""
+async def _serve_metrics(config: Config, program: Program, stack: contextlib.AsyncExitStack) -> str:
+    """On an address of its own: who may read figures is not who may pull. A node's page is there, too."""
     where = parse_host_port(config.metrics.listen)
-    page = Server(server.registry, Authenticator(Policy(frozenset())), metrics=Metrics())
-    page.pages["/metrics"] = server.metrics_page
+    page = Server(program.registry, Authenticator(Policy(frozenset())), metrics=Metrics())
+    page.pages["/metrics"] = program.server.metrics_page
+    if program.nodes is not None:
+        add_node_page(page, program.nodes)
     stack.push_async_callback(page.stop)
     await page.start(where.host or "127.0.0.1", where.port)
     return page.addresses[0]

@@ -149,7 +149,7 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: 
         manifest = image_manifest((config, 2), [(layer, len(content))])
         assert (await one.manifest("big", "v1", manifest)).status == 201
         address = one.program.nodes.address  # type: ignore[attr-defined]
-        async with serve(tmp_path / "two", peers=address, **nodes) as two:
+        async with serve(tmp_path / "two", peers=address, metrics__listen="127.0.0.1:0", **nodes) as two:
             mine = two.program.nodes  # type: ignore[attr-defined]
             await asyncio.gather(*(peer.tried.wait() for peer in mine.peers))
             await page.open(two.base)
@@ -174,11 +174,40 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: 
             row = (await page.texts("main tbody tr"))[0]
             assert "12.0 MiB of 12.0 MiB" in row
             assert f"{peer} by shm: 12.0 MiB" in row
+            await _on_the_nodes_page(page, two.program.metrics_address, peer)  # type: ignore[attr-defined]
             held.release()
             assert (await pulling).body == content
             await page.open(f"{two.base}/#/big@v1")
             assert await page.texts("tbody .chip") == [peer, "this node", peer]
     assert [failure for failure in page.failures if "Failed to load" not in failure] == []
+
+
+async def _on_the_nodes_page(page: Aside, address: str, peer: str) -> None:
+    """Wires and sessions as any node has them, and the same transfer."""
+    await page.open(address, ready="document.querySelectorAll('table').length > 3")
+    shown = await page.text()
+    assert f"{peer} by shm" in shown
+    assert "12.0 MiB" in shown
+    assert "verifying" in shown
+    assert {"Registry", "Transfers", "Registry nodes", "Sessions"} <= set(await page.texts("h2"))
+
+
+async def test_the_nodes_page_is_beside_the_metrics_and_can_only_be_read(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"rdma_enabled": True, "rdma_listen_addr": "127.0.0.1", "rdma_listen_port": 0}
+    async with serve(tmp_path / "data", metrics__listen="127.0.0.1:0", **keys) as client:
+        await fill(client)
+        address = client.program.metrics_address  # type: ignore[attr-defined]
+        for path in ("/", "/page.js", "/page.css"):
+            answer = await client("GET", address + path)
+            assert answer.status == 200
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert (await client("POST", address + path)).status == 405
+        panels = {
+            panel["title"]: panel for panel in (await client("GET", address + "/status.json")).json["panels"]
+        }
+        assert panels["Registry"]["fields"]["repositories, tags"] == "3, 7"
+        assert panels["Transfers"]["rows"] == panels["Registry nodes"]["rows"] == []
+        assert b"verbena_registry" in (await client("GET", address + "/metrics")).body
 
 
 async def test_the_page_loads_nothing_from_elsewhere_and_says_so(client: Client) -> None:

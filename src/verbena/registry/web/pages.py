@@ -43,8 +43,8 @@ def add_pages(server: Server, nodes: Nodes | None) -> None:
         content = resources.files(__package__).joinpath("static", name).read_bytes()
         server.pages[path] = _file(content, kind)
     pages = Pages(server, nodes)
-    server.pages["/ui/node.json"] = _checked(pages.node)
-    server.pages["/ui/where.json"] = _checked(pages.where)
+    server.pages["/ui/node.json"] = checked(pages.node)
+    server.pages["/ui/where.json"] = checked(pages.where)
 
 
 class Pages:
@@ -83,10 +83,12 @@ def _file(content: bytes, kind: str) -> Page:
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         return answer(200, HEADERS, content, kind)
 
-    return _checked(show)
+    return checked(show)
 
 
-def _checked(page: Page) -> Page:
+def checked(page: Page) -> Page:
+    """Refuses what is neither GET nor HEAD."""
+
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
             raise Refused("UNSUPPORTED", headers={"Allow": "GET, HEAD"})
