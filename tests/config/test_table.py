@@ -11,7 +11,6 @@ import pytest
 from verbena import config
 from verbena.config import KEYS, SECTIONS, Config, kinds
 from verbena.config.keys import Key
-from verbena.config.model import IN_FORCE
 from verbena.config.rules import DOUBTS, RULES
 from verbena.errors import ConfigurationError
 
@@ -194,10 +193,6 @@ def test_every_key_is_explained(path):
     assert len(key.meaning.split()) > 2
     assert ". " not in key.meaning
     assert key.read_by
-
-
-def test_keys_in_force_are_keys():
-    assert set(KEYS) >= IN_FORCE
 
 
 def test_every_section_is_explained():

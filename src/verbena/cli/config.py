@@ -12,7 +12,6 @@ from typing import Any
 from verbena.config import KEYS, SECTIONS, Config, places, reference
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.config.keys import Key
-from verbena.config.model import IN_FORCE
 from verbena.config.near import nearest
 from verbena.errors import ConfigurationError
 
@@ -104,7 +103,7 @@ def _check(options: argparse.Namespace) -> int:
         )
         return 0
     print(_verdict(config))
-    for line in (*_warnings(config), *_not_yet(config)):
+    for line in _warnings(config):
         print(line)
     return 0
 
@@ -187,12 +186,6 @@ def _selected(options: argparse.Namespace) -> list[Key]:
 
 def _warnings(config: Config) -> Sequence[str]:
     return [f"warning: {words}" for words in config.warnings]
-
-
-def _not_yet(config: Config) -> Sequence[str]:
-    """Says so of keys that nothing reads, lest someone waits for their effect."""
-    waiting = [path for path in KEYS if path in config.sources and path not in IN_FORCE]
-    return [f"note: nothing in this release reads {', '.join(waiting)} yet"] if waiting else []
 
 
 def _plain(problem: Any) -> dict[str, Any]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from verbena.config import keys
 from verbena.config.keys import Key, section
 from verbena.config.near import nearest
-from verbena.config.network import Cluster, Network, Replication, Shards, ShardsRdma
-from verbena.config.registry import Registry, RegistryRetention, RegistryS3
+from verbena.config.network import Cluster, Network, Replication, Shards
+from verbena.config.registry import Registry
 from verbena.config.service import Iwarp, Log, Metrics, Session, Tls
-from verbena.config.store import Kv, KvPersistence
+from verbena.config.store import Kv
 
 
 @dataclass(frozen=True)
@@ -31,69 +31,6 @@ class Source:
 
 
 DEFAULT = Source("default")
-
-# The keys that something reads. The others are checked already, and take effect when their service comes.
-IN_FORCE = frozenset(
-    {
-        *(
-            f"network.{name}"
-            for name in ("rdma_enabled", "rdma_device", "rdma_port", "rdma_gid_index", "rdma_fallback")
-        ),
-        *(
-            f"network.rdma.{name}"
-            for name in (
-                *("max_connections", "connection_timeout_ms", "connection_retries", "retry_delay_ms"),
-                *(
-                    "max_mr_size",
-                    "inline_threshold",
-                    "send_queue_depth",
-                    "recv_queue_depth",
-                    "max_send_sge",
-                    "max_recv_sge",
-                ),
-                *("cq_size", "poll_batch"),
-                *("adaptive_polling", "busy_poll_us", "pin_memory", "huge_pages", "numa"),
-                *("recv_buffer_pool_size", "recv_buffer_size"),
-            )
-        ),
-        *(
-            f"session.{name}"
-            for name in (
-                *("node_name", "listen_address", "listen_port", "secret", "secret_file"),
-                *("heartbeat_interval_ms", "peer_timeout_ms", "max_message_size", "resume_timeout_s"),
-                *("upgrade_delay_ms", "upgrade_delay_max_ms", "idle_timeout_s", "allow_drill"),
-                *("capture_folder", "capture_headers_only"),
-            )
-        ),
-        *(f"iwarp.{name}" for name in ("crc", "handshake_timeout_ms", "max_handshakes")),
-        "metrics.listen",
-        *(f"log.{name}" for name in ("level", "format")),
-        *(
-            f"replication.{name}"
-            for name in (
-                *("transport", "rdma_device", "replicaof", "primary_user", "primary_password"),
-                *("replica_read_only", "backlog_size", "min_replicas_to_write", "min_replicas_max_lag"),
-                *("rdma.use_rdma_write", "rdma.max_inline_size", "rdma.ring_size"),
-            )
-        ),
-        *(f"shards.rdma.{field.name}" for field in fields(ShardsRdma)),
-        *(
-            f"tls.{name}"
-            for name in ("certificate", "key", "ca", "revoked", "verify", "require_client_certificate")
-        ),
-        *(f"cluster.{field.name}" for field in fields(Cluster) if "section" not in field.metadata),
-        *(f"cluster.rdma.{name}" for name in ("gossip_rdma", "migration_rdma")),
-        *(f"kv.{field.name}" for field in fields(Kv) if "section" not in field.metadata),
-        *(f"kv.persistence.{field.name}" for field in fields(KvPersistence)),
-        *(
-            f"registry.{field.name}"
-            for field in fields(Registry)
-            if "section" not in field.metadata and not field.name.startswith(("rdma_", "peers"))
-        ),
-        *(f"registry.retention.{field.name}" for field in fields(RegistryRetention)),
-        *(f"registry.s3.{field.name}" for field in fields(RegistryS3)),
-    }
-)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from verbena.config.keys import Key, Section
 from verbena.config.load import VARIABLE
-from verbena.config.model import IN_FORCE, KEYS, SECTIONS
+from verbena.config.model import KEYS, SECTIONS
 from verbena.config.rules import RULES
 
 SAMPLE_WIDTH = 100
@@ -49,7 +49,7 @@ def page() -> str:
         lines += [f"## [{name}]", "", f"{first_line(section)} Read by {section.READ_BY}.", ""]
         lines += ["| key | default | allowed | |", "|---|---|---|---|"]
         for key in _rows_of(name):
-            meaning = _cell(key.meaning, key.more, _state(key))
+            meaning = _cell(key.meaning, key.more)
             lines.append(f"| `{key.name}` | `{key.default_toml}` | {_allowed(key)} | {meaning} |")
         lines.append("")
     lines += ["## What must hold between keys", "", "| keys | |", "|---|---|"]
@@ -78,7 +78,7 @@ def describe(key: Key) -> str:
         ("allowed", _value_note(key)),
         ("variable", key.variable),
         ("flag", key.flag or "none: a command line can be seen by all"),
-        ("read by", " ".join(filter(None, (key.read_by, _state(key).strip("*"))))),
+        ("read by", key.read_by),
     ]
     words = textwrap.wrap(f"{key.meaning} {key.more}".strip().replace("`", ""), SAMPLE_WIDTH - 2)
     return "\n".join(
@@ -96,10 +96,6 @@ def _filled_sections() -> Iterator[tuple[str, type[Section]]]:
 
 def _rows_of(section: str) -> Iterator[Key]:
     return (key for key in KEYS.values() if key.section == section)
-
-
-def _state(key: Key) -> str:
-    return "" if key.path in IN_FORCE else "*(not in force yet)*"
 
 
 def _value_note(key: Key) -> str:
