@@ -5,18 +5,14 @@
 #include "check.h"
 #include "kv/log_record.h"
 #include "kv/slot_digest.h"
+#include "kv_engine.h"
 #include "util/clock.h"
 
 using namespace verbena;
 using namespace verbena::kv;
+using engines::heap;
 
 namespace {
-
-ChunkMemory heap(size_t bytes) {
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
-  std::memset(memory, 0, bytes);
-  return {memory, bytes, std::shared_ptr<void>(memory, [](void* p) { std::free(p); })};
-}
 
 class Someone : public Client {
  public:

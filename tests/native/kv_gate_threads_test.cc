@@ -6,21 +6,16 @@
 #include "check.h"
 #include "kv/session_gate.h"
 #include "kv/session_layout.h"
+#include "kv_engine.h"
 #include "session_side.h"
 
 using namespace verbena::kv;
+using engines::heap;
 using sides::join;
 using sides::Side;
 using Asked = verbena::transport::Call;
 
 namespace {
-
-ChunkMemory heap(size_t bytes) {
-  const auto memory = std::shared_ptr<std::byte>(
-      static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), std::free);
-  std::memset(memory.get(), 0, bytes);
-  return {memory.get(), bytes, memory};
-}
 
 // A store that sessions may talk to, and one that does.
 struct Served {

@@ -7,16 +7,12 @@
 
 #include "check.h"
 #include "kv/keyspace.h"
+#include "kv_engine.h"
 
 using namespace verbena::kv;
+using engines::heap;
 
 namespace {
-
-ChunkMemory heap(size_t bytes) {
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(4096, bytes));
-  std::memset(memory, 0, bytes);
-  return {memory, bytes, std::shared_ptr<void>(memory, [](void* p) { std::free(p); })};
-}
 
 std::string value_of(Database& database, const std::string& key) {
   const Entry entry = database.find(key);

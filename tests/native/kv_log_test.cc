@@ -15,20 +15,16 @@
 #include "kv/log.h"
 #include "kv/recovery.h"
 #include "kv/snapshot.h"
+#include "kv_engine.h"
 #include "util/clock.h"
 
 using namespace verbena::kv;
+using engines::heap;
+using engines::QuietClient;
 using verbena::now_ns;
 namespace fs = std::filesystem;
 
 namespace {
-
-ChunkMemory heap(size_t bytes) {
-  const auto memory = std::shared_ptr<std::byte>(
-      static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), std::free);
-  std::memset(memory.get(), 0, bytes);
-  return {memory.get(), bytes, memory};
-}
 
 class Folder {
  public:
@@ -44,12 +40,6 @@ class Folder {
     return path + name;
   }
   std::string path;
-};
-
-class TestClient : public Client {
- public:
-  using Client::Client;
-  void wake() override {}
 };
 
 std::string read_file(const std::string& path) {
@@ -215,7 +205,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
   {
     Log log({.directory = folder.path, .fsync = Fsync::always});
     engine.set_log(&log);
-    TestClient client(engine.next_client()), reader(engine.next_client());
+    QuietClient client(engine.next_client()), reader(engine.next_client());
     engine.add(client);
     engine.add(reader);
     do_words(engine, client, {"SET", "a", "kept"});
@@ -229,7 +219,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
     // It is not known whether it will be kept: no reply, and the connection ends.
     CHECK(client.doomed && client.out.empty() && !reader.doomed);
     CHECK(log.complaint.starts_with("MISCONF ") && log.figures().failures == 1);
-    TestClient next(engine.next_client());
+    QuietClient next(engine.next_client());
     engine.add(next);
     do_words(engine, next, {"SET", "c", "1"});
     engine.commit();
@@ -267,7 +257,7 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
              return -1;
            }});
   engine.set_log(&log);
-  TestClient client(engine.next_client());
+  QuietClient client(engine.next_client());
   engine.add(client);
   broken = true;
   do_words(engine, client, {"SET", "a", "1"});
@@ -339,7 +329,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
     engine.refresh_time();
     Log log({.directory = folder.path, .fsync = Fsync::no});
     engine.set_log(&log);
-    TestClient client(engine.next_client());
+    QuietClient client(engine.next_client());
     engine.add(client);
     const auto random_command = [&] {
       const std::string key = "k" + std::to_string(std::rand() % 400), far = "99999999999999";

@@ -7,10 +7,13 @@
 #include "check.h"
 #include "kv/feeder.h"
 #include "kv/receiver.h"
+#include "kv_engine.h"
 #include "session_side.h"
 #include "util/crc32c.h"
 
 using namespace verbena::kv;
+using engines::heap;
+using engines::QuietClient;
 using sides::join;
 using sides::Side;
 using verbena::transport::Outcome;
@@ -18,19 +21,6 @@ using verbena::transport::Outcome;
 namespace {
 
 const uint32_t kLog = verbena::transport::method::of_name("kv.log");
-
-ChunkMemory heap(size_t bytes) {
-  const auto memory = std::shared_ptr<std::byte>(
-      static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), std::free);
-  std::memset(memory.get(), 0, bytes);
-  return {memory.get(), bytes, memory};
-}
-
-class TestClient : public Client {
- public:
-  using Client::Client;
-  void wake() override {}
-};
 
 // An engine, the loop that runs it, and somebody who talks to it.
 struct Store {
@@ -77,7 +67,7 @@ struct Store {
 
   std::shared_ptr<Engine> engine;
   Loop loop;
-  TestClient client;
+  QuietClient client;
   std::thread thread;
 };
 

@@ -10,26 +10,16 @@
 #include "kv/applier.h"
 #include "kv/base_copy.h"
 #include "kv/tail.h"
+#include "kv_engine.h"
 #include "util/clock.h"
 #include "util/error.h"
 
 using namespace verbena::kv;
+using engines::heap;
+using engines::QuietClient;
 using verbena::Error;
 
 namespace {
-
-ChunkMemory heap(size_t bytes) {
-  const auto memory = std::shared_ptr<std::byte>(
-      static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), std::free);
-  std::memset(memory.get(), 0, bytes);
-  return {memory.get(), bytes, memory};
-}
-
-class TestClient : public Client {
- public:
-  using Client::Client;
-  void wake() override {}
-};
 
 // An engine and somebody who talks to it.
 struct Store {
@@ -76,7 +66,7 @@ struct Store {
     if (engine.journal()) engine.journal()->boundary();
   }
   Engine engine;
-  TestClient client;
+  QuietClient client;
 };
 
 std::string all_of(Follower& follower, size_t at_a_time = 1u << 20) {

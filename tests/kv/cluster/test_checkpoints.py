@@ -36,7 +36,7 @@ DAMAGED = {
     "a part of the payload": (GOOD[:60], "60 bytes, where the header says"),
     "without its last byte": (GOOD[:-1], "where the header says"),
     "a byte too many": (GOOD + b"x", "where the header says"),
-    "magic": (changed(0, b"XXXX"), "version 1 is not"),
+    "magic": (changed(0, b"XXXX"), "b'XXXX' version 1 is not"),
     "version": (changed(4, struct.pack("<H", 2)), "version 2 is not"),
     "phase": (changed(6, struct.pack("<H", 99)), "99 is not a valid Phase"),
     "another phase": (changed(6, struct.pack("<H", 5)), "unexpected keyword argument"),
