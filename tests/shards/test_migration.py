@@ -27,6 +27,7 @@ from verbena.shards.migration import (
     Prepared,
     RolledBack,
     State,
+    from_payload,
     is_over,
     recover,
 )
@@ -144,6 +145,23 @@ def test_a_checkpoint_of_another_migration_is_refused() -> None:
     data[-4:] = struct.pack("<I", _native.crc32c(bytes(data[:-4])))
     with pytest.raises(ProtocolError, match="belong together"):
         checkpoint.decode(bytes(data))
+
+
+def test_a_checkpoint_of_another_phase_says_what_is_wrong_and_what_to_do() -> None:
+    """Its file is named where it is read (above)."""
+    from verbena import _native
+
+    data = bytearray(checkpoint.encode(EVERY[1]))
+    for phase, said in ((Phase.DECIDING, "what BASE_COPY has"), (99, "99 is not a valid Phase")):
+        data[6:8] = struct.pack("<H", phase)
+        data[-4:] = struct.pack("<I", _native.crc32c(bytes(data[:-4])))
+        with pytest.raises(ProtocolError, match=said) as raised:
+            checkpoint.decode(bytes(data))
+        assert "remedy: remove the file" in str(raised.value)
+    with pytest.raises(
+        ValueError, match="at MOVED, which takes epoch, facts, pause_s, and holds facts, speed"
+    ):
+        from_payload(Phase.MOVED, {"facts": {}, "speed": 3})
 
 
 @pytest.mark.parametrize("state", EVERY[:6], ids=lambda state: state.phase.name)

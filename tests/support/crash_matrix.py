@@ -27,13 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
 from support.linearizable import Operation, fault
-from verbena.errors import VerbenaError
-from verbena.shards.checkpoint import decode
 from verbena.shards.stores import open_store
 
 CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")
 VICTIMS = ("source", "target", "coordinator")
 DEEDS = (*VICTIMS, "SIGINT", "abort")  # the last two are done to a move, by whoever watches it
+STRIKE = (sys.executable, "-S", str(Path(__file__).with_name("strike.py")))
 STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
 SLOTS = "0-8191"
 KEYS = 400
@@ -101,7 +100,7 @@ class Writer:
                 elif code not in ("LOADING", "CLUSTERDOWN", "TRYAGAIN"):
                     raise
                 if self._stop.is_set():
-                    return None, words[0] == b"SET" and False
+                    return None, False
             except OSError:
                 lost = self._wires.pop(port, None)
                 if lost is not None:
@@ -267,33 +266,77 @@ def settled(made: Cluster) -> bool:
     )
 
 
-def phase_of(made: Cluster) -> str:
-    """How far a move has come, as its source's newest checkpoint tells."""
-    for file in (made[0].folder / made[0].name / "cluster" / "moves").glob("*.checkpoint"):
-        with suppress(OSError, VerbenaError):
-            return decode(file.read_bytes()).phase.name
-    return "no move"
+def traced(folder: Path) -> list[tuple[float, str]]:
+    """The checkpoints that were written so far, and when."""
+    try:
+        lines = (folder / "trace").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [(float(moment), phase) for moment, phase in (line.split() for line in lines)]
+
+
+@dataclass(frozen=True)
+class Instant:
+    """When to strike: so long after the move's coordinator was started (`after` is ""), after the move was in
+    the map, or after a checkpoint was written. `twice`: again, so many seconds later, as it recovers."""
+
+    victim: str
+    after: str
+    delay_s: float
+    twice: float | None
+
+    @classmethod
+    def drawn(cls, seed: int) -> Instant:
+        """Half of them follow a checkpoint closely: the last phases are over in milliseconds."""
+        chosen = random.Random(seed)
+        victim = chosen.choice(VICTIMS)
+        twice = chosen.uniform(0.0, 1.5) if victim != "coordinator" and chosen.random() < 0.2 else None
+        if chosen.random() < 0.5:
+            return cls(victim, chosen.choice(CHECKPOINTS), chosen.expovariate(1 / 0.001), twice)
+        after = chosen.choice(("", "map", "map", "map"))
+        return cls(victim, after, chosen.uniform(0.0, 1.0), twice)
+
+    def strike(self, made: Cluster, folder: Path, moving: subprocess.Popen[bytes]) -> float:
+        """Kills, and says when. The moment is the test's point: nothing is waited for by the time spent."""
+        found = {"source": made[0].process, "target": made[1].process}.get(self.victim, moving)
+        assert found is not None
+        if self.after in CHECKPOINTS:
+            command = [*STRIKE, str(folder), self.after, str(self.delay_s), str(found.pid)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (
+                f"no move came to {self.after}, or the victim was gone: {done.stderr}"
+            )
+            found.wait()
+            return float(done.stdout)
+        if self.after:
+            made.until(lambda: not at_rest(made) or moving.poll() is not None)
+        time.sleep(self.delay_s)
+        struck = time.monotonic()
+        found.kill()
+        found.wait()
+        return struck
+
+    def __str__(self) -> str:
+        again = "" if self.twice is None else f", again {self.twice:.3f} s later"
+        return f"{self.victim} {self.delay_s:.4f} s after {self.after or 'the start'}{again}"
 
 
 def crash_somewhen(seed: int) -> tuple[str, str, str]:
-    """The victim, the phase that it was hit in, and what is wrong. Most instants count from when the move is
-    in the map; some from when its coordinator starts."""
-    chosen = random.Random(seed)
-    victim, early = chosen.choice(VICTIMS), chosen.random() < 0.2
-    delay_s = chosen.uniform(0.0, 1.2 if early else 0.4)
+    """The victim, the phase that it was hit in, and what is wrong."""
+    instant = Instant.drawn(seed)
     with tempfile.TemporaryDirectory() as name, under_load(Path(name)) as (made, works):
+        folder = Path(name)
         moving = coordinator(made)
-        if not early:
-            made.until(lambda: not at_rest(made) or moving.poll() is not None)
-        time.sleep(delay_s)  # the instant is the test's point, not a wait for something
-        phase = phase_of(made)
         try:
-            who = {"source": made[0], "target": made[1]}.get(victim)
-            if who is None:
-                moving.kill()
-            else:
-                who.kill()
-                who.start().ready()
+            struck = instant.strike(made, folder, moving)
+            who = {"source": made[0], "target": made[1]}.get(instant.victim)
+            if who is not None:
+                who.start()
+                if instant.twice is not None:
+                    time.sleep(instant.twice)
+                    who.kill()
+                    who.start()
+                who.ready()
             made.until(lambda: at_rest(made) and settled(made))
         finally:
             moving.kill()
@@ -303,11 +346,8 @@ def crash_somewhen(seed: int) -> tuple[str, str, str]:
         for one in works:
             one.stop()
         wrong = check(made, works)
-        return (
-            victim,
-            phase,
-            f"seed {seed}, {victim} at {phase} after {delay_s:.3f} s: {wrong}" if wrong else "",
-        )
+        phase = ([phase for moment, phase in traced(folder) if moment <= struck] or ["no move"])[-1]
+        return instant.victim, phase, f"seed {seed}, {instant}, at {phase}: {wrong}" if wrong else ""
 
 
 def main() -> int:
@@ -332,15 +372,17 @@ def main() -> int:
         print(flush=True)
     hits: Counter[tuple[str, str]] = Counter()
     for number in range(options.random):
-        victim, phase, wrong = crash_somewhen(options.seed + number)
+        try:
+            victim, phase, wrong = crash_somewhen(options.seed + number)
+        except AssertionError as error:
+            victim, phase, wrong = "nobody", "hung", f"seed {options.seed + number}: it hangs: {error}"
         hits[phase, victim] += 1
         failures += [wrong] if wrong else []
         print(f"\r{number + 1} random instants, {len(failures)} failures", end="", flush=True)
     if options.random:
         print("\n" + f"{'hit at':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS))
-        for phase in ("no move", *CHECKPOINTS, "ROLLED_BACK"):
-            if any(hits[phase, victim] for victim in VICTIMS):
-                print(f"{phase:<12}" + "".join(f"{hits[phase, victim]:>13}" for victim in VICTIMS))
+        for phase in ("no move", *CHECKPOINTS, "ROLLED_BACK", "over"):
+            print(f"{phase:<12}" + "".join(f"{hits[phase, victim]:>13}" for victim in VICTIMS))
     for line in failures:
         print(line)
     print("nothing was lost, doubled or undone" if not failures else f"{len(failures)} failures")

@@ -1,5 +1,6 @@
 """`verbena` with a place to stop: at the checkpoint of a move that the file `stop_at` in STOP_FOLDER names,
-once, until it may go on. It makes the file `stopped` when it is there, and goes on when `go` is."""
+once, until it may go on. It makes the file `stopped` when it is there, and goes on when `go` is. The file
+`trace` has a line for each checkpoint that was written or removed, with the moment."""
 
 from __future__ import annotations
 
@@ -13,11 +14,17 @@ from verbena.cli import main
 from verbena.shards.checkpoint import Checkpoints
 
 FOLDER = Path(os.environ["STOP_FOLDER"])
-_write = Checkpoints.write
+_write, _remove = Checkpoints.write, Checkpoints.remove
+
+
+def trace(what: str) -> None:
+    with open(FOLDER / "trace", "ab", buffering=0) as file:
+        file.write(f"{time.monotonic()} {what}\n".encode())
 
 
 def write(self: Checkpoints, state: Any, *, sync: bool = True) -> None:
     _write(self, state, sync=sync)
+    trace(state.phase.name)
     wanted = FOLDER / "stop_at"
     if (FOLDER / "stopped").exists() or not wanted.exists() or state.phase.name != wanted.read_text():
         return
@@ -26,5 +33,10 @@ def write(self: Checkpoints, state: Any, *, sync: bool = True) -> None:
         time.sleep(0.002)
 
 
-Checkpoints.write = write  # type: ignore[method-assign]
+def remove(self: Checkpoints, migration: str) -> None:
+    _remove(self, migration)
+    trace("over")
+
+
+Checkpoints.write, Checkpoints.remove = write, remove  # type: ignore[method-assign]
 sys.exit(main())

@@ -43,8 +43,10 @@ def decode(data: bytes) -> State:
         raise _fault("the checksum is wrong")
     try:
         state = from_payload(Phase(phase), json.loads(data[_HEADER.size : -_CHECKSUM.size]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise _fault(f"{type(error).__name__}: {error}") from error
+    except ValueError as error:
+        raise _fault(str(error)) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _fault(f"its payload is of another version ({type(error).__name__}: {error})") from error
     if bytes.fromhex(state.facts.migration) != migration or state.facts.attempt != attempt:
         raise _fault("the header and the payload do not belong together")
     return state

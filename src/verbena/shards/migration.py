@@ -10,7 +10,7 @@ change; once it has changed there is only forward."""
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 from verbena.errors import setup_error
@@ -220,13 +220,24 @@ def to_payload(state: State) -> dict[str, Any]:
 
 def from_payload(phase: Phase, payload: dict[str, Any]) -> State:
     """KeyError, TypeError or ValueError if it is not such a state."""
+    state_type = _STATES[phase]
+    wanted, found = {field.name for field in fields(state_type)}, set(payload)
+    if found != wanted:
+        of = [
+            other.name for other, type in _STATES.items() if {field.name for field in fields(type)} == found
+        ]
+        told = f"what {' or '.join(of)} has" if of else f"{', '.join(sorted(found)) or 'nothing'}"
+        raise ValueError(
+            f"it says that the move was at {phase.name}, which takes {', '.join(sorted(wanted))}, "
+            f"and holds {told}: it is of another version"
+        )
     facts = Facts(**{**payload["facts"], "slots": SlotRange.parse(payload["facts"]["slots"])})
     values = {
         name: SourcePosition(value["lsn"]) if isinstance(value, dict) else value
         for name, value in payload.items()
         if name != "facts"
     }
-    state: State = _STATES[phase](facts, **values)
+    state: State = state_type(facts, **values)
     return state
 
 

@@ -39,7 +39,10 @@ DAMAGED = {
     "magic": (changed(0, b"XXXX"), "b'XXXX' version 1 is not"),
     "version": (changed(4, struct.pack("<H", 2)), "version 2 is not"),
     "phase": (changed(6, struct.pack("<H", 99)), "99 is not a valid Phase"),
-    "another phase": (changed(6, struct.pack("<H", 5)), "unexpected keyword argument"),
+    "another phase": (
+        changed(6, struct.pack("<H", 5)),
+        "at DECIDING, which takes digest, facts, fenced_at, and holds what CATCH_UP has",
+    ),
     "migration": (changed(8, bytes(16)), "do not belong together"),
     "attempt": (changed(24, struct.pack("<I", 3)), "do not belong together"),
     "length": (changed(28, struct.pack("<I", 5)), "where the header says 5"),
