@@ -19,6 +19,7 @@ from verbena.kv.server import Server
 from verbena.kv.values import List, SortedSet
 
 KINDS = ("hash", "set", "zset")
+PIECE = 256 << 10
 
 
 def state(server: Server) -> dict[tuple[int, bytes], tuple[Any, int]]:
@@ -136,8 +137,87 @@ def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
     sums = []
     for server in (source, target):  # as a move of slots compares both ends
         digest = _native.kv.SlotDigest(server.engine, list(range(16384)))
+        while not digest.work(0.001):
+            pass
         sums.append(digest.finish(now_ms=1))
     assert sums[0] == sums[1]
+    assert sums[0][2] == []
+
+
+def summed(digest: _native.kv.SlotDigest) -> int:
+    """All that can be, in pieces of which none is long; what has been read."""
+    done = False
+    while not done:
+        before = digest.summed
+        done = digest.work(0.0)
+        assert digest.summed - before <= 2 * PIECE
+    return digest.summed
+
+
+@pytest.mark.parametrize("kind", ["string", "list", *KINDS])
+def test_a_digest_does_not_read_a_large_value_again_when_writes_have_stopped(kind: str) -> None:
+    """It was read before, in pieces. What was changed since then is left out, at both ends: then it is the
+    type, the length and the expiry that count."""
+    source, target = Server(), Server()
+    with served(source) as run, served(target) as there:
+        for each in (run, there):
+            send = sender(each)
+            send([b"SET", b"small", b"1"])
+            if kind == "string":
+                send([b"SET", b"big", b"x" * 3_000_000])
+            elif kind == "list":
+                for start in range(0, 60_000, 1000):
+                    send([b"RPUSH", b"big", *(b"%d" % n for n in range(start, start + 1000))])
+            else:
+                for words in filling(kind, "big", 20_000):
+                    send(words)
+        here, other = (_native.kv.SlotDigest(one.engine, list(range(16384))) for one in (source, target))
+        assert here.pending > 1 << 30  # nobody is ready who has not seen all keys
+        read = summed(here)
+        assert read >= 20_000
+        assert here.pending == 0
+        assert summed(other) == read
+        assert here.finish(1) == other.finish(1)
+        one_more = {
+            "string": "APPEND big y",
+            "list": "RPUSH big y",
+            "hash": "HSET big y 1",
+            "set": "SADD big y",
+            "zset": "ZADD big 1 y",
+        }[kind]
+        for each in (run, there):
+            sender(each)([b"SET", b"small", b"2"])
+        assert here.finish(1) == other.finish(1)
+        sender(run)(one_more.encode().split())
+        assert here.finish(1)[0] != other.finish(1)[0]
+        sender(there)(one_more.encode().split())
+        sum_, keys, left_out = here.finish(1)
+        assert (len(left_out), keys) == (1, 2)
+        assert here.pending > 2000
+        summed(other)
+        assert other.finish(1)[2] == []
+        assert other.finish(1)[0] != sum_  # all of it, and not all of it
+        assert other.finish(1, left_out)[:2] == (sum_, keys)
+        assert here.summed - read <= 10
+        sender(there)([b"PEXPIREAT", b"big", b"9999999999999"])
+        assert other.finish(1, left_out)[0] != sum_
+
+
+def test_a_large_value_that_changes_all_the_time_is_not_waited_for() -> None:
+    """Each change makes what was read of it worthless: after some of them nobody begins again."""
+    server = Server()
+    with served(server) as run:
+        send = sender(run)
+        for words in filling("set", "big", 50_000):
+            send(words)
+        digest = _native.kv.SlotDigest(server.engine, list(range(16384)))
+        changes = 0
+        while not digest.work(0.0):
+            changes += 1
+            send([b"SADD", b"big", b"new%d" % changes])
+        assert changes < 40
+        assert digest.pending == 0
+        assert len(digest.finish(1)[2]) == 1
 
 
 def sender(run: Callable[..., None]) -> Callable[..., None]:

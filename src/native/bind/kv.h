@@ -40,7 +40,8 @@ class PythonProgram : public kv::Program {
   void tick() override;
   bool dump(uint64_t object, std::string& bytes) override;
   std::unique_ptr<kv::ValueWalk> walk(uint64_t object) override;
-  uint64_t sum(uint64_t object) override;
+  std::unique_ptr<kv::ValueSum> sum(uint64_t object) override;
+  uint64_t count(uint64_t object) override;
   void rest() override;
 
   // Set while the loop runs: how its thread got out of the GIL.

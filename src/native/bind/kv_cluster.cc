@@ -240,17 +240,28 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
           nb::arg("seconds"), "Some of the work; True: nothing is left for now.")
       .def(
           "finish",
-          [](DigestHandle& self, uint64_t now_ms) {
+          [](DigestHandle& self, uint64_t now_ms, const std::vector<uint64_t>& left_out) {
             kv::SlotDigest::Sum found;
             {
               const Unlocked unlocked;
               const auto held = self.engine->engine->lock();
-              found = self.get().finish(now_ms);
+              found = self.get().finish(now_ms, left_out);
             }
-            return nb::make_tuple(found.sum, found.keys);
+            return nb::make_tuple(found.sum, found.keys, found.left_out);
           },
-          nb::arg("now_ms"), nb::sig("def finish(self, now_ms: int) -> tuple[int, int]"),
-          "All of it: the sum, and how many keys.")
+          nb::arg("now_ms"), nb::arg("left_out") = std::vector<uint64_t>(),
+          nb::sig(
+              "def finish(self, now_ms: int, left_out: Sequence[int] = ...) -> tuple[int, int, list[int]]"),
+          "The sum, how many keys, and names of large values that are not through: only their type, length "
+          "and "
+          "expiry are in it, as of those that the other end leaves out.")
+      .def_prop_ro(
+          "summed",
+          [](DigestHandle& self) {
+            const auto held = self.engine->lock();
+            return self.get().summed();
+          },
+          "Bytes of strings, and elements, that were read so far.")
       .def_prop_ro("pending",
                    [](DigestHandle& self) {
                      const auto held = self.engine->lock();

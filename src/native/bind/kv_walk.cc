@@ -138,6 +138,68 @@ class PythonWalk final : public kv::ValueWalk {
   size_t used_ = 0, bytes_ = 0;
 };
 
+class PythonSum final : public kv::ValueSum {
+ public:
+  PythonSum(PythonProgram& program, PyObject* value)
+      : program_(program), value_(nb::borrow(value)), elements_(elements_of(value, scores_)) {
+    if (!elements_) each_ = nb::iter(value_);
+  }
+  ~PythonSum() override {
+    const nb::gil_scoped_acquire gil;
+    each_.reset(), value_.reset(), scores_.reset();
+  }
+
+  bool add(size_t most) override {
+    bool whole = true;  // what cannot be read is not read again
+    program_.with_gil([&] { whole = elements_ ? add_pairs(most) : add_list(most); });
+    return whole;
+  }
+
+ private:
+  static constexpr kv::HashKey kKey{.low = 1, .high = 2};
+
+  bool add_list(size_t most) {
+    for (; most > 0; --most) {
+      const nb::object one = nb::steal(PyIter_Next(each_.ptr()));
+      if (!one.is_valid()) {
+        if (PyErr_Occurred()) nb::raise_python_error();
+        return true;
+      }
+      take(count_, text_of(one.ptr()), {});
+    }
+    return false;
+  }
+
+  bool add_pairs(size_t most) {
+    PyObject *name, *content;
+    for (; most > 0; --most) {
+      if (!PyDict_Next(elements_, &place_, &name, &content)) return true;
+      const std::string_view words = text_of(name);
+      if (PyBytes_Check(content)) {
+        take(words.size(), words, text_of(content));
+      } else if (PyFloat_Check(content)) {
+        const double score = PyFloat_AS_DOUBLE(content);
+        take(words.size(), words, {reinterpret_cast<const char*>(&score), sizeof score});
+      } else {
+        take(words.size(), words, {});
+      }
+    }
+    return false;
+  }
+
+  void take(uint64_t number, std::string_view name, std::string_view content) {
+    text_.assign(reinterpret_cast<const char*>(&number), sizeof number).append(name).append(content);
+    sum_ += kv::siphash(kKey, text_);
+    ++count_;
+  }
+
+  PythonProgram& program_;
+  nb::object value_, scores_, each_;
+  PyObject* const elements_;
+  Py_ssize_t place_ = 0;
+  std::string text_;
+};
+
 }  // namespace
 
 std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
@@ -154,37 +216,16 @@ std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
   return made;
 }
 
-uint64_t PythonProgram::sum(uint64_t object) {
-  constexpr kv::HashKey kKey{.low = 1, .high = 2};
-  auto* const value = reinterpret_cast<PyObject*>(object);
-  uint64_t sum = 0;
-  with_gil([&] {
-    std::string text;
-    const auto add = [&](uint64_t number, std::string_view name, std::string_view content) {
-      text.assign(reinterpret_cast<const char*>(&number), sizeof number).append(name).append(content);
-      sum += kv::siphash(kKey, text);
-    };
-    nb::object kept;
-    PyObject* const elements = elements_of(value, kept);
-    if (!elements) {
-      uint64_t number = 0;
-      for (const nb::handle each : nb::borrow<nb::iterable>(value)) add(number++, text_of(each.ptr()), {});
-      return;
-    }
-    PyObject *name, *content;
-    for (Py_ssize_t place = 0; PyDict_Next(elements, &place, &name, &content);) {
-      const std::string_view words = text_of(name);
-      if (PyBytes_Check(content)) {
-        add(words.size(), words, text_of(content));
-      } else if (PyFloat_Check(content)) {
-        const double score = PyFloat_AS_DOUBLE(content);
-        add(words.size(), words, {reinterpret_cast<const char*>(&score), sizeof score});
-      } else {
-        add(words.size(), words, {});
-      }
-    }
-  });
-  return sum;
+std::unique_ptr<kv::ValueSum> PythonProgram::sum(uint64_t object) {
+  std::unique_ptr<kv::ValueSum> made;
+  with_gil([&] { made = std::make_unique<PythonSum>(*this, reinterpret_cast<PyObject*>(object)); });
+  return made;
+}
+
+uint64_t PythonProgram::count(uint64_t object) {
+  Py_ssize_t count = 0;
+  with_gil([&] { count = PyObject_Size(reinterpret_cast<PyObject*>(object)); });
+  return static_cast<uint64_t>(count);
 }
 
 }  // namespace verbena::bind

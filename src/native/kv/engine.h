@@ -36,6 +36,19 @@ class ValueWalk {
   virtual Step next(std::string_view key, std::vector<std::string_view>& words) = 0;
 };
 
+// A sum over the elements of a value of the program's, whatever the order in which they came, if that does
+// not matter to its type. It has to be begun anew when the value has changed.
+class ValueSum {
+ public:
+  virtual ~ValueSum() = default;
+  virtual bool add(size_t most) = 0;  // so many elements; true: there are no more
+  uint64_t sum() const { return sum_; }
+  uint64_t count() const { return count_; }
+
+ protected:
+  uint64_t sum_ = 0, count_ = 0;
+};
+
 // What the engine asks of the program, with its lock, from the loop's thread.
 class Program {
  public:
@@ -55,8 +68,8 @@ class Program {
   virtual bool dump(uint64_t object, std::string& bytes) = 0;
   // The same in pieces; null: it is not so large.
   virtual std::unique_ptr<ValueWalk> walk(uint64_t /*object*/) { return nullptr; }
-  // A sum over what it holds, whatever the order in which it came, if that does not matter to its type.
-  virtual uint64_t sum(uint64_t /*object*/) { return 0; }
+  virtual std::unique_ptr<ValueSum> sum(uint64_t /*object*/) { return nullptr; }
+  virtual uint64_t count(uint64_t /*object*/) { return 0; }  // its elements
   // The engine has nothing more to ask for now.
   virtual void rest() = 0;
 };

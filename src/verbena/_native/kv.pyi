@@ -523,8 +523,14 @@ class SlotDigest:
     def work(self, seconds: float) -> bool:
         """Some of the work; True: nothing is left for now."""
 
-    def finish(self, now_ms: int) -> tuple[int, int]:
-        """All of it: the sum, and how many keys."""
+    def finish(self, now_ms: int, left_out: Sequence[int] = ...) -> tuple[int, int, list[int]]:
+        """
+        The sum, how many keys, and names of large values that are not through: only their type, length and expiry are in it, as of those that the other end leaves out.
+        """
+
+    @property
+    def summed(self) -> int:
+        """Bytes of strings, and elements, that were read so far."""
 
     @property
     def pending(self) -> int: ...

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cluster import MAIN, Cluster, ReplyError, Wire, cluster
-from support.crash_matrix import STOPPING, crash_at, settled
+from support.crash_matrix import STOPPING, at_rest, crash_at, settled
 
 OPTIONS = ("--cluster-write-pause-budget-ms", "5000")  # a loaded machine is no reason to give up
 
@@ -203,6 +204,36 @@ def test_a_pause_that_is_too_long_calls_it_off(tmp_path: Path) -> None:
 def test_a_crash_loses_nothing(checkpoint: str, victim: str) -> None:
     """Some cells of the crash matrix; `make crash-matrix` has them all."""
     assert crash_at(checkpoint, victim) == ""
+
+
+def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> None:
+    """Though the map has been changed: and the pause that is told lasts until then."""
+    (tmp_path / "stop_at").write_text("DECIDING")
+    environment = {"STOP_FOLDER": str(tmp_path)}
+    options = ("--cluster-node-timeout-ms", "30000", "--cluster-write-pause-budget-ms", "20000")
+    with cluster(tmp_path, 2, command=STOPPING, environment=environment, options=options) as made:
+        command = [*MAIN, "shards", "move", "0-99", "n1", "--json", "--cluster-map-store", made.store]
+        moving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        target = made[1].process
+        assert target is not None
+        made.until((tmp_path / "stopped").exists)
+        with Wire("127.0.0.1", made[0].port) as wire:
+            wire.send("SET", "{06S}", "written meanwhile")  # slot 0
+            target.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            (tmp_path / "go").touch()
+            made.until(lambda: at_rest(made))
+            wire.socket.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                wire.socket.recv(1)
+            lasted_ms = (time.monotonic() - began) * 1000
+            target.send_signal(signal.SIGCONT)
+            wire.socket.settimeout(30)
+            with pytest.raises(ReplyError, match=f"MOVED 0 .*:{made[1].port}"):
+                wire.receive()
+        assert made[1].raw("SET", "{06S}", "written there") == b"OK"
+        report = json.loads(moving.communicate(timeout=60)[0])
+        assert report["pause_ms"] >= lasted_ms
 
 
 def test_a_move_whose_source_is_gone_can_be_called_off(tmp_path: Path) -> None:

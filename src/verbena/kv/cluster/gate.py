@@ -57,8 +57,9 @@ class Gate:
         others = sorted(id for id in map.members if id != self._member)
         self._indexes = {self._member: 0, **{id: index for index, id in enumerate(others, start=1)}}
         addresses = ["", *(map.members[id].address for id in others)]
-        owners = array("H", [_NOBODY if id is None else self._indexes[id] for id in map.table])
-        assert len(owners) == SLOTS
+        owners = array("H", [_NOBODY]) * SLOTS
+        for slots, id in map.owners:
+            owners[slots.first : slots.last + 1] = array("H", [self._indexes[id]]) * len(slots)
         primary = map.replicas.get(self._member)
         self._server.engine.set_owners(
             owners.tobytes(), addresses, primary=_NOBODY if primary is None else self._indexes[primary]

@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native
@@ -28,6 +29,7 @@ from verbena.shards.migration import (
     is_over,
 )
 from verbena.shards.positions import SourcePosition
+from verbena.shards.stores import Stored
 from verbena.transport import RemoteRegion, Session
 
 if TYPE_CHECKING:
@@ -196,6 +198,8 @@ class Mover:
         engine, gate, slots = self.node.server.engine, self.node.gate, list(self.facts.slots)
         assert isinstance(self.state, CatchUp)
         await self._enter(self.state)
+        proposed = await self._propose()
+        await self._forward(follower)  # what was written meanwhile
         if self.node.roles.is_yielding:
             return self.state.roll_back("the source gives way to a replica")
         limits, now = self.node.settings.limits, time.monotonic()
@@ -211,13 +215,15 @@ class Mover:
                 return end
             self.state = end
             await asyncio.to_thread(self._checkpoint, end, False)
-            decided = await self._decide(end)
+            decided = await self._decide(end, proposed)
             if isinstance(decided, Moved):
                 await self._hand_over()
-            return decided
         finally:
             await asyncio.to_thread(gate.open, slots)
             engine.post(lambda: None)
+        return replace(
+            decided, pause_s=time.monotonic() - now
+        )  # until they may go on, not until it is decided
 
     async def _drain(
         self,
@@ -237,25 +243,42 @@ class Mover:
             assert isinstance(self.state, CatchUp)
             applied = self.state.applied
             self.state = fenced
-            now_ms = int(time.time() * 1000)
-            (mine, keys), theirs, _ = await asyncio.gather(
-                asyncio.to_thread(digest.finish, now_ms),
-                self._ask(Kind.DIGEST, {"now_ms": now_ms}, fenced.deadline - time.monotonic()),
-                checkpoint,
-            )
+            (mine, theirs), _ = await asyncio.gather(self._sums(digest, fenced.deadline), checkpoint)
         except VerbenaError as error:
             return fenced.roll_back(
                 f"the target did not answer: {error.detail or error.what}", time.monotonic()
             )
-        return fenced.compared(
-            applied=applied, source=f"{mine:016x}/{keys}", target=str(theirs["digest"]), now=time.monotonic()
-        )
+        return fenced.compared(applied=applied, source=mine, target=theirs, now=time.monotonic())
 
-    async def _decide(self, state: Deciding) -> Moved | RolledBack:
+    async def _sums(self, digest: _native.kv.SlotDigest, deadline: float) -> tuple[str, str]:
+        """Ours and the target's, over the same: large values that one has not summed both leave out."""
+        now_ms, left_out = int(time.time() * 1000), set[int]()
+        while True:
+            asked = {"now_ms": now_ms, "left_out": sorted(left_out)}
+            (sum_, keys, mine), theirs = await asyncio.gather(
+                asyncio.to_thread(digest.finish, now_ms, sorted(left_out)),
+                self._ask(Kind.DIGEST, asked, deadline - time.monotonic()),
+            )
+            found = left_out.union(mine, theirs.get("left_out", ()))
+            if found == left_out:
+                return f"{sum_:016x}/{keys}", str(theirs["digest"])
+            left_out = found
+
+    async def _propose(self) -> Stored:
+        """The map without the move, and the revision that it can follow: made while nobody waits for it."""
+        held = await self.node.store.load()
+        return Stored(held.revision, await asyncio.to_thread(held.map.finish_move, self.facts.migration))
+
+    async def _decide(self, state: Deciding, proposed: Stored) -> Moved | RolledBack:
         """Asks the map. If nobody can say what became of that, the move is taken off it, which settles it."""
         node, move = self.node, self.facts.migration
         try:
-            map = await node.change(lambda map: map.finish_move(move))
+            try:
+                map = await node.swap(proposed)
+            except VerbenaError as error:
+                if error.code != "map_conflict":
+                    raise
+                map = await node.change(lambda map: map.finish_move(move))
         except VerbenaError:
             while True:
                 try:

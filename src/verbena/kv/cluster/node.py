@@ -143,6 +143,11 @@ class ClusterNode:
         await self._take(await change(self.store, function))
         return self.map
 
+    async def swap(self, proposed: Stored) -> ClusterMap:
+        """The same with a change made before. BusyError: the map is not at that revision any more."""
+        await self._take(await self.store.compare_and_swap(proposed.revision, proposed.map))
+        return self.map
+
     async def promote(self, *, without_lease: str | None = None, revision: int | None = None) -> None:
         """This replica takes its primary's place. BusyError: somebody was first, or the primary is there.
         `revision`: only that map is changed."""

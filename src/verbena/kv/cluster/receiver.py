@@ -119,8 +119,10 @@ class Receiver:
         if self._digest is None:
             raise ValueError("the base copy is not whole")
         asked = json.loads(message.payload)
-        sum_, keys = await self._loop.run_in_executor(self._thread, self._finish, int(asked["now_ms"]))
-        return json.dumps({"digest": f"{sum_:016x}/{keys}", "lsn": self._applier.lsn}).encode()
+        now_ms, left_out = int(asked["now_ms"]), [int(name) for name in asked.get("left_out", ())]
+        sum_, keys, mine = await self._loop.run_in_executor(self._thread, self._finish, now_ms, left_out)
+        answer = {"digest": f"{sum_:016x}/{keys}", "left_out": mine, "lsn": self._applier.lsn}
+        return json.dumps(answer).encode()
 
     # On the thread
 
@@ -163,11 +165,11 @@ class Receiver:
         if self._applier.failed:
             raise ValueError(self._applier.first_failure)
 
-    def _finish(self, now_ms: int) -> tuple[int, int]:
+    def _finish(self, now_ms: int, left_out: list[int]) -> tuple[int, int, list[int]]:
         assert self._digest is not None
         if not self.server.engine.commit():
             raise ValueError(f"the target cannot keep it: {self.server.engine.refusal}")
-        return self._digest.finish(now_ms)
+        return self._digest.finish(now_ms, left_out)
 
 
 def _settle(error: Exception | None, asking: list[asyncio.Future[None]]) -> None:
