@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import random
-import resource
-import shutil
 import statistics
-import subprocess
 import time
 from array import array
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
+import kv_tcp
 import numpy as np
 import redis
 from figure import Figure, program
@@ -32,140 +28,23 @@ from verbena.cli.measure.stores import (
     verbena_store,
 )
 
-REDIS_BENCHMARK = shutil.which("redis-benchmark")
-NULL_SERVER = Path(__file__).parents[1] / "build" / "bench" / "null_server"
 KEYS = 100_000
 TURNS = 5
-CLIENTS = 50
 BATCH = 1000
 SMALL = b"x" * 32
 LOADED = 10_000_000
 PAUSE_NS = 10e6
-Row = tuple[float, float, float, float]
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
-    if not has_redis_server() or REDIS_BENCHMARK is None:
+    if not has_redis_server() or kv_tcp.REDIS_BENCHMARK is None:
         return [Figure("kv", "not measured", "redis-server or redis-benchmark is not installed", "–")]
-    wanted: list[Callable[[Store, Store, float], list[Figure]]] = [_tcp, _one_client, _long_values, _memory]
-    if options.part:
-        wanted = [function for function in wanted if function.__name__.lstrip("_") in options.part]
     figures = []
-    for part in wanted:
+    for part in (PARTS[name] for name in PARTS if not options.part or name in options.part):
         # Fresh servers each: memory that is exposed to readers, and keys, change what the next part sees.
         with verbena_store() as ours, redis_store() as theirs:
             figures += part(ours, theirs, options.seconds)
     return figures
-
-
-# By TCP, with redis-benchmark
-
-
-def _tcp(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
-    figures = []
-    for store in (ours, theirs):
-        _benchmark(store, "set", 1, KEYS)
-    for depth, bound in ((1, 1.0), (16, 1.5)):
-        for command in ("get", "set"):
-            requests = int(seconds / TURNS / 2 * 60_000 * (1 if depth == 1 else 6))
-            rows: dict[str, list[Row]] = {store.name: [] for store in (ours, theirs)}
-            for turn in range(TURNS):
-                for store in (ours, theirs) if turn % 2 else (theirs, ours):
-                    rows[store.name].append(_benchmark(store, command, depth, requests))
-            rate, tail, cpu, busy = ([_median(rows[s.name], i) for s in (ours, theirs)] for i in (0, 1, 2, 3))
-            what = f"kv TCP {command.upper()}, {CLIENTS} clients" + (
-                f", pipeline {depth}" if depth > 1 else ""
-            )
-            figures.append(
-                Figure(
-                    what,
-                    text.rate(rate[0]),
-                    f"redis-server {text.rate(rate[1])}",
-                    f"{rate[0] / rate[1]:.2f}",
-                    f"≥ {bound:g}",
-                    rate[0] >= bound * rate[1],
-                )
-            )
-            figures.append(
-                Figure(
-                    f"{what}, P99",
-                    text.duration(tail[0]),
-                    f"redis-server {text.duration(tail[1])}",
-                    f"{tail[0] / tail[1]:.2f}",
-                    "≤ 1" if depth == 1 else "–",
-                    tail[0] <= tail[1] if depth == 1 else None,
-                )
-            )
-            figures.append(
-                Figure(
-                    f"{what}, CPU of the server per request",
-                    text.duration(cpu[0]),
-                    f"redis-server {text.duration(cpu[1])}",
-                    f"{cpu[0] / cpu[1]:.2f}",
-                )
-            )
-            figures.append(
-                Figure(
-                    f"{what}, how busy redis-benchmark's processor is",
-                    f"{busy[0]:.0%}",
-                    f"redis-server {busy[1]:.0%}",
-                    "–",
-                )
-            )
-            if depth > 1 and command == "get" and NULL_SERVER.exists():
-                figures.append(_limit(what, rate[1], requests))
-    return figures
-
-
-def _limit(what: str, theirs: float, requests: int) -> Figure:
-    """What redis-benchmark reaches with a server that has nothing to do: no store gets further."""
-    with subprocess.Popen([NULL_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        empty = Store("null", "127.0.0.1", int(process.stdout.readline()), pid=process.pid)
-        rate = _median([_benchmark(empty, "get", 16, requests) for _ in range(TURNS)], 0)
-        process.terminate()
-    return Figure(
-        f"{what}, redis-benchmark's own limit: a server that only counts requests",
-        text.rate(rate),
-        f"redis-server {text.rate(theirs)}",
-        f"{rate / theirs:.2f}",
-    )
-
-
-def _benchmark(store: Store, command: str, depth: int, requests: int) -> Row:
-    """Requests a second, the 99th percentile, what a request costs the server's processor in ns, and for
-    which part of the time the client computed."""
-    arguments = [
-        "-p",
-        store.port,
-        "-t",
-        command,
-        "-n",
-        requests,
-        "-c",
-        CLIENTS,
-        "-P",
-        depth,
-        "-r",
-        KEYS,
-        "--csv",
-    ]
-    before, start, own = store.cpu_ns, time.perf_counter(), _children_s()
-    done = subprocess.run(
-        [str(REDIS_BENCHMARK), *map(str, arguments)], capture_output=True, text=True, check=True
-    )
-    busy = (_children_s() - own) / (time.perf_counter() - start)
-    row = next(csv.DictReader(done.stdout.splitlines()))
-    return float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, (store.cpu_ns - before) / requests, busy
-
-
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _median(rows: list[Row], column: int) -> float:
-    return statistics.median(row[column] for row in rows)
 
 
 # By RDMA, with one blocking client in Python
@@ -365,11 +244,20 @@ def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
     ]
 
 
+# The one list of parts, by the names that --part knows.
+PARTS: dict[str, Callable[[Store, Store, float], list[Figure]]] = {
+    "tcp": kv_tcp.measure,
+    "one_client": _one_client,
+    "long_values": _long_values,
+    "memory": _memory,
+}
+
+
 def _parts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--part",
         action="append",
-        choices=("tcp", "one_client", "long_values", "memory"),
+        choices=tuple(PARTS),
         help="only this part; may be repeated",
     )
 

@@ -70,10 +70,11 @@ in flight. CPU seconds are those of both processes, in and out of the kernel.
     "bench-kv": """\
 `verbena serve` and the distribution's redis-server, both with their defaults, in memory only, on loopback of
 one machine; medians over turns in which they alternate. "TCP" is redis-benchmark, with random keys among
-100,000. It is one thread: when its processor is full, the rate is its own, however fast the server is, and
-what a request costs the server says more. The shm figures are of one blocking `kv.Client` in Python, timed in
-Python; beside them a blocking client in C++ over TCP, or redis-py where it says so. `verbena kv bench`
-compares servers of your own.
+100,000, in nine pairs of turns (three for its own limit); a ratio is the median of the pairs' ratios, with
+the lowest and the highest in parentheses. It is one thread: when its processor is full, the rate is its own,
+however fast the server is, and what a request costs the server says more. The shm figures are of one blocking
+`kv.Client` in Python, timed in Python; beside them a blocking client in C++ over TCP, or redis-py where it
+says so. `verbena kv bench` compares servers of your own.
 """,
     "bench-registry": """\
 `verbena registry` and the distribution's docker-registry, both with their defaults, on one disk and loopback

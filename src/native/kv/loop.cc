@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -141,24 +142,17 @@ int Loop::timeout_ms() const {
   return timeout;
 }
 
-// Falling asleep costs whoever wakes us more than a request costs us, so it looks again for a while first.
-// The more often that was in vain, the rarer it is tried.
 int Loop::wait(std::span<epoll_event> events, uint64_t timeout_ns) {
   const uint64_t budget = busy_poll_ns.load(std::memory_order_relaxed);
-  if (timeout_ns == 0 || budget == 0) return look(events, timeout_ns);
-  if (in_vain_left_ > 0) {
-    --in_vain_left_;
-    return look(events, timeout_ns);
-  }
+  if (timeout_ns == 0 || budget == 0 || !patience_.looks()) return look(events, timeout_ns);
   const uint64_t start = now_ns();
   do {
     if (const int count = look(events, 0); count != 0) {
-      in_vain_ = 0;
+      patience_.found();
       return count;
     }
   } while (now_ns() - start < std::min(budget, timeout_ns));
-  in_vain_ = std::min(2 * in_vain_ + 1, 255u);
-  in_vain_left_ = in_vain_;
+  patience_.found_nothing();
   return look(events, timeout_ns);
 }
 
@@ -222,6 +216,9 @@ void Loop::run() {
       const uint64_t now = now_ns();
       if (now - ticked_ns_ >= kTickNs) {
         ticked_ns_ = now;
+        rusage used{};
+        getrusage(RUSAGE_THREAD, &used);
+        patience_.lost_processor(static_cast<uint64_t>(used.ru_nivcsw), now);
         engine_.tick(now);
         for (const auto& work : at_ticks_) work(now);
       }

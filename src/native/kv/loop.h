@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "kv/engine.h"
+#include "kv/patience.h"
 #include "providers/iwarp/tls.h"
 #include "providers/iwarp/wire.h"
 #include "util/fd.h"
@@ -108,7 +109,7 @@ class Loop {
   bool waits_exactly_ = true;  // the kernel can
   std::mutex posted_mutex_;
   std::deque<std::function<void()>> posted_;
-  unsigned in_vain_ = 0, in_vain_left_ = 0;  // waits without a look first, after one that was in vain
+  Patience patience_;
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, program_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

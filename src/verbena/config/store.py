@@ -101,7 +101,8 @@ class Kv(Section):
         0,
         10_000,
         "For how many microseconds a busy server looks for more before it sleeps; 0: it sleeps at once.",
-        "It spares clients the time to wake it. The more often it was in vain, the rarer it is done.",
+        "It spares clients the time to wake it. The more often it was in vain, the rarer it is done; "
+        "while others want its processor, not at all.",
     )
     maxmemory: int = size(
         0,

@@ -52,8 +52,11 @@ class Wire {
     });
   }
   ssize_t write(const void* bytes, size_t size) {
-    const iovec piece{const_cast<void*>(bytes), size};
-    return write({&piece, 1});
+    if (stream_) [[unlikely]] {
+      const iovec piece{const_cast<void*>(bytes), size};
+      return write({&piece, 1});
+    }
+    return again([&] { return ::send(socket_.get(), bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL); });
   }
   bool is_empty_after_short_read() const { return !stream_ || stream_->is_empty_after_short_read(); }
   bool has_unread() const { return stream_ && stream_->has_unread(); }

@@ -1,0 +1,162 @@
+"""The store by TCP beside redis-server, with redis-benchmark.
+
+The two servers take turns, strictly: ours, theirs, ours, theirs. Two neighbouring turns are a pair, and a
+ratio is the median of the pairs' ratios: when the machine becomes slower or faster, it does so for both of a
+pair. This is fair to both: the same client with the same requests, turns of the same number of requests, as
+many for one as for the other, no turn left out, and a server that waits for its turn has no connection and
+sleeps.
+"""
+
+from __future__ import annotations
+
+import csv
+import resource
+import shutil
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from figure import Figure
+
+from verbena.cli import text
+from verbena.cli.measure.stores import Store
+
+REDIS_BENCHMARK = shutil.which("redis-benchmark")
+NULL_SERVER = Path(__file__).parents[1] / "build" / "bench" / "null_server"
+KEYS = 100_000
+CLIENTS = 50
+PAIRS = 9
+PAIRS_OF_LIMIT = 3
+# What a turn is made of, for --seconds 4: some 0.6 s, so that connecting is a small part of it.
+REQUESTS = {1: 50_000, 16: 600_000}
+
+
+class Turn(NamedTuple):
+    rate: float  # requests a second
+    p99_ns: float
+    cpu_ns: float  # of the server's processor, for a request
+    busy: float  # the part of the time for which the client computed
+
+
+class Ratio(NamedTuple):
+    """Of one column of both servers' turns, pair by pair."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.lowest:.2f} to {self.highest:.2f})"
+
+
+def measure(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
+    figures = []
+    for store in (ours, theirs):
+        _turn(store, "set", 1, KEYS)
+    for depth, bound in ((1, 1.0), (16, 1.5)):
+        requests = int(REQUESTS[depth] * seconds / 4)
+        for command in ("get", "set"):
+            pairs = [
+                (_turn(ours, command, depth, requests), _turn(theirs, command, depth, requests))
+                for _ in range(PAIRS)
+            ]
+            what = f"kv TCP {command.upper()}, {CLIENTS} clients" + (
+                f", pipeline {depth}" if depth > 1 else ""
+            )
+            figures += _figures(what, pairs, bound, tail_bound=1.0 if depth == 1 else None)
+            if command == "get" and NULL_SERVER.exists():
+                figures.append(_limit(what, theirs, depth, requests))
+    return figures
+
+
+def _figures(
+    what: str, pairs: list[tuple[Turn, Turn]], bound: float, *, tail_bound: float | None
+) -> list[Figure]:
+    own, base = (
+        Turn(*(statistics.median(column) for column in zip(*turns, strict=True)))
+        for turns in zip(*pairs, strict=True)
+    )
+    rate = _ratio([(a.rate, b.rate) for a, b in pairs])
+    tail = _ratio([(a.p99_ns, b.p99_ns) for a, b in pairs])
+    cpu = _ratio([(a.cpu_ns, b.cpu_ns) for a, b in pairs])
+    return [
+        Figure(
+            what,
+            text.rate(own.rate),
+            f"redis-server {text.rate(base.rate)}",
+            str(rate),
+            f"≥ {bound:g}",
+            rate.median >= bound,
+        ),
+        Figure(
+            f"{what}, P99",
+            text.duration(own.p99_ns),
+            f"redis-server {text.duration(base.p99_ns)}",
+            str(tail),
+            f"≤ {tail_bound:g}" if tail_bound else "–",
+            tail.median <= tail_bound if tail_bound else None,
+        ),
+        Figure(
+            f"{what}, CPU of the server per request",
+            text.duration(own.cpu_ns),
+            f"redis-server {text.duration(base.cpu_ns)}",
+            str(cpu),
+        ),
+        Figure(
+            f"{what}, how busy redis-benchmark's processor is",
+            f"{own.busy:.0%}",
+            f"redis-server {base.busy:.0%}",
+            "–",
+        ),
+    ]
+
+
+def _limit(what: str, theirs: Store, depth: int, requests: int) -> Figure:
+    """What redis-benchmark reaches with a server that has nothing to do: no store gets further."""
+    pairs = [
+        (_null_turn(depth, requests).rate, _turn(theirs, "get", depth, requests).rate)
+        for _ in range(PAIRS_OF_LIMIT)
+    ]
+    own, base = map(statistics.median, zip(*pairs, strict=True))
+    return Figure(
+        f"{what}, redis-benchmark's own limit: a server that only counts requests",
+        text.rate(own),
+        f"redis-server {text.rate(base)}",
+        str(_ratio(pairs)),
+    )
+
+
+def _null_turn(depth: int, requests: int) -> Turn:
+    """It never sleeps, so it is there for its own turns only."""
+    with subprocess.Popen([NULL_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        empty = Store("null", "127.0.0.1", int(process.stdout.readline()), pid=process.pid)
+        try:
+            return _turn(empty, "get", depth, requests)
+        finally:
+            process.terminate()
+
+
+def _ratio(pairs: list[tuple[float, float]]) -> Ratio:
+    ratios = [own / base for own, base in pairs]
+    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
+
+
+def _turn(store: Store, command: str, depth: int, requests: int) -> Turn:
+    load = {"-p": store.port, "-t": command, "-n": requests, "-c": CLIENTS, "-P": depth, "-r": KEYS}
+    arguments = [str(word) for option in load.items() for word in option]
+    before, start, own = store.cpu_ns, time.perf_counter(), _children_s()
+    done = subprocess.run(
+        [str(REDIS_BENCHMARK), *arguments, "--csv"], capture_output=True, text=True, check=True
+    )
+    busy = (_children_s() - own) / (time.perf_counter() - start)
+    row = next(csv.DictReader(done.stdout.splitlines()))
+    cpu_ns = (store.cpu_ns - before) / requests
+    return Turn(float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, cpu_ns, busy)
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
