@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Title, and the headers that say it.
 NATIVE = (
     ("A session's messages", ("src/native/transport/message_layout.h",)),
+    ("A session's memory", ("src/native/bind/remote_layout.h",)),
     ("iwarp and quic: MPA", ("src/native/providers/iwarp/mpa_layout.h",)),
     ("iwarp and quic: DDP and RDMAP", ("src/native/providers/iwarp/ddp_layout.h",)),
     ("iwarp and quic: beyond the RFCs", ("src/native/providers/iwarp/verbena_layout.h",)),
@@ -39,7 +40,6 @@ PACKED = (
         "_ANSWER",
         "version, received, window, slot bytes",
     ),
-    ("A RemoteRegion", "transport/region.py", "_LAYOUT", "address, length, key, epoch, offset"),
     (
         "An atomic of a session",
         "transport/session.py",

@@ -153,6 +153,69 @@ TEST("one-sided reads and writes reach exposed memory, and only that") {
   CHECK(client.call(method::echo, "alive") == "alive");
 }
 
+TEST("a write that lost its link is repeated with the bytes that it was given") {
+  Side client, server;
+  const auto memory = server.context->allocate(4096, false);
+  std::memset(memory->data(), 0, 4096);
+  std::shared_ptr<ExposedRegion> region;
+  {
+    const auto held = server.node->lock();
+    region = server.node->regions().expose(memory->data(), 4096, access::all, 0);
+  }
+  const auto begin = [&](std::string text) {
+    Call* call = client.session->operate(Opcode::write, region->key, 0,
+                                         reinterpret_cast<std::byte*>(text.data()), 7, nullptr);
+    text.assign("changed");  // the caller may do so
+    return call;
+  };
+  const auto finish = [&](Call* call, const char* expected) {
+    CHECK(client.node->wait(*call, now_ns() + 10'000'000'000));
+    CHECK(call->outcome == Outcome::ok);
+    CHECK(call->result.empty());
+    client.node->end(*call);
+    CHECK(std::memcmp(memory->data(), expected, 7) == 0);
+  };
+  Call* call;
+  {
+    const auto held = client.node->lock();
+    call = begin("waiting");  // for a link, then for its region
+  }
+  join(client, server);
+  finish(call, "waiting");
+  {
+    const auto held = client.node->lock();
+    call = begin("written");
+    client.session->lose_link(Status::success, "test", false);
+  }
+  std::memset(memory->data(), 0, 4096);
+  join(client, server);
+  finish(call, "written");
+}
+
+TEST("a refused write does not take its own bytes for the reason") {
+  Side client, server;
+  join(client, server);
+  const auto memory = server.context->allocate(64, false);
+  std::shared_ptr<ExposedRegion> region;
+  {
+    const auto held = server.node->lock();
+    region = server.node->regions().expose(memory->data(), 64, access::remote_read, 0);
+  }
+  for (int i = 0; i < 2; ++i) {  // when the region is asked for, and when it is known
+    std::string text = "bytes";
+    Call* call;
+    {
+      const auto held = client.node->lock();
+      call = client.session->operate(Opcode::write, region->key, 0, reinterpret_cast<std::byte*>(text.data()),
+                                     5, nullptr);
+    }
+    CHECK(client.node->wait(*call, now_ns() + 10'000'000'000));
+    CHECK(call->outcome == Outcome::denied);
+    CHECK(call->result.empty());
+    client.node->end(*call);
+  }
+}
+
 TEST("bulk transfers arrive whole while links break") {
   Side client, server;
   join(client, server);

@@ -8,6 +8,7 @@ import os
 import ssl
 import threading
 import zlib
+from array import array
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.certificates import Authority, Pair
 import verbena
 from verbena import errors
 from verbena.config import loads
-from verbena.transport import Listener, Request, Session, SessionState, Settings
+from verbena.transport import Listener, RemoteRegion, Request, Session, SessionState, Settings
 from verbena.transport.links import accept_link
 from verbena.transport.tls import client_context, server_context
 from verbena.verbs import Access
@@ -161,6 +162,30 @@ async def test_one_sided_work_needs_no_handler(session: Session, listener: Liste
     assert remote.from_bytes(remote[8:16].to_bytes()) == remote[8:16]
 
 
+async def test_a_thread_writes_and_reads_any_contiguous_memory(session: Session, listener: Listener) -> None:
+    """Of any type and length, also longer than a slot; gaps are refused, and so are too many bytes."""
+    region = listener.node.allocate(1 << 16)
+    remote = region.remote
+
+    def work() -> None:
+        sync = session.sync
+        for data in (array("d", [1.5, -2.0]), memoryview(b"abcd")[1:3], bytearray(50_000), b""):
+            sync.write(remote[64:], data)
+            assert sync.read(remote[64 : 64 + memoryview(data).nbytes]) == bytes(memoryview(data).cast("B"))
+        with pytest.raises(TypeError, match="contiguous"):
+            sync.write(remote, memoryview(b"abcd")[::2])
+        with pytest.raises(TypeError, match="bytes-like"):
+            sync.write(remote, 5)  # type: ignore[arg-type]
+        with pytest.raises(errors.StateError, match="9 bytes in a region of 8"):
+            sync.write(remote[:8], bytes(9))
+        stale = RemoteRegion(remote.addr, remote.length, remote.key, remote.epoch ^ 1)
+        for operation in (lambda: sync.write(stale, b"x"), lambda: sync.read(stale)):
+            with pytest.raises(errors.DeniedError, match="an earlier run"):
+                operation()
+
+    await asyncio.to_thread(work)
+
+
 async def test_a_region_is_for_whom_and_what_it_was_exposed(session: Session, listener: Listener) -> None:
     """Read-only, another session's, revoked, out of bounds: each refused; the session lives on."""
     memory = bytearray(4096)
@@ -168,6 +193,9 @@ async def test_a_region_is_for_whom_and_what_it_was_exposed(session: Session, li
     assert await session.read(read_only.remote[:4]) == bytes(4)
     with pytest.raises(errors.DeniedError):
         await session.write(read_only.remote, b"x")
+    with pytest.raises(errors.DeniedError, match="session \\[region_denied") as refused:
+        await asyncio.to_thread(session.sync.write, read_only.remote, b"\xff\xfe")
+    assert refused.value.detail == ""
     with pytest.raises(errors.StateError):
         read_only.remote[:5000]
     async with await verbena.connect(listener.address, secret=SECRET) as other:

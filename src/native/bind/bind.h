@@ -11,6 +11,7 @@ namespace verbena::bind {
 void bind_errors(nb::module_& m);
 void bind_values(nb::module_& m);
 void bind_memory(nb::module_& m);
+void bind_remote_memory(nb::module_& m);
 void bind_requests(nb::module_& m);
 void bind_completion_queue(nb::module_& m);
 void bind_queue_pair(nb::module_& m);

@@ -25,11 +25,6 @@ constexpr PostFailure kPostFailures[] = {
 
 nb::object errors_module() { return nb::module_::import_("verbena.errors"); }
 
-[[noreturn]] void raise(const nb::object& error) {
-  PyErr_SetObject(error.type().ptr(), error.ptr());
-  throw nb::python_error();
-}
-
 nb::object text_or_none(const std::string& text) {
   return text.empty() ? nb::none() : nb::object(nb::str(text.c_str(), text.size()));
 }
@@ -45,6 +40,11 @@ void translate(const std::exception_ptr& pointer, void*) {
 }
 
 }  // namespace
+
+void raise(const nb::object& error) {
+  PyErr_SetObject(error.type().ptr(), error.ptr());
+  throw nb::python_error();
+}
 
 nb::object setup_error(const char* code, const std::string& operation, const std::string& detail,
                        const std::string& peer, int error_number) {

@@ -12,6 +12,7 @@ namespace verbena::bind {
 // The class verbena.errors.WcStatus's member for a status, as a new reference.
 nanobind::object status_object(Status status);
 
+[[noreturn]] void raise(const nanobind::object& error);
 [[noreturn]] void raise_completion(Status status, const std::string& operation, const std::string& peer);
 
 // `accepted` becomes an attribute of the exception.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bind/domain.h"
+#include "bind/remote.h"
 #include "bind/unlocked.h"
 #include "util/error.h"
 
@@ -15,62 +16,6 @@ constexpr uint32_t kWrites = access::local_write | access::remote_write | access
 
 PyTypeObject* region_type = nullptr;
 PyTypeObject* slice_type = nullptr;
-
-struct Range {
-  uint64_t offset, length;
-};
-
-// The bounds of [start:stop]; unlike a list's they must lie inside.
-Range range_of(const nb::slice& slice, uint64_t length, const char* operation) {
-  Py_ssize_t start, stop, step;
-  if (PySlice_Unpack(slice.ptr(), &start, &stop, &step) != 0) throw nb::python_error();
-  if (step != 1) throw Error("invalid_argument", operation, "a slice of memory has no step");
-  const auto size = static_cast<Py_ssize_t>(length);
-  if (start < 0) start += size;
-  if (stop == PY_SSIZE_T_MAX) stop = size;  // [start:]
-  if (stop < 0) stop += size;
-  if (start < 0 || stop < start || stop > size) {
-    throw Error("out_of_range", operation,
-                "[" + std::to_string(start) + ":" + std::to_string(stop) + "] of " + std::to_string(length) +
-                    " bytes");
-  }
-  return {static_cast<uint64_t>(start), static_cast<uint64_t>(stop - start)};
-}
-
-template <typename T>
-void put(char*& at, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) *at++ = static_cast<char>(value >> (8 * i) & 0xff);
-}
-
-template <typename T>
-T get(const char*& at) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof value; ++i) value |= static_cast<T>(static_cast<uint8_t>(*at++)) << (8 * i);
-  return value;
-}
-
-constexpr size_t kRemoteBytes = 20;  // addr, length, rkey; little endian
-
-nb::bytes to_bytes(const RemoteMemory& self) {
-  char text[kRemoteBytes];
-  char* at = text;
-  put(at, self.addr);
-  put(at, self.length);
-  put(at, self.rkey);
-  return nb::bytes(text, sizeof text);
-}
-
-RemoteMemory from_bytes(const nb::bytes& data) {
-  if (data.size() != kRemoteBytes) {
-    throw nb::value_error(("a RemoteMemory is 20 bytes, not " + std::to_string(data.size())).c_str());
-  }
-  const char* at = data.c_str();
-  RemoteMemory remote;
-  remote.addr = get<uint64_t>(at);
-  remote.length = get<uint64_t>(at);
-  remote.rkey = get<uint32_t>(at);
-  return remote;
-}
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   return nb::inst_ptr<Region>(self)->export_to(self, view, flags);
@@ -272,54 +217,6 @@ void bind_memory(nb::module_& m) {
                             ", length=" + std::to_string(self.length) + ")";
                    });
   slice_type = reinterpret_cast<PyTypeObject*>(slice.ptr());
-
-  nb::class_<RemoteMemory>(m, "RemoteMemory", nb::is_final(),
-                           "A peer's memory: address, key and length. A value.")
-      .def(
-          "__init__",
-          [](RemoteMemory* self, uint64_t addr, uint32_t rkey, uint64_t length) {
-            new (self) RemoteMemory{addr, rkey, length};
-          },
-          nb::arg("addr"), nb::arg("rkey"), nb::arg("length"))
-      .def_ro("addr", &RemoteMemory::addr)
-      .def_ro("rkey", &RemoteMemory::rkey)
-      .def_ro("length", &RemoteMemory::length)
-      .def("__len__", [](const RemoteMemory& self) { return self.length; })
-      .def(
-          "__getitem__",
-          [](const RemoteMemory& self, const nb::slice& part) {
-            const Range range = range_of(part, self.length, "slice");
-            return RemoteMemory{self.addr + range.offset, self.rkey, range.length};
-          },
-          nb::arg("part"), "A part of it, [start:stop], which must lie inside.")
-      .def("to_bytes", to_bytes, "20 bytes to give to the peer.")
-      .def_static("from_bytes", from_bytes, nb::arg("data"),
-                  "The value that to_bytes() described; else ValueError.")
-      .def(
-          "__eq__",
-          [](const RemoteMemory& self, const nb::object& other) {
-            RemoteMemory value;
-            return nb::try_cast<RemoteMemory>(other, value) && self == value;
-          },
-          nb::arg("other").none())
-      .def("__hash__",
-           [](const RemoteMemory& self) {
-             return nb::hash(nb::make_tuple(self.addr, self.rkey, self.length));
-           })
-      .def(
-          "__reduce__",
-          [](const RemoteMemory& self) {
-            return nb::make_tuple(nb::type<RemoteMemory>(),
-                                  nb::make_tuple(self.addr, self.rkey, self.length));
-          },
-          nb::sig("def __reduce__(self) -> tuple[type, tuple[int, int, int]]"))
-      .def("__repr__", [](const RemoteMemory& self) {
-        char text[96];
-        std::snprintf(text, sizeof text, "RemoteMemory(addr=0x%llx, rkey=0x%x, length=%llu)",
-                      static_cast<unsigned long long>(self.addr), self.rkey,
-                      static_cast<unsigned long long>(self.length));
-        return std::string(text);
-      });
 }
 
 }  // namespace verbena::bind

@@ -1,4 +1,4 @@
-// What Python knows of memory: a registered region, a part of one, and a peer's.
+// What Python knows of its own memory: a registered region, and a part of one.
 #pragma once
 
 #include <vector>
@@ -58,14 +58,6 @@ struct MemorySlice {
   uint32_t lkey = 0;
   const Region* region = nullptr;
   nb::object owner;  // the region's Python object
-};
-
-struct RemoteMemory {
-  uint64_t addr = 0;
-  uint32_t rkey = 0;
-  uint64_t length = 0;
-
-  bool operator==(const RemoteMemory&) const = default;
 };
 
 // The pieces of a request's local memory: a slice, a region, a sequence of them, or bytes where

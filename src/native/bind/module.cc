@@ -17,6 +17,7 @@ NB_MODULE(_native, m) {
   bind_errors(m);
   bind_values(m);
   bind_memory(m);
+  bind_remote_memory(m);
   bind_requests(m);
   bind_completion_queue(m);
   bind_queue_pair(m);

@@ -8,6 +8,7 @@
 #include "bind/bind.h"
 #include "bind/errors.h"
 #include "bind/queues.h"
+#include "bind/remote.h"
 #include "bind/unlocked.h"
 #include "bind/waiting.h"
 #include "verbs/batch.h"
@@ -45,10 +46,7 @@ uint64_t begin(const Operation& op) {
 }
 
 [[noreturn]] void raise_timeout(const Operation& op) {
-  const nb::object error =
-      setup_error("RESP_TIMEOUT_ERR", op.name, "the operation goes on without us", op.qp.peer);
-  PyErr_SetObject(error.type().ptr(), error.ptr());
-  throw nb::python_error();
+  raise(setup_error("RESP_TIMEOUT_ERR", op.name, "the operation goes on without us", op.qp.peer));
 }
 
 // Posts again until there is room; false when the deadline passes.

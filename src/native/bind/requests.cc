@@ -5,6 +5,8 @@
 
 #include <optional>
 
+#include "bind/remote.h"
+
 namespace verbena::bind {
 namespace {
 

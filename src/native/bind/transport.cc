@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bind/bind.h"
+#include "bind/remote.h"
 
 namespace verbena::bind {
 namespace {
@@ -86,13 +87,13 @@ void say_ready(LinkHandle& self) {
   }
 }
 
-SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& peer, QueueHandle& control,
-                           QueueHandle* requests, uint64_t max_message_bytes, uint32_t max_serving,
-                           uint32_t max_waiting, uint32_t fragment_bytes) {
+SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& peer, uint64_t peer_epoch,
+                           QueueHandle& control, QueueHandle* requests, uint64_t max_message_bytes,
+                           uint32_t max_serving, uint32_t max_waiting, uint32_t fragment_bytes) {
   const auto& node = self.node.share("add a session");
   auto session = node->add_session({id, peer, max_message_bytes, max_serving, max_waiting, fragment_bytes},
                                    control.queue, requests ? requests->queue : nullptr);
-  return new SessionHandle{Owned(node), Owned(session)};
+  return new SessionHandle{Owned(node), Owned(session), peer_epoch};
 }
 
 ExposedHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t access, uint64_t only_session) {
@@ -203,9 +204,9 @@ void bind_transport(nb::module_& parent) {
       .def("add_port", add_port, nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::kw_only(), nb::arg("name"),
            nb::arg("slot_bytes"), nb::arg("pool_slots"), nb::arg("window"), nb::arg("huge_pages"),
            nb::arg("pin"))
-      .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("control"),
-           nb::arg("requests").none(), nb::arg("max_message_bytes"), nb::arg("max_serving"),
-           nb::arg("max_waiting"), nb::arg("fragment_bytes"))
+      .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("peer_epoch"),
+           nb::arg("control"), nb::arg("requests").none(), nb::arg("max_message_bytes"),
+           nb::arg("max_serving"), nb::arg("max_waiting"), nb::arg("fragment_bytes"))
       .def(
           "remove_session",
           [](NodeHandle& self, SessionHandle& session) {
@@ -254,6 +255,7 @@ void bind_transport(nb::module_& parent) {
              return node.rest();
            })
       .def("close", &NodeHandle::close);
+  bind_remote_region(m);
   bind_session(m);
 }
 

@@ -66,6 +66,7 @@ struct LinkHandle {
 struct SessionHandle {
   Owned<transport::Node> node;
   Owned<transport::Session> session;
+  uint64_t peer_epoch;  // the peer's run: regions of another are not there any more
 };
 
 // Memory that peers may use, held by its buffer until it is revoked.

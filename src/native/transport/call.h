@@ -49,7 +49,7 @@ struct Call {
   uint32_t rkey = 0;
   std::byte* local = nullptr;
   uint32_t length = 0;
-  Registration* registration = nullptr;  // null: through `bounce`, READs into `result`
+  Registration* registration = nullptr;  // null: through `bounce`, READs into `result`, WRITEs from `local`
   Slot* bounce = nullptr;
   uint64_t position = 0;
   bool once = false;  // not to be repeated on another link

@@ -78,8 +78,8 @@ class Node {
   Capture* capture() const { return capture_.get(); }  // null: nobody wants messages
   void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
-  // True when the call has finished; drives for the microsecond or two that a peer on this host takes, unless
-  // the session's calls have lately taken longer.
+  // True when the call, or the operation, has ended well; drives for the microsecond or two that a peer on
+  // this host takes, unless the session's others have lately taken longer.
   bool is_answered_at_once(Call& call);
   // drive() without spinning.
   bool drive_once();

@@ -164,14 +164,15 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
 
 bool Node::is_answered_at_once(Call& call) {
   Session& session = *call.session;
-  if (session.slow_calls > 0) return --session.slow_calls, false;
+  uint32_t& slow = call.opcode == Opcode::send ? session.slow_calls : session.slow_operations;
+  if (slow > 0) return --slow, false;
   const auto done = [&call] { return call.finished.load(std::memory_order_relaxed); };
   caller_rounds_.store(caller_rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   do {
     for (int i = 0; i < kQuickRounds && !done(); ++i) drive_locked();
   } while (!done() && !mutex_.is_wanted() && now_ns() - call.started_ns < kQuickNs);
-  if (!done()) session.slow_calls = kSlowCalls;
-  return done();
+  if (!done()) return slow = kSlowCalls, false;
+  return call.outcome == Outcome::ok;
 }
 
 void Node::linger() {

@@ -75,7 +75,10 @@ void Session::lose_link(Status status, std::string_view why, bool tell) {
       failed.push_back(call);
       continue;
     }
-    if (call->bounce) link_->retired.push_back(std::exchange(call->bounce, nullptr));
+    if (call->bounce) {
+      if (passes_through_slot(*call)) keep_bytes(*call, call->bounce->data);
+      link_->retired.push_back(std::exchange(call->bounce, nullptr));
+    }
     if (call->region == 0) {
       node_.calls().end(*call);  // of a pull: it begins again when the message does
     } else {

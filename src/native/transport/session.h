@@ -94,7 +94,8 @@ class Session {
   void cancel(Call& call);
   void say_goodbye();
 
-  // READ or WRITE of a region of the peer's. Without a registration the bytes pass through a slot.
+  // READ or WRITE of a region of the peer's. Without a registration the bytes pass through a slot, and
+  // `local` is the caller's own again when this returns.
   Call* operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local, uint32_t length,
                 Registration* registration);
   // READs that end as one call, when the last has arrived. Unlike operate()'s they are not repeated on
@@ -121,7 +122,8 @@ class Session {
   void tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns);
 
   Metrics& metrics() { return *metrics_; }
-  uint32_t slow_calls = 0;  // so many more are not waited for at once: see Node::is_answered_at_once()
+  // So many more are not waited for at once: see Node::is_answered_at_once().
+  uint32_t slow_calls = 0, slow_operations = 0;
   const std::vector<std::pair<std::string, std::shared_ptr<Metrics>>>& metrics_by_wire() const {
     return metrics_by_wire_;
   }
@@ -179,8 +181,11 @@ class Session {
   void finish_operation(Call& call, Status status);
   void capture_operation(Capture& capture, const Call& call, Status status);
   void queue_operation(Call& call);
+  static bool passes_through_slot(const Call& call);
+  static void keep_bytes(Call& call, const std::byte* from);
+  void refuse_operation(Call& call, Outcome outcome);
   void finish(Call& call, Outcome outcome);
-  void resolve(uint64_t key, RemoteRegion& entry);
+  bool resolve(uint64_t key, RemoteRegion& entry);
   void resolved(uint64_t key, Call& answer);
 
   Node& node_;

@@ -54,8 +54,10 @@ Call* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std::byt
   call.local = local;
   call.length = length;
   call.registration = registration;
-  if (!registration && opcode == Opcode::write) call.result.assign(local, local + length);
   queue_operation(call);
+  if (passes_through_slot(call) && !call.bounce && !call.finished.load(std::memory_order_relaxed)) {
+    keep_bytes(call, local);  // it waits, and the caller's memory does not
+  }
   return &call;
 }
 
@@ -103,6 +105,21 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
   return &call;
 }
 
+// A WRITE of bytes that nobody registered. They are in its slot while it is posted, else in its result.
+bool Session::passes_through_slot(const Call& call) {
+  return call.opcode == Opcode::write && !call.registration;
+}
+
+void Session::keep_bytes(Call& call, const std::byte* from) {
+  call.result.assign(from, from + call.length);
+  call.local = call.result.data();
+}
+
+void Session::refuse_operation(Call& call, Outcome outcome) {
+  if (passes_through_slot(call)) call.result.clear();  // it is the reason from now on
+  finish(call, outcome);
+}
+
 void Session::queue_operation(Call& call) {
   if (pending_.empty() && post_operation(call)) return;
   pending_.push_back(&call);
@@ -124,15 +141,18 @@ bool Session::post_operation(Call& call) {
   Port& port = link_->port();
   if (call.region != 0) {
     RemoteRegion& entry = regions_[call.region];
-    if (entry.refused != Outcome::ok) return finish(call, entry.refused), true;
+    if (entry.refused != Outcome::ok) return refuse_operation(call, entry.refused), true;
     if (!entry.known) {
       entry.waiting.push_back(&call);
-      if (!entry.asked) resolve(call.region, entry);
-      return true;
+      if (entry.asked || resolve(call.region, entry)) return true;
+      entry.waiting.pop_back();
+      return false;
     }
-    if ((entry.access & needed_access(call.opcode)) == 0) return finish(call, Outcome::denied), true;
+    if ((entry.access & needed_access(call.opcode)) == 0) {
+      return refuse_operation(call, Outcome::denied), true;
+    }
     if (call.offset > entry.length || call.length > entry.length - call.offset) {
-      return finish(call, Outcome::out_of_range), true;
+      return refuse_operation(call, Outcome::out_of_range), true;
     }
     call.remote_addr = entry.addr + call.offset;
     call.rkey = entry.rkey;
@@ -151,7 +171,8 @@ bool Session::post_operation(Call& call) {
     if (!call.bounce) return false;
     piece = {reinterpret_cast<uint64_t>(call.bounce->data), call.length, call.bounce->lkey};
     if (call.opcode == Opcode::write && call.length > 0) {
-      std::memcpy(call.bounce->data, call.result.data(), call.length);
+      std::memcpy(call.bounce->data, call.local, call.length);
+      call.result.clear();
     }
   }
   posted_.push_back(&call);
@@ -202,14 +223,16 @@ void Session::capture_operation(Capture& capture, const Call& call, Status statu
                  {.remote_addr = call.remote_addr, .rkey = call.rkey, .status = status}, {data, length});
 }
 
-void Session::resolve(uint64_t key, RemoteRegion& entry) {
+// False: too much waits already. Asking may lose the link, and the entry with it.
+bool Session::resolve(uint64_t key, RemoteRegion& entry) {
   const ResolveRequest request{key};
-  Call* asked = call(method::resolve, std::as_bytes(std::span(&request, 1)));
-  if (!asked) return;  // too much waits already: the next tick asks again
   entry.asked = true;
+  Call* asked = call(method::resolve, std::as_bytes(std::span(&request, 1)));
+  if (!asked) return entry.asked = false;
   asked->then = [this, key, link = links_](Call& answer) {
     if (link == links_) resolved(key, answer);  // another link has other keys, and asks again
   };
+  return true;
 }
 
 void Session::resolved(uint64_t key, Call& answer) {
@@ -240,7 +263,7 @@ const RemoteRegion* Session::region(uint64_t key) {
   if (!link()) return nullptr;
   RemoteRegion& entry = regions_[key];
   if (!entry.asked) resolve(key, entry);
-  return &entry;
+  return link() ? &entry : nullptr;
 }
 
 bool Session::may_stream() const {

@@ -100,6 +100,7 @@ class Node:
         id: int,
         peer: str,
         *,
+        peer_epoch: int,
         control: EventQueue,
         requests: EventQueue | None,
         max_message_bytes: int,
@@ -132,6 +133,39 @@ class Node:
     def acknowledge(self) -> None: ...
     def rest(self) -> bool: ...
     def close(self) -> None: ...
+
+class RemoteRegion:
+    """
+    A peer's memory, or a part of it: a value to be passed around. [a:b] is a part that must lie inside.
+    `key` is unguessable and dies with the region; `epoch` is the run of the program that exposed it.
+    """
+
+    def __init__(self, addr: int, length: int, key: int, epoch: int, offset: int = 0) -> None: ...
+    @property
+    def key(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    def __repr__(self) -> str: ...
+    @property
+    def addr(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice) -> RemoteRegion:
+        """A part of it, [start:stop], which must lie inside."""
+
+    def to_bytes(self) -> bytes:
+        """40 bytes to give to the peer by any means."""
+
+    @staticmethod
+    def from_bytes(data: bytes) -> RemoteRegion:
+        """The value that to_bytes() described; else ValueError."""
+
+    def __eq__(self, other: object | None) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
 
 def method_number(name: str) -> int: ...
 def histogram_bound_ns(bucket: int) -> int: ...
@@ -180,16 +214,25 @@ class Session:
     def cancel(self, call: int) -> None: ...
     def reply(self, call: int, payload: object) -> None: ...
     def fail(self, call: int, outcome: int, why: str) -> None: ...
-    def read(self, region: int, offset: int, length: int, timeout_s: float) -> bytes: ...
-    def write(self, region: int, offset: int, data: object, timeout_s: float) -> None: ...
-    def start_read(self, region: int, offset: int, length: int, queue: EventQueue, token: int) -> int: ...
-    def start_write(self, region: int, offset: int, data: object, queue: EventQueue, token: int) -> int: ...
+    def metrics(self) -> dict[str, dict[str, object]]: ...
+    def check(self, remote: RemoteRegion, operation: str, length: int) -> None:
+        """
+        Raises unless the region is of the peer's present run and has so many bytes.
+        """
+
+    def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None:
+        """None: it is longer than a slot."""
+
+    def write(self, remote: RemoteRegion, data: object, timeout_s: float) -> bool:
+        """False: it is longer than a slot."""
+
+    def start_read(self, remote: RemoteRegion, queue: EventQueue, token: int) -> int: ...
+    def start_write(self, remote: RemoteRegion, data: object, queue: EventQueue, token: int) -> int: ...
     def transfer(
         self,
         is_put: bool,
         buffer: object,
-        region: int,
-        offset: int,
+        remote: RemoteRegion,
         *,
         fragment_bytes: int,
         depth: int,
@@ -203,8 +246,7 @@ class Session:
     def deliver(
         self,
         buffer: object,
-        region: int,
-        offset: int,
+        remote: RemoteRegion,
         method: int,
         payload: object,
         timeout_s: float,
@@ -214,4 +256,3 @@ class Session:
         depth: int,
         owner: object | None,
     ) -> bytes: ...
-    def metrics(self) -> dict[str, dict[str, object]]: ...

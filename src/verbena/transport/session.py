@@ -85,7 +85,6 @@ class Session:
         self.state = SessionState.DISCONNECTED
         self.wire: str | None = None
         self.reason = ""  # why this wire and no better one, or why there is none
-        self.sync = SyncOperations(self)
         self._key = agreement.key
         self._keeper: Keeper | None = None
         self._link: LiveLink | None = None
@@ -102,6 +101,7 @@ class Session:
         self._native = node._native.add_session(
             self.id,
             peer,
+            peer_epoch=self.peer_epoch,
             control=node._control_queue,
             requests=events.queue if events else None,
             max_message_bytes=min(settings.max_message_size, agreement.max_message_bytes),
@@ -109,6 +109,7 @@ class Session:
             max_waiting=4 * settings.max_calls,
             fragment_bytes=min(settings.max_send_size, 1 << 20),
         )
+        self.sync = SyncOperations(self)
         self._opened_at = time.monotonic()
         self._last_wire: str | None = None
         node._ledger.open(self)
@@ -128,23 +129,21 @@ class Session:
     async def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
         """The peer's bytes, without the peer's program. DeniedError if the region was revoked or is not ours.
         Longer ones than a buffer come by get()."""
-        self._check(remote, "read")
         if remote.length > self._native.slot_bytes:
+            self._native.check(remote, "read", 0)
             data = bytearray(remote.length)
             await self.get(remote, data)
             return bytes(data)
-        what = (remote.key, remote.offset, remote.length)
-        return await self._await("read", self._native.start_read, what, timeout_s)
+        return await self._await("read", self._native.start_read, (remote,), timeout_s)
 
     async def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
         """Writes `data` at the start of the peer's region; returns when it has landed."""
         view = memoryview(data).cast("B")
-        self._check(remote, "write", view.nbytes)
         if view.nbytes > self._native.slot_bytes:
+            self._native.check(remote, "write", view.nbytes)
             await self.put(data, remote)
             return
-        what = (remote.key, remote.offset, view)
-        await self._await("write", self._native.start_write, what, timeout_s)
+        await self._await("write", self._native.start_write, (remote, view), timeout_s)
 
     async def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
         """Stores `desired` in the peer's 8 bytes if they hold `expected`; returns what they held.
@@ -253,7 +252,7 @@ class Session:
         return int.from_bytes(answer, "little")
 
     def _atomic_payload(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> bytes:
-        self._check(remote, "atomic", 8)
+        self._native.check(remote, "atomic", 8)
         return _ATOMIC.pack(remote.key, remote.offset, compare_add & _WORD, swap & _WORD, opcode, 0)
 
     async def _await(
@@ -313,14 +312,6 @@ class Session:
     def _raise_if_over(self, operation: str) -> None:
         if self._native.is_over:
             raise self._session_error(operation)
-
-    def _check(self, remote: RemoteRegion, operation: str, length: int | None = None) -> None:
-        if remote.epoch != self.peer_epoch:
-            detail = "the region belongs to an earlier run of the peer, or to another node"
-            raise setup_error("region_denied", operation=operation, peer=self.peer, detail=detail)
-        if length is not None and length > remote.length:
-            detail = f"{length} bytes in a region of {remote.length}"
-            raise setup_error("out_of_range", operation=operation, peer=self.peer, detail=detail)
 
     def _set_state(self, state: SessionState, wire: str | None, reason: str = "") -> None:
         with self._changed:
@@ -462,40 +453,35 @@ class SyncOperations:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._native = session._native
 
     def call(self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None) -> bytes:
         """As Session.call()."""
-        session = self._session
         try:
-            return session._native.call(method_number(method), payload, _seconds(timeout_s))
+            return self._native.call(method_number(method), payload, -1.0 if timeout_s is None else timeout_s)
         except VerbenaError as error:
             raise self._told(error) from None
 
     def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
         """As Session.read()."""
-        session = self._session
-        session._check(remote, "read")
-        if remote.length > session._native.slot_bytes:
-            data = bytearray(remote.length)
-            self.get(remote, data)
-            return bytes(data)
         try:
-            return session._native.read(remote.key, remote.offset, remote.length, _seconds(timeout_s))
+            found = self._native.read(remote, -1.0 if timeout_s is None else timeout_s)
         except VerbenaError as error:
             raise self._told(error) from None
+        if found is not None:
+            return found
+        data = bytearray(remote.length)
+        self.get(remote, data)
+        return bytes(data)
 
     def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
         """As Session.write()."""
-        session = self._session
-        view = memoryview(data).cast("B")
-        session._check(remote, "write", view.nbytes)
-        if view.nbytes > session._native.slot_bytes:
-            self.put(data, remote)
-            return
         try:
-            session._native.write(remote.key, remote.offset, view, _seconds(timeout_s))
+            fits = self._native.write(remote, data, -1.0 if timeout_s is None else timeout_s)
         except VerbenaError as error:
             raise self._told(error) from None
+        if not fits:
+            self.put(data, remote)
 
     def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
         """As Session.compare_swap()."""
@@ -524,13 +510,10 @@ class SyncOperations:
         there is. BrokenLinkError (WR_FLUSH_ERR) if it breaks first. The handler may have run by then, or run
         later, and find something else: it has to check. The memory is the caller's own again after this."""
         session, settings = self._session, self._session.node.settings
-        view = memoryview(data).cast("B")
-        session._check(remote, "deliver", view.nbytes)
         try:
-            return session._native.deliver(
-                view,
-                remote.key,
-                remote.offset,
+            return self._native.deliver(
+                memoryview(data).cast("B"),
+                remote,
                 method_number(method),
                 payload,
                 timeout_s,
@@ -549,18 +532,16 @@ class SyncOperations:
     def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
         session = self._session
         payload = session._atomic_payload(remote, opcode, compare_add, swap)
-        return int.from_bytes(session._native.call(_native.transport.METHOD_ATOMIC, payload, -1.0), "little")
+        return int.from_bytes(self._native.call(_native.transport.METHOD_ATOMIC, payload, -1.0), "little")
 
     def _transfer(self, is_put: bool, data: Buffer, remote: RemoteRegion, progress: Progress | None) -> None:
         session, settings = self._session, self._session.node.settings
         view = memoryview(data).cast("B")
-        session._check(remote, "put" if is_put else "get", view.nbytes)
         try:
-            session._native.transfer(
+            self._native.transfer(
                 is_put,
                 view,
-                remote.key,
-                remote.offset,
+                remote,
                 fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
                 depth=settings.num_memory_regions,
                 progress=progress,
@@ -574,10 +555,6 @@ class SyncOperations:
     def _told(self, error: VerbenaError) -> VerbenaError:
         """A session that has failed knows better why than its native part does."""
         return self._session._session_error(error.operation) if error.code == "session_failed" else error
-
-
-def _seconds(timeout_s: float | None) -> float:
-    return -1.0 if timeout_s is None else timeout_s
 
 
 def _expire(future: asyncio.Future[Finished]) -> None:
