@@ -3,7 +3,7 @@ not hear each other while slots move (at each checkpoint) or a primary is follow
 Whoever accepts commands is asked all the while, and every key is looked for.
 
     python tests/support/partition_matrix.py                     every checkpoint and every pair, as a table
-    python tests/support/partition_matrix.py --only DECIDING     that row alone; "replicas": the other table
+    python tests/support/partition_matrix.py --only DECIDING     that row alone, or "together", "replicas"
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import math
 import os
 import random
@@ -109,14 +110,18 @@ class Prober:
 
 
 class Bench:
-    """A cluster on machines of its own. `replicas`: the first node has all slots, and the others copy it."""
+    """A cluster on machines of its own, or with all nodes on one of them (`together`)."""
 
-    def __init__(self, folder: Path, network: Network, made: Cluster) -> None:
-        self.folder, self.network, self.made = folder, network, made
+    def __init__(self, folder: Path, network: Network, made: Cluster, *, together: bool) -> None:
+        self.folder, self.network, self.made, self.together = folder, network, made, together
         self.cells = 0
 
     def machine(self, node: Node) -> int:
-        return FIRST + self.made.nodes.index(node)
+        return FIRST if self.together else FIRST + self.made.nodes.index(node)
+
+    def parted(self, one: int, other: int) -> contextlib.AbstractContextManager[None]:
+        """Two nodes of one machine keep the memory that they share."""
+        return self.network.silent(one) if one == other else self.network.parted((one, other))
 
     @property
     def owner(self) -> Node:
@@ -194,7 +199,8 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench(folder: Path, *, replicas: int = 0) -> Iterator[Bench]:
+def bench(folder: Path, *, replicas: int = 0, together: bool = False) -> Iterator[Bench]:
+    """`replicas`: the first node has all slots, and so many others copy it."""
     secret = folder / "secret"
     secret.write_text("0123456789abcdef")
     secret.chmod(0o600)
@@ -210,14 +216,14 @@ def bench(folder: Path, *, replicas: int = 0) -> Iterator[Bench]:
                 f"n{number}",
                 options=(*OPTIONS, "--session-secret-file", str(secret)),
                 command=STOPPING,
-                prefix=network.inside(FIRST + number),
-                host=network.address(FIRST + number),
+                prefix=network.inside(FIRST if together else FIRST + number),
+                host=network.address(FIRST if together else FIRST + number),
                 environment={"STOP_FOLDER": str(folder), "VERBENA_SHARDS_RDMA_MAX_SEND_SIZE": "16KiB"},
             )
             for number in range(count)
         ]
         made = Cluster(nodes, f"etcd://{address}")
-        found = Bench(folder, network, made)
+        found = Bench(folder, network, made, together=together)
         try:
             for node in nodes:
                 node.start()
@@ -270,7 +276,7 @@ def move_through(on: Bench, phase: str, pair: str) -> str:
                     stderr=subprocess.DEVNULL,
                 )
                 made.until((on.folder / "stopped").exists)
-            with on.network.parted((names[one], names[other])):
+            with on.parted(names[one], names[other]):
                 parted = time.monotonic()
                 (on.folder / "go").touch()
                 cut_off = {"source": source, "target": target}.get(one) if other == "etcd" else None
@@ -295,6 +301,16 @@ def move_through(on: Bench, phase: str, pair: str) -> str:
         if moving is not None:
             moving.kill()
             moving.wait()
+
+
+def move_by_shared_memory(on: Bench) -> str:
+    """Nobody is parted: "" if the base copy has gone by shared memory, as those before had to begin with."""
+    target = next(node for node in on.made.nodes if node is not on.owner)
+    secret = ("--session-secret-file", str(on.folder / "secret"))
+    command = [*MAIN, "shards", "move", "0-16383", target.name, "--json", *secret]
+    command = on.network.inside(COORDINATOR, *command, "--cluster-map-store", on.made.store)
+    report = json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+    return "" if report["moved"] and report.get("wire") == "shm" else str(report)
 
 
 def settled(on: Bench) -> bool:
@@ -381,7 +397,7 @@ def followed(on: Bench) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The partition matrix of migrations and failovers.")
-    parser.add_argument("--only", default="", metavar="ROW", help='this row alone, or "replicas"')
+    parser.add_argument("--only", default="", metavar="ROW", help='this row alone, "together" or "replicas"')
     only = parser.parse_args().only
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     failures: list[str] = []
@@ -402,6 +418,16 @@ def main() -> int:
             print(f"{phase:<12}", end="", flush=True)
             for pair in PAIRS:
                 cell(f"{phase} × {pair}", 15, partial(move_through, on, phase, pair))
+            print(flush=True)
+    if not only or only == "together":
+        with tempfile.TemporaryDirectory() as name, bench(Path(name), together=True) as on:
+            print(f"{'nodes of one machine, whose messages get lost':<50}{'source–target':>15}", flush=True)
+            for phase in PHASES[1:]:
+                print(f"{phase:<50}", end="", flush=True)
+                cell(f"{phase} × messages", 15, partial(move_through, on, phase, "source–target"))
+                print(flush=True)
+            print(f"{'and nobody is parted: by shared memory':<50}", end="")
+            cell("by shared memory", 15, partial(move_by_shared_memory, on))
             print(flush=True)
     if not only or only == "replicas":
         with tempfile.TemporaryDirectory() as name, bench(Path(name), replicas=2) as on:

@@ -37,6 +37,7 @@ cluster.map_store names; --cluster-map-store etcd://HOST:PORT names another.
 
 exit status: 0 done, 1 it failed or was called off, 2 wrong usage
 """
+_PATIENCE_S = 10.0
 _POLL_S = 0.1
 _PHASES = {
     "prepared": (0.0, "offered"),
@@ -231,8 +232,9 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
 
 async def _watch(options: argparse.Namespace, config: Config, store: MapStore, move: Move) -> int:
     """Until the map says what became of it. The source's own report says how far it is."""
+    line = Line(config)
     try:
-        return await _watched(options, config, store, move)
+        return await _watched(options, store, move, line)
     except asyncio.CancelledError:
         print(
             f"verbena: the move goes on without this command: `verbena shards status` shows it,"
@@ -240,15 +242,17 @@ async def _watch(options: argparse.Namespace, config: Config, store: MapStore, m
             file=sys.stderr,
         )
         raise
+    finally:
+        await line.close()
 
 
-async def _watched(options: argparse.Namespace, config: Config, store: MapStore, move: Move) -> int:
+async def _watched(options: argparse.Namespace, store: MapStore, move: Move, line: Line) -> int:
     last: dict[str, Any] = {}
     with Progress(f"slots {move.slots}", enabled=not options.json) as bar:
         while True:
             map = (await store.load()).map
             try:
-                reports = await ask_status(config, map.members[move.source])
+                reports = await line.status(map.members[move.source])
                 known = [one for one in reports if one["id"] == move.id]
                 last = known[0] if known else {**last, "note": "the source has not begun, or was restarted"}
             except (VerbenaError, KeyError):
@@ -282,8 +286,37 @@ def _shown(report: dict[str, Any]) -> tuple[float, str]:
     return done, report.get("note", words)
 
 
+class Line:
+    """To a node that is asked again and again, and need not write down each time that somebody has called."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._session: transport.Session | None = None
+
+    async def status(self, member: Member) -> list[dict[str, Any]]:
+        """What it says about its moves. VerbenaError: it does not answer; the next time it is called anew."""
+        try:
+            if self._session is None:
+                self._session = await transport.connect(member.sessions, config=self._config)
+            return await _status_by(self._session, member)
+        except VerbenaError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(VerbenaError):
+                await session.close()
+
+
 async def ask_status(config: Config, member: Member) -> list[dict[str, Any]]:
     """What a node says about its moves."""
+    async with await transport.connect(member.sessions, config=config) as session:
+        return await _status_by(session, member)
+
+
+async def _status_by(session: transport.Session, member: Member) -> list[dict[str, Any]]:
     message = Envelope(
         kind=Kind.STATUS,
         source=bytes(20),
@@ -292,10 +325,9 @@ async def ask_status(config: Config, member: Member) -> list[dict[str, Any]]:
         last_shard=0,
         migration=bytes(16),
     )
-    async with await transport.connect(member.sessions, config=config) as session:
-        answer = parse(await session.call("shards", bytes(message), timeout_s=10))
-        found: list[dict[str, Any]] = json.loads(answer.payload)
-        return found
+    answer = parse(await session.call("shards", bytes(message), timeout_s=_PATIENCE_S))
+    found: list[dict[str, Any]] = json.loads(answer.payload)
+    return found
 
 
 def find(map: ClusterMap, name: str) -> Member:

@@ -100,7 +100,7 @@ async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
         finally:
             await cluster.close()
             await listener.close()
-            await asyncio.to_thread(server.stop)
+            await asyncio.to_thread(server.close)
             await asyncio.to_thread(node.close)
 
 
