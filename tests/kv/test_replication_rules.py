@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,27 @@ def counters(primary: Served) -> dict[str, int]:
     """How the log has reached the one replica."""
     row = dict(field.split("=", 1) for field in primary.info()["slave0"].split(","))
     return {name: int(row[name]) for name in ("writes", "messages", "inlined", "repeats")}
+
+
+def is_polite(store: Served) -> bool:
+    """Whether its loop lets other programs go first."""
+    threads = map(int, os.listdir(f"/proc/{store.process.pid}/task"))
+    return any(os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in threads)
+
+
+def test_a_replica_that_nobody_asks_lets_other_programs_go_first() -> None:
+    """From a second without commands of its own on, while the log flows; the first command ends it."""
+    with served() as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        for _ in range(2):
+            assert not is_polite(replica)
+            until(lambda: primary.run("INCR", "n") and is_polite(replica), "it lets others go first")
+            assert replica.run("PING") == "PONG"
+        assert not is_polite(replica)
+        assert not is_polite(primary)
+        in_step(primary, replica)
+        assert replica.run("GET", "n") == primary.run("GET", "n")
 
 
 def test_waitaof_counts_this_server_and_replicas(tmp_path: Path) -> None:

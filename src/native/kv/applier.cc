@@ -81,7 +81,7 @@ bool Applier::look(std::string_view bytes, Ahead& found) {
       return is_wrong("a record is of another slot");
     }
   }
-  found = {record, first, words_.size() - first, 0};
+  found = {record, first, words_.size() - first, 0, nullptr};
   return true;
 }
 
@@ -134,10 +134,11 @@ void Applier::expect(std::span<Ahead> records) {
   for (Ahead& ahead : records) {
     if (ahead.words < 2 || ahead.record.is_end() || !keyspace.exists(ahead.record.database)) continue;
     ahead.hash = keyspace.hash(words_[ahead.first_word + 1]);
-    keyspace.database(ahead.record.database).index().prefetch_bucket(ahead.hash);
+    ahead.index = &keyspace.database(ahead.record.database).index();
+    ahead.index->prefetch_bucket(ahead.hash);
   }
   for (const Ahead& ahead : records) {
-    if (ahead.hash != 0) keyspace.database(ahead.record.database).index().prefetch_item(ahead.hash);
+    if (ahead.hash != 0) ahead.index->prefetch_item(ahead.hash);
   }
 }
 

@@ -49,6 +49,7 @@ class Applier {
     LogRecord record;
     size_t first_word, words;
     uint64_t hash;  // of its key
+    const Index* index;
   };
   static constexpr size_t kAhead = 16;
   // Reads the first record; false: it is not whole, or fault_ says what is wrong with it.

@@ -129,6 +129,19 @@ LogRecordHeader header_of(uint64_t lsn, uint32_t epoch, uint32_t database, uint8
           .flags = flags};
 }
 
+// Field by field: one that is made elsewhere and copied is read while its parts are still being stored, and
+// that waits for all stores before them.
+inline void put_header(char* to, const LogRecordHeader& header) {
+  const auto put = [to](size_t at, const auto& field) { std::memcpy(to + at, &field, sizeof field); };
+  put(offsetof(LogRecordHeader, checksum), header.checksum);
+  put(offsetof(LogRecordHeader, length), header.length);
+  put(offsetof(LogRecordHeader, lsn), header.lsn);
+  put(offsetof(LogRecordHeader, epoch), header.epoch);
+  put(offsetof(LogRecordHeader, slot), header.slot);
+  put(offsetof(LogRecordHeader, database), header.database);
+  put(offsetof(LogRecordHeader, flags), header.flags);
+}
+
 }  // namespace
 
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
@@ -161,9 +174,8 @@ void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t databa
 
 void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
                   size_t length) {
-  const LogRecordHeader header = header_of(lsn, epoch, database, flags, words, length);
-  std::memcpy(to, &header, sizeof header);
-  to += sizeof header;
+  put_header(to, header_of(lsn, epoch, database, flags, words, length));
+  to += sizeof(LogRecordHeader);
   for (const std::string_view word : words) {
     const auto bytes = static_cast<uint32_t>(word.size());
     std::memcpy(to, &bytes, sizeof bytes);
@@ -185,13 +197,14 @@ void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags)
   seal_record(out.data() + at, seed, more_flags);
 }
 
-void seal_record(char* record, uint32_t seed, uint8_t more_flags) {
-  LogRecordHeader header;
-  std::memcpy(&header, record, sizeof header);
-  header.flags |= more_flags;
-  std::memcpy(record, &header, sizeof header);
-  header.checksum = record_checksum(seed, record, sizeof header + padded(header.length));
-  std::memcpy(record, &header, sizeof header);
+size_t seal_record(char* record, uint32_t seed, uint8_t more_flags) {
+  uint32_t length;
+  std::memcpy(&length, record + offsetof(LogRecordHeader, length), sizeof length);
+  if (more_flags) record[offsetof(LogRecordHeader, flags)] |= static_cast<char>(more_flags);
+  const size_t bytes = sizeof(LogRecordHeader) + padded(length);
+  const uint32_t checksum = record_checksum(seed, record, bytes);
+  std::memcpy(record + offsetof(LogRecordHeader, checksum), &checksum, sizeof checksum);
+  return bytes;
 }
 
 LogReader::LogReader(std::string_view file, Kind kind) : file_(file), kind_(kind) {

@@ -33,7 +33,7 @@ size_t words_bytes(Words words);
 // Writes a record without its checksum to where there is room for it; seal_record() makes it whole.
 void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
                   size_t length);
-void seal_record(char* record, uint32_t seed, uint8_t more_flags);
+size_t seal_record(char* record, uint32_t seed, uint8_t more_flags = 0);  // returns its length
 // Both at once; long words are summed while they are copied.
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                          Words words, size_t length, uint32_t seed);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -183,6 +184,20 @@ uint64_t Loop::take_turns(Moment moment) {
   return due;
 }
 
+void Loop::note_commands(uint64_t now) {
+  if (engine_.figures.commands != commands_) {
+    commands_ = engine_.figures.commands;
+    heard_ns_ = now;
+    may_be_polite_ = false;
+  }
+  if (is_polite_ == may_be_polite_) return;
+  is_polite_ = may_be_polite_;
+  const int before = is_polite_ ? SCHED_OTHER : SCHED_BATCH;
+  const sched_param plain{};
+  // Whoever was given another policy from outside keeps it.
+  if (sched_getscheduler(0) == before) sched_setscheduler(0, is_polite_ ? SCHED_BATCH : SCHED_OTHER, &plain);
+}
+
 void Loop::run() {
   std::array<epoll_event, 256> events;
   uint64_t timeout = 0;
@@ -214,6 +229,7 @@ void Loop::run() {
         }
       }
       const uint64_t now = now_ns();
+      note_commands(now);
       if (now - ticked_ns_ >= kTickNs) {
         ticked_ns_ = now;
         rusage used{};

@@ -60,7 +60,11 @@ class Loop {
   enum class Moment : uint8_t { before, after };
   using Turn = std::function<uint64_t(uint64_t now_ns)>;
   uint64_t on_turn(Moment moment, Turn work);
-  void off_turn(uint64_t number) { turns_.erase(number); }   // not from within one
+  void off_turn(uint64_t number) { turns_.erase(number); }  // not from within one
+  // Who is polite does not push other programs off a processor when it wakes, but waits until one is
+  // free or theirs is due (SCHED_BATCH). It lasts until the next command of a client's. With the lock.
+  void set_polite(bool polite) { may_be_polite_ = polite; }
+  uint64_t heard_ns() const { return heard_ns_; }            // when there was a command last
   void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // the program's tick() is due then; 0: no
 
   // How long it may sleep as things are. With the engine's lock.
@@ -93,6 +97,7 @@ class Loop {
   int look(std::span<epoll_event> events, uint64_t timeout_ns);
   uint64_t take_turns(Moment moment);  // when the next is due
   void do_posted();
+  void note_commands(uint64_t now);
 
   Engine& engine_;
   const UniqueFd epoll_;
@@ -110,6 +115,8 @@ class Loop {
   std::mutex posted_mutex_;
   std::deque<std::function<void()>> posted_;
   Patience patience_;
+  bool is_polite_ = false, may_be_polite_ = false;
+  uint64_t commands_ = 0, heard_ns_ = 0;  // that clients have given so far, and when the last was seen
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, program_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

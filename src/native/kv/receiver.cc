@@ -89,6 +89,7 @@ void Receiver::clear() {
 void Receiver::close() {
   closed_ = true;
   if (turn_ != 0) loop_.off_turn(std::exchange(turn_, 0));
+  loop_.set_polite(false);
   const std::lock_guard held(mutex_);
   queue_.clear();
 }
@@ -136,6 +137,7 @@ uint64_t Receiver::look(uint64_t now) {
     why_ = error.detail();
   }
   if (expected_ != before || !why_.empty()) settle();
+  loop_.set_polite(now - std::max(loop_.heard_ns(), pressed_ns_) > kQuietNs && now < awake_until_);
   if (!all) return now;
   return now < awake_until_ ? now + kLookNs : Loop::kNever;
 }
@@ -178,6 +180,8 @@ void Receiver::work() {
   if (closed_ || messages.empty()) return;
   const uint64_t began = now_ns(), deadline = began + kBudgetNs;
   awake_until_ = began + kAwakeNs;
+  if (began - woken_ns_ < kSpeakNs / 2) pressed_ns_ = began;  // somebody waits for the receipts
+  woken_ns_ = began;
   bool is_wanted = false;
   size_t done = 0, missed = 0;  // announced, but not there
   for (; done < messages.size(); ++done) {

@@ -51,6 +51,8 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   };
   // How long after a look the next one comes, and how long it may take.
   static constexpr uint64_t kLookNs = 500'000, kBudgetNs = 2'000'000;
+  // For so long nobody has asked this node for anything: then it need not hurry.
+  static constexpr uint64_t kQuietNs = 1'000'000'000;
   void take(const transport::Request& request);  // on the node's thread
   void post();
   // On the loop's thread, with the engine's lock:
@@ -71,8 +73,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   Applier* applier_;
   static constexpr size_t kMostOwed = 32;
   uint64_t expected_ = 0, awake_until_ = 0, turn_ = 0;
-  std::string why_;                                      // the stream makes no sense
-  std::vector<uint64_t> owed_;                           // calls that have no receipt yet
+  uint64_t woken_ns_ = 0, pressed_ns_ = 0;  // by the last message; when they came close together last
+  std::string why_;                         // the stream makes no sense
+  std::vector<uint64_t> owed_;              // calls that have no receipt yet
   std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // our log's LSN, the primary's offset
   uint64_t durable_offset_ = 0;
   bool closed_ = false;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 
 #include "util/clock.h"
+#include "util/prefetch.h"
 
 namespace verbena::kv {
 
@@ -26,7 +28,7 @@ void Tail::append(uint32_t database, Words effect) {
   } else {
     ++lsn_;
   }
-  seal(kMore);
+  if (last_) last_[offsetof(LogRecordHeader, flags)] |= static_cast<char>(kMore);
   const size_t length = words_bytes(effect);
   if (length > kLongestRecord) return forget();
   const size_t bytes = sizeof(LogRecordHeader) + padded(length);
@@ -34,19 +36,26 @@ void Tail::append(uint32_t database, Words effect) {
   const size_t used = chunk.used.load(std::memory_order_relaxed);
   last_ = chunk.bytes.get() + used;
   write_record(last_, lsn_, epoch_, database, 0, effect, length);
+  // What comes behind it was last used a lap of the kept bytes ago.
+  for (size_t at = 0; at < std::min(bytes, kFetchBytes); at += 64)
+    prefetch_for_write(last_ + kFetchBytes + at);
   chunk.used.store(used + bytes, std::memory_order_relaxed);
   offset_ += bytes;
 }
 
-void Tail::seal_now(uint8_t flags) {
-  seal_record(last_, kStreamSeed, flags);
-  last_ = nullptr;
+// Not as they are written: to sum bytes that are still on their way to the cache waits for all before them.
+void Tail::seal() {
+  if (!filling_) return;
+  const size_t used = filling_->used.load(std::memory_order_relaxed);
+  while (sealed_ < used) sealed_ += seal_record(filling_->bytes.get() + sealed_, kStreamSeed);
 }
 
 Tail::Chunk& Tail::chunk_for(size_t bytes) {
   if (filling_ && filling_->capacity - filling_->used.load(std::memory_order_relaxed) >= bytes) {
     return *filling_;
   }
+  seal();
+  sealed_ = 0;
   filling_ = std::make_shared<Chunk>(next_chunk_++, lsn_, offset_, std::max(bytes, kChunkBytes));
   const std::lock_guard held(mutex_);
   chunks_.push_back(filling_);
@@ -69,7 +78,8 @@ void Tail::trim() {
 }
 
 void Tail::publish() {
-  seal(0);
+  last_ = nullptr;
+  seal();
   if (visible_.load(std::memory_order_relaxed) == offset_) return;
   visible_lsn_.store(lsn_, std::memory_order_release);
   visible_.store(offset_, std::memory_order_seq_cst);
@@ -108,6 +118,7 @@ void Tail::set_limits(size_t keep_bytes, size_t hold_bytes) {
 void Tail::forget() {
   last_ = nullptr;
   filling_ = nullptr;
+  sealed_ = 0;
   {
     const std::lock_guard held(mutex_);
     for (Follower* follower : followers_) follower->lost_.store(true, std::memory_order_release);

@@ -34,7 +34,7 @@ class Tail final : public Journal {
 
   // With the engine's lock.
   void append(uint32_t database, Words effect) override;
-  void boundary() override { seal(0); }
+  void boundary() override { last_ = nullptr; }
   uint64_t position() const override { return lsn_; }
   uint64_t written_offset() const { return offset_; }  // that of position(), visible or not yet
   bool commit() override;
@@ -83,12 +83,9 @@ class Tail final : public Journal {
     const std::unique_ptr<char[]> bytes;
   };
   static constexpr size_t kChunkBytes = 64u << 10;
-  static constexpr size_t kNone = ~size_t{0};
+  static constexpr size_t kFetchBytes = 256;
 
-  void seal(uint8_t flags) {
-    if (last_) seal_now(flags);
-  }
-  void seal_now(uint8_t flags);
+  void seal();  // gives the records that have no checksum yet theirs
   Chunk& chunk_for(size_t bytes);
   void trim();  // with the mutex
 
@@ -97,9 +94,10 @@ class Tail final : public Journal {
   uint32_t epoch_;
   size_t keep_bytes_, hold_bytes_;
   bool attended_ = false;
-  char* last_ = nullptr;  // the record that has no checksum yet
+  char* last_ = nullptr;  // the record that the next one may belong to
   uint64_t next_chunk_ = 0;
   std::shared_ptr<Chunk> filling_;
+  size_t sealed_ = 0;  // of its bytes
   std::atomic<uint64_t> visible_lsn_, visible_{0};
 
   mutable std::mutex mutex_;
