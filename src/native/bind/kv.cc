@@ -291,6 +291,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_log(m);
   bind_kv_cluster(m, engine);
   bind_kv_tail(m, engine);
+  bind_kv_base_copy(m);
   bind_kv_replication(m);
 
   engine

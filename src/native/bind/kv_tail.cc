@@ -5,8 +5,8 @@
 #include <nanobind/stl/string.h>
 
 #include "bind/buffer.h"
-#include "kv/base_copy.h"
 #include "util/clock.h"
+#include "util/crc32c.h"
 #include "util/error.h"
 
 namespace verbena::bind {
@@ -56,6 +56,23 @@ bool ApplierHandle::ask(uint32_t database, kv::Words words) {
   return done;
 }
 
+kv::Carrier::Filled BaseCopyHandle::fill(std::span<char> to) {
+  constexpr size_t kSlice = 256u << 10;  // commands go on in between; it is summed while it is in the cache
+  kv::Carrier::Filled filled{0, 0, false};
+  while (filled.bytes < to.size() && !filled.last) {
+    size_t slice;
+    {
+      const auto held = engine->engine->lock();
+      slice = get().fill(to.subspan(filled.bytes), kSlice);
+      filled.last = copy->is_complete();
+      if (!copy->error().empty()) throw nb::value_error(copy->error().c_str());
+    }
+    filled.sum = crc32c(filled.sum, to.data() + filled.bytes, slice);
+    filled.bytes += slice;
+  }
+  return filled;
+}
+
 namespace {
 
 // A follower is read by one thread at a time: Python's, which lets the GIL go for long copies only.
@@ -94,22 +111,6 @@ nb::tuple read_follower(FollowerHandle& self, size_t max_bytes) {
   return nb::make_tuple(to_bytes(out), self.get().next_lsn());
 }
 
-struct BaseCopyHandle {
-  BaseCopyHandle(EngineHandle& handle, nb::handle slots) : engine(&handle) {
-    auto wanted = slots_of(slots);
-    const auto held = handle.lock();
-    copy = std::make_unique<kv::BaseCopy>(*handle.engine, handle.engine->tail(), std::move(wanted));
-    first_lsn = handle.engine->tail().position() + 1;
-  }
-  kv::BaseCopy& get() const {
-    if (!copy) throw nb::value_error("the copy is closed");
-    return *copy;
-  }
-  EngineHandle* engine;
-  std::unique_ptr<kv::BaseCopy> copy;
-  uint64_t first_lsn = 0;
-};
-
 nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
   std::string out;
   out.reserve(max_bytes + (max_bytes >> 2));
@@ -122,29 +123,13 @@ nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
   return to_bytes(out);
 }
 
-// So much at a time, that commands go on in between. What is applied is cut within records, which costs a
-// copy.
-constexpr size_t kSlice = 256u << 10, kApplied = 1u << 20;
+// So much at a time, that commands go on in between: what is cut within records costs a copy.
+constexpr size_t kApplied = 1u << 20;
 
-// The memory is filled to its end, unless the copy ends.
 size_t fill_piece(BaseCopyHandle& self, const nb::handle& into) {
   const BufferView view(into, PyBUF_WRITABLE);
-  const std::span<char> to(reinterpret_cast<char*>(view.data()), view.size());
-  size_t used = 0;
-  std::string error;
-  {
-    const Unlocked unlocked;
-    while (used < to.size()) {
-      const auto held = self.engine->engine->lock();
-      if (!self.copy) break;
-      used += self.copy->fill(to.subspan(used), kSlice);
-      error = self.copy->error();
-      if (self.copy->is_complete() || !error.empty()) break;
-    }
-  }
-  self.get();
-  if (!error.empty()) throw nb::value_error(error.c_str());
-  return used;
+  const Unlocked unlocked;
+  return self.fill({reinterpret_cast<char*>(view.data()), view.size()}).bytes;
 }
 
 uint64_t apply(ApplierHandle& self, const nb::handle& records, bool checked) {

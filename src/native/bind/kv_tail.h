@@ -3,6 +3,8 @@
 
 #include "bind/kv.h"
 #include "kv/applier.h"
+#include "kv/base_copy.h"
+#include "kv/carrier.h"
 
 namespace verbena::bind {
 
@@ -32,6 +34,25 @@ struct ApplierHandle {
   nb::object run;
   std::unique_ptr<Ghost> ghost;
   std::unique_ptr<kv::Applier> applier;
+};
+
+struct BaseCopyHandle {
+  BaseCopyHandle(EngineHandle& handle, nb::handle slots) : engine(&handle) {
+    auto wanted = slots_of(slots);
+    const auto held = handle.lock();
+    copy = std::make_unique<kv::BaseCopy>(*handle.engine, handle.engine->tail(), std::move(wanted));
+    first_lsn = handle.engine->tail().position() + 1;
+  }
+  kv::BaseCopy& get() const {
+    if (!copy) throw nb::value_error("the copy is closed");
+    return *copy;
+  }
+  // To the memory's end, unless the copy ends. Without the GIL.
+  kv::Carrier::Filled fill(std::span<char> to);
+
+  EngineHandle* engine;
+  std::unique_ptr<kv::BaseCopy> copy;
+  uint64_t first_lsn = 0;
 };
 
 }  // namespace verbena::bind

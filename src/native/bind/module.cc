@@ -1,4 +1,6 @@
 // The module itself, and the functions that belong to no object.
+#include <optional>
+
 #include "bind/bind.h"
 #include "bind/buffer.h"
 #include "bind/handle.h"
@@ -30,11 +32,13 @@ NB_MODULE(_native, m) {
   bind_bench(m);
   bind_transport(m);
   bind_kv(m);
+  constexpr size_t kLong = 64u << 10;  // others may have the GIL meanwhile
   m.def(
       "crc32c",
       [](const nb::handle& data, uint32_t seed) {
         const BufferView view(data, PyBUF_SIMPLE);
-        const Unlocked unlocked;
+        std::optional<Unlocked> unlocked;
+        if (view.size() > kLong) unlocked.emplace();
         return crc32c(seed, view.data(), view.size());
       },
       nb::arg("data"), nb::arg("seed") = 0, "CRC32C of a buffer, continuing from `seed`.");

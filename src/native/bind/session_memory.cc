@@ -151,30 +151,6 @@ void transfer(SessionHandle& self, bool is_put, const nb::handle& buffer, const 
   }
 }
 
-nb::bytes deliver(SessionHandle& self, const nb::handle& buffer, const RemoteRegion& remote, uint32_t method,
-                  const nb::handle& payload, double timeout_s, uint64_t link, uint32_t fragment_bytes,
-                  uint32_t depth, const nb::handle& owner) {
-  const BufferView view(buffer, PyBUF_SIMPLE), announced(payload, PyBUF_SIMPLE);
-  check(self, remote, "deliver", view.size());
-  transport::KeptRegistration entry = take_registration(*self.node, view, owner);
-  const transport::BulkTarget target{remote.key, remote.offset, view.data(), view.size()};
-  const transport::Announcement announcement{method, bytes_of(announced), link};
-  transport::BulkResult result;
-  {
-    const Unlocked unlocked;
-    const uint64_t ends = deadline_after(timeout_s);
-    result = transport::deliver(*self.node, *self.session, target, {fragment_bytes, depth}, *entry.memory,
-                                announcement, [&] { return now_ns() < ends; });
-  }
-  const bool is_whole = result.outcome == Outcome::ok && !result.interrupted;
-  give_registration(*self.node, std::move(entry), is_whole);
-  if (result.interrupted) {
-    raise_setup(self, "call_timeout", "deliver", "");
-  }
-  if (!is_whole) raise_outcome(self, "deliver", result.outcome, result.status, result.detail);
-  return nb::bytes(result.detail.data(), result.detail.size());
-}
-
 }  // namespace
 
 void bind_session_memory(nb::class_<SessionHandle>& session) {
@@ -208,10 +184,7 @@ void bind_session_memory(nb::class_<SessionHandle>& session) {
           nb::arg("remote"), nb::arg("data"), nb::arg("queue"), nb::arg("token"))
       .def("transfer", transfer, nb::arg("is_put"), nb::arg("buffer"), nb::arg("remote"), nb::kw_only(),
            nb::arg("fragment_bytes"), nb::arg("depth"), nb::arg("progress").none(), nb::arg("owner").none(),
-           "With an owner of the memory its registration is kept for the next time.")
-      .def("deliver", deliver, nb::arg("buffer"), nb::arg("remote"), nb::arg("method"), nb::arg("payload"),
-           nb::arg("timeout_s"), nb::arg("link"), nb::kw_only(), nb::arg("fragment_bytes"), nb::arg("depth"),
-           nb::arg("owner").none());
+           "With an owner of the memory its registration is kept for the next time.");
 }
 
 }  // namespace verbena::bind

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "transport/node.h"
+#include "transport/writer.h"
 
 namespace verbena::transport {
 
@@ -24,30 +24,12 @@ struct BulkOptions {
   uint32_t depth = 16;  // fragments under way
 };
 
-struct BulkResult {
-  Outcome outcome = Outcome::ok;
-  Status status = Status::success;
-  bool interrupted = false;
-  std::string detail;
-};
-
 // `memory` covers the target's, and is registered as needed: it is the caller's, who may keep it if all went
 // well. Otherwise it is closed. `acknowledged` grows as the peer confirms; `keep_going` is asked now and
 // then, and false ends the transfer. When they return, no wire touches the memory any more.
 BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);
-// As put, but the peer's word on the contents is its answer to a call that follows them: its handler has to
-// check them, and `detail` is what it says. All of it takes one link. If that breaks, so does this
-// (wr_flush_err): nobody knows how far it came, and the peer may hear of it yet.
-struct Announcement {
-  uint32_t method = 0;
-  std::span<const std::byte> payload;
-  uint64_t link = 0;  // by this one, else not at all; 0: by whichever comes
-};
-BulkResult deliver(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
-                   Registration& memory, const Announcement& announcement,
-                   const std::function<bool()>& keep_going);
 BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);

@@ -67,7 +67,7 @@ class BulkTransport:
     def failed(self) -> None:
         self.state = BulkState.FAILED
 
-    def acknowledged(self, nbytes: int, *, by_rdma: bool) -> None:
+    def acknowledged(self, nbytes: int, sends: int = 1, *, by_rdma: bool) -> None:
         counters = self.rdma if by_rdma else self.fallback
         counters.bytes_transferred += nbytes
-        counters.sends_completed += 1
+        counters.sends_completed += sends

@@ -495,36 +495,6 @@ class SyncOperations:
         """As Session.put()."""
         self._transfer(True, data, remote, progress)
 
-    def deliver(
-        self,
-        data: Buffer,
-        remote: RemoteRegion,
-        method: str,
-        payload: Buffer,
-        *,
-        timeout_s: float,
-        link: int | None = None,
-    ) -> bytes:
-        """Writes a buffer as put() does, then asks the peer's handler of that name, whose answer it returns:
-        one way there and back in all, on one link: that of the number `link` (session.links), or whichever
-        there is. BrokenLinkError (WR_FLUSH_ERR) if it breaks first. The handler may have run by then, or run
-        later, and find something else: it has to check. The memory is the caller's own again after this."""
-        session, settings = self._session, self._session.node.settings
-        try:
-            return self._native.deliver(
-                memoryview(data).cast("B"),
-                remote,
-                method_number(method),
-                payload,
-                timeout_s,
-                link or 0,
-                fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
-                depth=settings.num_memory_regions,
-                owner=owner_of(data) if session.wire in session.node.wires.keeping else None,
-            )
-        except VerbenaError as error:
-            raise self._told(error) from None
-
     def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
         """As Session.get()."""
         self._transfer(False, into, remote, progress)

@@ -145,19 +145,17 @@ class Heard:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.notices: list[bytes] = []
         self.segments: dict[int, bytes] = {}
-        landed, heard = Receiver._landed, self
+        opened, heard = Receiver.open, self
 
-        async def listen(receiver: Receiver, message: Any) -> bytes:
-            window, length = (
-                int.from_bytes(message.payload[:4], "little"),
-                int.from_bytes(message.payload[4:], "little"),
-            )
-            data = bytes(memoryview(receiver._regions[window].memory)[:length])
-            heard.notices.append(bytes(message))
-            heard.segments[parse(data).segment] = data
-            return await landed(receiver, message)
+        def listen(notice: bytes, piece: bytes) -> None:
+            heard.notices.append(notice)
+            heard.segments[parse(piece).segment] = piece
 
-        monkeypatch.setattr(Receiver, "_landed", listen)
+        async def opening(receiver: Receiver, **wishes: int) -> list[str]:
+            receiver.tap = listen
+            return await opened(receiver, **wishes)
+
+        monkeypatch.setattr(Receiver, "open", opening)
 
 
 async def base_copy(
@@ -191,7 +189,7 @@ async def base_copy(
     copy.close()
     assert len(target.server.databases[0]) == 200
     await mover.call_off()
-    cluster.peers.tap = lambda by, data: None
+    cluster.peers.tap = None
     assert len(target.server.databases[0]) == 0
     return mover, sorted(sent, key=lambda data: (parse(data).sequence, parse(data).kind)), wires
 
@@ -210,6 +208,7 @@ async def test_the_envelopes_are_the_same_on_every_wire(
         mover, sent, wires = await base_copy(source, target, wire)
         streams[wire] = sent
         arrived[wire] = heard.segments
+        assert sorted(heard.notices) == sorted(data for data in sent if parse(data).kind is Kind.LANDED)
         by = set(wires[1:])
         assert by == {wire or "shm"}
         counted = mover.bulk.rdma if wire is None else mover.bulk.fallback
@@ -276,7 +275,7 @@ async def whole_move(
     facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
     mover = Mover(cluster, Prepared(facts), lambda state, sync: states.append(state))
     end = await mover.run()
-    cluster.peers.tap = lambda by, data: None
+    cluster.peers.tap = None
     return end, states
 
 
@@ -291,6 +290,7 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
     envelope = Peers.envelope
     monkeypatch.setattr(Peers, "envelope", lambda *a, **fields: envelope(*a, **{"boot_epoch": 7, **fields}))
     streams = {}
+    heard = Heard(monkeypatch)
     for fallback in ("quic", "tcp"):
         sent: list[bytes] = []
         wires: dict[Kind, set[str]] = {}
@@ -301,6 +301,7 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
             return parse(data)
 
         monkeypatch.setattr(cluster_node, "parse", listen)
+        heard.notices.clear()
         (tmp_path / fallback).mkdir()
         async with two(tmp_path / fallback, fallback) as (source, target):
 
@@ -332,7 +333,7 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
         # Segments are put into memory: what arrives there is compared above.
         announced = [data for data in sent if parse(data).kind is not Kind.SEGMENT]
         mine = [data for data in arrived if parse(data).migration.hex() == MIGRATION]
-        assert sorted(mine) == sorted(announced)
+        assert sorted([*mine, *heard.notices]) == sorted(announced)
         # Nor are they here: each engine has an order of its own for what it holds.
         streams[fallback] = {
             bytes(replace(message, sequence=0)): message.kind
@@ -422,7 +423,8 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
 
     peers = source.cluster.peers
     piece = bytes(first)
-    await asyncio.to_thread(peers.deliver, session, piece, window, notice(0), timeout_s=30)
+    await session.put(piece, window[: len(piece)])
+    await peers.tell(session, notice(0))
     await peers.tell(session, notice(0))  # it came twice
     with pytest.raises(RemoteError, match="holds segment 0, not 3"):
         await peers.tell(session, notice(3))

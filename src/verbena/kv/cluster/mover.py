@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native
 from verbena.errors import VerbenaError
-from verbena.kv.cluster.copying import MOST_AT_ONCE, Copying
+from verbena.kv.cluster.copying import LONGEST_PIECE, MOST_AT_ONCE, Copying
 from verbena.kv.cluster.receiver import digest_along
 from verbena.shards.bulk import BulkTransport
 from verbena.shards.cluster_map import Member
@@ -102,6 +102,10 @@ class Mover:
         self._sequence += 1
         return self._sequence
 
+    def skip_sequences(self, count: int) -> None:
+        """Somebody else has used them."""
+        self._sequence += max(0, count)
+
     def message(self, kind: Kind, payload: bytes = b"", **fields: Any) -> Envelope:
         if "sequence" not in fields:
             fields["sequence"] = self.next_sequence()
@@ -129,7 +133,7 @@ class Mover:
             "attempt": self.facts.attempt,
             "slots": str(self.facts.slots),
             "windows": min(MOST_AT_ONCE, settings.num_memory_regions),
-            "window_bytes": settings.max_send_size,
+            "window_bytes": min(LONGEST_PIECE, settings.max_send_size),
             "bytes": self._expected_bytes(),
         }
         answer = await self._ask(Kind.OFFER, asked)
@@ -142,10 +146,12 @@ class Mover:
         used = int(node.server.engine.figures()["used_bytes"])
         return used * len(self.facts.slots) // max(1, owned)
 
-    def acknowledged(self, nbytes: int, by_rdma: bool, wire: str) -> None:
-        """The target has applied a piece."""
+    def acknowledged(self, nbytes: int, pieces: int, by_rdma: bool, wire: str) -> None:
+        """The target has applied that much."""
+        if not pieces:
+            return
         self.wire = wire or self.wire
-        self.bulk.acknowledged(nbytes, by_rdma=by_rdma)
+        self.bulk.acknowledged(nbytes, pieces, by_rdma=by_rdma)
         if isinstance(self.state, BaseCopy):
             self.state = self.state.acknowledge(nbytes)
 

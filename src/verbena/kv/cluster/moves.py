@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from verbena import _native
 from verbena.errors import VerbenaError
 from verbena.kv.cluster.mover import Aborted, Mover
 from verbena.kv.cluster.receiver import Receiver, no_such_move, sweep
@@ -47,6 +48,7 @@ class Moves:
         self._movers: OrderedDict[str, Mover] = OrderedDict()
         self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._taking: dict[str, Receiver] = {}
+        self._landings = _native.kv.Landings(node.peers.node._native)
         self._attempts: dict[str, int] = {}
         self._recovered = False  # until then what the checkpoints say comes first
         self._clearing = asyncio.Lock()
@@ -194,7 +196,8 @@ class Moves:
                 raise ValueError(f"attempt {former.attempt} is under way")
             await former.close()
         async with self._clearing:
-            receiver = Receiver(self.node.server, self.node.peers.node, slots, attempt)
+            facts = Facts(migration, slots, move.source, move.target, attempt)
+            receiver = Receiver(self.node.server, self.node.peers.node, self._landings, facts)
             self._taking[migration] = receiver
             windows = await receiver.open(
                 windows=int(asked["windows"]),

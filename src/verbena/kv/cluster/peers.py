@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from verbena import transport
 from verbena.errors import VerbenaError, setup_error
@@ -14,10 +13,8 @@ from verbena.shards.cluster_map import Member
 from verbena.shards.envelope import Envelope, Flag, Kind, parse
 from verbena.transport import SessionState
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 METHOD = "shards"
+_LANDED = "shards.landed"  # native code hears these
 NO_MIGRATION = bytes(16)
 
 
@@ -39,7 +36,7 @@ class Peers:
         self._sessions: dict[tuple[str, bool], transport.Session] = {}
         self._dialling: dict[tuple[str, bool], asyncio.Lock] = {}
         self._sequence = 0
-        self.tap: Callable[[str, Buffer], None] = lambda wire, data: None  # every envelope that leaves
+        self.tap: Callable[[str, bytes], None] | None = None  # is shown every envelope that leaves
 
     async def session(self, to: Member, *, fast: bool) -> transport.Session:
         """With that member: on the best wire, or on the fallback's."""
@@ -80,25 +77,21 @@ class Peers:
         self, session: transport.Session, data: bytes, *, timeout_s: float | None = None
     ) -> Envelope:
         """The same by a session at hand."""
-        self.tap(session.wire or "", data)
-        return _answer(session, data, await session.call(METHOD, data, timeout_s=timeout_s))
+        if self.tap is not None:
+            self.tap(session.wire or "", data)
+        answered = await session.call(_method(data), data, timeout_s=timeout_s)
+        return self.read_answer(session, Kind(data[5]), answered)
 
-    def deliver(
-        self,
-        session: transport.Session,
-        piece: Buffer,
-        window: transport.RemoteRegion,
-        notice: bytes,
-        *,
-        timeout_s: float,
-        link: int | None = None,
-    ) -> Envelope:
-        """An envelope into a member's memory, and a notice of it, which is answered. Blocks."""
-        self.tap(session.wire or "", piece)
-        self.tap(session.wire or "", notice)
-        part = window[: memoryview(piece).nbytes]
-        answered = session.sync.deliver(piece, part, METHOD, notice, timeout_s=timeout_s, link=link)
-        return _answer(session, notice, answered)
+    @staticmethod
+    def read_answer(session: transport.Session, kind: Kind, answered: bytes) -> Envelope:
+        answer = parse(answered)
+        if answer.kind is not kind or not answer.flags & Flag.ANSWER:
+            detail = f"{answer.kind.name} is no answer to {kind.name}"
+            raise setup_error("bad_envelope", operation="ask a member", peer=session.peer, detail=detail)
+        if answer.flags & Flag.REFUSED:
+            detail = answer.payload.decode("utf-8", "replace")
+            raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)
+        return answer
 
     def links(self) -> list[tuple[str, int, str]]:
         """(member, when it was opened by the monotonic clock in ms, wire) of every session."""
@@ -122,15 +115,8 @@ class Peers:
                 await session.close()
 
 
-def _answer(session: transport.Session, asked: bytes, answered: bytes) -> Envelope:
-    kind, answer = Kind(asked[5]), parse(answered)
-    if answer.kind is not kind or not answer.flags & Flag.ANSWER:
-        detail = f"{answer.kind.name} is no answer to {kind.name}"
-        raise setup_error("bad_envelope", operation="ask a member", peer=session.peer, detail=detail)
-    if answer.flags & Flag.REFUSED:
-        detail = answer.payload.decode("utf-8", "replace")
-        raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)
-    return answer
+def _method(message: bytes) -> str:
+    return _LANDED if message[5] == Kind.LANDED else METHOD
 
 
 def answer(to: Envelope, payload: bytes = b"", *, refused: bool = False) -> bytes:

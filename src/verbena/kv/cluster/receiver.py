@@ -7,14 +7,15 @@ import asyncio
 import contextlib
 import json
 import struct
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native
-from verbena.errors import VerbenaError, setup_error
+from verbena.errors import setup_error
 from verbena.kv.replication.applying import applier
-from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind, parse_in_place
-from verbena.shards.slots import SlotRange
+from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind
+from verbena.shards.migration import Facts
 from verbena.verbs import Access
 
 if TYPE_CHECKING:
@@ -28,25 +29,24 @@ _LONGEST_WINDOW = 64 << 20
 
 
 class Receiver:
-    """One attempt of one move. Everything that arrives is an envelope, checked before it is used."""
+    """One attempt of one move. Everything that arrives is an envelope, checked before it is used. Segments
+    are native code's: `landings` hears of them."""
 
-    def __init__(self, server: Server, node: Node, slots: SlotRange, attempt: int) -> None:
+    def __init__(self, server: Server, node: Node, landings: _native.kv.Landings, move: Facts) -> None:
         self.server = server
-        self.slots = slots
-        self.attempt = attempt
-        self.taken = 0  # bytes of segments
+        self.slots = move.slots
+        self.attempt = move.attempt
+        self._migration = bytes.fromhex(move.migration)
         self._node = node
+        self._landings = landings
+        self._landing: _native.kv.Landing | None = None
         self._regions: list[Region] = []
-        self._views: list[memoryview] = []
         self._applier: _native.kv.Applier | None = None
         self._digest: _native.kv.SlotDigest | None = None
-        self._next = 0
-        self._waiting: dict[int, tuple[bytes, list[asyncio.Future[None]]]] = {}  # segments, and who waits
-        self._asking: set[asyncio.Future[None]] = set()
-        self._failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="receiver")  # all that is applied, in order
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="receiver")  # the log, in order
         self._worker: asyncio.Task[None] | None = None
+        self.tap: Callable[[bytes, bytes], None] | None = None  # every segment that lands, with its notice
 
     async def open(self, *, windows: int, window_bytes: int, nbytes: int) -> list[str]:
         """Forgets what an earlier attempt left, makes room for about `nbytes` of values, and lends memory:
@@ -61,14 +61,18 @@ class Receiver:
                 for _ in range(windows)
             ]
         )
-        self._views = [memoryview(region.memory) for region in self._regions]
         self._applier = applier(self.server, slots=list(self.slots))
+        memory = [region.memory for region in self._regions]
+        self._landing = self._landings.open(
+            self.server.engine, self._migration, memory, self._applier, tap=self.tap
+        )
         return [region.remote.to_bytes().hex() for region in self._regions]
 
     async def close(self) -> None:
         """Nothing is applied any more when this returns."""
         await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
-        _settle(ValueError("the attempt is over"), list(self._asking))
+        if self._landing is not None:
+            await asyncio.to_thread(self._landing.close)
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
@@ -81,27 +85,11 @@ class Receiver:
             await asyncio.to_thread(region.revoke)
 
     async def serve(self, message: Envelope) -> bytes:
-        if message.kind is Kind.LANDED:
-            return await self._landed(message)
         if message.kind is Kind.TAIL:
             return await self._tail(message)
         if message.kind is Kind.DIGEST:
             return await self._sum(message)
         raise ValueError(f"{message.kind.name} is not for a target")
-
-    async def _landed(self, message: Envelope) -> bytes:
-        """Answered when it is applied, with all before it."""
-        if len(message.payload) != LANDED.size:
-            raise ValueError("a notice of a segment has 8 bytes")
-        window, length = LANDED.unpack(message.payload)
-        if window >= len(self._regions) or length > len(self._regions[window]):
-            raise ValueError(f"{length} bytes in window {window}: there is none such")
-        applied: asyncio.Future[None] = self._loop.create_future()
-        self._asking.add(applied)
-        applied.add_done_callback(self._asking.discard)
-        self._thread.submit(self._land, message, self._views[window][:length], applied)
-        await applied
-        return b""
 
     async def _tail(self, message: Envelope) -> bytes:
         assert self._applier is not None
@@ -126,41 +114,12 @@ class Receiver:
 
     # On the thread
 
-    def _land(self, message: Envelope, view: memoryview, applied: asyncio.Future[None]) -> None:
-        """Segments are applied in their order, whatever order they arrive in."""
-        try:
-            segment = parse_in_place(view)  # the source leaves the window alone until it is answered
-            if segment.kind is not Kind.SEGMENT or segment.migration != message.migration:
-                raise ValueError("the window holds something else")
-            if segment.segment != message.segment:
-                raise ValueError(f"the window holds segment {segment.segment}, not {message.segment}")
-        except (VerbenaError, ValueError) as error:
-            return self._resolve(error, [applied])
-        if segment.segment < self._next:  # it came twice
-            return self._resolve(self._failure, [applied])
-        _, before = self._waiting.get(segment.segment, (b"", []))
-        self._waiting[segment.segment] = (segment.payload, [*before, applied])
-        while (found := self._waiting.pop(self._next, None)) is not None:
-            payload, asking = found
-            try:
-                self._apply(payload)
-            except Exception as error:
-                self._failure = error
-                left = [one for _, more in self._waiting.values() for one in more]
-                self._waiting.clear()
-                return self._resolve(error, [*asking, *left])
-            self._next += 1
-            self.taken += len(payload)
-            self._resolve(None, asking)
-
-    def _resolve(self, error: Exception | None, asking: list[asyncio.Future[None]]) -> None:
-        self._loop.call_soon_threadsafe(_settle, error, asking)
-
     def _apply(self, payload: bytes) -> None:
         """The envelope around it has been checked."""
         assert self._applier is not None
-        if self._failure is not None:
-            raise ValueError(f"an earlier piece could not be applied: {self._failure}")
+        assert self._landing is not None
+        if self._landing.failure:
+            raise ValueError(f"an earlier piece could not be applied: {self._landing.failure}")
         self._applier.apply(payload, checked=True)
         if self._applier.failed:
             raise ValueError(self._applier.first_failure)
@@ -170,16 +129,6 @@ class Receiver:
         if not self.server.engine.commit():
             raise ValueError(f"the target cannot keep it: {self.server.engine.refusal}")
         return self._digest.finish(now_ms, left_out)
-
-
-def _settle(error: Exception | None, asking: list[asyncio.Future[None]]) -> None:
-    for one in asking:
-        if one.done():
-            continue
-        if error is None:
-            one.set_result(None)
-        else:
-            one.set_exception(error)
 
 
 async def sweep(server: Server, slots: Any) -> int:

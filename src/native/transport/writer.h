@@ -1,0 +1,44 @@
+// WRITEs of one memory into a peer's regions, on whatever link there is, and the way out: nobody may touch
+// the memory when its owner has it back.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "transport/node.h"
+
+namespace verbena::transport {
+
+struct BulkResult {
+  Outcome outcome = Outcome::ok;
+  Status status = Status::success;
+  bool interrupted = false;
+  std::string detail;
+};
+
+class Writer {
+ public:
+  Writer(Node& node, Session& session, Registration& memory)
+      : node_(node), session_(session), memory_(memory) {}
+
+ protected:
+  // With the lock. Posts a part; `copied` is its CRC32C, if the wire took the bytes at once and summed them.
+  // False: not now, or it has failed.
+  bool write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
+             std::optional<uint32_t>& copied);
+  // With the lock. Takes a call of ours back, whatever became of it.
+  void drop(Call*& call);
+  // Waits for what is on the wire; `finished`: all that was written has been acknowledged. Otherwise the
+  // memory's registration is closed.
+  void release(bool finished);
+  // The first failure counts.
+  void fail(Outcome outcome, Status status, std::string detail);
+
+  Node& node_;
+  Session& session_;
+  Registration& memory_;
+  uint64_t streamed_on_ = 0;  // the link that has WRITEs of ours, if any
+  BulkResult result_;
+};
+
+}  // namespace verbena::transport
