@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import ssl
 import threading
-import zlib
 from array import array
 from collections.abc import AsyncIterator, Callable
 from typing import Any

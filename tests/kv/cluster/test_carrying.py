@@ -1,0 +1,176 @@
+"""The source's end of a base copy, against a target that is a few lines of Python: what leaves, what goes again
+when a link breaks, and what a refusal does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from verbena import _native, errors, transport
+from verbena.kv.cluster.peers import answer
+from verbena.kv.cluster.receiver import LANDED
+from verbena.shards.envelope import HEADER_BYTES, Envelope, Flag, Kind, parse
+from verbena.shards.slots import SLOTS
+from verbena.transport import Listener, Region, Request, Session
+
+PIECE = 64 << 10
+HEADER = Envelope(Kind.SEGMENT, bytes(20), bytes(20), 0, SLOTS - 1, b"m" * 16, sequence=7)
+VALUES = {b"key:%d" % number: b"%d," % number * 4000 for number in range(60)}
+
+
+@dataclass
+class Target:
+    """Keeps what it is told of; `hold` keeps it from answering, `refuse` makes it refuse."""
+
+    regions: list[Region]
+    listener: Listener
+    pieces: dict[int, bytes] = field(default_factory=dict)
+    notices: list[int] = field(default_factory=list)
+    held: threading.Event = field(default_factory=threading.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    refuse: str = ""
+
+    async def landed(self, request: Request) -> bytes:
+        notice = parse(request.payload)
+        window, length = LANDED.unpack(notice.payload)
+        piece = bytes(memoryview(self.regions[window].memory).cast("B")[:length])  # type: ignore[arg-type]
+        self.notices.append(notice.segment)
+        self.held.set()
+        await self.go_on.wait()
+        if self.refuse:
+            return answer(notice, self.refuse.encode(), refused=True)
+        assert parse(piece).segment == notice.segment
+        self.pieces[notice.segment] = piece
+        return answer(notice)
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    made: list[Target] = []
+
+    async def landed(request: Request) -> bytes:
+        return await made[0].landed(request)
+
+    handlers = {"shards.landed": landed}
+    async with await transport.listen("127.0.0.1:0", handlers=handlers) as listener:
+        made.append(Target([listener.node.allocate(PIECE) for _ in range(3)], listener))
+        yield made[0]
+
+
+@pytest.fixture(params=["shm", "iwarp"])
+async def session(request: pytest.FixtureRequest, target: Target) -> AsyncIterator[Session]:
+    async with await transport.connect(target.listener.address, wire=request.param) as connected:
+        yield connected
+
+
+@pytest.fixture
+def engine() -> _native.kv.Engine:
+    engine = _native.kv.Engine()
+    for key, value in VALUES.items():
+        engine.database(0).put(key, value)
+    return engine
+
+
+def carrier(engine: _native.kv.Engine, target: Target) -> _native.kv.Carrier:
+    copy = engine.base_copy(None)
+    return _native.kv.Carrier(copy, HEADER.header(), [region.remote.key for region in target.regions], PIECE)
+
+
+def contents(target: Target) -> dict[bytes, bytes]:
+    """What the pieces say, applied by another engine."""
+    engine = _native.kv.Engine()
+    applier = _native.kv.Applier(engine, lambda *words: False)
+    for number in sorted(target.pieces):
+        applier.apply(parse(target.pieces[number]).payload)
+    assert applier.complete
+    found = {key: engine.database(0).string(key) for key in VALUES}
+    applier.close()
+    return found  # type: ignore[return-value]
+
+
+async def run(carrying: _native.kv.Carrier, session: Session, link: int = 0) -> bool:
+    return await asyncio.to_thread(carrying.run, session._native, link, patience_s=30)
+
+
+async def test_all_of_it_arrives_in_order(
+    engine: _native.kv.Engine, target: Target, session: Session
+) -> None:
+    """Numbered, at its offset, the last one marked; never more at a time than there are windows."""
+    target.go_on.set()
+    carrying = carrier(engine, target)
+    assert await run(carrying, session)
+    assert contents(target) == VALUES
+    assert sorted(target.notices) == list(range(len(target.pieces)))
+    envelopes = [parse(target.pieces[number]) for number in sorted(target.pieces)]
+    offset = 0
+    for number, piece in enumerate(envelopes):
+        flags = Flag.LAST if number == len(envelopes) - 1 else Flag.NONE
+        assert replace(piece, payload=b"") == replace(
+            HEADER, segment=number, offset=offset, sequence=7 + number, flags=flags
+        )
+        offset += len(piece.payload)
+    assert (carrying.acknowledged, carrying.pieces) == (offset, len(envelopes))
+    assert {len(piece.payload) for piece in envelopes[:-1]} == {PIECE - HEADER_BYTES}
+
+
+async def test_a_link_that_breaks_answers_for_nothing(
+    engine: _native.kv.Engine, target: Target, session: Session
+) -> None:
+    """The session repeats the notices on its next link, but nobody the pieces: so the carrier hears of the
+    break, sends again what was not acknowledged, and does not begin on another link than it was told."""
+    carrying = carrier(engine, target)
+    first = session.links
+    running = asyncio.ensure_future(run(carrying, session, first))
+    await asyncio.to_thread(target.held.wait)
+    session.break_link()
+    with pytest.raises(errors.BrokenLinkError, match="before it was answered"):
+        await running
+    with pytest.raises(errors.BrokenLinkError, match="before it was answered"):
+        await run(carrying, session, first)
+    assert (carrying.acknowledged, carrying.pieces) == (0, 0)
+    target.go_on.set()
+    assert await run(carrying, session)
+    assert session.links > first
+    assert contents(target) == VALUES
+    assert carrying.pieces == len(target.pieces)
+
+
+async def test_a_refusal_is_passed_on(engine: _native.kv.Engine, target: Target, session: Session) -> None:
+    """Word for word; nothing is acknowledged."""
+    target.refuse = "no room for it"
+    target.go_on.set()
+    carrying = carrier(engine, target)
+    with pytest.raises(errors.RemoteError, match="refused"):
+        await run(carrying, session)
+    refusal = parse(carrying.refusal)
+    assert refusal.flags == Flag.ANSWER | Flag.REFUSED
+    assert refusal.payload == b"no room for it"
+    assert carrying.acknowledged == 0
+
+
+async def test_it_stops_when_it_is_told(
+    engine: _native.kv.Engine, target: Target, session: Session
+) -> None:
+    """Or when nothing has been acknowledged for as long as it was given; or when the copy is closed."""
+    carrying = carrier(engine, target)
+    with pytest.raises(errors.VerbenaError) as raised:
+        await asyncio.to_thread(carrying.run, session._native, 0, patience_s=0.05)
+    assert raised.value.code == "call_timeout"
+    running = asyncio.ensure_future(run(carrying, session))
+    await asyncio.to_thread(target.held.wait)
+    carrying.stop()
+    assert not await running
+
+
+@pytest.mark.parametrize(
+    ("header", "regions", "piece"), [(bytes(111), [1], PIECE), (bytes(112), [], PIECE), (bytes(112), [1], 112)]
+)
+def test_what_makes_no_sense_is_refused(
+    engine: _native.kv.Engine, header: bytes, regions: list[int], piece: int
+) -> None:
+    with pytest.raises(ValueError, match="header|room"):
+        _native.kv.Carrier(engine.base_copy(None), header, regions, piece)
