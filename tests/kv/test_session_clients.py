@@ -9,9 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.leaks import descriptors
 from support.store import Store
 
 from verbena.kv import AsyncClient, Client, CommandError
+from verbena.kv.gateway import Gateway
+from verbena.kv.server import Server
+from verbena.transport import Node
 
 
 @pytest.fixture(params=["shm", "iwarp"])
@@ -184,3 +188,21 @@ async def test_asyncio(store: Store) -> None:
             await client.execute("INCR", "key")
         assert await client.delete("key") == 1
         assert client.one_sided_gets == 1
+
+
+def test_a_store_that_is_closed_leaves_nothing_open() -> None:
+    """Its memory is the node's, and its gate knows both: each could keep the other."""
+
+    def once() -> None:
+        with Node() as node:
+            gateway = Gateway(node)
+            server = Server(memory=gateway.memory)
+            gateway.open(server)
+            server.start()
+            server.close()
+
+    once()
+    before = descriptors()
+    for _ in range(3):
+        once()
+    assert descriptors() == before

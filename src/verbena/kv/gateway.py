@@ -41,6 +41,10 @@ class Gateway:
             self._gate.add_region(region.remote.key)
         server.gateway = self
 
+    def close(self) -> None:
+        """Nobody comes in any more, and the engine, whose memory this is, can be freed."""
+        self._gate = None
+
     @property
     def requests(self) -> int:
         """How many calls have come in: one-sided reads are none."""

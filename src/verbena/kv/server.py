@@ -114,6 +114,8 @@ class Server:
         """Stops, and lets go of the engine, which holds its program: without it neither is ever freed."""
         self.stop()
         self.engine.set_program(None)
+        if self.gateway is not None:
+            self.gateway.close()
 
     # The log in memory: for replicas, and for slots that move
 
