@@ -3,34 +3,15 @@
 #include <cstring>
 #include <vector>
 
-#include "check.h"
+#include "iwarp_bytes.h"
 #include "providers/iwarp/framing.h"
-#include "providers/iwarp/segment.h"
 #include "util/crc32c.h"
 
 using namespace verbena::iwarp;
 using Event = FpduReader::Event;
-using Bytes = std::vector<std::byte>;
+using namespace iwarp_bytes;
 
 namespace {
-
-Bytes pattern(size_t size, unsigned seed = 1) {
-  Bytes bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
-  return bytes;
-}
-
-Bytes flat(const OutSegment& segment) {
-  Bytes bytes;
-  iovec pieces[kMaxPieces + 2];
-  const size_t count = segment.gather(0, pieces);
-  for (size_t i = 0; i < count; ++i) {
-    const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
-    bytes.insert(bytes.end(), from, from + pieces[i].iov_len);
-  }
-  CHECK(bytes.size() == segment.total_bytes());
-  return bytes;
-}
 
 Bytes write_fpdu(const Bytes& payload, bool crc, uint64_t offset = 0) {
   static OutSegment segment;

@@ -4,34 +4,15 @@
 #include <cstring>
 #include <vector>
 
-#include "check.h"
+#include "iwarp_bytes.h"
 #include "providers/iwarp/markers.h"
-#include "providers/iwarp/segment.h"
 #include "util/crc32c.h"
 
 using namespace verbena::iwarp;
 using Event = MarkerStripper::Event;
-using Bytes = std::vector<std::byte>;
+using namespace iwarp_bytes;
 
 namespace {
-
-Bytes pattern(size_t size, unsigned seed = 1) {
-  Bytes bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
-  return bytes;
-}
-
-Bytes flat(const OutSegment& segment) {
-  Bytes bytes;
-  iovec pieces[kMaxPieces + 2];
-  const size_t count = segment.gather(0, pieces);
-  for (size_t i = 0; i < count; ++i) {
-    const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
-    bytes.insert(bytes.end(), from, from + pieces[i].iov_len);
-  }
-  CHECK(bytes.size() == segment.total_bytes());
-  return bytes;
-}
 
 // A WRITE of `payload` as an FPDU; with markers if there is an inserter.
 Bytes write_fpdu(const Bytes& payload, bool crc, MarkerInserter* markers = nullptr) {
