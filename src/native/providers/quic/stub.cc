@@ -6,7 +6,7 @@
 
 #include "providers/quic/options.h"
 #include "providers/quic/provider.h"
-#include "util/error.h"
+#include "verbs/missing_provider.h"
 
 namespace verbena::quic {
 namespace {
@@ -22,22 +22,10 @@ constexpr const char* kReason =
     "libngtcp2-crypto-gnutls-dev libgnutls28-dev) and build again";
 #endif
 
-class MissingProvider final : public Provider {
- public:
-  std::string_view name() const override { return "quic"; }
-  std::string unavailable_reason() const override { return kReason; }
-  std::vector<DeviceAttributes> devices() const override { return {}; }
-  std::shared_ptr<Context> open(const std::string&) override {
-    throw Error("provider_missing", "open device", kReason);
-  }
-};
-
 }  // namespace
 
-std::shared_ptr<Context> open(const std::string&, const Options&) {
-  throw Error("provider_missing", "open device", kReason);
-}
+std::shared_ptr<Context> open(const std::string&, const Options&) { MissingProvider::refuse(kReason); }
 
-std::shared_ptr<Provider> make_provider() { return std::make_shared<MissingProvider>(); }
+std::shared_ptr<Provider> make_provider() { return std::make_shared<MissingProvider>("quic", kReason); }
 
 }  // namespace verbena::quic
