@@ -149,7 +149,8 @@ void bind_kv_base_copy(nb::module_& m) {
       .def("close", &LandingHandle::close,
            "Nothing is applied any more when this returns, and who waits is refused. Never from within a "
            "command: it waits for its thread.");
-  nb::class_<CarrierHandle>(m, "Carrier", "Sends a base copy, piece by piece, into windows of a peer's memory.")
+  nb::class_<CarrierHandle>(m, "Carrier",
+                            "Sends a base copy, piece by piece, into windows of a peer's memory.")
       .def("__init__", make_carrier, nb::arg("copy"), nb::arg("header"), nb::arg("regions"),
            nb::arg("piece_bytes"), nb::kw_only(), nb::arg("tap").none() = nb::none(), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 6>(),

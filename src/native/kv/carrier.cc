@@ -157,8 +157,8 @@ class Carrier::Run : transport::Writer {
         }
         piece.written += length;
       }
-      piece.call = session_.call(transport::method::of_name("shards.landed"),
-                                 std::as_bytes(std::span(piece.notice)));
+      piece.call =
+          session_.call(transport::method::of_name("shards.landed"), std::as_bytes(std::span(piece.notice)));
       if (!piece.call) return moved;
       moved = true;
     }
@@ -205,8 +205,7 @@ class Carrier::Run : transport::Writer {
 transport::BulkResult Carrier::run(transport::Node& node, transport::Session& session, uint64_t link,
                                    const std::function<bool()>& keep_going) {
   refusal_.clear();
-  transport::Registration memory(memory_, regions_.size() * piece_bytes_, 0,
-                                 node.options().max_region_bytes);
+  transport::Registration memory(memory_, regions_.size() * piece_bytes_, 0, node.options().max_region_bytes);
   const transport::BulkResult result = Run(*this, node, session, memory, link, keep_going).run();
   const auto held = node.lock();
   memory.close();

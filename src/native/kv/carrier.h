@@ -35,9 +35,9 @@ class Carrier {
           Tap tap);
   ~Carrier();
 
-  // Until all of it is acknowledged; otherwise says why not, and may be run again. On one link: WRITEs are not
-  // repeated on the next, as their notices would be. `link`: on this one, else not at all; 0: on whichever
-  // there is. Throws what `fill` throws.
+  // Until all of it is acknowledged; otherwise says why not, and may be run again. On one link: WRITEs are
+  // not repeated on the next, as their notices would be. `link`: on this one, else not at all; 0: on
+  // whichever there is. Throws what `fill` throws.
   transport::BulkResult run(transport::Node& node, transport::Session& session, uint64_t link,
                             const std::function<bool()>& keep_going);
 

@@ -27,8 +27,8 @@ static_assert(sizeof(EnvelopeHeader) == 112 && offsetof(EnvelopeHeader, segment)
               offsetof(EnvelopeHeader, checksum) == 108);
 
 namespace envelope {
-constexpr uint8_t kSegment = 2, kLanded = 9;                     // kinds
-constexpr uint16_t kAnswer = 1, kLast = 2, kRefused = 4;         // flags
+constexpr uint8_t kSegment = 2, kLanded = 9;              // kinds
+constexpr uint16_t kAnswer = 1, kLast = 2, kRefused = 4;  // flags
 constexpr uint32_t kLongestPayload = 1u << 30;
 
 // Reads the header of exactly one envelope. Says what is wrong with it; empty: nothing but perhaps the sum.

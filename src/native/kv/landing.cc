@@ -166,7 +166,8 @@ void Landings::handle(const transport::Request& request) {
   Landing::Migration migration;
   std::memcpy(migration.data(), header.migration, sizeof migration);
   const auto found = landings_.find(migration);
-  if (found == landings_.end()) return refuse(request, header, "this node knows no such move, or a newer attempt");
+  if (found == landings_.end())
+    return refuse(request, header, "this node knows no such move, or a newer attempt");
   found->second->take(request, header, piece);
 }
 

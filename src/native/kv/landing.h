@@ -32,8 +32,8 @@ class Landing {
   using Tap = std::function<void(std::string_view notice, Window piece)>;
 
   // `applier` and the windows must live until close().
-  Landing(Engine& engine, std::shared_ptr<transport::Node> node, std::vector<Window> windows, Applier& applier,
-          Tap tap);
+  Landing(Engine& engine, std::shared_ptr<transport::Node> node, std::vector<Window> windows,
+          Applier& applier, Tap tap);
   ~Landing() { close(); }
 
   // On the node's thread, with its lock.

@@ -1,7 +1,9 @@
 """The store's engine."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from typing_extensions import Buffer
 
 import verbena._native
 import verbena._native.transport
@@ -636,6 +638,75 @@ class Applier:
     def failed(self) -> int: ...
     @property
     def first_failure(self) -> str: ...
+
+class Landing:
+    """Takes the pieces of one base copy from windows of memory."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes that have been applied."""
+
+    @property
+    def failure(self) -> str:
+        """Why nothing more is applied; empty: nothing is wrong."""
+
+    def close(self) -> None:
+        """
+        Nothing is applied any more when this returns, and who waits is refused. Never from within a command: it waits for its thread.
+        """
+
+class Carrier:
+    """Sends a base copy, piece by piece, into windows of a peer's memory."""
+
+    def __init__(
+        self,
+        copy: BaseCopy,
+        header: bytes,
+        regions: Iterable[int],
+        piece_bytes: int,
+        *,
+        tap: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        """
+        `header`: an envelope's, with what all have in common, and the first one's sequence. `tap` is shown each envelope before it leaves, and by which wire.
+        """
+
+    def run(self, session: verbena._native.transport.Session, link: int, *, patience_s: float) -> bool:
+        """
+        Until all of it is acknowledged (True) or stop() is called (False). Raises if it cannot go on by this session, or, with a `link` other than 0, by this link: then it may be run again. Blocks.
+        """
+
+    def stop(self) -> None:
+        """run() returns soon, from any thread."""
+
+    @property
+    def acknowledged(self) -> int:
+        """Bytes that the target has applied."""
+
+    @property
+    def pieces(self) -> int: ...
+    @property
+    def refusal(self) -> bytes:
+        """
+        The answer by which the target has refused a piece; empty: none. Not while it runs.
+        """
+
+class Landings:
+    """Notices that pieces of base copies have landed."""
+
+    def __init__(self, node: verbena._native.transport.Node) -> None: ...
+    def open(
+        self,
+        engine: Engine,
+        migration: bytes,
+        windows: Iterable[Buffer],
+        applier: Applier,
+        *,
+        tap: Callable[[bytes, bytes], None] | None = None,
+    ) -> Landing:
+        """
+        For the pieces of this migration, instead of any landing before. `tap` is shown each notice and the piece that it is about, on another thread.
+        """
 
 class Feeder:
     """Sends a replica what it lacks, and the log as it grows."""

@@ -242,17 +242,3 @@ class Session:
         """
         With an owner of the memory its registration is kept for the next time.
         """
-
-    def deliver(
-        self,
-        buffer: object,
-        remote: RemoteRegion,
-        method: int,
-        payload: object,
-        timeout_s: float,
-        link: int,
-        *,
-        fragment_bytes: int,
-        depth: int,
-        owner: object | None,
-    ) -> bytes: ...

@@ -1,5 +1,5 @@
-"""The source's end of a base copy, against a target that is a few lines of Python: what leaves, what goes again
-when a link breaks, and what a refusal does."""
+"""The source's end of a base copy, against a target of a few lines of Python: what leaves, what goes again when
+a link breaks, and what a refusal does."""
 
 from __future__ import annotations
 
@@ -152,9 +152,7 @@ async def test_a_refusal_is_passed_on(engine: _native.kv.Engine, target: Target,
     assert carrying.acknowledged == 0
 
 
-async def test_it_stops_when_it_is_told(
-    engine: _native.kv.Engine, target: Target, session: Session
-) -> None:
+async def test_it_stops_when_it_is_told(engine: _native.kv.Engine, target: Target, session: Session) -> None:
     """Or when nothing has been acknowledged for as long as it was given; or when the copy is closed."""
     carrying = carrier(engine, target)
     with pytest.raises(errors.VerbenaError) as raised:
@@ -167,10 +165,11 @@ async def test_it_stops_when_it_is_told(
 
 
 @pytest.mark.parametrize(
-    ("header", "regions", "piece"), [(bytes(111), [1], PIECE), (bytes(112), [], PIECE), (bytes(112), [1], 112)]
+    ("header", "regions", "piece"),
+    [(bytes(111), [1], PIECE), (bytes(112), [], PIECE), (bytes(112), [1], 112)],
 )
 def test_what_makes_no_sense_is_refused(
     engine: _native.kv.Engine, header: bytes, regions: list[int], piece: int
 ) -> None:
-    with pytest.raises(ValueError, match="header|room"):
+    with pytest.raises(ValueError, match=r"header|room"):
         _native.kv.Carrier(engine.base_copy(None), header, regions, piece)
