@@ -1,5 +1,5 @@
-"""The source's end of a base copy, against a target of a few lines of Python: what leaves, what goes again when
-a link breaks, and what a refusal does."""
+"""The source's end of a base copy, against a target of a few lines of Python: what leaves, what goes again
+when a link breaks, and what a refusal does."""
 
 from __future__ import annotations
 

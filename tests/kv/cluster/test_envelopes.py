@@ -337,8 +337,8 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
         announced = [data for data in sent if parse(data).kind is not Kind.SEGMENT]
         mine = [data for data in arrived if parse(data).migration.hex() == MIGRATION]
         assert sorted([*mine, *heard.notices]) == sorted(announced)
-        # Nor are they here: each engine has an order of its own for what it holds. How often there was nothing
-        # new in the log depends on the clock.
+        # Nor are they here: each engine has an order of its own for what it holds. How often there was no
+        # news in the log depends on the clock.
         streams[fallback] = {
             bytes(replace(message, sequence=0)): message.kind
             for message in map(parse, sent)
