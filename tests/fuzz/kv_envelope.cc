@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (mode & 1) {  // one that is right but for what the input says
     EnvelopeHeader header{};
     const auto fields = input.take(sizeof header);
-    std::memcpy(&header, fields.data(), fields.size());
+    if (!fields.empty()) std::memcpy(&header, fields.data(), fields.size());
     std::memcpy(header.magic, "VSHD", sizeof header.magic);
     header.version = 1;
     const auto payload = input.rest();
