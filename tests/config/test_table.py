@@ -250,6 +250,7 @@ BROKEN_RULES = [
     ({"registry.s3.access_key": "me"}, "a name and a secret"),
     ({"registry.rdma_enabled": True}, "nodes on other machines"),
     ({"registry.peers": "other:9999"}, "only where `rdma_enabled` is on"),
+    ({"cluster.enabled": True, "replication.replicaof": "other:6379"}, "map says who follows whom"),
     ({"network.rdma_fallback": "quic"}, "QUIC is always encrypted"),
     ({"replication.transport": "quic"}, "QUIC is always encrypted"),
     ({"cluster.transport": "quic"}, "QUIC is always encrypted"),

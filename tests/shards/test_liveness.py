@@ -25,6 +25,8 @@ def test_it_has_failed_when_most_say_so() -> None:
     held = detector()
     held.hear("c", 1, now=2.0, suspects=["b"])
     assert held.health("b", 2.0, ALL) is Health.FAILED
+    assert held.reports("b", 2.0, ALL) == {"c"}
+    assert held.reports("c", 2.0, ALL) == set()
     assert held.health("b", 2.0, [*ALL, "d", "e"]) is Health.SUSPECTED
     held.hear("b", 1, now=2.1)
     assert held.health("b", 2.1, ALL) is Health.ALIVE

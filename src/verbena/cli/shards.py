@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace, config: Config) -> int:
-    store = open_store(config.cluster.map_store)
+    store = open_store(config.cluster.map_store, create=False)
     try:
         return int(await options.action(options, config, store))
     finally:
@@ -139,9 +139,12 @@ async def _move(options: argparse.Namespace, config: Config, store: MapStore) ->
     move = Move(secrets.token_hex(16), slots, source, find(map, options.target).id)
     await change(store, lambda map: map.begin_move(move))
     if options.detach:
-        print(move.id)
+        print(json.dumps({"id": move.id}) if options.json else move.id)
         return 0
-    return await _watch(options, config, store, move)
+    status, report = await _watch(options, config, store, move)
+    if options.json:
+        print(json.dumps(report))
+    return status
 
 
 async def _rebalance(options: argparse.Namespace, config: Config, store: MapStore) -> int:
@@ -156,13 +159,17 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
         except ValueError:
             print(f"verbena: --weight {word}: NODE=NUMBER, 0 or more", file=sys.stderr)
             return 2
-    moves = plan(map, weights)
-    if options.json and (options.dry_run or not moves):
+    try:
+        moves = plan(map, weights)
+    except ValueError as error:
+        print(f"verbena: {error}", file=sys.stderr)
+        return 2
+    if options.json and options.dry_run:
         print(json.dumps([[str(slots), source, target] for slots, source, target in moves]))
         return 0
-    if not moves:
+    if not moves and not options.json:
         print("every primary has its share")
-        return 0
+    reports, status = list[dict[str, Any]](), 0
     for slots, source, target in moves:
         if not options.json:
             print(f"{slots}: {_name(map, source)} → {_name(map, target)}", flush=True)
@@ -170,9 +177,13 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
             continue
         move = Move(secrets.token_hex(16), slots, source, target)
         await change(store, partial(ClusterMap.begin_move, move=move))
-        if status := await _watch(options, config, store, move):
-            return status
-    return 0
+        status, report = await _watch(options, config, store, move)
+        reports.append(report)
+        if status:
+            break
+    if options.json:
+        print(json.dumps(reports))
+    return status
 
 
 async def _status(options: argparse.Namespace, config: Config, store: MapStore) -> int:
@@ -206,7 +217,7 @@ async def _status(options: argparse.Namespace, config: Config, store: MapStore) 
 
 async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -> int:
     map = (await store.load()).map
-    found = [id for id in map.moves if id.startswith(options.move)]
+    found = [id for id in map.moves if options.move and id.startswith(options.move)]
     if len(found) != 1:
         detail = f"{len(found)} moves under way begin with {options.move!r}"
         raise setup_error("map_refused", operation="abort", detail=detail)
@@ -226,11 +237,18 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
             continue
         await asyncio.sleep(_POLL_S)
     moved = map.owner_of(move.slots.first) == move.target
-    print("it was too late: the slots have moved" if moved else f"slots {move.slots} stay where they were")
+    if options.json:
+        print(json.dumps({"id": move.id, "slots": str(move.slots), "moved": moved}))
+    elif moved:
+        print("it was too late: the slots have moved")
+    else:
+        print(f"slots {move.slots} stay where they were")
     return int(moved)
 
 
-async def _watch(options: argparse.Namespace, config: Config, store: MapStore, move: Move) -> int:
+async def _watch(
+    options: argparse.Namespace, config: Config, store: MapStore, move: Move
+) -> tuple[int, dict[str, Any]]:
     """Until the map says what became of it. The source's own report says how far it is."""
     line = Line(config)
     try:
@@ -246,7 +264,9 @@ async def _watch(options: argparse.Namespace, config: Config, store: MapStore, m
         await line.close()
 
 
-async def _watched(options: argparse.Namespace, store: MapStore, move: Move, line: Line) -> int:
+async def _watched(
+    options: argparse.Namespace, store: MapStore, move: Move, line: Line
+) -> tuple[int, dict[str, Any]]:
     last: dict[str, Any] = {}
     with Progress(f"slots {move.slots}", enabled=not options.json) as bar:
         while True:
@@ -263,17 +283,15 @@ async def _watched(options: argparse.Namespace, store: MapStore, move: Move, lin
                 break
             await asyncio.sleep(_POLL_S)
     moved = map.owner_of(move.slots.first) == move.target
-    if options.json:
-        print(json.dumps({**last, "moved": moved}))
-    elif moved:
+    if moved and not options.json:
         sent = last.get("bytes_transferred", 0) + last.get("fallback_bytes", 0)
         print(
             f"slots {move.slots} are {_name(map, move.target)}'s: {sent / 2**20:.1f} MiB by"
             f" {last.get('wire', '?')}, commands on them waited {last.get('pause_ms', 0.0):.1f} ms"
         )
-    else:
+    elif not options.json:
         print(f"slots {move.slots} stay with {_name(map, move.source)}: {last.get('why', 'see its log')}")
-    return int(not moved)
+    return int(not moved), {**last, "moved": moved}
 
 
 def _shown(report: dict[str, Any]) -> tuple[float, str]:

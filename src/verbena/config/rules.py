@@ -140,6 +140,11 @@ RULES = (
         "an access key has a name and a secret: give both, or neither",
         lambda c: bool(c.registry.s3.access_key) == bool(c.registry.s3.secret_key),
     ),
+    Rule(
+        ("replication.replicaof", "cluster.enabled"),
+        "a cluster's map says who follows whom: CLUSTER REPLICATE",
+        lambda c: not (c.cluster.enabled and c.replication.replicaof),
+    ),
     *(
         Rule(
             (choice, "tls.certificate", "tls.ca"),

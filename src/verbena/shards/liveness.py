@@ -62,15 +62,16 @@ class Detector:
 
     def health(self, id: str, now: float, voters: Iterable[str]) -> Health:
         """`voters`: whose word counts, usually the primaries."""
-        suspected = self.suspects(now)
-        if id not in suspected:
+        if id not in self.suspects(now):
             return Health.ALIVE
         electorate = set(voters)
-        votes = {self.self_id} & electorate
-        for voter in electorate - {self.self_id, id} - suspected:
-            if voter in self._heard and id in self._heard[voter].suspects:
-                votes.add(voter)
+        votes = ({self.self_id} & electorate) | self.reports(id, now, electorate)
         return Health.FAILED if 2 * len(votes) > len(electorate) else Health.SUSPECTED
+
+    def reports(self, id: str, now: float, voters: Iterable[str]) -> set[str]:
+        """Which other voters suspect it, of those who are not suspected themselves."""
+        asked = set(voters) - {self.self_id, id} - self.suspects(now)
+        return {voter for voter in asked if voter in self._heard and id in self._heard[voter].suspects}
 
     def silent_s(self, id: str, now: float) -> float:
         return now - self._heard[id].at if id in self._heard else 0.0

@@ -27,6 +27,8 @@ class SlotRange:
     last: int
 
     def __post_init__(self) -> None:
+        if self.first > self.last:
+            raise ValueError(f"{self.first}-{self.last} are not slots: the first comes after the last")
         if not 0 <= self.first <= self.last < SLOTS:
             raise ValueError(f"{self.first}-{self.last} are not slots: they go from 0 to {SLOTS - 1}")
 

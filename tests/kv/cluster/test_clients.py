@@ -159,6 +159,8 @@ def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
     source.raw("SET", "{hand}here", "1")
     assert target.raw("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id) == b"OK"
     assert source.raw("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id) == b"OK"
+    assert f"[{slot}->-{target.id}]".encode() in source.raw("CLUSTER", "NODES")
+    assert f"[{slot}-<-{source.id}]".encode() in target.raw("CLUSTER", "NODES")
     assert source.raw("GET", "{hand}here") == b"1"
     assert error_of(source, "GET", "{hand}gone") == f"ASK {slot} 127.0.0.1:{target.port}"
     assert error_of(source, "HGET", "{hand}gone", "f") == f"ASK {slot} 127.0.0.1:{target.port}"
@@ -176,8 +178,7 @@ def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
         "ERR Can't assign hashslot"
     )
     source.raw("DEL", "{hand}here")
-    for node in (target, source):
-        assert node.raw("CLUSTER", "SETSLOT", slot, "NODE", target.id) == b"OK"
+    assert target.raw("CLUSTER", "SETSLOT", slot, "NODE", target.id) == b"OK"
     assert target.raw("GET", "{hand}gone") == b"2"
     for node in made.nodes:
         made.until(lambda node=node: target.id in _owner_of(node, slot))
@@ -186,6 +187,34 @@ def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
     assert target.raw("CLUSTER", "SETSLOT", slot, "NODE", source.id) == b"OK"
     for node in made.nodes:
         made.until(lambda node=node: source.id in _owner_of(node, slot))
+        assert b"[" not in node.raw("CLUSTER", "NODES")
+    assert source.raw("GET", "{hand}gone") is None  # nothing is asked for elsewhere any more
+
+
+def test_a_slot_that_is_open_stays_with_its_node_when_others_join(made: Cluster) -> None:
+    """Whoever comes, and wherever their ids stand in the order: who is asked for stays the same."""
+    slot = slot_of(b"joined")
+    source = made[min(slot // 5461, 2)]
+    target = next(node for node in made.nodes if node is not source)
+    assert source.raw("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id) == b"OK"
+    joined = [Node(made[0].folder, made.store, f"joined{number}", keep=False) for number in range(2)]
+    # One id stands before all others, one behind.
+    for node, digit in zip(joined, "0f", strict=True):
+        (place := node.folder / node.name / "cluster").mkdir(parents=True)
+        (place / "node-id").write_text(digit * 40)
+    try:
+        for node in joined:
+            node.start().ready()
+            made.until(lambda node=node: node.id.encode() in source.raw("CLUSTER", "NODES"))
+            assert error_of(source, "GET", "{joined}gone") == f"ASK {slot} 127.0.0.1:{target.port}"
+    finally:
+        for node in joined:
+            node.kill()
+    for node in joined:
+        assert source.raw("CLUSTER", "FORGET", node.id) == b"OK"
+    assert error_of(source, "GET", "{joined}gone") == f"ASK {slot} 127.0.0.1:{target.port}"
+    assert source.raw("CLUSTER", "SETSLOT", slot, "STABLE") == b"OK"
+    assert source.raw("GET", "{joined}gone") is None
 
 
 def _owner_of(node: Node, slot: int) -> list[str]:
@@ -231,6 +260,12 @@ def test_what_makes_no_sense_changes_nothing(made: Cluster, words: tuple[str, ..
     assert [line for line in info(made[0]).split(b"\r\n") if b"current_epoch" in line] == epoch
 
 
+def test_who_follows_whom_is_the_maps_business(made: Cluster) -> None:
+    for words in (("REPLICAOF", "127.0.0.1", made[1].port), ("SLAVEOF", "NO", "ONE")):
+        assert error_of(made[0], *words) == "ERR REPLICAOF not allowed in cluster mode."
+    assert made[0].raw("ROLE")[0] == b"master"
+
+
 def test_meet_finds_members(made: Cluster) -> None:
     assert made[0].raw("CLUSTER", "MEET", "127.0.0.1", made[1].port) == b"OK"
 
@@ -255,6 +290,8 @@ def test_a_node_that_stops_is_marked_within_the_timeout(tmp_path_factory: pytest
             line for line in made[0].raw("CLUSTER", "NODES").splitlines() if made[2].id.encode() in line
         )
         assert b"master,fail" in line
+        made.until(lambda: made[0].raw("CLUSTER", "COUNT-FAILURE-REPORTS", made[2].id) == 1)
+        assert made[0].raw("CLUSTER", "COUNT-FAILURE-REPORTS", made[1].id) == 0
         made[2].process.send_signal(18)  # type: ignore[union-attr]
         made.until(lambda: b"cluster_state:ok" in info(made[0]), timeout_s=30)
 

@@ -103,13 +103,59 @@ def test_what_cannot_be_moved_is_refused(made: Cluster) -> None:
     assert "called 'n7'" in shards(made, "move", "0-1", "n7", status=1)
     assert "itself" in shards(made, "move", "0-1", "n0", status=1)
     assert "not slots" in shards(made, "move", "5-20000", "n1", status=2)
+    assert "the first comes after the last" in shards(made, "move", "9-3", "n1", status=2)
+    for word in ("x", "", "1,2"):
+        assert "neither a slot nor a range" in shards(made, "move", word, "n1", status=2)
     assert "0 moves under way" in shards(made, "abort", "ffff", status=1)
+
+
+def test_slots_that_are_moving_are_not_moved_twice(tmp_path: Path) -> None:
+    """Nor any that overlap them. What is under way is called off by its id, which takes at least a letter."""
+    folder = tmp_path / "stops"
+    folder.mkdir()
+    (folder / "stop_at").write_text("BASE_COPY")
+    with cluster(tmp_path, 2, command=STOPPING, environment={"STOP_FOLDER": str(folder)}) as made:
+        id = shards(made, "move", "0-9", "n1", "--detach", "--json")["id"]
+        made.until((folder / "stopped").exists)
+        for words in (("0-9", "n1"), ("9-20", "n1"), ("5", "n1")):
+            assert f"are being moved already, by {id}" in shards(made, "move", *words, status=1)
+        assert f"[0->-{made[1].id}]".encode() in made[0].raw("CLUSTER", "NODES")
+        assert "0 moves under way" in shards(made, "abort", "", status=1)
+        with subprocess.Popen(
+            [*MAIN, "shards", "abort", id[:6], "--json", "--cluster-map-store", made.store],
+            stdout=subprocess.PIPE,
+        ) as aborting:
+            made.until(lambda: moves_of(made)[id]["aborting"])
+            (folder / "go").touch()
+            assert aborting.stdout is not None
+            assert json.load(aborting.stdout) == {"id": id, "slots": "0-9", "moved": False}
+
+
+def moves_of(made: Cluster) -> dict[str, Any]:
+    return {one["id"]: one for one in shards(made, "map", "--json")["moves"]}
+
+
+def test_who_only_looks_for_a_map_leaves_none_behind(tmp_path: Path) -> None:
+    store = f"sqlite://{tmp_path}/none.db"
+    for words in (("map",), ("status",), ("move", "1", "n1"), ("rebalance",), ("abort", "a")):
+        done = subprocess.run(
+            [*MAIN, "shards", *words, "--cluster-map-store", store],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "no node has started with it" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_weight_that_is_none_is_refused(made: Cluster) -> None:
     for weight in ("n1", "n1=", "n1=x", "n1=-1", "n1=nan", "n1=inf"):
         assert f"--weight {weight}: NODE=NUMBER" in shards(made, "rebalance", "--weight", weight, status=2)
     assert "called 'n7'" in shards(made, "rebalance", "--weight", "n7=1", status=1)
+    nothing = ("--weight", "n0=0", "--weight", "n1=0")
+    assert "a weight above 0" in shards(made, "rebalance", *nothing, status=2)
+    assert shards(made, "rebalance", "--json") == []
     assert shards(made, "rebalance", "--dry-run", "--json") == []
     [[slots, *ends]] = shards(made, "rebalance", "--dry-run", "--json", "--weight", "n0=0")
     assert (slots, ends) == ("0-8191", [made[0].id, made[1].id])

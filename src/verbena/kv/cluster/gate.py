@@ -26,7 +26,9 @@ class Gate:
         self._server = server
         self._member = member
         self._held: dict[int, tuple[Client, list[bytes]]] = {}
-        self._indexes: dict[str, int] = {}
+        self._indexes = {member: 0}  # of members in the engine's table; nobody has another's, ever
+        self._addresses = [""]
+        self.open_slots: dict[int, tuple[str, str]] = {}  # by SETSLOT: "migrating" or "importing", and whose
         server.engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
 
     def check(self, client: Client, command: Command, argv: list[bytes]) -> Reply | None:
@@ -54,16 +56,24 @@ class Gate:
 
     def show(self, map: ClusterMap) -> None:
         """The engine's table says what the map says. Those who wait try again."""
-        others = sorted(id for id in map.members if id != self._member)
-        self._indexes = {self._member: 0, **{id: index for index, id in enumerate(others, start=1)}}
-        addresses = ["", *(map.members[id].address for id in others)]
+        for id, member in map.members.items():
+            if id not in self._indexes:
+                self._indexes[id] = len(self._addresses)
+                self._addresses.append(member.address)
+            elif id != self._member:
+                self._addresses[self._indexes[id]] = member.address
         owners = array("H", [_NOBODY]) * SLOTS
         for slots, id in map.owners:
             owners[slots.first : slots.last + 1] = array("H", [self._indexes[id]]) * len(slots)
         primary = map.replicas.get(self._member)
         self._server.engine.set_owners(
-            owners.tobytes(), addresses, primary=_NOBODY if primary is None else self._indexes[primary]
+            owners.tobytes(),
+            self._addresses,
+            primary=_NOBODY if primary is None else self._indexes[primary],
         )
+        for slot, (how, _) in list(self.open_slots.items()):
+            if (map.owner_of(slot) == self._member) is (how == "importing"):
+                self.close_slot(slot)  # it has changed hands: left open, it would ask for keys of later times
         self.release()
         self._server.engine.post(self._redirect_blocked)
 
@@ -79,9 +89,15 @@ class Gate:
         self._server.engine.release_held()
         self._server.engine.post(self._retry)
 
-    def set_slot(self, slot: int, *, migrating_to: str | None = None, importing: bool = False) -> None:
-        index = self._indexes[migrating_to] if migrating_to is not None else 0
-        self._server.engine.set_slot(slot, migrating_to=index, importing=importing)
+    def open_slot(self, slot: int, how: str, other: str) -> None:
+        """CLUSTER SETSLOT: "migrating" to that member, or "importing" from it."""
+        self.open_slots[slot] = how, other
+        to = self._indexes[other] if how == "migrating" else 0
+        self._server.engine.set_slot(slot, migrating_to=to, importing=how == "importing")
+
+    def close_slot(self, slot: int) -> None:
+        self.open_slots.pop(slot, None)
+        self._server.engine.set_slot(slot, migrating_to=0, importing=False)
 
     def forget(self, client: int) -> None:
         self._held.pop(client, None)

@@ -289,8 +289,14 @@ class ClusterNode:
     def health(self, id: str) -> Health:
         if id == self.id:
             return Health.ALIVE
-        voters = [member for member in self.map.members if member not in self.map.replicas]
-        return self.detector.health(id, time.monotonic(), voters)
+        return self.detector.health(id, time.monotonic(), self._voters)
+
+    def failure_reports(self, id: str) -> int:
+        return len(self.detector.reports(id, time.monotonic(), self._voters))
+
+    @property
+    def _voters(self) -> list[str]:
+        return [member for member in self.map.members if member not in self.map.replicas]
 
     # Requests of other members
 

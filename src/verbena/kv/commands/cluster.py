@@ -138,6 +138,8 @@ def _line(node: ClusterNode, member: Member) -> str:
             arrow = f"->-{move.target}" if move.source == node.id else f"-<-{move.source}"
             if node.id in (move.source, move.target):
                 slots += [f"[{slot}{arrow}]" for slot in move.slots]
+        for slot, (how, other) in sorted(node.gate.open_slots.items()):
+            slots.append(f"[{slot}{'->-' if how == 'migrating' else '-<-'}{other}]")
     words = [
         member.id,
         f"{member.address}@{member.sessions.rpartition(':')[2]}",
@@ -253,9 +255,9 @@ def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     return list(call.server.engine.slot_keys(number, min(most, 1 << 20)))
 
 
-@_declare("COUNT-FAILURE-REPORTS", 3, "How many members say that a node has failed.")
+@_declare("COUNT-FAILURE-REPORTS", 3, "How many other members say that a node is silent.")
 def count_failure_reports(call: Call, id: bytes) -> Reply:
-    return int(node_of(call).health(id_from(call, id)) is Health.FAILED)
+    return node_of(call).failure_reports(id_from(call, id))
 
 
 # What changes the map
@@ -360,20 +362,19 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
     node, slot, wish = node_of(call), slot_from(word), how.upper()
     mine = node.map.owner_of(slot) == node.id
     if wish == b"STABLE" and not ids:
-        node.gate.set_slot(slot)
+        node.gate.close_slot(slot)
         return "OK"
     if len(ids) != 1 or wish not in (b"IMPORTING", b"MIGRATING", b"NODE"):
         raise CommandError("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP")
     if wish == b"MIGRATING":
         if not mine:
             raise CommandError(f"ERR I'm not the owner of hash slot {slot}")
-        node.gate.set_slot(slot, migrating_to=id_from(call, ids[0], "I don't know about node"))
+        node.gate.open_slot(slot, "migrating", id_from(call, ids[0], "I don't know about node"))
         return "OK"
     if wish == b"IMPORTING":
         if mine:
             raise CommandError(f"ERR I'm already the owner of hash slot {slot}")
-        id_from(call, ids[0], "I don't know about node")
-        node.gate.set_slot(slot, importing=True)
+        node.gate.open_slot(slot, "importing", id_from(call, ids[0], "I don't know about node"))
         return "OK"
     other = id_from(call, ids[0])
     if mine and other != node.id and call.server.engine.slot_keys(slot, 1):
@@ -381,7 +382,7 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
             f"ERR Can't assign hashslot {slot} to a different node while I still hold keys "
             "for this hash slot."
         )
-    node.gate.set_slot(slot)
+    node.gate.close_slot(slot)
     return change(call, lambda map: map if map.owner_of(slot) == other else map.give([slot], other))
 
 

@@ -27,6 +27,8 @@ def role(call: Call) -> Reply:
 
 
 def _follow(call: Call, host: bytes, port: bytes) -> Reply:
+    if call.server.cluster is not None:  # the map says who follows whom
+        raise CommandError("ERR REPLICAOF not allowed in cluster mode.")
     if (host.upper(), port.upper()) == (b"NO", b"ONE"):
         if call.server.replication is not None:
             call.server.replication.lead()

@@ -327,9 +327,9 @@ class Replication:
             row = fed.feeder.figures()
             fields[f"slave{number}"] = (
                 f"ip={fed.host},port={fed.port},state={'send_bulk' if row['copying'] else 'online'},"
-                f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},wire={fed.session.wire},"
-                f"writes={row['writes']},messages={row['messages']},inlined={row['inlined']},"
-                f"repeats={row['repeats']}"
+                f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
+                f"wire={fed.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
+                f"inlined={row['inlined']},repeats={row['repeats']}"
             )
         return fields | {
             "master_failover_state": "no-failover",

@@ -63,13 +63,14 @@ def conflict(detail: str) -> VerbenaError:
     return setup_error("map_conflict", operation="change the cluster map", detail=detail)
 
 
-def open_store(url: str) -> MapStore:
-    """The store that a URL means. ValueError if it means none."""
+def open_store(url: str, *, create: bool = True) -> MapStore:
+    """The store that a URL means. ValueError if it means none. Without `create` AddressError for a file that
+    no node has made: who only looks at a map leaves none behind."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest:
         from verbena.shards.stores.sqlite import SqliteStore
 
-        return SqliteStore(rest if not rest.startswith("/") else "/" + rest.lstrip("/"))
+        return SqliteStore(rest if not rest.startswith("/") else "/" + rest.lstrip("/"), create=create)
     if scheme == "etcd" and rest:
         from verbena.shards.stores.etcd import EtcdStore
 

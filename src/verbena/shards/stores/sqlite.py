@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -31,8 +32,10 @@ def _now() -> float:
 
 
 class SqliteStore:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, create: bool = True) -> None:
         self.path = path
+        if not create and not os.path.exists(path):
+            raise self._error("there is no such file, as no node has started with it")
         self._lock = threading.Lock()
         self._writes = 0  # of our own
         try:
@@ -129,7 +132,7 @@ class SqliteStore:
 
         return await asyncio.to_thread(locked)
 
-    def _error(self, error: sqlite3.Error) -> Exception:
+    def _error(self, error: sqlite3.Error | str) -> Exception:
         return setup_error("map_store", operation="use the map's store", peer=self.path, detail=str(error))
 
 
