@@ -106,9 +106,14 @@ void PythonProgram::closed(kv::Client& client) {
   with_gil([&] { closed_(client.id); });
 }
 void PythonProgram::release(const std::vector<uint64_t>& objects) {
+  constexpr uint64_t kBudgetNs = 1'000'000;
   with_gil([&] {
-    for (const uint64_t object : objects) Py_DECREF(reinterpret_cast<PyObject*>(object));
+    const uint64_t deadline_ns = now_ns() + kBudgetNs;
+    for (const uint64_t object : objects) graves_->take(reinterpret_cast<PyObject*>(object), deadline_ns);
   });
+}
+void PythonProgram::bury(uint64_t deadline_ns) {
+  with_gil([&] { graves_->work(deadline_ns); });
 }
 void PythonProgram::disturbed(const std::vector<uint64_t>& clients) {
   with_gil([&] { disturbed_(clients); });
@@ -210,6 +215,13 @@ nb::dict figures(EngineHandle& self) {
   dict["used_bytes"] = self.engine->keyspace.used_bytes();
   dict["object_bytes"] = self.engine->keyspace.object_bytes();
   dict["rubbish"] = self.engine->keyspace.rubbish();
+  const Graves none, &graves = self.program ? self.program->graves() : none;
+  dict["graves"] = graves.values();
+  dict["unburied"] = graves.waiting();
+  dict["buried"] = graves.freed();
+  dict["buried_elements"] = graves.freed_elements();
+  dict["reads"] = all.reads;
+  dict["writes"] = all.writes;
   dict["chunk_bytes"] = self.engine->keyspace.arena().chunk_bytes();
   return dict;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind/buffer.h"
+#include "bind/kv_graves.h"
 #include "bind/unlocked.h"
 #include "kv/engine.h"
 #include "kv/loop.h"
@@ -35,6 +36,8 @@ class PythonProgram : public kv::Program {
   void opened(kv::Client& client) override;
   void closed(kv::Client& client) override;
   void release(const std::vector<uint64_t>& objects) override;
+  uint64_t unburied() const override { return graves_->waiting(); }
+  void bury(uint64_t deadline_ns) override;
   void disturbed(const std::vector<uint64_t>& clients) override;
   void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
   void tick() override;
@@ -44,6 +47,7 @@ class PythonProgram : public kv::Program {
   uint64_t count(uint64_t object) override;
   void rest() override;
 
+  const Graves& graves() const { return *graves_; }
   // Set while the loop runs: how its thread got out of the GIL.
   void set_thread(Unlocked* thread) {
     thread_ = thread;
@@ -77,6 +81,7 @@ class PythonProgram : public kv::Program {
   Unlocked* thread_ = nullptr;
   std::thread::id loop_thread_;
   bool inside_ = false;
+  const std::shared_ptr<Graves> graves_ = std::make_shared<Graves>();  // walks have it, too
 };
 
 struct EngineHandle {

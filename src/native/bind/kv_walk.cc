@@ -25,8 +25,9 @@ PyObject* elements_of(PyObject* value, nb::object& kept) {
 // means the same until it moves to a larger table; then the walk begins anew.
 class PythonWalk final : public kv::ValueWalk {
  public:
-  PythonWalk(PythonProgram& program, PyObject* value)
+  PythonWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
       : program_(program),
+        graves_(std::move(graves)),
         value_(nb::borrow(value)),
         elements_(elements_of(value, scores_)),
         kind_(nb::cast<std::string>(attribute(value, "TYPE"))),
@@ -39,7 +40,9 @@ class PythonWalk final : public kv::ValueWalk {
       error.discard_as_unraisable(value_);
     }
     names_.clear();
-    value_.reset(), scores_.reset(), changes_.reset();
+    scores_.reset(), changes_.reset();
+    graves_->take(value_.release().ptr(), 0);  // it may be deleted by now
+    graves_.reset();
   }
 
   Step next(std::string_view key, std::vector<std::string_view>& words) override {
@@ -125,6 +128,7 @@ class PythonWalk final : public kv::ValueWalk {
   }
 
   PythonProgram& program_;
+  std::shared_ptr<Graves> graves_;
   nb::object value_, scores_;
   PyObject* const elements_;
   const std::string kind_;
@@ -211,7 +215,7 @@ std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
     const bool large =
         PyObject_Size(value) > kElements || nb::cast<uint64_t>(attribute(value, "held")) > kBytes;
     if (large && PyObject_HasAttrString(value, "begin_walk"))
-      made = std::make_unique<PythonWalk>(*this, value);
+      made = std::make_unique<PythonWalk>(*this, graves_, value);
   });
   return made;
 }

@@ -370,6 +370,10 @@ void Engine::tick(uint64_t now) {
   constexpr uint64_t kBudgetNs = 1'000'000;
   if (journal_) journal_->tick(now);
   if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
+  // The more is waiting the longer: who deletes as fast as others fill must not get ahead.
+  if (const uint64_t left = program_ ? program_->unburied() : 0; left > 0) {
+    program_->bury(now_ns() + kBudgetNs * std::min<uint64_t>(1 + left / 4'000'000, 5));
+  }
   if (loading) return;
   for (uint32_t i = 0; active_expiry && i < keyspace.databases(); ++i) {
     if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);

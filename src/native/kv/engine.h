@@ -59,6 +59,10 @@ class Program {
   virtual void closed(Client& client) = 0;
   // Values that nothing refers to any more.
   virtual void release(const std::vector<uint64_t>& objects) = 0;
+  // Elements of released values that are still to be freed, and freeing some of them: until then at the
+  // latest.
+  virtual uint64_t unburied() const { return 0; }
+  virtual void bury(uint64_t /*deadline_ns*/) {}
   // Watched keys of these clients have changed.
   virtual void disturbed(const std::vector<uint64_t>& clients) = 0;
   virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
@@ -85,6 +89,7 @@ class Background {
 struct EngineFigures {
   uint64_t commands = 0, connections = 0, rejected_connections = 0, errors = 0;
   uint64_t bytes_in = 0, bytes_out = 0, program_commands = 0;
+  uint64_t reads = 0, writes = 0;                                // of sockets, that moved something
   uint64_t input_disconnections = 0, output_disconnections = 0;  // for what they sent, or did not fetch
   uint64_t longest_tick_ns = 0;
 };

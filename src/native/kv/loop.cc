@@ -134,7 +134,8 @@ void Loop::do_posted() {
 
 int Loop::timeout_ms() const {
   int timeout = kTickMs;
-  if (engine_.keyspace.has_rubbish()) timeout = static_cast<int>(kTickNs / 1'000'000);
+  const bool unburied = engine_.program() && engine_.program()->unburied() > 0;
+  if (unburied || engine_.keyspace.has_rubbish()) timeout = static_cast<int>(kTickNs / 1'000'000);
   if (engine_.background) timeout = 1;
   if (timer_ms_ != 0) {
     const auto left = static_cast<int64_t>(timer_ms_ - engine_.keyspace.now_ms());
@@ -252,6 +253,7 @@ void Loop::run() {
       if (due_turn != kNever) timeout = std::min(timeout, due_turn > now ? due_turn - now : 0);
       woken.swap(woken_);
       for (SocketClient* client : woken) client->take_out();
+      engine_.figures.writes += std::exchange(writes_, 0);
     }
     // The lock is free for others while the kernel copies.
     std::vector<SocketClient*> over;
@@ -337,6 +339,7 @@ void Loop::read(SocketClient& client) {
       const ssize_t got = client.wire.read({&piece, 1});
       client.in.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
       if (got > 0) {
+        ++engine_.figures.reads;
         client.bytes_in += static_cast<size_t>(got);
         engine_.figures.bytes_in += static_cast<size_t>(got);
         engine_.hear(client, {});
@@ -347,6 +350,7 @@ void Loop::read(SocketClient& client) {
       const iovec piece{buffer_.get(), kReadBytes};
       const ssize_t got = client.wire.read({&piece, 1});
       if (got > 0) {
+        ++engine_.figures.reads;
         engine_.hear(client, {buffer_.get(), static_cast<size_t>(got)});
         continue;
       }
@@ -369,6 +373,7 @@ bool Loop::write(SocketClient& client) {
       watch(client, true);
       return false;
     }
+    ++writes_;
     client.written += static_cast<size_t>(sent);
   }
   if (!client.wire.flush()) {

@@ -117,6 +117,7 @@ class Loop {
   Patience patience_;
   bool is_polite_ = false, may_be_polite_ = false;
   uint64_t commands_ = 0, heard_ns_ = 0;  // that clients have given so far, and when the last was seen
+  uint64_t writes_ = 0;                   // since the lock was last held
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, program_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

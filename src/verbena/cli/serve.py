@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -110,6 +111,7 @@ async def _serve(config: Config) -> int:
         except BaseException:
             await asyncio.to_thread(server.stop)
             raise
+        gc.freeze()  # what starting has made stays: the collector need not look at it again
         print(_banner(config, places, listener, rdma, cluster), flush=True)
         await stopped.wait()
         if replication is not None:

@@ -94,7 +94,10 @@ def memory_section(server: Server) -> Fields:
             c.native.pending_in + c.native.pending_out for c in server.clients.values()
         ),
         "mem_allocator": "verbena",
-        "lazyfree_pending_objects": figures["rubbish"],
+        "lazyfree_pending_objects": figures["rubbish"] + figures["graves"],
+        "lazyfree_pending_elements": figures["unburied"],
+        "lazyfreed_objects": figures["buried"],
+        "lazyfreed_elements": figures["buried_elements"],
     }
 
 

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sortedcontainers import SortedList
 
@@ -58,6 +58,12 @@ class Walked:
             walk.tell(names)
 
 
+def _shed(elements: dict[bytes, Any], count: int) -> None:
+    for _ in range(min(count, len(elements))):
+        dict.popitem(elements)
+
+
+# What nobody has any more is freed by shed(), about so many elements at a time; `held` is of no use by then.
 class Hash(Walked, dict[bytes, bytes]):
     """Fields and their values. `held` is about how much memory they take, counted as they come and go."""
 
@@ -98,6 +104,9 @@ class Hash(Walked, dict[bytes, bytes]):
     def __delitem__(self, field: bytes) -> None:
         if not self.discard(field):
             raise KeyError(field)
+
+    def shed(self, count: int) -> None:
+        _shed(self, count)
 
 
 class List(deque[bytes]):
@@ -158,6 +167,10 @@ class List(deque[bytes]):
         super().clear()
         self.held = _EMPTY_LIST
 
+    def shed(self, count: int) -> None:
+        for _ in range(min(count, len(self))):
+            super().pop()
+
 
 class Set(Walked, dict[bytes, int | None]):
     """Members. Once one was drawn by chance from a large set, `drawn` has them in any order and each member's
@@ -213,6 +226,11 @@ class Set(Walked, dict[bytes, int | None]):
             self.update(zip(self.drawn, range(len(self.drawn)), strict=True))
             self.held += _DRAWN * len(self)
         return random.choice(self.drawn)
+
+    def shed(self, count: int) -> None:
+        _shed(self, count)
+        if self.drawn:
+            del self.drawn[-count:]
 
 
 class SortedSet(Walked):
@@ -293,6 +311,11 @@ class SortedSet(Walked):
     def update(self, pairs: Iterable[tuple[bytes, float]]) -> None:
         for member, score in pairs:
             self.put(member, score)
+
+    def shed(self, count: int) -> None:
+        # The order is a list of lists, of which one goes at a time: one by one costs ten times that.
+        lists = self.order._lists  # type: ignore[attr-defined]  # the type stubs have the public names only
+        _shed(self.scores, len(lists.pop()) if lists else count)
 
 
 Value = Hash | List | Set | SortedSet

@@ -1,0 +1,68 @@
+// Values of Python's that the keyspace has let go. Freeing a million elements takes 20 ms and more, so that
+// is done a millisecond at a time. With the GIL, but for waiting().
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+
+#include "util/clock.h"
+
+namespace verbena::bind {
+
+namespace nb = nanobind;
+
+class Graves {
+ public:
+  // Takes a reference. Whoever has another goes on using the value: then there is nothing to free.
+  void take(PyObject* value, uint64_t deadline_ns) {
+    nb::object last = nb::steal(value);
+    if (Py_REFCNT(value) > 1) return;
+    const Py_ssize_t elements = PyObject_Size(value);
+    const auto bytes = nb::cast<Py_ssize_t>(last.attr("held"));
+    const bool is_small = elements < kElements && bytes < kBytes;
+    if (is_small && (elements < kFew || now_ns() < deadline_ns)) return;
+    const Py_ssize_t each = std::max<Py_ssize_t>(1, bytes / std::max<Py_ssize_t>(1, elements));
+    graves_.push_back({std::move(last), std::clamp<Py_ssize_t>(kBytes / each, 1, kElements)});
+    waiting_ += static_cast<uint64_t>(elements);
+  }
+
+  void work(uint64_t deadline_ns) {
+    while (!graves_.empty() && now_ns() < deadline_ns) {
+      const Grave grave = std::move(graves_.front());
+      graves_.pop_front();
+      const Py_ssize_t before = PyObject_Size(grave.value.ptr());
+      waiting_ -= static_cast<uint64_t>(before);
+      grave.value.attr("shed")(grave.step);
+      const Py_ssize_t left = PyObject_Size(grave.value.ptr());
+      freed_elements_ += static_cast<uint64_t>(before - left);
+      if (left == 0) {
+        ++freed_;
+        continue;
+      }
+      waiting_ += static_cast<uint64_t>(left);
+      graves_.push_front(grave);
+    }
+  }
+
+  uint64_t waiting() const { return waiting_.load(std::memory_order_relaxed); }  // elements
+  size_t values() const { return graves_.size(); }
+  uint64_t freed() const { return freed_; }  // values, by work()
+  uint64_t freed_elements() const { return freed_elements_; }
+
+ private:
+  // What is not freed at once, and how much of it is then freed between looks at the clock.
+  static constexpr Py_ssize_t kElements = 1024, kBytes = 256 << 10;
+  static constexpr Py_ssize_t kFew = 16;
+  struct Grave {
+    nb::object value;
+    Py_ssize_t step;
+  };
+  std::deque<Grave> graves_;
+  std::atomic<uint64_t> waiting_{0};
+  uint64_t freed_ = 0, freed_elements_ = 0;
+};
+
+}  // namespace verbena::bind
