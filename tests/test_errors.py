@@ -45,7 +45,7 @@ SETUP_CODES = re.findall(
     tls_wrong_host tls_plain_peer tls_required tls_refused tls_revoked
     bad_configuration configuration_file peer_refused
     bad_envelope bad_checkpoint bad_cluster_map map_conflict map_refused map_store map_store_timeout
-    lease_lost not_ready move_failed
+    map_not_asked lease_lost not_ready move_failed
     """,
 )
 

@@ -707,6 +707,12 @@ SETUP = (
         remedy="check the path to etcd: `etcdctl endpoint health`",
     ),
     _row(
+        "map_not_asked",
+        "the cluster map's store did not answer in time, so it was not asked to change the map",
+        "it is slow, or out of reach; another process has locked its file",
+        remedy="try again; a move does so by itself, and commands waited no longer than they may",
+    ),
+    _row(
         "lease_lost",
         "the node's lease has ended",
         "the store was out of reach for longer than `cluster.node_timeout_ms`",

@@ -302,6 +302,7 @@ _CLASSES: Mapping[str, type[VerbenaError]] = {
     "map_refused": StateError,
     "map_store": AddressError,
     "map_store_timeout": TimedOutError,
+    "map_not_asked": TimedOutError,
     "lease_lost": StateError,
     "not_ready": StateError,
     "move_failed": RemoteError,

@@ -90,11 +90,11 @@ def test_steps_that_are_not_allowed_do_not_exist() -> None:
         for state in EVERY
     }
     assert steps == {
-        "Prepared": {"begin", "again", "roll_back"},
+        "Prepared": {"begin", "after", "again", "roll_back"},
         "BaseCopy": {"acknowledge", "copied", "roll_back"},
         "CatchUp": {"progressed", "behind", "is_ready", "fence", "roll_back"},
         "CutOver": {"compared", "roll_back"},
-        "Deciding": {"decided"},
+        "Deciding": {"decided", "not_asked"},
         "Moved": {"cleaned"},
         "Done": set(),
         "RolledBack": set(),
@@ -181,6 +181,16 @@ def test_attempts_are_bounded() -> None:
         state = recover(state, owns=True, known=True, limits=LIMITS)
         assert state.facts.attempt == attempt
     assert isinstance(recover(state, owns=True, known=True, limits=LIMITS), RolledBack)
+
+
+def test_attempts_never_go_back() -> None:
+    """Whoever has forgotten them hears of them from the target, and goes on after the last."""
+    later = Prepared(FACTS).after(4)
+    assert later.facts.attempt == 5
+    assert later.after(5).facts.attempt == 6
+    with pytest.raises(ValueError, match="attempt 4 comes before 5"):
+        later.after(4)
+    assert isinstance(later.again(LIMITS), RolledBack)
 
 
 class Migrations(RuleBasedStateMachine):

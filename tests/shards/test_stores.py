@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,18 +14,21 @@ from pathlib import Path
 
 import pytest
 from support import at_once
-from support.etcd import ETCD, etcd
+from support.etcd import ETCD, etcd, etcd_process
 
 from verbena.errors import AddressError, BusyError, StateError, TimedOutError
 from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.stores import MapStore, change, open_store
 
 A, B = "a" * 40, "b" * 40
+PROCESSES: dict[str, int] = {}  # of etcd, by address
 
 
 @pytest.fixture(scope="module")
 def etcd_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with etcd(tmp_path_factory.mktemp("etcd")) as address:
+    folder = tmp_path_factory.mktemp("etcd")
+    with etcd(folder) as address:
+        PROCESSES[address] = etcd_process(folder)
         yield address
 
 
@@ -60,6 +65,40 @@ async def test_a_swap_needs_the_revision(store: MapStore, url: str) -> None:
     assert second.revision > first.revision
     assert (await store.load()).map.members.keys() == {A, B}
     await other.close()
+
+
+@contextlib.contextmanager
+def held_up(url: str) -> Iterator[None]:
+    """Nobody can change what is there: etcd stands still, the file is somebody else's."""
+    scheme, _, place = url.partition("://")
+    if scheme == "sqlite":
+        with contextlib.closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+        return
+    process = PROCESSES[place.partition("/")[0]]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+async def test_a_swap_that_cannot_begin_in_time_never_does(store: MapStore, url: str) -> None:
+    """Neither then nor later; with time enough it is a swap like any other."""
+    first = await store.compare_and_swap(0, ClusterMap().meet(member(A)), begin_within_s=30)
+    with held_up(url):
+        for within_s in (0.05, 0.0):
+            with pytest.raises(TimedOutError) as caught:
+                await store.compare_and_swap(
+                    first.revision, first.map.meet(member(B)), begin_within_s=within_s
+                )
+            assert caught.value.code == "map_not_asked"
+    assert await store.load() == first
+    with pytest.raises(BusyError):
+        await store.compare_and_swap(0, ClusterMap().meet(member(B)), begin_within_s=30)
+    second = await store.compare_and_swap(first.revision, first.map.meet(member(B)), begin_within_s=30)
+    assert await store.load() == second
 
 
 async def test_many_who_change_at_once_all_get_their_turn(url: str) -> None:

@@ -232,12 +232,15 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
       .def(nb::init<EngineHandle&, nb::handle>(), nb::arg("engine"), nb::arg("slots"), nb::keep_alive<1, 2>())
       .def(
           "work",
-          [](DigestHandle& self, double seconds) {
+          [](DigestHandle& self, double seconds, bool still) {
             const Unlocked unlocked;
             const auto held = self.engine->engine->lock();
-            return self.get().work(deadline(seconds));
+            return self.get().work(deadline(seconds), still);
           },
-          nb::arg("seconds"), "Some of the work; True: nothing is left for now.")
+          nb::arg("seconds"), nb::kw_only(), nb::arg("still") = false,
+          "Some of the work; True: nothing is left for now. `still`: nothing changes any more, so large "
+          "values "
+          "that changed too often are summed as well.")
       .def(
           "finish",
           [](DigestHandle& self, uint64_t now_ms, const std::vector<uint64_t>& left_out) {

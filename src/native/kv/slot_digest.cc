@@ -166,13 +166,14 @@ void SlotDigest::walk_on() {
   walk_.reset();
 }
 
-bool SlotDigest::work(uint64_t deadline_ns) {
+bool SlotDigest::work(uint64_t deadline_ns, bool still) {
   while (!scanned_) {
     scanned_ = !scan_some();
     if (now_ns() >= deadline_ns) return false;
   }
   put_changed(deadline_ns);
   if (std::ranges::any_of(changed_, [](const auto& one) { return !one.second.empty(); })) return false;
+  if (still) large_.merge(hot_);
   while (walk_ || !large_.empty()) {
     walk_on();
     if (now_ns() >= deadline_ns) break;

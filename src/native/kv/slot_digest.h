@@ -28,8 +28,9 @@ class SlotDigest {
   SlotDigest(const SlotDigest&) = delete;
   SlotDigest& operator=(const SlotDigest&) = delete;
 
-  // Some of the work, a piece at least; true: nothing is left for now.
-  bool work(uint64_t deadline_ns);
+  // Some of the work, a piece at least; true: nothing is left for now. `still`: nothing changes any more, so
+  // the values are summed as well that changed too often for it.
+  bool work(uint64_t deadline_ns, bool still = false);
   struct Sum {
     uint64_t sum, keys;
     std::vector<uint64_t> left_out;  // names of large values whose contents are not in it, in order

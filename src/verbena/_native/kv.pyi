@@ -522,8 +522,10 @@ class SlotDigest:
     """The sum of what slots hold, kept up to date while it changes."""
 
     def __init__(self, engine: Engine, slots: object) -> None: ...
-    def work(self, seconds: float) -> bool:
-        """Some of the work; True: nothing is left for now."""
+    def work(self, seconds: float, *, still: bool = False) -> bool:
+        """
+        Some of the work; True: nothing is left for now. `still`: nothing changes any more, so large values that changed too often are summed as well.
+        """
 
     def finish(self, now_ms: int, left_out: Sequence[int] = ...) -> tuple[int, int, list[int]]:
         """

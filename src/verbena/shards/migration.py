@@ -100,6 +100,10 @@ class Deciding:
             return Moved(self.facts, epoch, pause_s)
         return RolledBack(self.facts, "the cluster map was changed by somebody else", pause_s)
 
+    def not_asked(self, why: str, now: float) -> RolledBack:
+        """It is certain that the map never will be: there was no time left to."""
+        return RolledBack(self.facts, why, now - self.fenced_at)
+
 
 @dataclass(frozen=True)
 class CutOver:
@@ -192,6 +196,12 @@ class Prepared:
 
     def begin(self, began: SourcePosition) -> BaseCopy:
         return BaseCopy(self.facts, began)
+
+    def after(self, attempt: int) -> Prepared:
+        """The target has seen that one, which we had forgotten. ValueError: we had not."""
+        if attempt < self.facts.attempt:
+            raise ValueError(f"attempt {attempt} comes before {self.facts.attempt}")
+        return Prepared(replace(self.facts, attempt=attempt + 1))
 
     def again(self, limits: Limits) -> Prepared | RolledBack:
         """After a break: once more from the start, or not."""

@@ -252,6 +252,25 @@ def test_a_crash_loses_nothing(checkpoint: str, victim: str) -> None:
     assert crash_at(checkpoint, victim) == ""
 
 
+def test_a_source_that_has_lost_its_checkpoint_counts_on(tmp_path: Path) -> None:
+    """The target knows of an earlier attempt: what follows is a later one, at once."""
+    (tmp_path / "stop_at").write_text("CATCH_UP")
+    environment = {"STOP_FOLDER": str(tmp_path)}
+    with cluster(tmp_path, 2, command=STOPPING, environment=environment, options=OPTIONS) as made:
+        before = fill(made, 30)
+        id = shards(made, "move", "0-8191", "n1", "--detach").strip()
+        made.until((tmp_path / "stopped").exists)
+        made[0].kill()
+        [kept] = (tmp_path / "n0" / "cluster" / "moves").glob("*.checkpoint")
+        kept.unlink()
+        made[0].start().ready()
+        made.until(lambda: at_rest(made) and settled(made))
+        [report] = [one for one in shards(made, "status", "--json") if one["id"] == id]
+        assert (report["phase"], report["attempt"]) == ("done", 2)
+        assert "refused" not in (tmp_path / "n0" / "log").read_text()
+        assert snapshot(made, 30) == before
+
+
 def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> None:
     """Though the map has been changed: and the pause that is told lasts until then."""
     (tmp_path / "stop_at").write_text("DECIDING")

@@ -28,6 +28,8 @@ class Gate:
         self._held: dict[int, tuple[Client, list[bytes]]] = {}
         self._indexes = {member: 0}  # of members in the engine's table; nobody has another's, ever
         self._addresses = [""]
+        self._map = ClusterMap()
+        self._suspended: set[int] = set()
         self.open_slots: dict[int, tuple[str, str]] = {}  # by SETSLOT: "migrating" or "importing", and whose
         server.engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
 
@@ -62,9 +64,12 @@ class Gate:
                 self._addresses.append(member.address)
             elif id != self._member:
                 self._addresses[self._indexes[id]] = member.address
+        self._map = map
         owners = array("H", [_NOBODY]) * SLOTS
         for slots, id in map.owners:
             owners[slots.first : slots.last + 1] = array("H", [self._indexes[id]]) * len(slots)
+        for slot in self._suspended:
+            owners[slot] = _NOBODY
         primary = map.replicas.get(self._member)
         self._server.engine.set_owners(
             owners.tobytes(),
@@ -84,6 +89,18 @@ class Gate:
     def open(self, slots: Iterable[int]) -> None:
         self._server.engine.fence(slots, False)
         self.release()
+
+    def suspend(self, slots: Iterable[int]) -> None:
+        """They may be another node's by now, and nobody can wait longer: who asks is told CLUSTERDOWN."""
+        self._suspended = set(slots)
+        self.show(self._map)
+        self.open(self._suspended)
+
+    def resume(self) -> None:
+        """What the map says counts again."""
+        if self._suspended:
+            self._suspended = set()
+            self.show(self._map)
 
     def release(self) -> None:
         self._server.engine.release_held()

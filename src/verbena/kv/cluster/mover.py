@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native
-from verbena.errors import VerbenaError
+from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster.copying import LONGEST_PIECE, MOST_AT_ONCE, Copying
-from verbena.kv.cluster.receiver import digest_along
+from verbena.kv.cluster.receiver import digest_along, finish
 from verbena.shards.bulk import BulkTransport
-from verbena.shards.cluster_map import Member
+from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.envelope import Envelope, Kind
 from verbena.shards.migration import (
     BaseCopy,
@@ -35,8 +36,11 @@ from verbena.transport import RemoteRegion, Session
 if TYPE_CHECKING:
     from verbena.kv.cluster.node import ClusterNode
 
+log = logging.getLogger("verbena.kv.cluster")
 _TAIL = 1 << 20
 _DIGEST_BACKLOG = 2000
+_EFFORT = 0.25  # of the time that is left, for the sums of large values that changed until the end
+_MOST_SLOW = 10  # times that the map's store may be too slow before an attempt is given up
 _PATIENCE_S = 30.0
 
 
@@ -53,6 +57,8 @@ class Mover:
         self._checkpoint = checkpoint
         self.fraction = 0.0  # of the base copy
         self.copy_s = 0.0  # how long it took
+        self._slow = 0
+        self._is_known = True  # whose the slots are: not while the map is being asked to change that
         self._sequence = 0  # of this attempt's messages, whatever wire they take
 
     @property
@@ -128,16 +134,24 @@ class Mover:
     # Phase 1
 
     async def _offer(self) -> list[RemoteRegion]:
+        """The target's windows. If it knows of later attempts than we do (a checkpoint was lost) it says so:
+        attempts never go back, so this becomes the one after them."""
+        while "taken" in (answer := await self._ask(Kind.OFFER, self._offered())):
+            assert isinstance(self.state, Prepared)
+            later = self.state.after(int(answer["taken"]))
+            self.facts = later.facts
+            await self._enter(later)
+        return [RemoteRegion.from_bytes(bytes.fromhex(one)) for one in answer["windows"]]
+
+    def _offered(self) -> dict[str, Any]:
         settings = self.node.settings
-        asked = {
+        return {
             "attempt": self.facts.attempt,
             "slots": str(self.facts.slots),
             "windows": min(MOST_AT_ONCE, settings.num_memory_regions),
             "window_bytes": min(LONGEST_PIECE, settings.max_send_size),
             "bytes": self._expected_bytes(),
         }
-        answer = await self._ask(Kind.OFFER, asked)
-        return [RemoteRegion.from_bytes(bytes.fromhex(one)) for one in answer["windows"]]
 
     def _expected_bytes(self) -> int:
         """Their share of the store, as if all slots held as much."""
@@ -205,28 +219,45 @@ class Mover:
         assert isinstance(self.state, CatchUp)
         await self._enter(self.state)
         proposed = await self._propose()
+        while isinstance(proposed, float):
+            self._slow += 1
+            if self._slow > _MOST_SLOW:
+                budget_ms = self.node.settings.limits.pause_budget_s * 1000
+                why = f"the map's store takes {proposed * 1000:.1f} ms, and commands may wait {budget_ms:.1f}"
+                return self.state.roll_back(why)
+            await self._forward(follower)
+            proposed = await self._propose()
         await self._forward(follower)  # what was written meanwhile
         if self.node.roles.is_yielding:
             return self.state.roll_back("the source gives way to a replica")
         limits, now = self.node.settings.limits, time.monotonic()
         position = SourcePosition(await asyncio.to_thread(gate.fence, slots))
+        self._is_known = True
+        patience: asyncio.TimerHandle | None = None
         try:
             state = self.state.progressed(self.state.applied, position)
             if not state.is_ready(limits):
                 return state.roll_back(f"the target fell {state.behind} records behind")
             fenced = state.fence(limits, now)
-            checkpoint = asyncio.to_thread(self._checkpoint, fenced, False)
-            end = await self._drain(state, fenced, follower, digest, checkpoint)
+            end = await self._drain(state, fenced, follower, digest)
             if isinstance(end, RolledBack):
                 return end
             self.state = end
             await asyncio.to_thread(self._checkpoint, end, False)
-            decided = await self._decide(end, proposed)
+            # From here on nobody knows for a while whose they are: commands are not served, and do not wait
+            # longer than they may either.
+            left_s = max(0.0, fenced.deadline - time.monotonic())
+            patience = self.node.loop.call_later(left_s, gate.suspend, slots)
+            decided = await self._decide(end, proposed, fenced.deadline)
             if isinstance(decided, Moved):
                 await self._hand_over()
         finally:
-            await asyncio.to_thread(gate.open, slots)
-            engine.post(lambda: None)
+            if patience is not None:
+                patience.cancel()
+            if self._is_known:
+                gate.resume()
+                await asyncio.to_thread(gate.open, slots)
+                engine.post(lambda: None)
         return replace(
             decided, pause_s=time.monotonic() - now
         )  # until they may go on, not until it is decided
@@ -237,7 +268,6 @@ class Mover:
         fenced: CutOver,
         follower: _native.kv.Follower,
         digest: _native.kv.SlotDigest,
-        checkpoint: Any,
     ) -> Deciding | RolledBack:
         engine = self.node.server.engine
         self.state = state
@@ -249,7 +279,9 @@ class Mover:
             assert isinstance(self.state, CatchUp)
             applied = self.state.applied
             self.state = fenced
-            (mine, theirs), _ = await asyncio.gather(self._sums(digest, fenced.deadline), checkpoint)
+            (mine, theirs), _ = await asyncio.gather(
+                self._sums(digest, fenced.deadline), asyncio.to_thread(self._checkpoint, fenced, False)
+            )
         except VerbenaError as error:
             return fenced.roll_back(
                 f"the target did not answer: {error.detail or error.what}", time.monotonic()
@@ -257,43 +289,77 @@ class Mover:
         return fenced.compared(applied=applied, source=mine, target=theirs, now=time.monotonic())
 
     async def _sums(self, digest: _native.kv.SlotDigest, deadline: float) -> tuple[str, str]:
-        """Ours and the target's, over the same: large values that one has not summed both leave out."""
-        now_ms, left_out = int(time.time() * 1000), set[int]()
+        """Ours and the target's, over the same. Large values that changed until now are summed if that fits;
+        what one has not summed then, both leave out."""
+        now_ms, left_out, effort_s = int(time.time() * 1000), set[int](), 0.0
         while True:
-            asked = {"now_ms": now_ms, "left_out": sorted(left_out)}
+            asked = {"now_ms": now_ms, "left_out": sorted(left_out), "effort_s": effort_s}
             (sum_, keys, mine), theirs = await asyncio.gather(
-                asyncio.to_thread(digest.finish, now_ms, sorted(left_out)),
+                asyncio.to_thread(finish, digest, now_ms, sorted(left_out), effort_s),
                 self._ask(Kind.DIGEST, asked, deadline - time.monotonic()),
             )
             found = left_out.union(mine, theirs.get("left_out", ()))
             if found == left_out:
                 return f"{sum_:016x}/{keys}", str(theirs["digest"])
-            left_out = found
+            if effort_s == 0.0:
+                effort_s = max(1e-3, (deadline - time.monotonic()) * _EFFORT)
+            else:
+                left_out = found
+                log.warning("%d values are too large to sum while commands wait", len(found))
 
-    async def _propose(self) -> Stored:
-        """The map without the move, and the revision that it can follow: made while nobody waits for it."""
+    async def _propose(self) -> Stored | float:
+        """The map without the move, and the revision that it can follow: made while nobody waits for it. Or
+        how long its store took, if that is too long for commands to wait."""
+        began = time.monotonic()
         held = await self.node.store.load()
+        took_s = time.monotonic() - began
+        if took_s > self.node.settings.limits.pause_budget_s / 2:
+            return took_s
         return Stored(held.revision, await asyncio.to_thread(held.map.finish_move, self.facts.migration))
 
-    async def _decide(self, state: Deciding, proposed: Stored) -> Moved | RolledBack:
-        """Asks the map. If nobody can say what became of that, the move is taken off it, which settles it."""
-        node, move = self.node, self.facts.migration
+    async def _decide(self, state: Deciding, proposed: Stored, deadline: float) -> Moved | RolledBack:
+        """Asks the map, if there is time to. If nobody can say what became of that, the move is taken off it,
+        which settles it."""
         try:
-            try:
-                map = await node.swap(proposed)
-            except VerbenaError as error:
-                if error.code != "map_conflict":
-                    raise
-                map = await node.change(lambda map: map.finish_move(move))
-        except VerbenaError:
-            while True:
-                try:
-                    map = await node.change(lambda map: map.abort_move(move) if move in map.moves else map)
-                    break
-                except VerbenaError:
-                    await asyncio.sleep(0.05)
+            map = await self._swap(proposed, deadline)
+        except VerbenaError as error:
+            if error.code == "map_not_asked":
+                return state.not_asked(error.what, time.monotonic())
+            self._is_known = False
+            map = await self._take_off()
+            self._is_known = True
         moved = map.owner_of(self.facts.slots.first) == self.facts.target
         return state.decided(moved=moved, epoch=map.epoch, now=time.monotonic())
+
+    async def _swap(self, proposed: Stored, deadline: float) -> ClusterMap:
+        """Again if somebody has changed something else. VerbenaError: as compare_and_swap()."""
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise setup_error("map_not_asked", operation="move", detail="commands have waited too long")
+            try:
+                self._is_known = False
+                map = await self.node.swap(proposed, begin_within_s=left_s / 2)  # and half for the answer
+                self._is_known = True
+                return map
+            except VerbenaError as error:
+                self._is_known = error.code in ("map_not_asked", "map_conflict")
+                if error.code != "map_conflict":
+                    raise
+            try:
+                again = await asyncio.wait_for(self._propose(), deadline - time.monotonic())
+            except asyncio.TimeoutError:
+                continue
+            if isinstance(again, Stored):
+                proposed = again
+
+    async def _take_off(self) -> ClusterMap:
+        node, move = self.node, self.facts.migration
+        while True:
+            try:
+                return await node.change(lambda map: map.abort_move(move) if move in map.moves else map)
+            except VerbenaError:
+                await asyncio.sleep(0.05)
 
     async def _hand_over(self) -> None:
         """The target hears of it before our clients are sent there."""

@@ -49,7 +49,7 @@ class Moves:
         self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._taking: dict[str, Receiver] = {}
         self._landings = _native.kv.Landings(node.peers.node._native)
-        self._attempts: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}  # the last of each move that is not over: they never go back
         self._recovered = False  # until then what the checkpoints say comes first
         self._clearing = asyncio.Lock()
 
@@ -126,14 +126,15 @@ class Moves:
             try:
                 end: Moved | RolledBack = await mover.run()
             except Aborted as error:
-                return await self._settle(mover, RolledBack(state.facts, str(error)))
+                return await self._settle(mover, RolledBack(mover.facts, str(error)))
             except (VerbenaError, OSError, ValueError, asyncio.TimeoutError) as error:
                 why = str(getattr(error, "detail", "") or error) or type(error).__name__
                 end = RolledBack(mover.facts, why)
+            self._attempts[mover.facts.migration] = mover.facts.attempt
             if isinstance(end, Moved):
                 return await self._settle(mover, end)
             log.warning("move %s, attempt %d: %s", mover.facts.migration, mover.facts.attempt, end.why)
-            again = state.again(node.settings.limits)
+            again = Prepared(mover.facts).again(node.settings.limits)
             if isinstance(again, RolledBack) or mover.facts.migration not in node.map.moves:
                 return await self._settle(mover, end)
             await mover.call_off()
@@ -151,6 +152,7 @@ class Moves:
             await mover.call_off()
             await node.change(lambda map: map.abort_move(migration) if migration in map.moves else map)
         self._movers.pop(migration, None)
+        self._attempts.pop(migration, None)
         self._ended[migration] = self._describe(mover, end)
         while len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)
@@ -193,7 +195,7 @@ class Moves:
         former = self._taking.get(migration)
         if former is not None:
             if attempt <= former.attempt:
-                raise ValueError(f"attempt {former.attempt} is under way")
+                return json.dumps({"taken": former.attempt}).encode()
             await former.close()
         async with self._clearing:
             facts = Facts(migration, slots, move.source, move.target, attempt)

@@ -143,9 +143,12 @@ class ClusterNode:
         await self._take(await change(self.store, function))
         return self.map
 
-    async def swap(self, proposed: Stored) -> ClusterMap:
-        """The same with a change made before. BusyError: the map is not at that revision any more."""
-        await self._take(await self.store.compare_and_swap(proposed.revision, proposed.map))
+    async def swap(self, proposed: Stored, *, begin_within_s: float) -> ClusterMap:
+        """The same with a change made before. BusyError: the map is not at that revision any more.
+        TimedOutError (map_not_asked): there was no time left to ask."""
+        await self._take(
+            await self.store.compare_and_swap(proposed.revision, proposed.map, begin_within_s=begin_within_s)
+        )
         return self.map
 
     async def promote(self, *, without_lease: str | None = None, revision: int | None = None) -> None:

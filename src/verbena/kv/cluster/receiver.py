@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import struct
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ LANDED = struct.Struct("<II")  # window, bytes
 _MOST_WINDOWS = 64
 _RESERVE_S = 5.0  # what is not there by then comes page by page
 _LONGEST_WINDOW = 64 << 20
+_MOST_EFFORT_S = 10.0
 
 
 class Receiver:
@@ -108,7 +110,10 @@ class Receiver:
             raise ValueError("the base copy is not whole")
         asked = json.loads(message.payload)
         now_ms, left_out = int(asked["now_ms"]), [int(name) for name in asked.get("left_out", ())]
-        sum_, keys, mine = await self._loop.run_in_executor(self._thread, self._finish, now_ms, left_out)
+        effort_s = min(_MOST_EFFORT_S, float(asked.get("effort_s", 0.0)))
+        sum_, keys, mine = await self._loop.run_in_executor(
+            self._thread, self._finish, now_ms, left_out, effort_s
+        )
         answer = {"digest": f"{sum_:016x}/{keys}", "left_out": mine, "lsn": self._applier.lsn}
         return json.dumps(answer).encode()
 
@@ -124,11 +129,22 @@ class Receiver:
         if self._applier.failed:
             raise ValueError(self._applier.first_failure)
 
-    def _finish(self, now_ms: int, left_out: list[int]) -> tuple[int, int, list[int]]:
+    def _finish(self, now_ms: int, left_out: list[int], effort_s: float) -> tuple[int, int, list[int]]:
         assert self._digest is not None
         if not self.server.engine.commit():
             raise ValueError(f"the target cannot keep it: {self.server.engine.refusal}")
-        return self._digest.finish(now_ms, left_out)
+        return finish(self._digest, now_ms, left_out, effort_s)
+
+
+def finish(
+    digest: _native.kv.SlotDigest, now_ms: int, left_out: list[int], effort_s: float
+) -> tuple[int, int, list[int]]:
+    """The sum, when nothing changes any more. `effort_s`: for as long at most large values are summed, too,
+    between other slots' commands."""
+    ends = time.monotonic() + effort_s
+    while effort_s and not digest.work(0.001, still=True) and time.monotonic() < ends:
+        pass
+    return digest.finish(now_ms, left_out)
 
 
 async def sweep(server: Server, slots: Any) -> int:

@@ -41,10 +41,17 @@ class MapStore(Protocol):
         """Revision 0 and an empty map, if there is none yet."""
 
     async def compare_and_swap(
-        self, revision: int, new: ClusterMap, *, without_lease: str | None = None
+        self,
+        revision: int,
+        new: ClusterMap,
+        *,
+        without_lease: str | None = None,
+        begin_within_s: float | None = None,
     ) -> Stored:
         """Stores a map in place of the one with that revision. BusyError (map_conflict): somebody was first,
-        or the member `without_lease` holds a lease; nothing has changed."""
+        or the member `without_lease` holds a lease; nothing has changed. `begin_within_s`: if it has not
+        begun by then it never does, TimedOutError (map_not_asked). Once it has begun, nobody but the map
+        knows what became of a swap that ends with another error."""
 
     def watch(self, revision: int) -> AsyncIterator[Stored]:
         """Every map newer than that; some in between may be left out, the newest never is."""

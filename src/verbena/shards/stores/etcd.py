@@ -39,8 +39,15 @@ class EtcdStore:
         return _stored(found[0]) if found else Stored(0, ClusterMap())
 
     async def compare_and_swap(
-        self, revision: int, new: ClusterMap, *, without_lease: str | None = None
+        self,
+        revision: int,
+        new: ClusterMap,
+        *,
+        without_lease: str | None = None,
+        begin_within_s: float | None = None,
     ) -> Stored:
+        if begin_within_s is not None:
+            await self._ready(begin_within_s)
         compare = [
             {"key": _text(self._key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
         ]
@@ -48,10 +55,25 @@ class EtcdStore:
             key = _text(self._leases + without_lease)
             compare.append({"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"})
         put = {"request_put": {"key": _text(self._key), "value": _text(new.encode())}}
-        answer = await self._http.post("/v3/kv/txn", {"compare": compare, "success": [put]})
+        # Asked twice, the second would be refused because of the first.
+        once = begin_within_s is not None
+        answer = await self._http.post("/v3/kv/txn", {"compare": compare, "success": [put]}, once=once)
         if not answer.get("succeeded"):
             raise conflict(f"the map is not at revision {revision}, or {without_lease} holds a lease")
         return Stored(int(answer["header"]["revision"]), new)
+
+    async def _ready(self, within_s: float) -> None:
+        """Who answers nothing in time is not asked to change anything: a transaction cannot be taken back."""
+        try:
+            request = {"key": _text(self._key), "keys_only": True}
+            await self._http.post("/v3/kv/range", request, timeout_s=within_s)
+        except VerbenaError as error:
+            raise setup_error(
+                "map_not_asked",
+                operation="change the cluster map",
+                peer=self._http.address,
+                detail=error.detail,
+            ) from error
 
     async def watch(self, revision: int) -> AsyncIterator[Stored]:
         while True:

@@ -23,12 +23,13 @@ class JsonClient:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def post(
-        self, path: str, body: dict[str, Any], *, timeout_s: float | None = None
+        self, path: str, body: dict[str, Any], *, timeout_s: float | None = None, once: bool = False
     ) -> dict[str, Any]:
-        """AddressError, TimedOutError, or StateError with what the server says."""
+        """AddressError, TimedOutError, or StateError with what the server says. `once`: it is not asked
+        again, even if a connection that was kept turns out to be closed."""
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return await asyncio.wait_for(self._post(path, body), limit)
+            return await asyncio.wait_for(self._post(path, body, once), limit)
         except asyncio.TimeoutError:
             self.close()  # the others lead to the same silence
             detail = f"no answer to {path} within {limit} s"
@@ -65,7 +66,7 @@ class JsonClient:
             writer.close()
         self._idle.clear()
 
-    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _post(self, path: str, body: dict[str, Any], once: bool) -> dict[str, Any]:
         while True:
             reused = bool(self._idle)
             reader, writer = self._idle.pop() if self._idle else await self._connect()
@@ -74,7 +75,9 @@ class JsonClient:
                 try:
                     status, headers = await self._head(reader)
                 except (OSError, EOFError):
-                    if reused:  # the server closed it meanwhile; what we ask for may be asked twice
+                    if (
+                        reused and not once
+                    ):  # the server closed it meanwhile; what we ask for may be asked twice
                         writer.close()
                         continue
                     raise

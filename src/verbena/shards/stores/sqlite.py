@@ -38,6 +38,7 @@ class SqliteStore:
             raise self._error("there is no such file, as no node has started with it")
         self._lock = threading.Lock()
         self._writes = 0  # of our own
+        self._patience_ms = -1
         try:
             self._connection = _sqlite.connect(path, patience_s=_PATIENCE_S)
             self._connection.execute("PRAGMA synchronous=FULL")
@@ -51,9 +52,14 @@ class SqliteStore:
         return await self._do(self._load)
 
     async def compare_and_swap(
-        self, revision: int, new: ClusterMap, *, without_lease: str | None = None
+        self,
+        revision: int,
+        new: ClusterMap,
+        *,
+        without_lease: str | None = None,
+        begin_within_s: float | None = None,
     ) -> Stored:
-        return await self._do(lambda: self._swap(revision, new, without_lease))
+        return await self._do(lambda: self._swap(revision, new, without_lease), patience_s=begin_within_s)
 
     async def watch(self, revision: int) -> AsyncIterator[Stored]:
         seen = (-1, -1)
@@ -115,22 +121,43 @@ class SqliteStore:
                 " revision = excluded.revision, value = excluded.value",
                 (revision + 1, new.encode()),
             )
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):  # a COMMIT that failed may have ended it
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
         self._writes += 1
         return Stored(revision + 1, new)
 
-    async def _do(self, function: Callable[[], Result]) -> Result:
+    async def _do(self, function: Callable[[], Result], *, patience_s: float | None = None) -> Result:
+        ends = None if patience_s is None else time.monotonic() + max(0.0, patience_s)
+
         def locked() -> Result:
-            with self._lock:
-                try:
-                    return function()
-                except sqlite3.Error as error:
-                    raise self._error(error) from error
+            if not self._lock.acquire(timeout=-1 if ends is None else max(0.0, ends - time.monotonic())):
+                raise self._late()
+            try:
+                self._wait_for_others(_PATIENCE_S if ends is None else ends - time.monotonic())
+                return function()
+            except sqlite3.Error as error:
+                if ends is not None and "locked" in str(error):
+                    raise self._late() from error
+                raise self._error(error) from error
+            finally:
+                self._lock.release()
 
         return await asyncio.to_thread(locked)
+
+    def _wait_for_others(self, seconds: float) -> None:
+        """How long the next statements may wait for other processes. Once one writes nobody else does, so
+        nothing waits that has begun."""
+        wanted_ms = max(0, int(seconds * 1000))
+        if wanted_ms != self._patience_ms:
+            self._connection.execute(f"PRAGMA busy_timeout = {wanted_ms}")
+            self._patience_ms = wanted_ms
+
+    def _late(self) -> Exception:
+        detail = "somebody else is writing to it"
+        return setup_error("map_not_asked", operation="change the cluster map", peer=self.path, detail=detail)
 
     def _error(self, error: sqlite3.Error | str) -> Exception:
         return setup_error("map_store", operation="use the map's store", peer=self.path, detail=str(error))
