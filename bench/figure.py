@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,23 @@ class Figure:
     @property
     def cells(self) -> list[str]:
         return [self.name, self.measured, self.baseline, self.ratio, self.bound, self.verdict]
+
+
+class Ratio(NamedTuple):
+    """Of things measured in turn, pair by pair: when the machine changes its speed, it does so for both of a
+    pair."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[float, float]]) -> Ratio:
+        ratios = [own / base for own, base in pairs]
+        return cls(statistics.median(ratios), min(ratios), max(ratios))
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.lowest:.2f} to {self.highest:.2f})"
 
 
 HEADER = ["figure", "measured", "baseline", "ratio", "bound", "verdict"]

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from figure import Figure
+from figure import Figure, Ratio
 
 from verbena.cli import text
 from verbena.cli.measure.stores import Store
@@ -38,17 +38,6 @@ class Turn(NamedTuple):
     p99_ns: float
     cpu_ns: float  # of the server's processor, for a request
     busy: float  # the part of the time for which the client computed
-
-
-class Ratio(NamedTuple):
-    """Of one column of both servers' turns, pair by pair."""
-
-    median: float
-    lowest: float
-    highest: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.lowest:.2f} to {self.highest:.2f})"
 
 
 def measure(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
@@ -78,9 +67,9 @@ def _figures(
         Turn(*(statistics.median(column) for column in zip(*turns, strict=True)))
         for turns in zip(*pairs, strict=True)
     )
-    rate = _ratio([(a.rate, b.rate) for a, b in pairs])
-    tail = _ratio([(a.p99_ns, b.p99_ns) for a, b in pairs])
-    cpu = _ratio([(a.cpu_ns, b.cpu_ns) for a, b in pairs])
+    rate = Ratio.of([(a.rate, b.rate) for a, b in pairs])
+    tail = Ratio.of([(a.p99_ns, b.p99_ns) for a, b in pairs])
+    cpu = Ratio.of([(a.cpu_ns, b.cpu_ns) for a, b in pairs])
     return [
         Figure(
             what,
@@ -124,7 +113,7 @@ def _limit(what: str, theirs: Store, depth: int, requests: int) -> Figure:
         f"{what}, redis-benchmark's own limit: a server that only counts requests",
         text.rate(own),
         f"redis-server {text.rate(base)}",
-        str(_ratio(pairs)),
+        str(Ratio.of(pairs)),
     )
 
 
@@ -137,11 +126,6 @@ def _null_turn(depth: int, requests: int) -> Turn:
             return _turn(empty, "get", depth, requests)
         finally:
             process.terminate()
-
-
-def _ratio(pairs: list[tuple[float, float]]) -> Ratio:
-    ratios = [own / base for own, base in pairs]
-    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def _turn(store: Store, command: str, depth: int, requests: int) -> Turn:

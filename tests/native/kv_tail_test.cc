@@ -12,6 +12,7 @@
 #include "kv/tail.h"
 #include "kv_engine.h"
 #include "util/clock.h"
+#include "util/crc32c.h"
 #include "util/error.h"
 
 using namespace verbena::kv;
@@ -156,11 +157,15 @@ TEST("a copy is cut into pieces anywhere, whatever its records' length") {
   std::string piece;
   while (!copy.is_complete()) {
     piece.resize(10'000);
-    const size_t used = copy.fill(piece, piece.size());
+    uint32_t sum = 7;
+    const size_t used = copy.fill(piece, piece.size(), sum);
     CHECK(used == piece.size() || copy.is_complete());
+    CHECK(sum == verbena::crc32c(7, piece.data(), used));
     applier.apply(std::string_view(piece).substr(0, used));
   }
-  CHECK(copy.fill(piece, 1) == 0 && applier.is_complete() && replica.contents() == store.contents());
+  uint32_t sum = 7;
+  CHECK(copy.fill(piece, 1, sum) == 0 && sum == 7);
+  CHECK(applier.is_complete() && replica.contents() == store.contents());
 }
 
 TEST("what belongs together is applied together") {
@@ -227,6 +232,8 @@ TEST("a base copy and the log after it make the same contents, whatever commands
         case 8:
         case 9:
           return store.run({"INCR", key()});
+        case 10:
+          return store.run({"APPEND", key(), std::string(random() % 20'000, 'l')});
         default:
           return store.run({"APPEND", key(), std::string(random() % 30, 'a')});
       }
@@ -241,7 +248,9 @@ TEST("a base copy and the log after it make the same contents, whatever commands
         more = copy.read(piece, 1 + random() % 4000);
       } else {
         piece.resize(1 + random() % 16'000);
-        piece.resize(copy.fill(piece, 1 + random() % 20'000));
+        uint32_t sum = 0;
+        piece.resize(copy.fill(piece, 1 + random() % 20'000, sum));
+        CHECK(sum == verbena::crc32c(0, piece.data(), piece.size()));
         more = !copy.is_complete() && copy.error().empty();
       }
       applier.apply(piece, seed % 4 == 0);

@@ -6,7 +6,6 @@
 
 #include "bind/buffer.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
 #include "util/error.h"
 
 namespace verbena::bind {
@@ -57,18 +56,13 @@ bool ApplierHandle::ask(uint32_t database, kv::Words words) {
 }
 
 kv::Carrier::Filled BaseCopyHandle::fill(std::span<char> to) {
-  constexpr size_t kSlice = 256u << 10;  // commands go on in between; it is summed while it is in the cache
+  constexpr size_t kSlice = 256u << 10;  // commands go on in between
   kv::Carrier::Filled filled{0, 0, false};
   while (filled.bytes < to.size() && !filled.last) {
-    size_t slice;
-    {
-      const auto held = engine->engine->lock();
-      slice = get().fill(to.subspan(filled.bytes), kSlice);
-      filled.last = copy->is_complete();
-      if (!copy->error().empty()) throw nb::value_error(copy->error().c_str());
-    }
-    filled.sum = crc32c(filled.sum, to.data() + filled.bytes, slice);
-    filled.bytes += slice;
+    const auto held = engine->engine->lock();
+    filled.bytes += get().fill(to.subspan(filled.bytes), kSlice, filled.sum);
+    filled.last = copy->is_complete();
+    if (!copy->error().empty()) throw nb::value_error(copy->error().c_str());
   }
   return filled;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "util/clock.h"
+#include "util/crc32c.h"
 
 namespace verbena::kv {
 
@@ -12,10 +13,14 @@ class BaseCopy::Sink {
  public:
   virtual ~Sink() = default;
   virtual char* claim(size_t bytes) = 0;
+  // What was claimed last holds a whole record.
+  virtual void filled(const char* /*record*/, size_t /*bytes*/) {}
   virtual size_t size() const = 0;
 };
 
 namespace {
+
+constexpr size_t kLongValue = 8u << 10;  // so long strings are written one by one: a piece may end between them
 
 template <typename Sink>
 class StringSink final : public Sink {
@@ -34,10 +39,10 @@ class StringSink final : public Sink {
 
 }  // namespace
 
-// Into memory while there is room, then into `rest`.
+// Into memory while there is room, which is summed, then into `rest`.
 class BaseCopy::Piece final : public Sink {
  public:
-  Piece(std::span<char> to, std::string& rest) : to_(to), rest_(rest) {}
+  Piece(std::span<char> to, std::string& rest, uint32_t& sum) : to_(to), rest_(rest), sum_(sum) {}
   char* claim(size_t bytes) override {
     if (rest_.empty() && bytes <= to_.size() - used_) {
       used_ += bytes;
@@ -47,6 +52,9 @@ class BaseCopy::Piece final : public Sink {
     rest_.resize(at + bytes);
     return rest_.data() + at;
   }
+  void filled(const char* record, size_t bytes) override {
+    if (rest_.empty()) sum_ = sum_record(sum_, record, bytes, kStreamSeed);
+  }
   size_t size() const override { return used_ + rest_.size(); }
   size_t used() const { return used_; }
 
@@ -54,6 +62,7 @@ class BaseCopy::Piece final : public Sink {
   const std::span<char> to_;
   size_t used_ = 0;
   std::string& rest_;
+  uint32_t& sum_;
 };
 
 BaseCopy::BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots)
@@ -95,11 +104,15 @@ void BaseCopy::relay(Sink& out, std::string_view records) {
     if (is_under_way(header, record)) {
       const std::string_view words[] = {"TOUCH", progress_[header.database].objects.front().key()};
       const size_t length = words_bytes(words);
-      write_sealed_record(out.claim(sizeof header + padded(length)), header.lsn, header.epoch,
-                          header.database, header.flags, words, length, kStreamSeed);
+      char* const to = out.claim(sizeof header + padded(length));
+      write_sealed_record(to, header.lsn, header.epoch, header.database, header.flags, words, length,
+                          kStreamSeed);
+      out.filled(to, sizeof header + padded(length));
       continue;
     }
-    std::memcpy(out.claim(record.size()), record.data(), record.size());
+    char* const to = out.claim(record.size());
+    std::memcpy(to, record.data(), record.size());
+    out.filled(to, record.size());
     if (header.slot == kNoSlot) follow_swap(record);
   }
 }
@@ -131,21 +144,21 @@ bool BaseCopy::read(std::string& out, size_t max_bytes) {
   return read(sink, max_bytes);
 }
 
-size_t BaseCopy::fill(std::span<char> to, size_t enough) {
+size_t BaseCopy::fill(std::span<char> to, size_t enough, uint32_t& sum) {
   size_t used = 0;
   if (!rest_.empty()) {
     used = std::min(to.size(), rest_.size() - rest_from_);
-    std::memcpy(to.data(), rest_.data() + rest_from_, used);
+    sum = copy_crc32c(sum, to.data(), rest_.data() + rest_from_, used);
     rest_from_ += used;
     if (rest_from_ < rest_.size()) return used;
     rest_.clear();
     rest_from_ = 0;
   }
   if (used == to.size() || used >= enough || complete_) return used;
-  Piece piece(to.subspan(used), rest_);
+  Piece piece(to.subspan(used), rest_, sum);
   read(piece, std::min(enough, to.size()) - used);
   used += piece.used();
-  if (!rest_.empty()) used += fill(to.subspan(used), 0);
+  if (!rest_.empty()) used += fill(to.subspan(used), 0, sum);
   return used;
 }
 
@@ -175,7 +188,7 @@ bool BaseCopy::read(Sink& out, size_t max_bytes) {
   return false;
 }
 
-// A bucket's strings, or a piece of one value of the program's.
+// A bucket's short strings, or a long one, or a piece of a value of the program's.
 void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
   if (!progress.objects.empty()) {
     ValueCopy& copy = progress.objects.front();
@@ -188,7 +201,9 @@ void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
   if (!engine_.keyspace.exists(number)) return (void)(progress.scanned = true);
   progress.cursor = engine_.keyspace.database(number).scan(progress.cursor, 8, [&](Entry entry) {
     if (!wants(entry.key())) return;
-    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(std::string(entry.key()));
+    if (entry.type() != Type::string || entry.value().size() >= kLongValue) {
+      return (void)progress.objects.emplace_back(std::string(entry.key()));
+    }
     const std::string when = entry.expires_ms() ? std::to_string(entry.expires_ms()) : std::string();
     const std::string_view words[] = {"SET", entry.key(), entry.value(), "PXAT", when};
     put(out, number, kImage, Words(words).first(entry.expires_ms() ? 5 : 3));
@@ -199,8 +214,9 @@ void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
 
 void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Words words) {
   const size_t length = words_bytes(words);
-  write_sealed_record(out.claim(sizeof(LogRecordHeader) + padded(length)), tail_.position(), tail_.epoch(),
-                      database, flags, words, length, kStreamSeed);
+  char* const to = out.claim(sizeof(LogRecordHeader) + padded(length));
+  write_sealed_record(to, tail_.position(), tail_.epoch(), database, flags, words, length, kStreamSeed);
+  out.filled(to, sizeof(LogRecordHeader) + padded(length));
   images_ += (flags & kImage) != 0;
 }
 

@@ -13,7 +13,6 @@ namespace {
 using transport::Outcome;
 
 constexpr std::align_val_t kPage{4096};
-constexpr uint64_t kAskEveryNs = 50'000'000;  // whether to keep going
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -65,10 +64,9 @@ class Carrier::Run : transport::Writer {
  public:
   Run(Carrier& carrier, transport::Node& node, transport::Session& session, transport::Registration& memory,
       uint64_t link, const std::function<bool()>& keep_going)
-      : Writer(node, session, memory),
+      : Writer(node, session, memory, keep_going),
         carrier_(carrier),
         link_(link),
-        keep_going_(keep_going),
         shown_(carrier.oldest_) {}
 
   transport::BulkResult run() {
@@ -170,14 +168,6 @@ class Carrier::Run : transport::Writer {
     return link != 0 && (!session_.link() || session_.links() != link);
   }
 
-  bool may_go_on() {
-    const uint64_t now = now_ns();
-    if (now - asked_ns_ < kAskEveryNs) return true;
-    asked_ns_ = now;
-    result_.interrupted = !keep_going_();
-    return !result_.interrupted;
-  }
-
   void rest() {
     const Piece& oldest = carrier_.piece(carrier_.oldest_);
     if (!oldest.call) return node_.linger();
@@ -197,9 +187,7 @@ class Carrier::Run : transport::Writer {
 
   Carrier& carrier_;
   const uint64_t link_;
-  const std::function<bool()>& keep_going_;
   uint32_t shown_;
-  uint64_t asked_ns_ = 0;
 };
 
 transport::BulkResult Carrier::run(transport::Node& node, transport::Session& session, uint64_t link,

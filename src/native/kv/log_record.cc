@@ -59,6 +59,16 @@ uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes) {
   return crc32c(seed, record + sizeof(uint32_t), bytes - sizeof(uint32_t));
 }
 
+// Checksums are linear: of a long record only the first bytes are looked at.
+uint32_t sum_record(uint32_t sum, const char* record, size_t bytes, uint32_t seed) {
+  constexpr size_t kLong = 4096;
+  if (bytes < kLong) return crc32c(sum, record, bytes);
+  uint32_t checksum;
+  std::memcpy(&checksum, record, sizeof checksum);
+  sum = crc32c(sum, record, sizeof checksum);
+  return combine_crc32c(sum ^ seed, checksum, bytes - sizeof checksum);
+}
+
 uint16_t key_slot(std::string_view key) {
   if (const size_t open = key.find('{'); open != key.npos) {
     const size_t close = key.find('}', open + 1);

@@ -42,6 +42,8 @@ size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t datab
                   Words words);
 void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags = 0);
 uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes);
+// Continues a CRC32C over a whole record whose own checksum, which is right, began from `seed`.
+uint32_t sum_record(uint32_t sum, const char* record, size_t bytes, uint32_t seed);
 // Words from what follows a record's header; false: they do not fit.
 bool parse_words(std::string_view bytes, std::vector<std::string_view>& words);
 bool append_words(std::string_view bytes, std::vector<std::string_view>& words);

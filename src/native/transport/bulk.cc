@@ -5,25 +5,22 @@
 #include <deque>
 #include <optional>
 
-#include "util/clock.h"
 #include "util/crc32c.h"
 
 namespace verbena::transport {
 namespace {
 
-constexpr uint32_t kMostAttempts = 8;         // per fragment whose contents did not match
-constexpr uint64_t kAskEveryNs = 50'000'000;  // whether to keep going
+constexpr uint32_t kMostAttempts = 8;  // per fragment whose contents did not match
 
 // What put and get share: fragments in order, and a window over them.
 class Transfer : protected Writer {
  public:
   Transfer(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
            Registration& memory, std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going)
-      : Writer(node, session, memory),
+      : Writer(node, session, memory, keep_going),
         target_(target),
         options_(options),
-        acknowledged_(acknowledged),
-        keep_going_(keep_going) {}
+        acknowledged_(acknowledged) {}
   virtual ~Transfer() = default;
 
   BulkResult run() {
@@ -133,14 +130,6 @@ class Transfer : protected Writer {
     return fragment.check && done(fragment.check) && done(fragment.read);
   }
 
-  bool may_go_on() {
-    const uint64_t now = now_ns();
-    if (now - asked_ns_ < kAskEveryNs) return true;
-    asked_ns_ = now;
-    result_.interrupted = !keep_going_();
-    return !result_.interrupted;
-  }
-
   void end_calls(Fragment& fragment) {
     for (Call** call : {&fragment.check, &fragment.read}) {
       if (*call) node_.calls().end(**call);
@@ -161,9 +150,8 @@ class Transfer : protected Writer {
   }
 
   std::atomic<uint64_t>& acknowledged_;
-  const std::function<bool()>& keep_going_;
   std::deque<Fragment> window_;
-  uint64_t next_ = 0, asked_ns_ = 0;
+  uint64_t next_ = 0;
 };
 
 // A fragment is a WRITE and then a message that has the peer check what has landed. A link that breaks

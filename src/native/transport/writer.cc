@@ -33,6 +33,14 @@ bool Writer::write(uint64_t region, uint64_t offset, std::byte* data, uint32_t l
   return session_.stream(data, length, lkey, found->addr + offset, found->rkey, copied);
 }
 
+bool Writer::may_go_on() {
+  const uint64_t now = now_ns();
+  if (now - asked_ns_ < kAskEveryNs) return true;
+  asked_ns_ = now;
+  result_.interrupted = !keep_going_();
+  return !result_.interrupted;
+}
+
 void Writer::drop(Call*& call) {
   if (!call) return;
   if (call->finished.load(std::memory_order_relaxed)) {

@@ -2,6 +2,7 @@
 // the memory when its owner has it back.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,10 +19,14 @@ struct BulkResult {
 
 class Writer {
  public:
-  Writer(Node& node, Session& session, Registration& memory)
-      : node_(node), session_(session), memory_(memory) {}
+  Writer(Node& node, Session& session, Registration& memory, const std::function<bool()>& keep_going)
+      : node_(node), session_(session), memory_(memory), keep_going_(keep_going) {}
 
  protected:
+  static constexpr uint64_t kAskEveryNs = 50'000'000;
+
+  // Asks the owner now and then; false: it is interrupted.
+  bool may_go_on();
   // With the lock. Posts a part; `copied` is its CRC32C, if the wire took the bytes at once and summed them.
   // False: not now, or it has failed.
   bool write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
@@ -39,6 +44,10 @@ class Writer {
   Registration& memory_;
   uint64_t streamed_on_ = 0;  // the link that has WRITEs of ours, if any
   BulkResult result_;
+
+ private:
+  const std::function<bool()>& keep_going_;
+  uint64_t asked_ns_ = 0;
 };
 
 }  // namespace verbena::transport
