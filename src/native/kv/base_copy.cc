@@ -20,7 +20,8 @@ class BaseCopy::Sink {
 
 namespace {
 
-constexpr size_t kLongValue = 8u << 10;  // so long strings are written one by one: a piece may end between them
+constexpr size_t kLongValue =
+    8u << 10;  // so long strings are written one by one: a piece may end between them
 
 template <typename Sink>
 class StringSink final : public Sink {

@@ -23,8 +23,8 @@ class BaseCopy {
   // which follower() goes on.
   bool read(std::string& out, size_t max_bytes);
   // The same straight into memory, which is filled to its end unless `enough` bytes come first, or the copy's
-  // end: a record that does not fit goes on in the next piece. Returns how many bytes there are, and continues
-  // `sum`, a CRC32C, over them.
+  // end: a record that does not fit goes on in the next piece. Returns how many bytes there are, and
+  // continues `sum`, a CRC32C, over them.
   size_t fill(std::span<char> to, size_t enough, uint32_t& sum);
   bool is_complete() const { return complete_ && rest_.empty(); }
   const std::string& error() const { return error_; }  // empty: none

@@ -216,9 +216,8 @@ bool Feeder::write(size_t at, size_t bytes) {
     end(error.what());
     return false;
   }
-  std::optional<uint32_t> summed;
   return session_->stream(ring_.data() + at, static_cast<uint32_t>(bytes), lkey, region->addr + at,
-                          region->rkey, summed);
+                          region->rkey, nullptr);
 }
 
 // Now and then somebody must say how far the ring is free, and wake the replica.

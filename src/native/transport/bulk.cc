@@ -54,7 +54,7 @@ class Transfer : protected Writer {
 
   // With the lock. The WRITE of a fragment; false: not now, or it has failed.
   bool write_fragment(const Fragment& fragment, std::optional<uint32_t>& copied) {
-    return write(target_.region, target_.offset + fragment.offset, at(fragment), fragment.length, copied);
+    return write(target_.region, target_.offset + fragment.offset, at(fragment), fragment.length, &copied);
   }
   std::byte* at(const Fragment& fragment) const { return target_.data + fragment.offset; }
   RangeRequest range(const Fragment& fragment) const {

@@ -110,9 +110,10 @@ class Session {
   // Bulk: room for one WRITE and one message that leave at once.
   bool may_stream() const;
   // An unreported WRITE; the message that follows it proves it. False: the link broke.
-  // `crc32c` is set if the wire has summed what it copied.
+  // `crc32c`, if it is wanted, is set if the wire has summed what it copied: a sum that nobody wants costs
+  // time.
   bool stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr, uint32_t rkey,
-              std::optional<uint32_t>& crc32c);
+              std::optional<uint32_t>* crc32c);
 
   // Bulk, on its way out: takes back what is not on the wire; true: nothing can touch the memory any more.
   bool let_go(const Registration& registration);

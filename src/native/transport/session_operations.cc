@@ -272,7 +272,7 @@ bool Session::may_stream() const {
 }
 
 bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr,
-                     uint32_t rkey, std::optional<uint32_t>& crc32c) {
+                     uint32_t rkey, std::optional<uint32_t>* crc32c) {
   const Sge piece{reinterpret_cast<uint64_t>(local), length, lkey};
   metrics_->add(Count::write_ops);
   metrics_->add(Count::write_bytes, length);
@@ -285,7 +285,7 @@ bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uin
                    .rkey = rkey,
                    .remote_addr = remote_addr,
                    .local = {&piece, 1},
-                   .crc32c = &crc32c}) == PostError::none) {
+                   .crc32c = crc32c}) == PostError::none) {
     return true;
   }
   lose_link(Status::wr_flush_err, "the queue pair refused a write");

@@ -5,7 +5,7 @@
 namespace verbena::transport {
 
 bool Writer::write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
-                   std::optional<uint32_t>& copied) {
+                   std::optional<uint32_t>* copied) {
   if (!session_.may_stream()) return false;
   const RemoteRegion* found = session_.region(region);
   if (!found) return false;

@@ -27,10 +27,10 @@ class Writer {
 
   // Asks the owner now and then; false: it is interrupted.
   bool may_go_on();
-  // With the lock. Posts a part; `copied` is its CRC32C, if the wire took the bytes at once and summed them.
-  // False: not now, or it has failed.
+  // With the lock. Posts a part; `copied`, if it is wanted, is its CRC32C, if the wire took the bytes at once
+  // and summed them. False: not now, or it has failed.
   bool write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
-             std::optional<uint32_t>& copied);
+             std::optional<uint32_t>* copied);
   // With the lock. Takes a call of ours back, whatever became of it.
   void drop(Call*& call);
   // Waits for what is on the wire; `finished`: all that was written has been acknowledged. Otherwise the
