@@ -233,7 +233,8 @@ TEST("a base copy and the log after it make the same contents, whatever commands
         case 9:
           return store.run({"INCR", key()});
         case 10:
-          return store.run({"APPEND", key(), std::string(random() % 20'000, 'l')});
+          if (random() % 16 == 0) return store.run({"APPEND", key(), std::string(random() % 20'000, 'l')});
+          [[fallthrough]];
         default:
           return store.run({"APPEND", key(), std::string(random() % 30, 'a')});
       }
