@@ -206,6 +206,8 @@ nb::dict figures(EngineHandle& self) {
   dict["output_disconnections"] = all.output_disconnections;
   dict["bytes_in"] = all.bytes_in;
   dict["bytes_out"] = all.bytes_out;
+  dict["recent_input_bytes"] = all.input_bytes.value();
+  dict["recent_output_bytes"] = all.output_bytes.value();
   dict["hits"] = keys.hits;
   dict["misses"] = keys.misses;
   dict["expired"] = keys.expired;

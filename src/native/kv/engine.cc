@@ -82,6 +82,7 @@ Client* Engine::find(uint64_t id) const {
 }
 
 void Engine::told(Client& client) {
+  figures.output_bytes.note(client.pending_out());
   if (client.out_limit != 0 && client.pending_out() > client.out_limit && !client.doomed) {
     client.doomed = true;
     ++figures.output_disconnections;
@@ -112,10 +113,12 @@ void Engine::hear(Client& client, std::string_view bytes) {
   client.last_ms = keyspace.now_ms();
   size_t used = 0;
   if (client.in.empty()) {
+    figures.input_bytes.note(bytes.size());
     process(client, bytes, used);
     client.in.append(bytes.substr(used));
   } else {
     client.in.append(bytes);
+    figures.input_bytes.note(client.in.size());
     process(client, client.in, used);
     client.in.erase(0, used);
   }
@@ -256,9 +259,11 @@ void Engine::run(Client& client, Words words) {
   ++figures.commands;
   keyspace.touching = !client.no_touch;
   if (NativeCommand* command = native_for(client, words)) {
-    if (loading) {
+    if (loading && command->name != "ECHO") {
+      const size_t before = client.out.size();
       ReplyWriter(client.out, client.version).error(kLoading);
-      ++figures.errors;
+      note_error(std::string_view(client.out).substr(before));
+      ++figures.errors, ++command->rejected;
     } else {
       run_native(client, words, command);
     }
@@ -368,6 +373,7 @@ void Engine::settle() {
 
 void Engine::tick(uint64_t now) {
   constexpr uint64_t kBudgetNs = 1'000'000;
+  figures.input_bytes.pass(now), figures.output_bytes.pass(now);
   if (journal_) journal_->tick(now);
   if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
   // The more is waiting the longer: who deletes as fast as others fill must not get ahead.

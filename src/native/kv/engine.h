@@ -14,6 +14,7 @@
 #include "kv/client.h"
 #include "kv/commands.h"
 #include "kv/keyspace.h"
+#include "kv/recent_max.h"
 #include "kv/slot_table.h"
 #include "util/spinlock.h"
 
@@ -92,6 +93,7 @@ struct EngineFigures {
   uint64_t reads = 0, writes = 0;                                // of sockets, that moved something
   uint64_t input_disconnections = 0, output_disconnections = 0;  // for what they sent, or did not fetch
   uint64_t longest_tick_ns = 0;
+  RecentMax input_bytes, output_bytes;  // of any one client, at once
 };
 
 class Engine {

@@ -208,6 +208,7 @@ void Loop::run() {
     {
       const auto held = engine_.lock();
       engine_.refresh_time();
+      engine_.figures.writes += std::exchange(writes_, 0);
       if (engine_.has_tail()) engine_.tail().set_attended(true);
       uint64_t due_turn = take_turns(Moment::before);
       for (int i = 0; i < count; ++i) {
@@ -253,7 +254,6 @@ void Loop::run() {
       if (due_turn != kNever) timeout = std::min(timeout, due_turn > now ? due_turn - now : 0);
       woken.swap(woken_);
       for (SocketClient* client : woken) client->take_out();
-      engine_.figures.writes += std::exchange(writes_, 0);
     }
     // The lock is free for others while the kernel copies.
     std::vector<SocketClient*> over;

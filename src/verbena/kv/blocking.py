@@ -43,6 +43,11 @@ class Blocking:
     def __len__(self) -> int:
         return len(self._waiters)
 
+    @property
+    def with_deadline(self) -> int:
+        """How many wait for a limited time."""
+        return sum(waiter.deadline_ms != 0 for waiter in self._waiters.values())
+
     def block(
         self,
         call: Call,

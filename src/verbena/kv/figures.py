@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ class Figures:
         self.commands: dict[str, CommandFigures] = {}
         self.errors: dict[str, int] = {}
         self.peak_bytes = 0
+        self.loop_user_s = self.loop_sys_s = 0.0
         self.peak_time = time.time()
         self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
 
@@ -80,6 +82,8 @@ class Figures:
 
     def tick(self) -> None:
         now, all_ = time.monotonic(), self._engine.figures()
+        used = resource.getrusage(resource.RUSAGE_THREAD)  # the loop's, which calls this
+        self.loop_user_s, self.loop_sys_s = used.ru_utime, used.ru_stime
         self.ops.sample(now, all_["commands"])
         self.bytes_in.sample(now, all_["bytes_in"])
         self.bytes_out.sample(now, all_["bytes_out"])

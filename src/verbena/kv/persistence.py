@@ -61,6 +61,7 @@ class Persistence:
         self.last_save_s = int(time.time())
         self.last_save_failed = ""
         self.last_save_took_s = -1.0
+        self.saves = self.failed_saves = 0  # since it began; those that failed since one did not
         self.last_load_s = 0.0
         self._server = server
         self._say = say
@@ -318,6 +319,8 @@ class Persistence:
         self.last_save_failed = ""
         self.last_save_s = int(time.time())
         self.last_save_took_s = time.monotonic() - self._began_s
+        self.saves += 1
+        self.failed_saves = 0
         self._log.forgive()
 
     def _give_up(self, why: str) -> None:
@@ -333,6 +336,7 @@ class Persistence:
         if why != self.last_save_failed:
             self._say(f"a snapshot failed: {why}")
         self.last_save_failed = why
+        self.failed_saves += 1
 
     def tick(self) -> None:
         """From time to time, on the loop's thread."""
@@ -428,12 +432,19 @@ class Persistence:
             "rdb_last_bgsave_status": status,
             "rdb_last_bgsave_time_sec": int(self.last_save_took_s),
             "rdb_current_bgsave_time_sec": elapsed,
+            "rdb_saves": self.saves,
             "aof_enabled": int(log is not None),
             "aof_rewrite_in_progress": int(saving),
             "aof_rewrite_scheduled": 0,
+            "aof_pending_rewrite": 0,
             "aof_last_rewrite_time_sec": int(self.last_save_took_s),
             "aof_current_rewrite_time_sec": elapsed,
             "aof_last_bgrewrite_status": status,
+            "aof_rewrites": self.saves,
+            "aof_rewrites_consecutive_failures": self.failed_saves,
+            # Nothing is copied on write: snapshots are made without a child.
+            "rdb_last_cow_size": 0,
+            "aof_last_cow_size": 0,
             "aof_last_write_status": "err" if self._log is not None and self._log.complaint else "ok",
         }
         if log is not None:

@@ -13,6 +13,8 @@ from verbena.kv.key_access import keys_of
 from verbena.kv.replies import CommandError, Reply, SyntaxMistake
 
 LOOK = "loading stale"
+# Of those that have subcommands; most have none. In redis-server DEBUG is one command.
+_CONTAINERS = {"DEBUG": frozenset(["admin", "noscript", "loading", "stale"])}
 
 
 def containers() -> set[str]:
@@ -34,9 +36,9 @@ def describe(name: str) -> list[Any] | None:
     inner = subcommands(name)
     if found is None and not inner:
         return None
-    row = found or Command(name, -2, frozenset(), (0, 0, 0), inner[0].group, "")
+    row = found or Command(name, -2, _CONTAINERS.get(name, frozenset()), (0, 0, 0), inner[0].group, "")
     flags = set(row.flags) | ({"movablekeys"} if row.find_keys is not None else set())
-    first, last, step = row.keys
+    first, last, step = row.keys if row.keys[0] else row.channels
     return [
         name.lower().replace(" ", "|").encode(),
         row.arity,
@@ -55,10 +57,12 @@ def _key_specs(row: Command) -> list[Any]:
     if row.find_keys is not None:
         unknown = {b"type": b"unknown", b"spec": {}}
         return [{b"flags": ["RW" if row.is_write else "RO"], b"begin_search": unknown, b"find_keys": unknown}]
-    first, last, step = row.keys
+    first, last, step = row.keys if row.keys[0] else row.channels
     if not first:
         return []
-    (_, flags), *_ = keys_of(row, [b""] * max(first + 1, abs(row.arity), 3))
+    flags: tuple[str, ...] = ("not_key",)
+    if row.keys[0]:
+        (_, flags), *_ = keys_of(row, [b""] * max(first + 1, abs(row.arity), 3))
     return [
         {
             b"flags": list(flags),

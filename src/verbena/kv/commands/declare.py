@@ -64,6 +64,7 @@ class Command:
     categories: frozenset[str] = field(
         default_factory=frozenset
     )  # of ACL, beyond those that follow from flags
+    channels: tuple[int, int, int] = (0, 0, 0)  # as `keys`: words that have a slot, and are no keys
 
     @property
     def is_write(self) -> bool:
@@ -93,6 +94,7 @@ def command(
     find_keys: Callable[[list[bytes]], list[int]] | None = None,
     explicit: bool = False,
     categories: str = "",
+    channels: tuple[int, int, int] = (0, 0, 0),
 ) -> Callable[[Function], Function]:
     """Declares the function that answers `name` ("HSET"; a subcommand: "CONFIG GET"). It is called with the
     Call and the arguments after the name as bytes; it returns the reply or raises CommandError.
@@ -111,7 +113,7 @@ def command(
             raise ValueError(f"{name} is declared already")
         COMMANDS[name] = Command(
             name, arity, chosen, keys, group, summary, since, function, find_keys, explicit,
-            frozenset(categories.split()),
+            frozenset(categories.split()), channels,
         )  # fmt: skip
         return function
 

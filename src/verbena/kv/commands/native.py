@@ -43,6 +43,6 @@ for name, arity, flags, keys, group, since, summary in (
     ("PEXPIRETIME", 2, READ, ONE, "generic", "7.0.0", "The same in milliseconds."),
     ("PERSIST", 2, "write fast", ONE, "generic", "2.2.0", "Lets a key live for good."),
     ("PING", -1, "fast", NONE, "connection", "1.0.0", "Answers, to show that the server is there."),
-    ("ECHO", 2, "fast", NONE, "connection", "1.0.0", "Gives back what it got."),
+    ("ECHO", 2, "fast loading stale", NONE, "connection", "1.0.0", "Gives back what it got."),
 ):
     native(name, arity=arity, flags=flags, keys=keys, group=group, summary=summary, since=since)

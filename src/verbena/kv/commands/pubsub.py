@@ -90,6 +90,7 @@ def punsubscribe(call: Call, *patterns: bytes) -> Reply:
     "SSUBSCRIBE",
     arity=-2,
     flags=BASIC,
+    channels=(1, -1, 1),
     group="pubsub",
     summary="Listens to channels of a shard.",
     since="7.0.0",
@@ -99,7 +100,13 @@ def ssubscribe(call: Call, *channels: bytes) -> Reply:
 
 
 @command(
-    "SUNSUBSCRIBE", arity=-1, flags=BASIC, group="pubsub", summary="Stops listening to them.", since="7.0.0"
+    "SUNSUBSCRIBE",
+    arity=-1,
+    flags=BASIC,
+    channels=(1, -1, 1),
+    group="pubsub",
+    summary="Stops listening to them.",
+    since="7.0.0",
 )
 def sunsubscribe(call: Call, *channels: bytes) -> Reply:
     return unsubscribe_from(call, SHARD, channels)
@@ -108,7 +115,7 @@ def sunsubscribe(call: Call, *channels: bytes) -> Reply:
 @command(
     "PUBLISH",
     arity=3,
-    flags="pubsub loading stale fast may_replicate",
+    flags="pubsub loading stale fast",
     group="pubsub",
     summary="Sends a message to those who listen; how many got it.",
     since="2.0.0",
@@ -120,7 +127,8 @@ def publish(call: Call, channel: bytes, message: bytes) -> Reply:
 @command(
     "SPUBLISH",
     arity=3,
-    flags="pubsub loading stale fast may_replicate",
+    flags="pubsub loading stale fast",
+    channels=(1, 1, 1),
     group="pubsub",
     summary="Sends a message to a channel of a shard.",
     since="7.0.0",
