@@ -70,17 +70,25 @@ uint32_t shift_stream(uint32_t crc) {
 VERBENA_CRC_TARGET inline uint32_t step8(uint32_t crc, uint64_t word) {
   return static_cast<uint32_t>(_mm_crc32_u64(crc, word));
 }
+VERBENA_CRC_TARGET inline uint32_t step4(uint32_t crc, uint32_t word) { return _mm_crc32_u32(crc, word); }
 VERBENA_CRC_TARGET inline uint32_t step1(uint32_t crc, uint8_t byte) { return _mm_crc32_u8(crc, byte); }
 bool has_instruction() { return __builtin_cpu_supports("sse4.2"); }
 #else
 #define VERBENA_CRC_TARGET __attribute__((target("+crc")))
 VERBENA_CRC_TARGET inline uint32_t step8(uint32_t crc, uint64_t word) { return __crc32cd(crc, word); }
+VERBENA_CRC_TARGET inline uint32_t step4(uint32_t crc, uint32_t word) { return __crc32cw(crc, word); }
 VERBENA_CRC_TARGET inline uint32_t step1(uint32_t crc, uint8_t byte) { return __crc32cb(crc, byte); }
 bool has_instruction() { return getauxval(AT_HWCAP) & HWCAP_CRC32; }
 #endif
 
 VERBENA_CRC_TARGET uint64_t load8(const uint8_t* p) {
   uint64_t word;
+  std::memcpy(&word, p, sizeof word);
+  return word;
+}
+
+VERBENA_CRC_TARGET uint32_t load4(const uint8_t* p) {
+  uint32_t word;
   std::memcpy(&word, p, sizeof word);
   return word;
 }
@@ -98,6 +106,11 @@ VERBENA_CRC_TARGET uint32_t crc32c_instruction(uint32_t seed, const void* data, 
     crc = shift_stream(shift_stream(crc) ^ b) ^ c;
   }
   for (; size >= 8; size -= 8, p += 8) crc = step8(crc, load8(p));
+  if (size >= 4) {  // a record of the log ends so, always
+    crc = step4(crc, load4(p));
+    size -= 4;
+    p += 4;
+  }
   for (; size > 0; --size, ++p) crc = step1(crc, *p);
   return ~crc;
 }
