@@ -8,6 +8,7 @@
 #include "bind/transport.h"
 #include "kv/reader.h"
 #include "kv/session_gate.h"
+#include "util/prefetch.h"
 
 namespace verbena::bind {
 namespace {
@@ -75,7 +76,9 @@ nb::tuple get_many(ReaderHandle& self, nb::handle keys) {
   if (!kept.is_valid()) throw nb::python_error();
   const auto count = static_cast<size_t>(PyTuple_GET_SIZE(kept.ptr()));
   std::vector<std::string_view> names(count);
+  constexpr size_t kAhead = 16;
   for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) prefetch(PyTuple_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i + kAhead)));
     names[i] = key_of(PyTuple_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i)));
   }
   const nb::object values = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));

@@ -1,6 +1,8 @@
 // A client's stream over a session: commands out, replies in, without the GIL while waiting.
 #include <nanobind/stl/string.h>
 
+#include <charconv>
+
 #include "bind/errors.h"
 #include "bind/kv.h"
 #include "bind/transport.h"
@@ -76,8 +78,16 @@ class ObjectBuilder : public kv::ReplyVisitor {
   nb::object result_;
 };
 
+void put_count(std::string& out, char kind, size_t count) {
+  char text[24] = {kind};
+  char* const end = std::to_chars(text + 1, text + sizeof text - 2, count).ptr;
+  end[0] = '\r', end[1] = '\n';
+  out.append(text, end + 2);
+}
+
 void put_word(std::string& out, std::string_view word) {
-  out.append("$").append(std::to_string(word.size())).append("\r\n").append(word).append("\r\n");
+  put_count(out, '$', word.size());
+  out.append(word).append("\r\n");
 }
 
 void put_object(std::string& out, nb::handle word) {
@@ -103,12 +113,13 @@ void put_command(std::string& out, nb::handle words) {
   const nb::object kept = nb::steal(PySequence_Fast(words.ptr(), "a command is a sequence of words"));
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(kept.ptr());
   if (count == 0) throw nb::value_error("a command has at least one word");
-  out.append("*").append(std::to_string(count)).append("\r\n");
+  put_count(out, '*', static_cast<size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) put_object(out, PySequence_Fast_GET_ITEM(kept.ptr(), i));
 }
 
-// Whole replies at the start of `bytes`, appended to `list`, at most so many; how many bytes they took.
-size_t decode_into(nb::list& list, std::string_view bytes, size_t most) {
+// Gives the whole replies at the start of `bytes` to `take`, at most so many; how many bytes they took.
+template <typename Take>
+size_t decode_each(std::string_view bytes, size_t most, Take take) {
   size_t used = 0;
   for (size_t i = 0; i < most && used < bytes.size(); ++i) {
     size_t length = 0;
@@ -117,7 +128,7 @@ size_t decode_into(nb::list& list, std::string_view bytes, size_t most) {
     if (result == kv::ReplyResult::bad) throw Error("protocol_error", "read a reply", "this is not RESP");
     ObjectBuilder builder;
     kv::visit_reply(bytes.substr(used), builder);
-    list.append(builder.take());
+    take(builder.take());
     used += length;
   }
   return used;
@@ -161,16 +172,29 @@ void take_answer(StreamHandle& self, Call& call, std::string& heard) {
   throw Error(outcome == Outcome::session_failed ? "closed" : "remote_failure", "talk to the store", words);
 }
 
+// With the node's lock.
 Call& start(StreamHandle& self, uint32_t method, std::string_view bytes) {
-  const auto held = lock_from_python(*self.node);
   Call* call = self.session->call(method, std::as_bytes(std::span(bytes)));
   if (!call) throw Error("closed", "talk to the store", "the session has ended, or too many messages wait");
   return *call;
 }
 
+// Says something; null: `heard` has the answer already.
+Call* say(StreamHandle& self, std::string_view bytes, std::string& heard) {
+  const auto held = lock_from_python(*self.node);
+  Call& call = start(self, self.talk, bytes);
+  if (self.receiving || !self.node->is_answered_at_once(call)) return &call;
+  const auto answer = call.answer();
+  heard.append(reinterpret_cast<const char*>(answer.data()), answer.size());
+  self.node->calls().end(call);
+  return nullptr;
+}
+
 // Says something and hears what there is by then, after what was heard before.
 void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
-  Call& call = start(self, self.talk, bytes);
+  Call* const said = say(self, bytes, heard);
+  if (!said) return;
+  Call& call = *said;
   bool done = false;
   const auto cancel = [&] {
     const auto held = lock_from_python(*self.node);
@@ -197,20 +221,53 @@ void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std:
   take_answer(self, call, heard);
 }
 
+// What begins with it is mostly a short command: one allocation instead of four.
 std::string header_of(const StreamHandle& self) {
+  constexpr size_t kShort = 128;
   const kv::StreamHeader header{self.number};
-  return {reinterpret_cast<const char*>(&header), sizeof header};
+  std::string out;
+  out.reserve(kShort);
+  return out.append(reinterpret_cast<const char*>(&header), sizeof header);
 }
 
 // What there is to hear, once there is something; false: not in time.
 bool receive(StreamHandle& self, double timeout_s, std::string& heard) {
-  if (!self.receiving) self.receiving = &start(self, self.receive, header_of(self));
+  if (!self.receiving) {
+    const auto held = lock_from_python(*self.node);
+    self.receiving = &start(self, self.receive, header_of(self));
+  }
   if (!wait_with_signals(deadline_after(timeout_s),
                          [&](uint64_t until_ns) { return self.node->wait(*self.receiving, until_ns); })) {
     return false;
   }
   take_answer(self, *std::exchange(self.receiving, nullptr), heard);
   return true;
+}
+
+// Says so many commands, and gives their replies to `take`, in order.
+template <typename Take>
+void converse(StreamHandle& self, std::string_view commands, size_t count, double timeout_s, Take take) {
+  std::unique_lock held(self.mutex, std::try_to_lock);
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  size_t missing = count;
+  const auto take_whole = [&] {
+    const size_t used = decode_each(self.unread, missing, [&](nb::object reply) {
+      take(std::move(reply));
+      --missing;
+    });
+    self.unread.erase(0, used);
+  };
+  exchange(self, commands, timeout_s, self.unread);
+  take_whole();
+  while (missing > 0) {  // blocked, or so long that it comes in parts
+    if (!receive(self, timeout_s, self.unread)) {
+      throw Error("call_timeout", "talk to the store", "no answer in time");
+    }
+    take_whole();
+  }
 }
 
 nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
@@ -221,32 +278,35 @@ nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
     put_command(out, PySequence_Fast_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i)));
   }
   nb::list replies;
-  if (count == 0) return replies;
-  std::unique_lock held(self.mutex, std::try_to_lock);
-  if (!held) {
-    const Unlocked unlocked;
-    held.lock();
-  }
-  exchange(self, out, timeout_s, self.unread);
-  self.unread.erase(0, decode_into(replies, self.unread, count));
-  while (replies.size() < count) {  // blocked, or so long that it comes in parts
-    if (!receive(self, timeout_s, self.unread)) {
-      throw Error("call_timeout", "talk to the store", "no answer in time");
-    }
-    self.unread.erase(0, decode_into(replies, self.unread, count - replies.size()));
+  if (count > 0) {
+    converse(self, out, count, timeout_s, [&](nb::object reply) { replies.append(std::move(reply)); });
   }
   return replies;
 }
 
-nb::object execute(StreamHandle& self, nb::args words) {
-  nb::list commands;
-  commands.append(words);
-  nb::object reply = nb::object(run(self, commands, -1)[0]);
+nb::object reply_to(StreamHandle& self, std::string_view command) {
+  nb::object reply;
+  converse(self, command, 1, -1, [&](nb::object one) { reply = std::move(one); });
   if (PyObject_IsInstance(reply.ptr(), command_error) == 1) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(reply.ptr())), reply.ptr());
     throw nb::python_error();
   }
   return reply;
+}
+
+nb::object execute(StreamHandle& self, nb::args words) {
+  std::string out = header_of(self);
+  put_command(out, words);
+  return reply_to(self, out);
+}
+
+// The commonest of all messages, without the detour by a tuple of words.
+void set(StreamHandle& self, nb::handle key, nb::handle value) {
+  std::string out = header_of(self);
+  out.append("*3\r\n$3\r\nSET\r\n");
+  put_object(out, key);
+  put_object(out, value);
+  reply_to(self, out);
 }
 
 }  // namespace
@@ -265,7 +325,8 @@ void bind_kv_stream(nb::module_& m) {
       "decode",
       [](const nb::bytes& data, size_t most) {
         nb::list list;
-        const size_t used = decode_into(list, view_of(data), most);
+        const size_t used =
+            decode_each(view_of(data), most, [&](nb::object reply) { list.append(std::move(reply)); });
         return nb::make_tuple(list, used);
       },
       nb::arg("data"), nb::arg("most") = SIZE_MAX,
@@ -290,6 +351,7 @@ void bind_kv_stream(nb::module_& m) {
       .def_ro("number", &StreamHandle::number)
       .def("execute", execute, nb::arg("words"), nb::sig("def execute(self, *words: object) -> object"),
            "One command, its reply; CommandError is raised.")
+      .def("set", set, nb::arg("key"), nb::arg("value"), "SET without options; CommandError is raised.")
       .def("run", run, nb::arg("commands"), nb::arg("timeout_s") = -1.0,
            nb::sig("def run(self, commands: object, timeout_s: float = -1.0) -> list[object]"),
            "Several commands at once, their replies in order; errors stand among them.")

@@ -4,10 +4,13 @@
 #include <cstring>
 
 #include "util/error.h"
+#include "util/prefetch.h"
 
 namespace verbena::kv {
 
 namespace {
+
+constexpr size_t kLineBytes = 64;
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -49,6 +52,10 @@ Location Arena::allocate(size_t bytes) {
   uint32_t index = page.first_free;
   if (index != kNone) {
     std::memcpy(&page.first_free, at(base) + index * block, sizeof page.first_free);
+    if (page.first_free != kNone) {  // the next one was freed long ago
+      prefetch_for_write(at(base) + page.first_free * block);
+      prefetch_for_write(at(base) + page.first_free * block + kLineBytes);
+    }
   } else {
     index = page.fresh++;
   }

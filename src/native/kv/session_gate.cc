@@ -23,6 +23,31 @@ constexpr size_t kMostStreams = 1024;   // of one session
 constexpr size_t kHeadroom = 4u << 20;  // for what the index may need besides
 constexpr uint64_t kSweepNs = 200'000'000;
 
+// A key of the database that most use: its place in memory is on its way here before it is needed.
+class Expected {
+ public:
+  Expected(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace) {
+    if (key.empty() || !keyspace.exists(0)) return;
+    index_ = &keyspace.database(0).index();
+    hash_ = keyspace.hash(key);
+    keyspace.expect(key, hash_);
+    index_->prefetch_bucket(hash_);
+  }
+  ~Expected() { keyspace_.expect({}, 0); }
+  Expected(const Expected&) = delete;
+  Expected& operator=(const Expected&) = delete;
+
+  // Some time later: the bucket says where the item is.
+  void look() const {
+    if (index_) index_->prefetch_item(hash_);
+  }
+
+ private:
+  Keyspace& keyspace_;
+  const Index* index_ = nullptr;
+  uint64_t hash_ = 0;
+};
+
 }  // namespace
 
 // Perhaps from within Python: the loop says it when that is over.
@@ -62,12 +87,15 @@ void SessionGate::take(Method method, const transport::Request& request) {
     if (const auto held = engine_.lock_soon()) {
       StreamHeader header;
       std::memcpy(&header, payload.data(), sizeof header);
+      const std::string_view words = payload.substr(sizeof header);
+      const Expected expected(engine_.keyspace, first_key(words));
       const auto found = clients_.find({session, header.stream});
-      if (found != clients_.end() && may_run_now(*found->second, payload.substr(sizeof header))) {
+      if (found != clients_.end() && may_run_now(*found->second, words)) {
         SessionClient& client = *found->second;
         engine_.refresh_time();
+        expected.look();
         client.waking = true;  // its answer goes with this call, not by wake()
-        engine_.hear(client, payload.substr(sizeof header));
+        engine_.hear(client, words);
         client.waking = false;
         engine_.commit();  // there is no disk to wait for
         request.session.reply(request.call, bytes_of(client.out));
@@ -89,14 +117,26 @@ bool SessionGate::may_run_now(const SessionClient& client, std::string_view byte
   }
   // A new chunk of memory is the program's to find, which may want the node's lock.
   if (engine_.keyspace.arena().spare_bytes() < 4 * bytes.size() + kHeadroom) return false;
-  bool native = true;
-  while (native && !bytes.empty()) {
-    native = peek_.read(bytes, {}) == RequestReader::Result::ready && !peek_.words().empty() &&
-             engine_.commands.find(peek_.words()[0]) != nullptr;
-    if (native) bytes.remove_prefix(peek_.consumed());
-    peek_.next();
+  while (!bytes.empty()) {
+    size_t count = 0, used = take_plain_request(bytes, {}, plain_, count);
+    if (used > 0) {
+      if (!engine_.commands.find(plain_[0])) return false;
+    } else {
+      const bool native = peek_.read(bytes, {}) == RequestReader::Result::ready && !peek_.words().empty() &&
+                          engine_.commands.find(peek_.words()[0]) != nullptr;
+      used = peek_.consumed();
+      peek_.next();
+      if (!native) return false;
+    }
+    bytes.remove_prefix(used);
   }
-  return native;
+  return true;
+}
+
+// The first word behind the name of a command in the plainest form, which is mostly a key.
+std::string_view SessionGate::first_key(std::string_view bytes) {
+  size_t count = 0;
+  return take_plain_request(bytes, {}, plain_, count) > 0 && count > 1 ? plain_[1] : std::string_view();
 }
 
 void SessionGate::queue(Method method, uint64_t session, uint64_t call, std::string payload) {

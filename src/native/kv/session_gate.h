@@ -2,6 +2,7 @@
 // thread drives the node; the others, and those that find the engine busy, go by its loop.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 
@@ -51,6 +52,7 @@ class SessionGate {
   // On the node's thread, with its lock.
   void take(Method method, const transport::Request& request);
   bool may_run_now(const SessionClient& client, std::string_view bytes);
+  std::string_view first_key(std::string_view bytes);
   void queue(Method method, uint64_t session, uint64_t call, std::string payload);
   // With the engine's lock; `answer` says it, with or without the node's.
   using Answer = std::function<void(std::string_view)>;
@@ -70,6 +72,7 @@ class SessionGate {
   std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
   std::vector<uint64_t> regions_;
   RequestReader peek_;
+  std::array<std::string_view, 8> plain_;  // words of a request that is being looked at
   uint64_t swept_ns_ = 0;
   std::atomic<uint32_t> queued_{0};  // calls on their way to the loop: later ones must not overtake them
   std::atomic<uint64_t> requests_{0};

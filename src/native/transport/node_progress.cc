@@ -21,28 +21,30 @@ constexpr int kBackOffMs = 1;  // while callers drive, the thread only looks whe
 constexpr int kRoundsPerClock = 16;
 constexpr uint64_t kGatherNs = 5'000;
 
-// A caller may keep the lock, and Python's, for so long; when it was in vain, it does not try for some calls.
-constexpr uint64_t kQuickNs = 2'000;
+// A caller may keep the lock, and Python's, for so long.
+constexpr uint64_t kQuickNs = 4'000;
 constexpr int kQuickRounds = 8;  // between looks at the clock
-constexpr uint32_t kSlowCalls = 63;
 
 // Who spins on the core that its peer was put on too keeps it from answering: it lets others run now and
-// then.
+// then, more rarely if nobody wants to.
 class Spinner {
  public:
   // The time; now and then a little later.
   uint64_t look() {
-    uint64_t now = now_ns();
-    if (now - yielded_ns_ < kYieldNs) return now;
+    const uint64_t now = now_ns();
+    if (now - yielded_ns_ < pause_ns_) return now;
     ::sched_yield();
-    return yielded_ns_ = now_ns();
+    yielded_ns_ = now_ns();
+    pause_ns_ = yielded_ns_ - now < kAloneNs ? std::min(2 * pause_ns_, kLongestNs) : kShortestNs;
+    return yielded_ns_;
   }
   // The same after a sleep, in which others could run.
   uint64_t look_rested() { return yielded_ns_ = now_ns(); }
 
  private:
-  static constexpr uint64_t kYieldNs = 4'000;
-  uint64_t yielded_ns_ = now_ns();
+  static constexpr uint64_t kShortestNs = 4'000, kLongestNs = 64'000;
+  static constexpr uint64_t kAloneNs = 2'000;  // giving the core to somebody and getting it back takes longer
+  uint64_t yielded_ns_ = now_ns(), pause_ns_ = kShortestNs;
 };
 
 const EventFd& thread_event() {
@@ -164,14 +166,18 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
 
 bool Node::is_answered_at_once(Call& call) {
   Session& session = *call.session;
-  uint32_t& slow = call.opcode == Opcode::send ? session.slow_calls : session.slow_operations;
-  if (slow > 0) return --slow, false;
+  auto& promptness = call.opcode == Opcode::send ? session.calls_promptness : session.operations_promptness;
+  if (!promptness.tries()) return false;
   const auto done = [&call] { return call.finished.load(std::memory_order_relaxed); };
   caller_rounds_.store(caller_rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   do {
     for (int i = 0; i < kQuickRounds && !done(); ++i) drive_locked();
   } while (!done() && !mutex_.is_wanted() && now_ns() - call.started_ns < kQuickNs);
-  if (!done()) return slow = kSlowCalls, false;
+  if (!done()) {
+    promptness.late();
+    return false;
+  }
+  promptness.prompt();
   return call.outcome == Outcome::ok;
 }
 

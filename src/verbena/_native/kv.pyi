@@ -381,6 +381,9 @@ class Stream:
     def execute(self, *words: object) -> object:
         """One command, its reply; CommandError is raised."""
 
+    def set(self, key: object, value: object) -> None:
+        """SET without options; CommandError is raised."""
+
     def run(self, commands: object, timeout_s: float = -1.0) -> list[object]:
         """
         Several commands at once, their replies in order; errors stand among them.

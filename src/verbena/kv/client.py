@@ -131,7 +131,8 @@ class Client:
     ) -> bool:
         """Stores a string; False: `nx` or `xx` said no."""
         if ex is None and px is None and not nx and not xx and not keepttl:
-            return self.execute("SET", key, value) is not None
+            self._stream.set(key, value)
+            return True
         options: list[Word] = []
         if ex is not None:
             options += ["EX", ex]

@@ -105,6 +105,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   Step access_plain(uint64_t index);
   void begin_access();
   void end_access();
+  uint64_t look_ahead(uint64_t from, uint64_t index) const;
 
   ShmContext& shm_;
   const ShmCompletionQueue& send_cq_;
@@ -129,6 +130,8 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   uint64_t halted_at_ = kNever;  // the entry that failed: nothing behind it starts
   bool accessing_ = false;       // between begin_access() and end_access()
   bool touched_ = false;         // the peer may have to be woken
+  uint32_t reached_rkey_ = 0;    // the region that was accessed last,
+  uint64_t reached_at_ = 0;      // and what makes an address here of an address there
   std::atomic<bool> bell_pending_{false};
   std::atomic<bool> blocked_{false};  // requests wait for room in the ring, or for earlier ones to be taken
 

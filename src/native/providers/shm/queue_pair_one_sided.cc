@@ -2,12 +2,14 @@
 // The target's region table says what is allowed; the access epoch keeps a region in place while it is used.
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "providers/shm/queue_pair.h"
 #include "providers/soft/scatter.h"
+#include "util/prefetch.h"
 #include "util/spinlock.h"
 
 namespace verbena::shm {
@@ -15,6 +17,8 @@ namespace verbena::shm {
 namespace {
 
 constexpr uint64_t kBytesPerLook = 2048;  // copying them takes as long as some looks
+constexpr uint64_t kAhead = 12;           // requests whose memory is on its way
+constexpr uint64_t kShortBytes = 512, kLineBytes = 64;
 
 }  // namespace
 
@@ -83,10 +87,27 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
     std::byte* target =
         link_->arena_bytes(arena, region->arena_offset + (entry.remote_addr - region->addr), entry.length);
     if (!target) return Step::blocked;  // the arena's descriptor is still on its way
+    reached_rkey_ = entry.rkey;
+    reached_at_ = reinterpret_cast<uint64_t>(target) - entry.remote_addr;
     return access_directly(index, target);
   }
   entry.started = true;
   return with_immediate ? send_immediate(index) : finish(entry, Status::success);
+}
+
+// Short READs that were posted together wait for memory together, not one after the other. It is a hint: the
+// region's place may be an old one. From where to look the next time.
+uint64_t ShmQueuePair::look_ahead(uint64_t from, uint64_t index) const {
+  const uint64_t end = std::min(send_queue_.tail(), index + 1 + kAhead);
+  for (; from < end; ++from) {
+    const SendEntry& entry = send_queue_.at(from);
+    if (entry.opcode != Opcode::read || entry.length > kShortBytes || entry.rkey != reached_rkey_) continue;
+    const uint64_t at = entry.remote_addr + reached_at_;
+    for (uint64_t line = at / kLineBytes * kLineBytes; line < at + entry.length; line += kLineBytes) {
+      prefetch(reinterpret_cast<const void*>(line));
+    }
+  }
+  return from;
 }
 
 ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* target) {
