@@ -186,7 +186,12 @@ def test_the_device_of_moves_is_looked_for_where_slots_move_by_rdma(roots: Roots
 
 @pytest.mark.parametrize(
     ("index", "verdict", "words"),
-    [(1, OK, "RoCE v2"), (0, WARN, "RoCE v1"), (7, ERROR, "7 is empty")],
+    [
+        (1, OK, "RoCE v2"),
+        (0, WARN, "RoCE v1"),
+        (7, ERROR, "7 is empty"),
+        (3, WARN, "3 is empty: the best is taken"),
+    ],
 )
 def test_the_gid_index_is_checked_against_the_table(
     roots: Roots, index: int, verdict: Verdict, words: str

@@ -42,6 +42,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(file):
     for loaded, value, kind, words in steps:
         assert loaded.network.rdma.cq_size == loaded[PATH] == value
         assert (loaded.source_of(PATH).kind, str(loaded.source_of(PATH))) == (kind, words)
+        assert loaded.was_set(PATH) is (kind != "default")
 
 
 def test_the_file_is_the_named_one_else_the_variables_else_the_first_that_exists(tmp_path, monkeypatch):

@@ -32,6 +32,9 @@ class Recorder:
         self._seen.add(path)
         return self._config[path]
 
+    def was_set(self, path: str) -> bool:
+        return self._config.was_set(path)
+
 
 def test_every_key_of_sessions_is_read(authority, tmp_path):
     """None is promised and without effect; services read their own."""

@@ -125,3 +125,36 @@ def test_the_port_and_the_gid_reach_the_device() -> None:
         chosen = settings_from(config.loads(f"[network]\n{text}[network.rdma]\n{POOL}"))
         with Node(replace(chosen, wires=("ibv",), open_device=open_device)):
             assert asked.pop() == ("ibv:rxe0", {"options": IbvOptions(port=2, gid_index=entry)})
+
+
+def test_a_gid_that_nobody_has_chosen_need_not_be_there(caplog: pytest.LogCaptureFixture) -> None:
+    """A fresh Soft-RoCE device has no entry 3: the best is taken instead, and the log says so once. Of one
+    that was chosen it says that the wire is not used, why, and what to set."""
+    asked: list[int | None] = []
+
+    def open_device(name: str, *, options: Any = None) -> verbs.Context:
+        if not name.startswith("ibv"):
+            return verbs.open_device(name)
+        asked.append(options.gid_index)
+        if options.gid_index is not None:
+            detail = f"the GID table of rxe0, port 1, has no entry {options.gid_index}; it has 0, 1"
+            raise errors.setup_error("no_gid", operation="open device", detail=detail)
+        return verbs.open_device("shm")
+
+    for line, tries, wires in (
+        ("", [3, None], ("ibv", "iwarp")),
+        ("rdma_gid_index = 3\n", [3], ("iwarp",)),
+    ):
+        text = f'[network]\nrdma_enabled = true\nrdma_device = "rxe0"\n{line}[network.rdma]\n{POOL}'
+        chosen = replace(settings_from(config.loads(text)), wires=("ibv", "iwarp"), open_device=open_device)
+        with Node(chosen) as node:
+            assert (asked, node.wires.names) == (tries, wires)
+            assert (node.wires.ibv is not None and node.wires.ibv.gid_index) == tries[-1]
+        asked.clear()
+        [record] = caplog.records
+        assert record.getMessage().startswith(
+            "a wire that was asked for cannot be used" if line else "the default entry of the GID table"
+        )
+        assert "has no entry 3; it has 0, 1" in record.getMessage()
+        assert 'set="network.rdma_gid_index = -1"' in record.getMessage()
+        caplog.clear()

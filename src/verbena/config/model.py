@@ -69,6 +69,10 @@ class Config:
         require_key(path)
         return self.sources.get(path, DEFAULT)
 
+    def was_set(self, path: str) -> bool:
+        """Whether somebody has chosen a key's value, be it the default's."""
+        return path in self.sources or self[path] != KEYS[path].default
+
 
 KEYS: Mapping[str, Key] = types.MappingProxyType({key.path: key for key in keys.rows(Config)})
 SECTIONS: Mapping[str, type[keys.Section]] = types.MappingProxyType(dict(keys.sections(Config)))

@@ -182,8 +182,9 @@ class Network(Section):
         "Which entry of the port's GID table is our address.",
         "It decides between RoCE v1 and v2, IPv4 and IPv6: `verbena devices -v` lists the entries."
         " -1 takes the one that others reach best: RoCE v2 before v1, IPv4 before IPv6. A device whose table"
-        " lacks the entry is not used. For RoCE only: connections over InfiniBand and iWARP are made by IP"
-        " address.",
+        " lacks the entry that was chosen is not used; if nobody has chosen one and the default is not there,"
+        " as on a fresh Soft-RoCE device, -1 is meant, and the log says so. For RoCE only: connections over"
+        " InfiniBand and iWARP are made by IP address.",
     )
     rdma_fallback: str = choice(
         "tcp",

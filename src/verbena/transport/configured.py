@@ -57,6 +57,7 @@ def settings_from(config: Config) -> Settings:
         iwarp=iwarp_options(config),
         quic=quic_options(config),
         ibv=ibv_options(config),
+        gid_is_default=not config.was_set("network.rdma_gid_index"),
     )
 
 

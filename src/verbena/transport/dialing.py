@@ -64,11 +64,14 @@ class Dialer:
             first_rest_s=settings.upgrade_delay_ms / 1000,
             longest_rest_s=settings.upgrade_delay_max_ms / 1000,
         )
+        if self.node._closed:  # meanwhile: it would not be closed with the others
+            raise self._ended()
         session = Session(self.node, agreement, peer=str(self.address), handlers=handlers, events=events)
         session._keeper = self
         self._session = session
         self._first = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run(session, self._policy))
+        self._task.add_done_callback(self._stopped)
         try:
             await self._first
         except BaseException:
@@ -82,8 +85,25 @@ class Dialer:
 
     def close(self) -> None:
         self._closing = True
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(self._ended())
+            self._first.exception()  # whoever waits gets it; nobody may
         if self._task is not None:
             self._task.cancel()
+
+    def _ended(self) -> VerbenaError:
+        detail = "the node was closed, or the session was, before it had a link"
+        return setup_error("closed", operation="connect", peer=str(self.address), detail=detail)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """What it ends with when it is closed is of no interest; any other error is a fault."""
+        if task.cancelled() or (error := task.exception()) is None or self._closing:
+            return
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(error)
+            return
+        told = {"message": f"the session with {self.address} is not kept any more", "exception": error}
+        task.get_loop().call_exception_handler(told)
 
     def _fits(self, name: str, agreement: Agreement) -> bool:
         return agreement.same_host or name != "shm"
@@ -115,8 +135,11 @@ class Dialer:
     async def _within(self, until: float, work: Coroutine[Any, Any, T]) -> T:
         """Its result; connect_timeout if it takes longer than until then, when the policy decides anew."""
         left_s = None if until == math.inf else max(0.0, until - asyncio.get_running_loop().time())
+        task = asyncio.ensure_future(work)
+        # Who is closed does not hear what its dial ended with, and nobody else is to.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            return await asyncio.wait_for(work, left_s)
+            return await asyncio.wait_for(task, left_s)
         except VerbenaError:
             raise  # one of its own, which may be a TimeoutError too
         except (asyncio.TimeoutError, TimeoutError) as error:

@@ -184,7 +184,7 @@ class Listener:
         self._start(self._accept_links(wire, listener))
 
     def _has_own_gid(self) -> bool:
-        options = self.node.settings.ibv
+        options = self.node.wires.ibv
         return options is not None and options.gid_index is not None
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:

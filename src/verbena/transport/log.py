@@ -24,6 +24,11 @@ MOST_TEXT = 300  # of a field that is kept: peers have a say in some
 # The one list of events: its level, and what it says.
 EVENTS: Mapping[str, tuple[int, str]] = {
     "listening": (logging.INFO, "sessions are taken"),
+    "wire_absent": (logging.WARNING, "a wire that was asked for cannot be used"),
+    "gid_chosen": (
+        logging.WARNING,
+        "the default entry of the GID table is not there, the best one was taken",
+    ),
     "session_opened": (logging.INFO, "a session was opened"),
     "session_closed": (logging.INFO, "a session was closed"),
     "session_failed": (logging.ERROR, "a session failed"),

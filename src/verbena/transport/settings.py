@@ -56,6 +56,8 @@ class Settings:
     iwarp: IwarpOptions | None = None  # None: as the environment says
     quic: QuicOptions | None = None  # likewise
     ibv: IbvOptions | None = None  # None: any port, and whichever GID reaches the peer
+    gid_key: str = "network.rdma_gid_index"  # where its GID index comes from
+    gid_is_default: bool = True  # nobody has chosen it: where there is no such entry, the best is taken
     open_device: Callable[..., Context] = open_device  # tests put a wire in between
 
     @property

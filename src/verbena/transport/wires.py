@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
+from verbena.transport import log
 from verbena.transport.placement import place
 from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings
@@ -59,6 +60,7 @@ class Wires:
         self._open: dict[str, Wire] = {}
         self._keeping: frozenset[str] = frozenset()
         self.reasons: dict[str, str] = {}
+        self.ibv = settings.ibv  # as the device was opened
         for name in settings.wires:
             self._try_open(name)
         self._keeping = frozenset(wire.name for wire in self if wire.keeps_registrations)
@@ -82,12 +84,13 @@ class Wires:
     def _try_open(self, name: str) -> None:
         settings = self._settings
         chosen = {"iwarp": settings.iwarp, "ibv": settings.ibv, "quic": settings.quic}.get(name)
-        options = {"options": chosen} if chosen else {}
         try:
-            device = settings.devices.get(name, "") or (_active_device() if name == "ibv" else "")
-            context = settings.open_device(f"{name}:{device}" if device else name, **options)
+            context = self._open_device(name, chosen)
         except VerbenaError as error:
             self.reasons[name] = (error.detail or error.what).removeprefix(f"{name}: ")
+            if chosen is not None:
+                remedy = f"{settings.gid_key} = -1" if error.code == "no_gid" else ""
+                log.event("wire_absent", wire=name, reason=self.reasons[name], set=remedy)
             return
         try:
             limits = context.attributes
@@ -126,6 +129,25 @@ class Wires:
         self._open[name] = Wire(
             name, context, pd, queues, srq, port, settings, keeps, memory_node, memory_note
         )
+
+    def _open_device(
+        self, name: str, options: verbs.IbvOptions | verbs.IwarpOptions | verbs.QuicOptions | None
+    ) -> verbs.Context:
+        settings = self._settings
+        device = settings.devices.get(name, "") or (_active_device() if name == "ibv" else "")
+        place = f"{name}:{device}" if device else name
+        if options is None:
+            return settings.open_device(place)
+        try:
+            return settings.open_device(place, options=options)
+        except VerbenaError as error:
+            if error.code != "no_gid" or not settings.gid_is_default:
+                raise
+            assert isinstance(options, verbs.IbvOptions)
+            self.ibv = replace(options, gid_index=None)
+            context = settings.open_device(place, options=self.ibv)
+            log.event("gid_chosen", wire=name, reason=error.detail, set=f"{settings.gid_key} = -1")
+            return context
 
     def close(self) -> None:
         for wire in reversed(list(self._open.values())):

@@ -31,10 +31,12 @@ def check_settings(
         yield ok("network.rdma_enabled", "false: sessions use shm and the fallback")
         return
     fallback, network, rdma = config.network.rdma_fallback, config.network, config.shards.rdma
-    wanted = _Wanted("network.rdma_", network.rdma_device, network.rdma_port, network.rdma_gid_index)
+    gid = network.rdma_gid_index, config.was_set("network.rdma_gid_index")
+    wanted = _Wanted("network.rdma_", network.rdma_device, network.rdma_port, *gid)
     yield from _device(wanted, fallback, providers)
     if config.cluster.enabled and config.cluster.transport == "rdma" and config.cluster.rdma.migration_rdma:
-        wanted = _Wanted("shards.rdma.", rdma.device, rdma.port, rdma.gid_index)
+        gid = rdma.gid_index, config.was_set("shards.rdma.gid_index")
+        wanted = _Wanted("shards.rdma.", rdma.device, rdma.port, *gid)
         yield from _device(wanted, fallback, providers)
     yield _locked(config, roots)
 
@@ -64,6 +66,7 @@ class _Wanted:
     device: str
     port: int
     gid_index: int
+    gid_was_set: bool
 
     def variable(self, name: str) -> str:
         return "VERBENA_" + (self.prefix + name).replace(".", "_").upper()
@@ -116,7 +119,9 @@ def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
         there = index < len(port.gids) and bool(port.gids[index])
         kind = port.gid_types[index] if index < len(port.gid_types) else ""
         if not there:
-            yield explained(check, Verdict.ERROR, f"{index} is empty", code="no_gid", command=other)
+            # The default's need not be there: the best is taken.
+            verdict, so = (Verdict.ERROR, "") if wanted.gid_was_set else (Verdict.WARN, ": the best is taken")
+            yield explained(check, verdict, f"{index} is empty{so}", code="no_gid", command=other)
         elif kind and kind != "RoCE v2":
             why = f"it is {kind}: its packets cannot be routed, and a peer on v2 does not understand them"
             yield warn(

@@ -356,8 +356,6 @@ class ClusterNode:
     async def _open_carriers(self) -> Peers:
         """A node of its own for base copies, with the device and the queues of `[shards.rdma]`."""
         node = await asyncio.to_thread(transport.Node, carrier_settings(self._config))
-        for wire, why in node.wires.reasons.items():
-            log.warning("no base copies by %s: %s", wire, why)
 
         async def dial(address: str, wire: str | None) -> transport.Session:
             return await transport.connect(address, node=node, wire=wire, config=self._config)
@@ -374,6 +372,8 @@ def carrier_settings(config: Config) -> transport.Settings:
         wires=tuple(wire for wire in settings.wires if wire in RDMA_WIRES),
         devices={} if rdma.device == "auto" else {"ibv": rdma.device},
         ibv=IbvOptions(port=rdma.port, gid_index=None if rdma.gid_index < 0 else rdma.gid_index),
+        gid_key="shards.rdma.gid_index",
+        gid_is_default=not config.was_set("shards.rdma.gid_index"),
         send_queue_depth=rdma.qp_depth,
         recv_queue_depth=min(settings.recv_queue_depth, _ANSWERS),
         recv_buffer_pool_size=min(settings.recv_buffer_pool_size, 4 * _ANSWERS),

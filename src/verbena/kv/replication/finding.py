@@ -15,9 +15,8 @@ FIELD = "sessions_port"  # of INFO replication
 async def session_address(host: str, port: int, *, user: str, password: str) -> str:
     """Asks INFO; what does not speak RESP there is taken to be the port of sessions itself."""
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            found = await _ask(host, port, user, password)
-    except TimeoutError as error:
+        found = await asyncio.wait_for(_ask(host, port, user, password), _TIMEOUT_S)
+    except asyncio.TimeoutError as error:
         raise failed(host, port, "it does not answer") from error
     except OSError as error:
         raise failed(host, port, error.strerror or str(error)) from error
