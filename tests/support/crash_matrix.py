@@ -21,12 +21,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
 from support.linearizable import Operation, fault
+from support.verdicts import Verdicts
 from verbena.shards.stores import open_store
 
 CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")
@@ -321,8 +323,8 @@ class Instant:
         return f"{self.victim} {self.delay_s:.4f} s after {self.after or 'the start'}{again}"
 
 
-def crash_somewhen(seed: int) -> tuple[str, str, str]:
-    """The victim, the phase that it was hit in, and what is wrong."""
+def crash_somewhen(seed: int, hits: Counter[tuple[str, str]]) -> str:
+    """What is wrong, or "". `hits`: the phase that the victim was hit in."""
     instant = Instant.drawn(seed)
     with tempfile.TemporaryDirectory() as name, under_load(Path(name)) as (made, works):
         folder = Path(name)
@@ -347,7 +349,8 @@ def crash_somewhen(seed: int) -> tuple[str, str, str]:
             one.stop()
         wrong = check(made, works)
         phase = ([phase for moment, phase in traced(folder) if moment <= struck] or ["no move"])[-1]
-        return instant.victim, phase, f"seed {seed}, {instant}, at {phase}: {wrong}" if wrong else ""
+        hits[phase, instant.victim] += 1
+        return f"{instant}, at {phase}: {wrong}" if wrong else ""
 
 
 def main() -> int:
@@ -358,35 +361,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first of them")
     parser.add_argument("--only", default="", metavar="CHECKPOINT", help="this row alone; none: no row")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
-    failures: list[str] = []
+    verdicts = Verdicts()
     print(f"{'checkpoint':<12}" + "".join(f"{deed:>13}" for deed in DEEDS), flush=True)
     for checkpoint in CHECKPOINTS:
         if options.only and options.only != checkpoint:
             continue
         print(f"{checkpoint:<12}", end="", flush=True)
         for victim in DEEDS:
-            wrong = crash_at(checkpoint, victim)
-            print(f"{'FAILED' if wrong else 'ok':>13}", end="", flush=True)
-            failures += [f"{checkpoint} × {victim}: {wrong}"] if wrong else []
+            verdicts.cell(f"{checkpoint} × {victim}", 13, partial(crash_at, checkpoint, victim))
         print(flush=True)
     hits: Counter[tuple[str, str]] = Counter()
     for number in range(options.random):
-        try:
-            victim, phase, wrong = crash_somewhen(options.seed + number)
-        except AssertionError as error:
-            victim, phase, wrong = "nobody", "hung", f"seed {options.seed + number}: it hangs: {error}"
-        hits[phase, victim] += 1
-        failures += [wrong] if wrong else []
-        print(f"\r{number + 1} random instants, {len(failures)} failures", end="", flush=True)
+        verdicts.judge(f"seed {options.seed + number}", partial(crash_somewhen, options.seed + number, hits))
+        print(f"\r{number + 1} random instants, {len(verdicts.failures)} failures", end="", flush=True)
     if options.random:
         print("\n" + f"{'hit at':<12}" + "".join(f"{victim:>13}" for victim in VICTIMS))
         for phase in ("no move", *CHECKPOINTS, "ROLLED_BACK", "over"):
             print(f"{phase:<12}" + "".join(f"{hits[phase, victim]:>13}" for victim in VICTIMS))
-    for line in failures:
-        print(line)
-    print("nothing was lost, doubled or undone" if not failures else f"{len(failures)} failures")
-    return int(bool(failures))
+    return verdicts.end()
 
 
 if __name__ == "__main__":

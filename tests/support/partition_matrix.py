@@ -15,7 +15,6 @@ import json
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from support.cluster import MAIN, Cluster, Node, ReplyError, Wire
 from support.etcd import etcd
 from support.linearizable import Operation, fault
 from support.namespaces import Network, machines
+from support.verdicts import Verdicts
 from verbena.shards.stores import open_store
 
 PHASES = ("no move", "PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED")
@@ -399,17 +399,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The partition matrix of migrations and failovers.")
     parser.add_argument("--only", default="", metavar="ROW", help='this row alone, "together" or "replicas"')
     only = parser.parse_args().only
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
-    failures: list[str] = []
-
-    def cell(name: str, width: int, work: Callable[[], str]) -> None:
-        try:
-            wrong = work()
-        except AssertionError as error:
-            wrong = f"it hangs: {error}"
-        print(f"{'FAILED' if wrong else 'ok':>{width}}", end="", flush=True)
-        failures.extend([f"{name}: {wrong}"] if wrong else [])
-
+    verdicts = Verdicts()
+    cell = verdicts.cell
     rows = [phase for phase in PHASES if not only or only == phase]
     if rows:
         print(f"{'parted at':<12}" + "".join(f"{pair:>15}" for pair in PAIRS), flush=True)
@@ -435,10 +426,7 @@ def main() -> int:
                 print(f"{pair + (', ' if then else '') + then:<40}", end="", flush=True)
                 cell(f"{pair} {then}", 8, partial(follow_through, on, pair, then))
                 print(flush=True)
-    for line in failures:
-        print(line)
-    print("nothing was lost, doubled or undone" if not failures else f"{len(failures)} failures")
-    return int(bool(failures))
+    return verdicts.end()
 
 
 if __name__ == "__main__":

@@ -81,6 +81,9 @@ def test_slots_move_with_all_that_they_hold_and_back_again(made: Cluster) -> Non
     assert report["bytes_transferred"] > 100_000
     assert report["sends_completed"] >= 1
     assert report["fallback_bytes"] == 0
+    parts = report["pause_parts_ms"]
+    assert list(parts) == ["fence", "drain", "sums", "checkpoint", "map", "hand_over", "open"]
+    assert sum(parts.values()) <= report["pause_ms"] + 0.01 * len(parts)
     assert sizes(made) == [0, total]
     assert snapshot(made, 150) == before
     text = shards(made, "move", "0-8191", "n0")

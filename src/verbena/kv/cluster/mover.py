@@ -57,6 +57,8 @@ class Mover:
         self._checkpoint = checkpoint
         self.fraction = 0.0  # of the base copy
         self.copy_s = 0.0  # how long it took
+        self.pause_parts: dict[str, float] = {}  # what commands waited for, in seconds
+        self._parted_at = 0.0
         self._slow = 0
         self._is_known = True  # whose the slots are: not while the map is being asked to change that
         self._sequence = 0  # of this attempt's messages, whatever wire they take
@@ -231,7 +233,9 @@ class Mover:
         if self.node.roles.is_yielding:
             return self.state.roll_back("the source gives way to a replica")
         limits, now = self.node.settings.limits, time.monotonic()
+        self.pause_parts, self._parted_at = {}, now
         position = SourcePosition(await asyncio.to_thread(gate.fence, slots))
+        self._part("fence")
         self._is_known = True
         patience: asyncio.TimerHandle | None = None
         try:
@@ -244,13 +248,16 @@ class Mover:
                 return end
             self.state = end
             await asyncio.to_thread(self._checkpoint, end, False)
+            self._part("checkpoint")
             # From here on nobody knows for a while whose they are: commands are not served, and do not wait
             # longer than they may either.
             left_s = max(0.0, fenced.deadline - time.monotonic())
             patience = self.node.loop.call_later(left_s, gate.suspend, slots)
             decided = await self._decide(end, proposed, fenced.deadline)
+            self._part("map")
             if isinstance(decided, Moved):
                 await self._hand_over()
+                self._part("hand_over")
         finally:
             if patience is not None:
                 patience.cancel()
@@ -258,9 +265,15 @@ class Mover:
                 gate.resume()
                 await asyncio.to_thread(gate.open, slots)
                 engine.post(lambda: None)
+                self._part("open")
         return replace(
             decided, pause_s=time.monotonic() - now
         )  # until they may go on, not until it is decided
+
+    def _part(self, name: str) -> None:
+        """What has passed since the part before was for this."""
+        now = time.monotonic()
+        self.pause_parts[name], self._parted_at = now - self._parted_at, now
 
     async def _drain(
         self,
@@ -278,10 +291,12 @@ class Mover:
                 await asyncio.to_thread(engine.commit)
             assert isinstance(self.state, CatchUp)
             applied = self.state.applied
+            self._part("drain")
             self.state = fenced
             (mine, theirs), _ = await asyncio.gather(
                 self._sums(digest, fenced.deadline), asyncio.to_thread(self._checkpoint, fenced, False)
             )
+            self._part("sums")
         except VerbenaError as error:
             return fenced.roll_back(
                 f"the target did not answer: {error.detail or error.what}", time.monotonic()

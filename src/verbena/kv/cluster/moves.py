@@ -249,6 +249,9 @@ class Moves:
             found["behind"] = state.behind
         if isinstance(state, Moved | Done | RolledBack):
             found["pause_ms"] = round(state.pause_s * 1000, 3)
+            found["pause_parts_ms"] = {
+                name: round(seconds * 1000, 3) for name, seconds in mover.pause_parts.items()
+            }
         if isinstance(state, RolledBack):
             found["why"] = state.why
         return found
