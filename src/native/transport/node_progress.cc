@@ -26,7 +26,9 @@ constexpr uint64_t kQuickNs = 4'000;
 constexpr int kQuickRounds = 8;  // between looks at the clock
 
 // Who spins on the core that its peer was put on too keeps it from answering: it lets others run now and
-// then, more rarely if nobody wants to.
+// then, more rarely if nobody wants to. If somebody always does, it goes to another core: by itself the
+// kernel lets two that are awake share theirs for 10 ms and more, and in a virtual machine it takes a core
+// that is idle for one that the host has taken away.
 class Spinner {
  public:
   // The time; now and then a little later.
@@ -35,7 +37,14 @@ class Spinner {
     if (now - yielded_ns_ < pause_ns_) return now;
     ::sched_yield();
     yielded_ns_ = now_ns();
-    pause_ns_ = yielded_ns_ - now < kAloneNs ? std::min(2 * pause_ns_, kLongestNs) : kShortestNs;
+    if (yielded_ns_ - now < kAloneNs) {
+      pause_ns_ = std::min(2 * pause_ns_, kLongestNs);
+      shared_ = 0;
+      patience_ = std::max(patience_ - 1, kLeastPatience);
+    } else {
+      pause_ns_ = kShortestNs;
+      if (++shared_ >= patience_) move();
+    }
     return yielded_ns_;
   }
   // The same after a sleep, in which others could run.
@@ -44,7 +53,23 @@ class Spinner {
  private:
   static constexpr uint64_t kShortestNs = 4'000, kLongestNs = 64'000;
   static constexpr uint64_t kAloneNs = 2'000;  // giving the core to somebody and getting it back takes longer
+  static constexpr uint32_t kLeastPatience = 8, kMostPatience = 4096;
+
+  void move() {
+    shared_ = 0;
+    patience_ = std::min(2 * patience_, kMostPatience);  // every core may be busy
+    cpu_set_t allowed;
+    const int here = ::sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    cpu_set_t others = allowed;
+    CPU_CLR(here, &others);
+    if (CPU_COUNT(&others) == 0 || ::sched_setaffinity(0, sizeof others, &others) != 0) return;
+    ::sched_setaffinity(0, sizeof allowed, &allowed);
+    yielded_ns_ = now_ns();
+  }
+
   uint64_t yielded_ns_ = now_ns(), pause_ns_ = kShortestNs;
+  uint32_t shared_ = 0, patience_ = kLeastPatience;
 };
 
 const EventFd& thread_event() {
