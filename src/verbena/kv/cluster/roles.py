@@ -82,7 +82,12 @@ class Roles:
         """Who is to take its place, as far as that is known. A replica that is asked says how far it is, and
         acknowledges nothing to the primary any more: otherwise WAIT could count what nobody reckons with."""
         node, replication = self._node, self._replication
-        if primary in (said := await node.store.said()):
+        said = await node.store.said()
+        if node.map.replicas.get(node.id) != primary:
+            return (
+                None  # the map has changed meanwhile: a swap of ours, whose answer was lost, may have done it
+            )
+        if primary in said:
             if self._standing is not None:  # it is back
                 self._standing = None
                 member = node.map.members[primary]
