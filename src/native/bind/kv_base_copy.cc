@@ -106,9 +106,14 @@ void make_carrier(CarrierHandle* self, BaseCopyHandle& copy, const nb::bytes& he
   if (keys.empty() || piece_bytes <= sizeof common) throw nb::value_error("there is no room for a piece");
   std::memcpy(&common, header.c_str(), sizeof common);
   new (self) CarrierHandle;
-  self->carrier = std::make_unique<kv::Carrier>(
-      common, std::move(keys), piece_bytes, [&copy](std::span<char> to) { return copy.fill(to); },
-      shown_to(tap));
+  std::shared_ptr<kv::Keyspace::Hold> hold;
+  {
+    const auto held = copy.engine->lock();
+    hold = copy.engine->engine->keyspace.hold();
+  }
+  const auto fill = [&copy, hold = hold.get()](kv::CopyPiece& piece) { return copy.fill(piece, hold); };
+  self->carrier =
+      std::make_unique<kv::Carrier>(common, std::move(keys), piece_bytes, fill, hold, shown_to(tap));
 }
 
 // True: all of it is there.

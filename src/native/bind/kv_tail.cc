@@ -55,16 +55,18 @@ bool ApplierHandle::ask(uint32_t database, kv::Words words) {
   return done;
 }
 
-kv::Carrier::Filled BaseCopyHandle::fill(std::span<char> to) {
+bool BaseCopyHandle::fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold) {
   constexpr size_t kSlice = 256u << 10;  // commands go on in between
-  kv::Carrier::Filled filled{0, 0, false};
-  while (filled.bytes < to.size() && !filled.last) {
+  bool last = false;
+  for (bool first = true; piece.used < piece.to.size() && !last; first = false) {
     const auto held = engine->engine->lock();
-    filled.bytes += get().fill(to.subspan(filled.bytes), kSlice, filled.sum);
-    filled.last = copy->is_complete();
+    if (first) piece.held_from = engine->engine->keyspace.retired_blocks();
+    if (hold && hold->from == kv::Keyspace::Hold::kNothing) hold->from = piece.held_from;
+    get().fill(piece, kSlice, hold != nullptr);
+    last = copy->is_complete();
     if (!copy->error().empty()) throw nb::value_error(copy->error().c_str());
   }
-  return filled;
+  return last;
 }
 
 namespace {
@@ -123,7 +125,9 @@ constexpr size_t kApplied = 1u << 20;
 size_t fill_piece(BaseCopyHandle& self, const nb::handle& into) {
   const BufferView view(into, PyBUF_WRITABLE);
   const Unlocked unlocked;
-  return self.fill({reinterpret_cast<char*>(view.data()), view.size()}).bytes;
+  kv::CopyPiece piece{.to = {reinterpret_cast<char*>(view.data()), view.size()}};
+  self.fill(piece, nullptr);
+  return piece.used;
 }
 
 uint64_t apply(ApplierHandle& self, const nb::handle& records, bool checked) {

@@ -47,8 +47,9 @@ struct BaseCopyHandle {
     if (!copy) throw nb::value_error("the copy is closed");
     return *copy;
   }
-  // To the memory's end, unless the copy ends. Without the GIL.
-  kv::Carrier::Filled fill(std::span<char> to);
+  // To the piece's end, unless the copy ends: true. Without long values, if `hold` may keep them where they
+  // are. Without the GIL.
+  bool fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold);
 
   EngineHandle* engine;
   std::unique_ptr<kv::BaseCopy> copy;

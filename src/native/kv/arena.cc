@@ -133,6 +133,13 @@ std::vector<std::span<std::byte>> Arena::reserve(size_t bytes) {
   return found;
 }
 
+std::span<std::byte> Arena::chunk_around(const void* at) const {
+  for (const Chunk& chunk : chunks_) {
+    if (at >= chunk.data && at < chunk.data + chunk.length) return {chunk.data, chunk.length};
+  }
+  return {};
+}
+
 void Arena::give_run(Location location, size_t bytes) {
   auto& runs = chunks_[chunk_of(location)].runs;
   auto at = runs.emplace(offset_of(location), bytes).first;

@@ -46,6 +46,8 @@ class Arena {
   }
   size_t chunks() const { return chunks_.size(); }
   const ChunkMemory& chunk(size_t index) const { return chunks_[index]; }
+  // The chunk that this lies in.
+  std::span<std::byte> chunk_around(const void* at) const;
 
  private:
   static constexpr size_t kPageBytes = 64u << 10;

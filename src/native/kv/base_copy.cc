@@ -13,13 +13,17 @@ class BaseCopy::Sink {
  public:
   virtual ~Sink() = default;
   virtual char* claim(size_t bytes) = 0;
-  // What was claimed last holds a whole record.
-  virtual void filled(const char* /*record*/, size_t /*bytes*/) {}
+  // A record with a long value that stays where it is, if the sink can do with that.
+  virtual bool put_around(uint64_t /*lsn*/, uint32_t /*epoch*/, uint32_t /*database*/, uint8_t /*flags*/,
+                          Words /*words*/, size_t /*length*/) {
+    return false;
+  }
   virtual size_t size() const = 0;
 };
 
 namespace {
 
+constexpr size_t kValue = 2;  // the word of SET's that is the value
 constexpr size_t kLongValue =
     8u << 10;  // so long strings are written one by one: a piece may end between them
 
@@ -40,30 +44,58 @@ class StringSink final : public Sink {
 
 }  // namespace
 
-// Into memory while there is room, which is summed, then into `rest`.
-class BaseCopy::Piece final : public Sink {
+// Into memory while there is room, then into `rest`.
+class BaseCopy::PieceSink final : public Sink {
  public:
-  Piece(std::span<char> to, std::string& rest, uint32_t& sum) : to_(to), rest_(rest), sum_(sum) {}
+  PieceSink(CopyPiece& piece, bool around, const Arena& arena, std::string& rest, size_t& rest_from)
+      : piece_(piece), around_(around), arena_(arena), rest_(rest), rest_from_(rest_from) {}
   char* claim(size_t bytes) override {
-    if (rest_.empty() && bytes <= to_.size() - used_) {
-      used_ += bytes;
-      return to_.data() + used_ - bytes;
+    if (rest_.empty() && bytes <= room()) {
+      piece_.used += bytes;
+      return piece_.to.data() + piece_.used - bytes;
     }
     const size_t at = rest_.size();
     rest_.resize(at + bytes);
     return rest_.data() + at;
   }
-  void filled(const char* record, size_t bytes) override {
-    if (rest_.empty()) sum_ = sum_record(sum_, record, bytes, kStreamSeed);
+  size_t size() const override { return piece_.used + rest_.size(); }
+
+  bool put_around(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+                  size_t length) override {
+    if (!around_ || !rest_.empty()) return false;
+    const char* const value = words[kValue].data();
+    const std::span<std::byte> chunk = arena_.chunk_around(value);
+    const size_t bytes = sizeof(LogRecordHeader) + padded(length), start = piece_.used;
+    if (bytes <= room()) {
+      const RecordHole hole =
+          write_around(piece_.to.data() + start, lsn, epoch, database, flags, words, length, kValue);
+      piece_.holes.push_back({start + hole.at, hole.bytes, value, chunk, start, bytes});
+      piece_.used += bytes;
+      return true;
+    }
+    // It goes on in the next piece, so this one must have its checksum.
+    const size_t head = sizeof(LogRecordHeader) + words_bytes(words.first(kValue)) + sizeof(uint32_t);
+    if (room() <= head) return false;
+    rest_.resize(bytes);
+    const RecordHole hole = write_around(rest_.data(), lsn, epoch, database, flags, words, length, kValue);
+    seal_around(rest_.data(), bytes, hole, crc32c(0, value, hole.bytes), kStreamSeed);
+    std::memcpy(piece_.to.data() + start, rest_.data(), head);
+    const size_t here = std::min(room() - head, hole.bytes);
+    piece_.holes.push_back({start + head, here, value, chunk, 0, 0});
+    piece_.used += head + here;
+    std::memcpy(rest_.data() + head + here, value + here, hole.bytes - here);
+    rest_from_ = head + here;
+    return true;
   }
-  size_t size() const override { return used_ + rest_.size(); }
-  size_t used() const { return used_; }
 
  private:
-  const std::span<char> to_;
-  size_t used_ = 0;
+  size_t room() const { return piece_.to.size() - piece_.used; }
+
+  CopyPiece& piece_;
+  const bool around_;
+  const Arena& arena_;
   std::string& rest_;
-  uint32_t& sum_;
+  size_t& rest_from_;
 };
 
 BaseCopy::BaseCopy(Engine& engine, Tail& tail, std::unique_ptr<SlotSet> slots)
@@ -108,12 +140,10 @@ void BaseCopy::relay(Sink& out, std::string_view records) {
       char* const to = out.claim(sizeof header + padded(length));
       write_sealed_record(to, header.lsn, header.epoch, header.database, header.flags, words, length,
                           kStreamSeed);
-      out.filled(to, sizeof header + padded(length));
       continue;
     }
     char* const to = out.claim(record.size());
     std::memcpy(to, record.data(), record.size());
-    out.filled(to, record.size());
     if (header.slot == kNoSlot) follow_swap(record);
   }
 }
@@ -145,22 +175,25 @@ bool BaseCopy::read(std::string& out, size_t max_bytes) {
   return read(sink, max_bytes);
 }
 
-size_t BaseCopy::fill(std::span<char> to, size_t enough, uint32_t& sum) {
-  size_t used = 0;
-  if (!rest_.empty()) {
-    used = std::min(to.size(), rest_.size() - rest_from_);
-    sum = copy_crc32c(sum, to.data(), rest_.data() + rest_from_, used);
-    rest_from_ += used;
-    if (rest_from_ < rest_.size()) return used;
-    rest_.clear();
-    rest_from_ = 0;
-  }
-  if (used == to.size() || used >= enough || complete_) return used;
-  Piece piece(to.subspan(used), rest_, sum);
-  read(piece, std::min(enough, to.size()) - used);
-  used += piece.used();
-  if (!rest_.empty()) used += fill(to.subspan(used), 0, sum);
-  return used;
+void BaseCopy::fill(CopyPiece& piece, size_t enough, bool around) {
+  const size_t before = piece.used, room = piece.to.size() - before;
+  take_rest(piece);
+  const size_t taken = piece.used - before;
+  if (!rest_.empty() || taken == room || taken >= enough || complete_) return;
+  PieceSink sink(piece, around, engine_.keyspace.arena(), rest_, rest_from_);
+  read(sink, std::min(enough, room) - taken);
+  take_rest(piece);
+}
+
+void BaseCopy::take_rest(CopyPiece& piece) {
+  if (rest_.empty()) return;
+  const size_t taken = std::min(piece.to.size() - piece.used, rest_.size() - rest_from_);
+  std::memcpy(piece.to.data() + piece.used, rest_.data() + rest_from_, taken);
+  piece.used += taken;
+  rest_from_ += taken;
+  if (rest_from_ < rest_.size()) return;
+  rest_.clear();
+  rest_from_ = 0;
 }
 
 bool BaseCopy::read(Sink& out, size_t max_bytes) {
@@ -215,10 +248,15 @@ void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
 
 void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Words words) {
   const size_t length = words_bytes(words);
-  char* const to = out.claim(sizeof(LogRecordHeader) + padded(length));
-  write_sealed_record(to, tail_.position(), tail_.epoch(), database, flags, words, length, kStreamSeed);
-  out.filled(to, sizeof(LogRecordHeader) + padded(length));
   images_ += (flags & kImage) != 0;
+  const uint64_t lsn = tail_.position();
+  // Only a string's value is in the store's memory.
+  if (words.size() > kValue && words[0] == "SET" && words[kValue].size() >= kLongValue &&
+      out.put_around(lsn, tail_.epoch(), database, flags, words, length)) {
+    return;
+  }
+  write_sealed_record(out.claim(sizeof(LogRecordHeader) + padded(length)), lsn, tail_.epoch(), database,
+                      flags, words, length, kStreamSeed);
 }
 
 }  // namespace verbena::kv

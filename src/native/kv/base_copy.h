@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "kv/copy_piece.h"
 #include "kv/engine.h"
 #include "kv/tail.h"
 #include "kv/value_copy.h"
@@ -22,10 +23,9 @@ class BaseCopy {
   // failed. The last record is the end (kEnd): its words are how many images there were, and the offset from
   // which follower() goes on.
   bool read(std::string& out, size_t max_bytes);
-  // The same straight into memory, which is filled to its end unless `enough` bytes come first, or the copy's
-  // end: a record that does not fit goes on in the next piece. Returns how many bytes there are, and
-  // continues `sum`, a CRC32C, over them.
-  size_t fill(std::span<char> to, size_t enough, uint32_t& sum);
+  // The same into a piece, until it is full, or has about `enough` bytes more, or the copy ends: a record
+  // that does not fit goes on in the next piece. `around`: without long values.
+  void fill(CopyPiece& piece, size_t enough, bool around);
   bool is_complete() const { return complete_ && rest_.empty(); }
   const std::string& error() const { return error_; }  // empty: none
   uint64_t images() const { return images_; }
@@ -42,7 +42,7 @@ class BaseCopy {
     bool done() const { return scanned && objects.empty(); }
   };
   class Sink;
-  class Piece;
+  class PieceSink;
   bool copy_log(Sink& out, size_t max_bytes);
   void relay(Sink& out, std::string_view records);
   void follow_swap(std::string_view record);
@@ -50,6 +50,7 @@ class BaseCopy {
   bool read(Sink& out, size_t max_bytes);
   void scan_some(Sink& out, uint32_t number, Progress& progress);
   void put(Sink& out, uint32_t database, uint8_t flags, Words words);
+  void take_rest(CopyPiece& piece);
   bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
 
   Engine& engine_;

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "util/clock.h"
+#include "util/crc32c.h"
 
 namespace verbena::kv {
 
@@ -21,42 +22,71 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }  // namespace
 
 Carrier::Carrier(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes, Fill fill,
-                 Tap tap)
+                 std::shared_ptr<Hold> hold, Tap tap)
     : header_(header),
       regions_(std::move(regions)),
       piece_bytes_(piece_bytes),
       fill_(std::move(fill)),
+      hold_(std::move(hold)),
       tap_(std::move(tap)),
       memory_(static_cast<std::byte*>(operator new(regions_.size() * piece_bytes, kPage))),
       pieces_(regions_.size()) {
   for (size_t i = 0; i < pieces_.size(); ++i) pieces_[i].data = memory_ + i * piece_bytes;
 }
 
-Carrier::~Carrier() { operator delete(memory_, kPage); }
+Carrier::~Carrier() {
+  hold_->from = Hold::kNothing;
+  operator delete(memory_, kPage);
+}
 
 void Carrier::fill_next() {
   Piece& to = piece(next_);
   auto* const payload = reinterpret_cast<char*>(to.data) + sizeof(EnvelopeHeader);
-  const Filled filled = fill_({payload, piece_bytes_ - sizeof(EnvelopeHeader)});
-  EnvelopeHeader header = header_;
-  header.kind = envelope::kSegment;
-  header.flags = filled.last ? envelope::kLast : 0;
-  header.segment = next_;
-  header.offset = offset_;
-  header.sequence += next_;
-  header.length = static_cast<uint32_t>(filled.bytes);
-  envelope::seal(header, filled.sum);
-  std::memcpy(to.data, &header, sizeof header);
-  to.bytes = static_cast<uint32_t>(sizeof header + filled.bytes);
-  to.written = 0;
-  const LandedPiece landed{static_cast<uint32_t>(next_ % pieces_.size()), to.bytes};
-  header.kind = envelope::kLanded;
-  header.flags = 0;
-  header.offset = 0;
-  to.notice = envelope::make(header, {reinterpret_cast<const char*>(&landed), sizeof landed});
-  offset_ += filled.bytes;
-  last_ = filled.last;
+  to.copy.to = {payload, piece_bytes_ - sizeof(EnvelopeHeader)};
+  to.copy.used = 0;
+  to.copy.holes.clear();
+  last_ = fill_(to.copy);
+  to.header = header_;
+  to.header.kind = envelope::kSegment;
+  to.header.flags = last_ ? envelope::kLast : 0;
+  to.header.segment = next_;
+  to.header.offset = offset_;
+  to.header.sequence += next_;
+  to.header.length = static_cast<uint32_t>(to.copy.used);
+  to.sealed = false;
+  to.part = to.written = 0;
+  offset_ += to.copy.used;
   ++next_;
+}
+
+// When its values are summed.
+void Carrier::seal(Piece& piece) {
+  EnvelopeHeader& header = piece.header;
+  envelope::seal(header, piece.copy.seal());
+  std::memcpy(piece.data, &header, sizeof header);
+  const LandedPiece landed{static_cast<uint32_t>(header.segment % pieces_.size()), piece.bytes()};
+  EnvelopeHeader notice = header;
+  notice.kind = envelope::kLanded;
+  notice.flags = 0;
+  notice.offset = 0;
+  piece.notice = envelope::make(notice, {reinterpret_cast<const char*>(&landed), sizeof landed});
+  piece.sealed = true;
+}
+
+void Carrier::plug(Piece& piece) {
+  piece.copy.plug();
+  if (!piece.sealed) seal(piece);
+  piece.copy.holes.clear();
+  piece.part = piece.written = 0;
+  let_go();
+}
+
+void Carrier::let_go() {
+  uint64_t from = Hold::kNothing;
+  for (uint32_t segment = oldest_; segment != next_ && from == Hold::kNothing; ++segment) {
+    if (!piece(segment).copy.holes.empty()) from = piece(segment).copy.held_from;
+  }
+  hold_->from.store(from, std::memory_order_release);
 }
 
 // One session's share.
@@ -71,10 +101,7 @@ class Carrier::Run : transport::Writer {
       while (!carrier_.is_complete() && result_.outcome == Outcome::ok && !result_.interrupted) {
         bool moved = reap();
         if (result_.outcome != Outcome::ok) break;
-        if (!carrier_.last_ && carrier_.next_ - carrier_.oldest_ < carrier_.pieces_.size()) {
-          carrier_.fill_next();
-          moved = true;
-        }
+        moved |= fill();
         if (carrier_.tap_) show();
         if (send() || moved) continue;
         if (may_go_on()) rest();
@@ -88,6 +115,25 @@ class Carrier::Run : transport::Writer {
   }
 
  private:
+  // One piece. Where WRITEs are copies some that go together, since a WRITE waits until the notices before it
+  // have been taken.
+  bool fill() {
+    const bool straight = copies();
+    const size_t most = straight ? std::max<size_t>(1, carrier_.pieces_.size() / 2) : 1;
+    size_t filled = 0;
+    while (filled < most && !carrier_.last_ && carrier_.next_ - carrier_.oldest_ < carrier_.pieces_.size()) {
+      carrier_.fill_next();
+      ++filled;
+      if (!straight) carrier_.plug(carrier_.piece(carrier_.next_ - 1));
+    }
+    return filled > 0;
+  }
+
+  bool copies() {
+    const auto held = node_.lock();
+    return session_.link() && session_.link()->copies();
+  }
+
   // Without the lock: what goes by this session.
   void show() {
     for (; shown_ != carrier_.next_; ++shown_) {
@@ -96,8 +142,10 @@ class Carrier::Run : transport::Writer {
         const auto held = node_.lock();
         if (session_.link()) wire = session_.link()->port().name();
       }
-      const Piece& piece = carrier_.piece(shown_);
-      carrier_.tap_(wire, text_of({piece.data, piece.bytes}));
+      Piece& piece = carrier_.piece(shown_);
+      if (!piece.copy.holes.empty()) piece.copy.plug();  // to be seen: it is written from where it was
+      if (!piece.sealed) carrier_.seal(piece);
+      carrier_.tap_(wire, text_of({piece.data, piece.bytes()}));
       carrier_.tap_(wire, piece.notice);
     }
   }
@@ -122,11 +170,12 @@ class Carrier::Run : transport::Writer {
         const auto held = node_.lock();
         drop(piece.call);
       }
-      carrier_.acknowledged_ += piece.bytes - sizeof(EnvelopeHeader);
+      carrier_.acknowledged_ += piece.copy.used;
       ++carrier_.pieces_acknowledged_;
       ++carrier_.oldest_;
       moved = true;
     }
+    if (moved) carrier_.let_go();
     return moved;
   }
 
@@ -142,23 +191,71 @@ class Carrier::Run : transport::Writer {
       Piece& piece = carrier_.piece(segment);
       if (piece.call) continue;
       const uint64_t region = carrier_.regions_[segment % carrier_.regions_.size()];
-      while (piece.written < piece.bytes) {
-        std::byte* const from = piece.data + piece.written;
-        const auto length = static_cast<uint32_t>(std::min<uint64_t>(
-            piece.bytes - piece.written, memory_.in_piece(static_cast<uint64_t>(from - carrier_.memory_))));
-        // It has been summed. A wire that sums what it copies may also spare its caches, where the target
-        // looks.
-        if (result_.outcome != Outcome::ok || !write(region, piece.written, from, length, nullptr)) {
-          return moved;
-        }
-        piece.written += length;
+      while (piece.part < piece.parts()) {
+        if (result_.outcome != Outcome::ok || !write_some(piece, region)) return moved;
       }
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      Piece& piece = carrier_.piece(segment);
+      if (piece.call) continue;
       piece.call =
           session_.call(transport::method::of_name("shards.landed"), std::as_bytes(std::span(piece.notice)));
       if (!piece.call) return moved;
       moved = true;
     }
     return moved;
+  }
+
+  // Of a piece's next part. Values come first: with their sums the rest can be sealed.
+  bool write_some(Piece& piece, uint64_t region) {
+    const size_t holes = piece.copy.holes.size();
+    if (piece.part < holes) return write_value(piece, piece.copy.holes[piece.part], region);
+    if (!piece.sealed) carrier_.seal(piece);
+    const size_t number = piece.part - holes;
+    const auto end_of = [&](size_t hole) { return piece.copy.holes[hole].at + piece.copy.holes[hole].bytes; };
+    const size_t begin = number == 0 ? 0 : sizeof(EnvelopeHeader) + end_of(number - 1);
+    const size_t end = number == holes ? piece.bytes() : sizeof(EnvelopeHeader) + piece.copy.holes[number].at;
+    if (begin + piece.written < end) {
+      const size_t at = begin + piece.written;
+      std::byte* const from = piece.data + at;
+      const auto length = static_cast<uint32_t>(
+          std::min(end - at, memory_.in_piece(static_cast<size_t>(from - carrier_.memory_))));
+      // It has been summed. A wire that sums what it copies may also spare its caches, where the target
+      // looks.
+      if (!write(region, at, from, length, nullptr)) return false;
+      piece.written += length;
+    }
+    if (begin + piece.written == end) next_part(piece);
+    return true;
+  }
+
+  bool write_value(Piece& piece, CopyPiece::Hole& hole, uint64_t region) {
+    constexpr size_t kAtOnce = 64u << 10;  // stays in the cache
+    transport::Registration& store = registered(hole.chunk);
+    auto* const from = reinterpret_cast<std::byte*>(const_cast<char*>(hole.value)) + piece.written;
+    const auto length =
+        static_cast<uint32_t>(std::min({hole.bytes - piece.written, kAtOnce,
+                                        store.in_piece(static_cast<size_t>(from - hole.chunk.data()))}));
+    std::optional<uint32_t> copied;
+    const uint64_t to = sizeof(EnvelopeHeader) + hole.at + piece.written;
+    if (!write(region, to, store, from, length, piece.sealed ? nullptr : &copied)) return false;
+    if (!piece.sealed) {
+      const uint32_t sum = copied ? *copied : crc32c(0, from, length);
+      hole.sum = piece.written == 0 ? sum : combine_crc32c(hole.sum, sum, length);
+    }
+    piece.written += length;
+    if (piece.written == hole.bytes) next_part(piece);
+    return true;
+  }
+
+  static void next_part(Piece& piece) {
+    ++piece.part;
+    piece.written = 0;
+  }
+
+  transport::Registration& registered(std::span<std::byte> chunk) {
+    return stores_.try_emplace(chunk.data(), chunk.data(), chunk.size(), 0, node_.options().max_region_bytes)
+        .first->second;
   }
 
   bool is_lost() const {
@@ -170,22 +267,41 @@ class Carrier::Run : transport::Writer {
     const Piece& oldest = carrier_.piece(carrier_.oldest_);
     if (!oldest.call) return node_.linger();
     node_.wait(*oldest.call, now_ns() + kAskEveryNs);
+    if (!oldest.call->finished.load(std::memory_order_acquire)) keep();
+  }
+
+  // The target takes its time: what it has not acknowledged is copied, so that the store need not keep it.
+  void keep() {
+    {
+      const auto held = node_.lock();
+      if (!session_.link() || !session_.link()->drained()) return;  // it may be being written
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      Piece& piece = carrier_.piece(segment);
+      if (!piece.copy.holes.empty() && piece.call) carrier_.plug(piece);
+    }
   }
 
   void settle() {
     {
       const auto held = node_.lock();
-      for (Piece& piece : carrier_.pieces_) {
-        drop(piece.call);
-        piece.written = 0;
-      }
+      for (Piece& piece : carrier_.pieces_) drop(piece.call);
     }
     release(carrier_.is_complete());
+    {
+      const auto held = node_.lock();
+      stores_.clear();
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      carrier_.plug(carrier_.piece(segment));
+    }
+    carrier_.let_go();
   }
 
   Carrier& carrier_;
   const uint64_t link_;
   uint32_t shown_;
+  std::map<std::byte*, transport::Registration> stores_;  // memory that values are written from
 };
 
 transport::BulkResult Carrier::run(transport::Node& node, transport::Session& session, uint64_t link,

@@ -1,14 +1,18 @@
 // The source's end of a base copy: fills pieces from the store, WRITEs each into a window of the target's
-// memory and announces it, as many at a time as there are windows. What has not been acknowledged is kept: if
-// the link breaks, it goes again, perhaps by another session.
+// memory and announces it, as many at a time as there are windows. Where a WRITE is a copy, long values go
+// straight from the store. What has not been acknowledged is kept: if the link breaks, it goes again, perhaps
+// by another session.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "kv/copy_piece.h"
 #include "kv/envelope.h"
+#include "kv/keyspace.h"
 #include "kv/landing.h"
 #include "transport/writer.h"
 
@@ -21,18 +25,15 @@ struct CarrierFigures {
 
 class Carrier {
  public:
-  struct Filled {
-    size_t bytes;
-    uint32_t sum;
-    bool last;
-  };
-  using Fill = std::function<Filled(std::span<char>)>;  // throws
+  using Hold = Keyspace::Hold;
+  // True: that was the last one. Sets the hold, if it holds nothing. Throws.
+  using Fill = std::function<bool(CopyPiece&)>;
   // Shown each piece and each notice before they leave, by which wire.
   using Tap = std::function<void(std::string_view wire, std::string_view data)>;
 
   // `header`: what all envelopes have in common. `regions`: the windows, each of at least `piece_bytes`.
   Carrier(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes, Fill fill,
-          Tap tap);
+          std::shared_ptr<Hold> hold, Tap tap);
   ~Carrier();
 
   // Until all of it is acknowledged; otherwise says why not, and may be run again. On one link: WRITEs are
@@ -49,19 +50,30 @@ class Carrier {
  private:
   class Run;
   struct Piece {
+    uint32_t bytes() const { return static_cast<uint32_t>(sizeof(EnvelopeHeader) + copy.used); }
+    // Its values that are not in it, then what is between them.
+    size_t parts() const { return 2 * copy.holes.size() + 1; }
+
     std::byte* data = nullptr;
-    uint32_t bytes = 0;
-    uint32_t written = 0;  // of those, on this link
+    CopyPiece copy;  // the payload
+    EnvelopeHeader header;
+    bool sealed = false;
+    size_t part = 0;       // which are written on this link,
+    uint32_t written = 0;  // and so much of the next one
     std::string notice;
     transport::Call* call = nullptr;  // the notice's
   };
   Piece& piece(uint32_t segment) { return pieces_[segment % pieces_.size()]; }
   void fill_next();
+  void seal(Piece& piece);
+  void plug(Piece& piece);  // all of it is in its own memory then
+  void let_go();            // of values that no piece needs any more
 
   const EnvelopeHeader header_;
   const std::vector<uint64_t> regions_;
   const uint32_t piece_bytes_;
   const Fill fill_;
+  const std::shared_ptr<Hold> hold_;
   const Tap tap_;
   std::byte* memory_;
   std::vector<Piece> pieces_;

@@ -121,7 +121,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
   const uint64_t before_ms = there ? there.expires_ms() : 0;
   const uint16_t before_due = there ? there.item_->due : uint16_t{0};
   ItemHeader* item = there.item_;
-  const bool in_place = item != nullptr && !keyspace_.exposed_ && item->type == Type::string &&
+  const bool in_place = item != nullptr && !keyspace_.is_still() && item->type == Type::string &&
                         type == Type::string &&
                         Arena::block_bytes(item_bytes(*item)) == Arena::block_bytes(total);
   if (in_place) {
@@ -166,7 +166,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
 }
 
 char* Database::writable(Entry& there) {
-  if (keyspace_.exposed_) {
+  if (keyspace_.is_still()) {
     const std::string key(there.key());
     there = resize(there, key, there.value().size());
   }
@@ -426,9 +426,13 @@ void Keyspace::disturb_all(uint32_t database) {
 }
 
 void Keyspace::retire(Location location, size_t bytes) {
-  if (!exposed_) return arena_.free(location, bytes);
+  if (!is_still()) return arena_.free(location, bytes);
   retired_.push_back({location, bytes, verbena::now_ns()});
+  ++retired_blocks_;
+  retired_bytes_ += Arena::block_bytes(bytes);
 }
+
+std::shared_ptr<Keyspace::Hold> Keyspace::hold() { return holds_.emplace_back(std::make_shared<Hold>()); }
 
 void Keyspace::release(ItemHeader* item, Location location) {
   if (item->type != Type::string) {
@@ -444,9 +448,13 @@ void Keyspace::release(ItemHeader* item, Location location) {
 }
 
 void Keyspace::reclaim(uint64_t now, uint64_t deadline_ns) {
+  std::erase_if(holds_, [](const auto& hold) { return hold.use_count() == 1; });
+  const uint64_t kept = held_from();
   for (size_t done = 0; !retired_.empty() && retired_.front().at_ns + kGraceNs <= now; ++done) {
+    if (retired_blocks_ - retired_.size() >= kept) break;
     if (done % 64 == 63 && verbena::now_ns() > deadline_ns) return;
     arena_.free(retired_.front().location, retired_.front().bytes);
+    retired_bytes_ -= Arena::block_bytes(retired_.front().bytes);
     retired_.pop_front();
   }
   while (!flushed_.empty() && verbena::now_ns() < deadline_ns) {
@@ -466,7 +474,8 @@ bool Keyspace::make_room() {
   const uint64_t now = verbena::now_ns();
   while (used_bytes() > max_bytes) {
     if (has_rubbish()) reclaim(now + 2 * kGraceNs, now + 1'000'000);
-    if (used_bytes() <= max_bytes) return true;
+    // What is kept for somebody goes soon: no other key has to go for it.
+    if (used_bytes() - retired_bytes_ <= max_bytes) return true;
     if (eviction == Eviction::none) return false;
     bool found = false;
     for (const auto& database : databases_) {

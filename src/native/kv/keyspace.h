@@ -2,6 +2,8 @@
 // covers it; remote readers see its memory.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -201,6 +203,14 @@ class Keyspace {
   // Remote readers: from now on nothing is changed in place, and blocks are kept for a while.
   void expose() { exposed_ = true; }
   bool is_exposed() const { return exposed_; }
+  // Somebody who reads values without the lock. What is retired from block `from` on is kept, and nothing is
+  // changed in place: set with the lock, raised or set to kNothing without it.
+  struct Hold {
+    static constexpr uint64_t kNothing = ~uint64_t{0};
+    std::atomic<uint64_t> from{kNothing};
+  };
+  std::shared_ptr<Hold> hold();  // as long as somebody has it
+  uint64_t retired_blocks() const { return retired_blocks_; }
   const HashKey& hash_key() const { return hash_key_; }
   void retire(Location location, size_t bytes);
   // Time for a while: gives memory back that nobody can be reading any more, and what was flushed.
@@ -249,6 +259,13 @@ class Keyspace {
   static constexpr size_t kAlwaysSealed = 4096;  // longer items get a checksum when somebody asks for them
 
   void release(ItemHeader* item, Location location);
+  uint64_t held_from() const {
+    uint64_t from = Hold::kNothing;
+    for (const auto& hold : holds_) from = std::min(from, hold->from.load(std::memory_order_acquire));
+    return from;
+  }
+  // Items are replaced, not changed.
+  bool is_still() const { return exposed_ || held_from() != Hold::kNothing; }
   void tell_watchers(uint32_t database, std::string_view key);
   void tell_observers(uint32_t database, std::optional<std::string_view> key) const {
     for (const auto& [id, observer] : observers_) observer(database, key);
@@ -263,6 +280,9 @@ class Keyspace {
   Journal* journal_ = nullptr;
   bool exposed_ = false, counts_slots_ = false;
   std::deque<Retired> retired_;
+  uint64_t retired_blocks_ = 0;  // ever
+  size_t retired_bytes_ = 0;     // that are kept
+  std::vector<std::shared_ptr<Hold>> holds_;
   struct Flushed {
     std::unique_ptr<Index> index;
     uint64_t cursor;

@@ -59,16 +59,6 @@ uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes) {
   return crc32c(seed, record + sizeof(uint32_t), bytes - sizeof(uint32_t));
 }
 
-// Checksums are linear: of a long record only the first bytes are looked at.
-uint32_t sum_record(uint32_t sum, const char* record, size_t bytes, uint32_t seed) {
-  constexpr size_t kLong = 4096;
-  if (bytes < kLong) return crc32c(sum, record, bytes);
-  uint32_t checksum;
-  std::memcpy(&checksum, record, sizeof checksum);
-  sum = crc32c(sum, record, sizeof checksum);
-  return combine_crc32c(sum ^ seed, checksum, bytes - sizeof checksum);
-}
-
 uint16_t key_slot(std::string_view key) {
   if (const size_t open = key.find('{'); open != key.npos) {
     const size_t close = key.find('}', open + 1);
@@ -193,6 +183,34 @@ void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uin
     to += sizeof bytes + bytes;
   }
   std::memset(to, 0, padded(length) - length);
+}
+
+RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+                        size_t length, size_t missing) {
+  put_header(to, header_of(lsn, epoch, database, flags, words, length));
+  RecordHole hole{};
+  size_t at = sizeof(LogRecordHeader);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto bytes = static_cast<uint32_t>(words[i].size());
+    std::memcpy(to + at, &bytes, sizeof bytes);
+    at += sizeof bytes;
+    if (i == missing) {
+      hole = {at, bytes};
+    } else if (bytes != 0) {
+      std::memcpy(to + at, words[i].data(), bytes);
+    }
+    at += bytes;
+  }
+  std::memset(to + at, 0, padded(length) - length);
+  return hole;
+}
+
+void seal_around(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum, uint32_t seed) {
+  const size_t behind = hole.at + hole.bytes;
+  uint32_t sum = record_checksum(seed, record, hole.at);
+  sum = combine_crc32c(sum, hole_sum, hole.bytes);
+  sum = crc32c(sum, record + behind, bytes - behind);
+  std::memcpy(record, &sum, sizeof sum);
 }
 
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,

@@ -37,13 +37,19 @@ size_t seal_record(char* record, uint32_t seed, uint8_t more_flags = 0);  // ret
 // Both at once; long words are summed while they are copied.
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                          Words words, size_t length, uint32_t seed);
+// A record without the bytes of word `missing`, for which it leaves room, and without a checksum.
+struct RecordHole {
+  size_t at, bytes;
+};
+RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+                        size_t length, size_t missing);
+// Its checksum, from that of the bytes that are not there.
+void seal_around(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum, uint32_t seed);
 // The same as the first at the end of `out`; returns where it begins.
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
                   Words words);
 void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags = 0);
 uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes);
-// Continues a CRC32C over a whole record whose own checksum, which is right, began from `seed`.
-uint32_t sum_record(uint32_t sum, const char* record, size_t bytes, uint32_t seed);
 // Words from what follows a record's header; false: they do not fit.
 bool parse_words(std::string_view bytes, std::vector<std::string_view>& words);
 bool append_words(std::string_view bytes, std::vector<std::string_view>& words);

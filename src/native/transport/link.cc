@@ -8,13 +8,24 @@
 
 namespace verbena::transport {
 
+namespace {
+
+bool writes_directly(const QueuePair& qp) {
+  const Capabilities all = qp.capabilities();
+  return std::find(all.begin(), all.end(), std::pair<std::string, std::string>("arena_memory", "direct")) !=
+         all.end();
+}
+
+}  // namespace
+
 Link::Link(std::shared_ptr<Port> port, std::shared_ptr<QueuePair> qp)
     : port_(std::move(port)),
       qp_(std::move(qp)),
       number_(qp_->number()),
       max_send_(qp_->limits().max_send),
       max_inline_(qp_->limits().max_inline),
-      signal_every_(std::clamp(max_send_ / 4, 1u, 16u)) {
+      signal_every_(std::clamp(max_send_ / 4, 1u, 16u)),
+      copies_(writes_directly(*qp_)) {
   port_->add(*this);
 }
 

@@ -25,6 +25,8 @@ class Link {
   uint32_t room() const { return max_send_ - static_cast<uint32_t>(posted_ - completed_); }
   uint32_t max_inline() const { return max_inline_; }
   bool failed() const { return failed_; }
+  // Whoever posts a WRITE copies the bytes, mostly at once.
+  bool copies() const { return copies_; }
 
   // Posts one request, for which there must be room. Unsignalled ones get an id and, now and then, a signal
   // of ours. Anything but `none`: the link is unfit, and the session must give it up.
@@ -58,6 +60,7 @@ class Link {
   uint64_t posted_ = 0, completed_ = 0;
   uint32_t unsignaled_ = 0;
   bool failed_ = false;
+  const bool copies_;
 };
 
 }  // namespace verbena::transport

@@ -4,7 +4,7 @@
 
 namespace verbena::transport {
 
-bool Writer::write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
+bool Writer::write(uint64_t region, uint64_t offset, Registration& memory, std::byte* data, uint32_t length,
                    std::optional<uint32_t>* copied) {
   if (!session_.may_stream()) return false;
   const RemoteRegion* found = session_.region(region);
@@ -24,7 +24,7 @@ bool Writer::write(uint64_t region, uint64_t offset, std::byte* data, uint32_t l
   }
   uint32_t lkey;
   try {
-    lkey = node_.registering([&] { return memory_.lkey(session_.link()->port(), data); });
+    lkey = node_.registering([&] { return memory.lkey(session_.link()->port(), data); });
   } catch (const std::exception& error) {
     fail(Outcome::remote_failure, Status::success, error.what());
     return false;

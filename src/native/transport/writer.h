@@ -30,6 +30,11 @@ class Writer {
   // With the lock. Posts a part; `copied`, if it is wanted, is its CRC32C, if the wire took the bytes at once
   // and summed them. False: not now, or it has failed.
   bool write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
+             std::optional<uint32_t>* copied) {
+    return write(region, offset, memory_, data, length, copied);
+  }
+  // The same from other memory.
+  bool write(uint64_t region, uint64_t offset, Registration& memory, std::byte* data, uint32_t length,
              std::optional<uint32_t>* copied);
   // With the lock. Takes a call of ours back, whatever became of it.
   void drop(Call*& call);
