@@ -298,6 +298,7 @@ void bind_kv(nb::module_& parent) {
   nb::class_<EngineHandle> engine(m, "Engine",
                                   "The keyspace, its native commands, and the loop that serves clients.");
   bind_kv_client(m);
+  bind_kv_list(m);
   bind_kv_database(m);
   bind_kv_session(m);
   bind_kv_stream(m);

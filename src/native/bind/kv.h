@@ -116,6 +116,7 @@ struct DatabaseHandle {
 
 void bind_kv_client(nb::module_& m);
 void bind_kv_database(nb::module_& m);
+void bind_kv_list(nb::module_& m);
 void bind_kv_session(nb::module_& m);
 void bind_kv_stream(nb::module_& m);
 void bind_kv_rdma(nb::module_& m);

@@ -57,7 +57,7 @@ void store_object(Use& use, kv::Entry there, std::string_view key, nb::handle va
   value.inc_ref();
   // No cycle leads through a value, which has bytes and numbers only. A collector that looks into each to
   // find that out stops the store for some 50 ms when they have five million elements.
-  PyObject_GC_UnTrack(value.ptr());
+  if (PyObject_IS_GC(value.ptr())) PyObject_GC_UnTrack(value.ptr());
   try {
     use.database.set_object(there, key, type, {reinterpret_cast<uint64_t>(value.ptr()), bytes_of(value)},
                             expires_ms);

@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "bind/kv.h"
+#include "bind/kv_list.h"
 #include "kv/siphash.h"
 
 namespace verbena::bind {
@@ -142,6 +143,74 @@ class PythonWalk final : public kv::ValueWalk {
   size_t used_ = 0, bytes_ = 0;
 };
 
+// Of a list.
+class PythonListWalk final : public kv::ValueWalk {
+ public:
+  PythonListWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
+      : program_(program),
+        graves_(std::move(graves)),
+        value_(nb::borrow(value)),
+        list_(nb::cast<ElementList&>(nb::handle(value))) {
+    list_.begin_walk(walk_);
+  }
+  ~PythonListWalk() override {
+    const nb::gil_scoped_acquire gil;
+    list_.end_walk(walk_);
+    graves_->take(value_.release().ptr(), 0);  // it may be deleted by now
+    graves_.reset();
+  }
+
+  Step next(std::string_view key, std::vector<std::string_view>& words) override {
+    Step step = Step::failed;
+    program_.with_gil([&] { step = take(key, words); });
+    return step;
+  }
+
+ private:
+  static constexpr size_t kElements = 512, kBytes = 64u << 10;
+  using What = kv::ListWalk::Step::What;
+
+  Step take(std::string_view key, std::vector<std::string_view>& words) {
+    const kv::ListWalk::Step step = walk_.next(list_.size(), kElements);
+    size_t used = 0;
+    switch (step.what) {
+      case What::trim:
+        first_ = std::to_string(step.first), last_ = "-" + std::to_string(step.count + 1);
+        words.assign({"LTRIM", key, first_, last_});
+        break;
+      case What::set:
+        first_ = std::to_string(step.count);
+        words.assign({"LSET", key, first_, text_of(list_.at(step.first))});
+        break;
+      case What::push_right:
+        words.assign({"RPUSH", key});
+        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += words.back().size()) {
+          words.push_back(text_of(list_.at(step.first + used++)));
+        }
+        break;
+      case What::push_left:
+        words.assign({"LPUSH", key});
+        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += words.back().size()) {
+          words.push_back(text_of(list_.at(step.first - ++used)));
+        }
+        break;
+      case What::done:
+        return Step::whole;
+      case What::lost:
+        return Step::lost;
+    }
+    walk_.taken(step, used);
+    return Step::more;
+  }
+
+  PythonProgram& program_;
+  std::shared_ptr<Graves> graves_;
+  nb::object value_;
+  ElementList& list_;
+  kv::ListWalk walk_;
+  std::string first_, last_;
+};
+
 class PythonSum final : public kv::ValueSum {
  public:
   PythonSum(PythonProgram& program, PyObject* value)
@@ -214,8 +283,12 @@ std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
   with_gil([&] {
     const bool large =
         PyObject_Size(value) > kElements || nb::cast<uint64_t>(attribute(value, "held")) > kBytes;
-    if (large && PyObject_HasAttrString(value, "begin_walk"))
+    if (!large) return;
+    if (nb::isinstance<ElementList>(nb::handle(value))) {
+      made = std::make_unique<PythonListWalk>(*this, graves_, value);
+    } else {
       made = std::make_unique<PythonWalk>(*this, graves_, value);
+    }
   });
   return made;
 }

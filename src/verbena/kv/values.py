@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
 from sortedcontainers import SortedList
 
+from verbena import _native
+
 # What a collection of few takes, and then each element.
 _EMPTY_DICT = sys.getsizeof({b"": b""})
-_EMPTY_LIST = sys.getsizeof(deque())
 _EMPTY_SORTED = _EMPTY_DICT + 700  # a sorted list is an object with lists of its own
 _WORD = 40  # of a bytes object: its head, and what is lost by rounding up
 _PLACE = 45  # of an entry in a dict, which is between a third and two thirds full
 _PAIR = _PLACE + 2 * _WORD
 _MEMBER = _PLACE + _WORD
 _DRAWN = 40  # a place in the list of a set that was drawn from, and its number
-_ELEMENT = 8 + _WORD
 _SCORED = _MEMBER + sys.getsizeof(0.0) + sys.getsizeof((0.0, b"")) + 8
 
 
@@ -109,67 +108,8 @@ class Hash(Walked, dict[bytes, bytes]):
         _shed(self, count)
 
 
-class List(deque[bytes]):
-    """Elements, left to right. `held` as a hash has it."""
-
-    TYPE: ClassVar[str] = "list"
-    __slots__ = ("held",)
-
-    def __init__(self, elements: Iterable[bytes] = ()) -> None:
-        super().__init__(elements)
-        self.held = _EMPTY_LIST + _ELEMENT * len(self) + sum(map(len, self))
-
-    def append(self, element: bytes) -> None:
-        self.held += _ELEMENT + len(element)
-        super().append(element)
-
-    def appendleft(self, element: bytes) -> None:
-        self.held += _ELEMENT + len(element)
-        super().appendleft(element)
-
-    def extend(self, elements: Iterable[bytes]) -> None:
-        elements = tuple(elements)
-        self.held += _ELEMENT * len(elements) + sum(map(len, elements))
-        super().extend(elements)
-
-    def extendleft(self, elements: Iterable[bytes]) -> None:
-        elements = tuple(elements)
-        self.held += _ELEMENT * len(elements) + sum(map(len, elements))
-        super().extendleft(elements)
-
-    def insert(self, place: int, element: bytes) -> None:
-        self.held += _ELEMENT + len(element)
-        super().insert(place, element)
-
-    def pop(self) -> bytes:  # type: ignore[override]
-        element = super().pop()
-        self.held -= _ELEMENT + len(element)
-        return element
-
-    def popleft(self) -> bytes:
-        element = super().popleft()
-        self.held -= _ELEMENT + len(element)
-        return element
-
-    def __setitem__(self, place: int, element: bytes) -> None:  # type: ignore[override]
-        self.held += len(element) - len(self[place])
-        super().__setitem__(place, element)
-
-    def __delitem__(self, place: int) -> None:  # type: ignore[override]
-        self.held -= _ELEMENT + len(self[place])
-        super().__delitem__(place)
-
-    def remove(self, element: bytes) -> None:
-        super().remove(element)
-        self.held -= _ELEMENT + len(element)
-
-    def clear(self) -> None:
-        super().clear()
-        self.held = _EMPTY_LIST
-
-    def shed(self, count: int) -> None:
-        for _ in range(min(count, len(self))):
-            super().pop()
+# Elements, left to right. It is native: a copy in pieces must reach any place of it at once.
+List = _native.kv.List
 
 
 class Set(Walked, dict[bytes, int | None]):

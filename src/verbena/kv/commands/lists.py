@@ -93,22 +93,12 @@ def llen(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, List) or ())
 
 
-def section(value: List, start: int, stop: int) -> list[bytes]:
-    """value[start:stop], walked from the nearer end."""
-    length = len(value)
-    if start <= length - stop:
-        return list(islice(value, start, stop))
-    found = list(islice(reversed(value), length - stop, length - start))
-    found.reverse()
-    return found
-
-
 @command("LRANGE", arity=4, flags="readonly", keys=KEY, group="list",
          summary="The elements between two positions, both included.")  # fmt: skip
 def lrange(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     start, stop = integer(first), integer(last)
     value = call.db.get(key, List)
-    return [] if value is None else section(value, *clamp_range(start, stop, len(value)))
+    return [] if value is None else value.section(*clamp_range(start, stop, len(value)))
 
 
 @command("LINDEX", arity=3, flags="readonly", keys=KEY, group="list",
@@ -160,17 +150,8 @@ def lrem(call: Call, key: bytes, count: bytes, element: bytes) -> Reply:
     value = call.db.get(key, List)
     if value is None:
         return 0
-    allowed = abs(limit) or len(value)
-    removed = 0
-    kept = []
-    for item in reversed(value) if limit < 0 else value:
-        if removed < allowed and item == element:
-            removed += 1
-        else:
-            kept.append(item)
+    removed = value.remove(element, limit)
     if removed:
-        value.clear()
-        (value.extendleft if limit < 0 else value.extend)(kept)
         call.db.changed(key, event="lrem")
     return removed
 
@@ -182,13 +163,7 @@ def ltrim(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     value = call.db.get(key, List)
     if value is None:
         return "OK"
-    start, stop = clamp_range(start, stop, len(value))
-    if start == stop:
-        value.clear()
-    for _ in range(len(value) - stop):
-        value.pop()
-    for _ in range(start if value else 0):
-        value.popleft()
+    value.trim(*clamp_range(start, stop, len(value)))
     call.db.changed(key, event="ltrim")
     return "OK"
 
