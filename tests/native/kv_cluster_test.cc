@@ -55,6 +55,19 @@ std::bitset<kSlotCount> all_slots() { return std::bitset<kSlotCount>().set(); }
 
 }  // namespace
 
+TEST("slots: a tag decides wherever it stands, and an empty or open one does not") {
+  for (size_t before = 0; before < 20; ++before) {
+    const std::string front(before, 'k');
+    for (const std::string_view back : {"", "k", "{", "}", "{other}", "kkkkkkkkkkkkkkkk{"}) {
+      CHECK(key_slot(front + "{tag}" + std::string(back)) == key_slot("tag"));
+    }
+    CHECK(key_slot("{" + front + "{}}") == key_slot(front + "{"));
+  }
+  CHECK(key_slot("123456789") == 0x31c3);
+  CHECK(key_slot("{123456789") != 0x31c3);
+  CHECK(key_slot("{}123456789") != 0x31c3);
+}
+
 TEST("gate: keys of others are sent there, keys of several slots are refused") {
   Node node;
   const uint16_t slot = key_slot("foo");

@@ -82,6 +82,24 @@ TEST("keyspace: random sets, changes and deletions agree with a map") {
   CHECK(seen >= model.size());
 }
 
+TEST("keyspace: a key is found wherever it was expected, and one that is not there is not") {
+  Keyspace keyspace(1, heap);
+  Database& database = keyspace.database(0);
+  const auto name = [](int i) { return "key:" + std::to_string(i); };
+  for (int i = 0; i < 3000; ++i) database.set({}, name(i), name(i), 0);
+  for (int i = 0; i < 6000; ++i) {
+    const std::string key = name(i);
+    const uint64_t hash = keyspace.hash(key);
+    const uint32_t place = database.index().prefetch_item(hash);
+    CHECK(place < kSlots);
+    for (uint32_t guess = 0; guess < kSlots; ++guess) {
+      keyspace.expect(key, hash, guess);
+      CHECK(value_of(database, key) == (i < 3000 ? key : "(none)"));
+    }
+    keyspace.expect({}, 0);  // the next key may lie at the same address
+  }
+}
+
 TEST("keyspace: an expired key is not there, asked for or not") {
   Keyspace keyspace(1, heap);
   keyspace.set_now(10'000);

@@ -81,7 +81,7 @@ bool Applier::look(std::string_view bytes, Ahead& found) {
       return is_wrong("a record is of another slot");
     }
   }
-  found = {record, first, words_.size() - first, 0, nullptr};
+  found = {record, first, words_.size() - first, 0, 0, nullptr};
   return true;
 }
 
@@ -121,7 +121,7 @@ size_t Applier::apply_some(std::string_view bytes) {
   if (count > 1) expect(records);
   for (const Ahead& ahead : records) {
     const Words words = Words(words_).subspan(ahead.first_word, ahead.words);
-    if (ahead.hash != 0) engine_.keyspace.expect(words[1], ahead.hash);
+    if (ahead.hash != 0) engine_.keyspace.expect(words[1], ahead.hash, ahead.place);
     take(ahead.record, words);
   }
   if (!fault_.empty()) refuse(fault_);
@@ -137,8 +137,8 @@ void Applier::expect(std::span<Ahead> records) {
     ahead.index = &keyspace.database(ahead.record.database).index();
     ahead.index->prefetch_bucket(ahead.hash);
   }
-  for (const Ahead& ahead : records) {
-    if (ahead.hash != 0) ahead.index->prefetch_item(ahead.hash);
+  for (Ahead& ahead : records) {
+    if (ahead.hash != 0) ahead.place = ahead.index->prefetch_item(ahead.hash);
   }
 }
 

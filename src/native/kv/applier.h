@@ -49,6 +49,7 @@ class Applier {
     LogRecord record;
     size_t first_word, words;
     uint64_t hash;  // of its key
+    uint32_t place;
     const Index* index;
   };
   static constexpr size_t kAhead = 16;

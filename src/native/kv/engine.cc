@@ -181,6 +181,7 @@ bool Engine::process_whole(Client& client, std::string_view input, const Request
     size_t bytes;
     Words words;
     uint64_t hash;
+    uint32_t place;
   };
   if (is_ahead_) return false;
   std::array<Request, kAhead> requests;
@@ -190,7 +191,7 @@ bool Engine::process_whole(Client& client, std::string_view input, const Request
     const auto room = std::span(ahead_).subspan(taken);
     const size_t bytes = take_plain_request(input.substr(at), bounds, room, words);
     if (bytes == 0) break;
-    requests[count] = {bytes, room.first(words), 0};
+    requests[count] = {bytes, room.first(words), 0, 0};
     taken += words;
     at += bytes;
   }
@@ -202,13 +203,13 @@ bool Engine::process_whole(Client& client, std::string_view input, const Request
       request.hash = keyspace.hash(request.words[1]);
       index.prefetch_bucket(request.hash);
     }
-    for (const Request& request : std::span(requests).first(count)) {
-      if (request.words.size() > 1) index.prefetch_item(request.hash);
+    for (Request& request : std::span(requests).first(count)) {
+      if (request.words.size() > 1) request.place = index.prefetch_item(request.hash);
     }
   }
   is_ahead_ = true;
   for (const Request& request : std::span(requests).first(count)) {
-    if (request.hash != 0) keyspace.expect(request.words[1], request.hash);
+    if (request.hash != 0) keyspace.expect(request.words[1], request.hash, request.place);
     if (!answer(client, request.words)) break;
     used += request.bytes;
     if (client.blocked || client.closing || client.doomed) break;

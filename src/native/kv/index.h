@@ -28,21 +28,26 @@ class Index {
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
-  // The slot of the item with this key; null: there is none.
-  uint64_t* find(uint64_t hash, std::string_view key) const;
-  // Hints that a key will be looked for: its bucket first, and when that is here, the items that may be it.
+  // The slot of the item with this key; null: there is none. `place`: which one of its bucket it may be in.
+  uint64_t* find(uint64_t hash, std::string_view key, uint32_t place = 0) const;
+  // Hints that a key will be looked for: its bucket first, and when that is here, the item that may be it;
+  // returns its place, for find().
   void prefetch_bucket(uint64_t hash) const {
     const auto* bucket = reinterpret_cast<const std::byte*>(&segment_of(hash)->buckets[bucket_of(hash)]);
     prefetch(bucket);
     prefetch(bucket + 64);
   }
-  void prefetch_item(uint64_t hash) const {
-    for (const uint64_t slot : segment_of(hash)->buckets[bucket_of(hash)].slots) {
+  uint32_t prefetch_item(uint64_t hash) const {
+    const Bucket& bucket = segment_of(hash)->buckets[bucket_of(hash)];
+    for (uint32_t place = 0; place < kSlots; ++place) {
+      const uint64_t slot = bucket.slots[place];
       if (tag_of(slot) != tag_of(hash) || slot == 0) continue;
       const std::byte* item = arena_.at(location_of(slot));
       prefetch(item);
       prefetch(item + 64);
+      return place;
     }
+    return 0;
   }
   // The key must not be there. Returns its slot.
   uint64_t* insert(uint64_t hash, Location item);

@@ -59,7 +59,8 @@ Entry Database::at(uint64_t* slot) const {
 }
 
 Entry Database::find(std::string_view key, bool use) {
-  uint64_t* slot = index_->find(hash(key), key);
+  // A place that is another key's is a wrong guess, no more.
+  uint64_t* slot = index_->find(hash(key), key, keyspace_.expected_place_);
   if (slot == nullptr) {
     keyspace_.figures.misses += use;
     return {};
@@ -121,15 +122,15 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
   const uint64_t before_ms = there ? there.expires_ms() : 0;
   const uint16_t before_due = there ? there.item_->due : uint16_t{0};
   ItemHeader* item = there.item_;
-  const bool in_place = item != nullptr && !keyspace_.is_still() && item->type == Type::string &&
-                        type == Type::string &&
-                        Arena::block_bytes(item_bytes(*item)) == Arena::block_bytes(total);
+  const bool in_place =
+      item != nullptr && !keyspace_.is_still() && item->type == Type::string && type == Type::string &&
+      (item_bytes(*item) == total || Arena::block_bytes(item_bytes(*item)) == Arena::block_bytes(total));
   if (in_place) {
     item->value_bytes = static_cast<uint32_t>(value_bytes);
     item->sealed = 0;
     char* to = there.bytes() + key.size();
     if (value.data() != to && !value.empty()) std::memmove(to, value.data(), value.size());
-    std::memset(to + value.size(), 0, value_bytes - value.size());
+    if (value_bytes > value.size()) std::memset(to + value.size(), 0, value_bytes - value.size());
   } else {
     const Location location = keyspace_.arena_.allocate(total);
     item = reinterpret_cast<ItemHeader*>(keyspace_.arena_.at(location));
@@ -355,10 +356,9 @@ Keyspace::Keyspace(uint32_t databases, Arena::Source source)
       random_state_(random_value<uint64_t>() | 1),
       databases_(databases) {}
 
-Database& Keyspace::database(uint32_t number) {
-  auto& database = databases_[number];
-  if (!database) database = std::make_unique<Database>(*this, number);
-  return *database;
+Database& Keyspace::open(uint32_t number) {
+  databases_[number] = std::make_unique<Database>(*this, number);
+  return *databases_[number];
 }
 
 void Keyspace::swap(uint32_t one, uint32_t other) {

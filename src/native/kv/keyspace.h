@@ -163,7 +163,10 @@ class Keyspace {
  public:
   Keyspace(uint32_t databases, Arena::Source source);
 
-  Database& database(uint32_t number);
+  Database& database(uint32_t number) {
+    const auto& database = databases_[number];
+    return database ? *database : open(number);
+  }
   uint32_t databases() const { return static_cast<uint32_t>(databases_.size()); }
   bool exists(uint32_t number) const { return databases_[number] != nullptr; }
   void swap(uint32_t one, uint32_t other);
@@ -224,7 +227,10 @@ class Keyspace {
     const bool is_expected = key.data() == expected_.data() && key.size() == expected_.size() && !key.empty();
     return is_expected ? expected_hash_ : siphash(hash_key_, key);
   }
-  void expect(std::string_view key, uint64_t hash) { expected_ = key, expected_hash_ = hash; }
+  // `place`: where its item may be, see Index::find().
+  void expect(std::string_view key, uint64_t hash, uint32_t place = 0) {
+    expected_ = key, expected_hash_ = hash, expected_place_ = place;
+  }
 
   // Objects that nothing refers to any more: the program's to release.
   std::vector<uint64_t> take_released() { return std::exchange(released_, {}); }
@@ -258,6 +264,7 @@ class Keyspace {
   static constexpr uint64_t kGraceNs = 100'000'000;  // far longer than any read takes
   static constexpr size_t kAlwaysSealed = 4096;  // longer items get a checksum when somebody asks for them
 
+  Database& open(uint32_t number);
   void release(ItemHeader* item, Location location);
   uint64_t held_from() const {
     uint64_t from = Hold::kNothing;
@@ -276,6 +283,7 @@ class Keyspace {
   const HashKey hash_key_;
   std::string_view expected_;
   uint64_t expected_hash_ = 0;
+  uint32_t expected_place_ = 0;
   uint64_t now_ms_ = 0;
   Journal* journal_ = nullptr;
   bool exposed_ = false, counts_slots_ = false;

@@ -42,6 +42,15 @@ uint16_t crc16(std::string_view bytes) {
   return crc;
 }
 
+// What of a key decides on its slot.
+std::string_view key_tag(std::string_view key) {
+  if (const size_t open = key.find('{'); open != key.npos) {
+    const size_t close = key.find('}', open + 1);
+    if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
+  }
+  return key;
+}
+
 bool is_word(std::string_view text, std::string_view capitals) {
   return std::equal(text.begin(), text.end(), capitals.begin(), capitals.end(), [](char a, char b) {
     return (a >= 'a' && a <= 'z' ? static_cast<char>(a - 32) : a) == b;
@@ -60,11 +69,18 @@ uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes) {
 }
 
 uint16_t key_slot(std::string_view key) {
-  if (const size_t open = key.find('{'); open != key.npos) {
-    const size_t close = key.find('}', open + 1);
-    if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
+  constexpr uint64_t kOnes = 0x0101010101010101, kTops = 0x8080808080808080;
+  uint64_t found = 0;
+  size_t at = 0;
+  // Eight bytes at a time: most keys have no tag, and are short.
+  for (; at + 8 <= key.size(); at += 8) {
+    uint64_t word;
+    std::memcpy(&word, key.data() + at, sizeof word);
+    word ^= kOnes * '{';
+    found |= (word - kOnes) & ~word & kTops;
   }
-  return crc16(key) % kSlotCount;
+  for (; at < key.size(); ++at) found |= key[at] == '{';
+  return crc16(found == 0 ? key : key_tag(key)) % kSlotCount;
 }
 
 Sweep sweep_of(std::string_view word) {
@@ -247,14 +263,17 @@ bool parse_words(std::string_view bytes, std::vector<std::string_view>& words) {
 }
 
 bool append_words(std::string_view bytes, std::vector<std::string_view>& words) {
-  while (!bytes.empty()) {
+  const char* at = bytes.data();
+  for (size_t left = bytes.size(); left > 0;) {
     uint32_t length;
-    if (bytes.size() < sizeof length) return false;
-    std::memcpy(&length, bytes.data(), sizeof length);
-    bytes.remove_prefix(sizeof length);
-    if (bytes.size() < length) return false;
-    words.push_back(bytes.substr(0, length));
-    bytes.remove_prefix(length);
+    if (left < sizeof length) return false;
+    std::memcpy(&length, at, sizeof length);
+    left -= sizeof length;
+    at += sizeof length;
+    if (left < length) return false;
+    words.emplace_back(at, length);
+    left -= length;
+    at += length;
   }
   return true;
 }
