@@ -26,7 +26,7 @@ constexpr uint64_t kSweepNs = 200'000'000;
 // A key of the database that most use: its place in memory is on its way here before it is needed.
 class Expected {
  public:
-  Expected(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace) {
+  Expected(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace), key_(key) {
     if (key.empty() || !keyspace.exists(0)) return;
     index_ = &keyspace.database(0).index();
     hash_ = keyspace.hash(key);
@@ -38,12 +38,13 @@ class Expected {
   Expected& operator=(const Expected&) = delete;
 
   // Some time later: the bucket says where the item is.
-  void look() const {
-    if (index_) index_->prefetch_item(hash_);
+  void look() {
+    if (index_) keyspace_.expect(key_, hash_, index_->prefetch_item(hash_));
   }
 
  private:
   Keyspace& keyspace_;
+  const std::string_view key_;
   const Index* index_ = nullptr;
   uint64_t hash_ = 0;
 };
@@ -88,7 +89,7 @@ void SessionGate::take(Method method, const transport::Request& request) {
       StreamHeader header;
       std::memcpy(&header, payload.data(), sizeof header);
       const std::string_view words = payload.substr(sizeof header);
-      const Expected expected(engine_.keyspace, first_key(words));
+      Expected expected(engine_.keyspace, first_key(words));
       const auto found = clients_.find({session, header.stream});
       if (found != clients_.end() && may_run_now(*found->second, words)) {
         SessionClient& client = *found->second;
