@@ -146,6 +146,10 @@ def _import_from_this_tree() -> None:
         package.__dict__["__version__"] = ""
         package.__path__ = [str(ROOT.joinpath("src", *name.split(".")))]
         sys.modules[name] = package
+    # Of the core itself: what modules with tables name while they are read.
+    native = types.ModuleType("verbena._native")
+    native.__dict__["kv"] = types.SimpleNamespace(List=type("List", (), {}))
+    sys.modules[native.__name__] = sys.modules["verbena"].__dict__["_native"] = native
 
 
 def _looks(looks: Sequence[str]) -> list[str]:
