@@ -27,8 +27,7 @@ constexpr int kQuickRounds = 8;  // between looks at the clock
 
 // Who spins on the core that its peer was put on too keeps it from answering: it lets others run now and
 // then, more rarely if nobody wants to. If somebody always does, it goes to another core: by itself the
-// kernel lets two that are awake share theirs for 10 ms and more, and in a virtual machine it takes a core
-// that is idle for one that the host has taken away.
+// kernel lets two that are awake share theirs for 10 ms and more, though another is idle.
 class Spinner {
  public:
   // The time; now and then a little later.
