@@ -156,6 +156,51 @@ def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
     assert sums[0][2] == []
 
 
+def coming(kind: str, names: list[str]) -> list[bytes]:
+    pairs = {"hash": lambda name: (name, "v"), "zset": lambda name: ("1", name)}
+    words = (word for name in names for word in pairs.get(kind, lambda name: (name,))(name))
+    command = {"hash": "HSET", "set": "SADD", "zset": "ZADD"}[kind]
+    return [word.encode() for word in (command, "big", *words)]
+
+
+def going(kind: str, names: list[str]) -> list[bytes]:
+    command = {"hash": "HDEL", "set": "SREM", "zset": "ZREM"}[kind]
+    return [word.encode() for word in (command, "big", *names)]
+
+
+@pytest.mark.parametrize("kind", ["hash", "set", "zset"])
+@pytest.mark.parametrize("churns", [False, True])
+def test_a_copy_does_not_begin_anew_when_the_table_moves(kind: str, churns: bool) -> None:
+    """A dict of 86,000 moves when some 1,400 more have come, in the middle of the copy. Elements go and come
+    back on both sides of the walk's place, and while the last changes are told."""
+    source, target, chance = Server(), Server(), random.Random(kind)
+    applied, once = applier(target), 0
+    with served(source) as run:
+        send = sender(run)
+        for words in filling(kind, "big", 86_000):
+            send(words)
+        copy = source.base_copy()
+        while piece := copy.read(4000):
+            once += len(piece)
+        copy, said, rounds, gone = source.base_copy(), 0, 0, list[str]()
+        while piece := copy.read(4000):
+            applied.apply(piece)
+            said += len(piece)
+            rounds += 1
+            send(coming(kind, [f"new{rounds}-{n}" for n in range(30)]))
+            if churns and rounds < 500:
+                send(coming(kind, gone or ["back"]))
+                gone = [f"m{chance.randrange(86_000)}" for _ in range(30)]
+                send(going(kind, gone))
+        assert copy.complete
+        follower = copy.take_follower()
+        while follower.lag():
+            applied.apply(follower.read(1000)[0])
+    assert 86_000 + 30 * rounds > 87_382  # two thirds of 2¹⁷
+    assert said < once * (1.3 if churns else 1.15)
+    assert state(target) == state(source)
+
+
 def summed(digest: _native.kv.SlotDigest) -> int:
     """All that can be, in pieces of which none is long; what has been read."""
     done = False

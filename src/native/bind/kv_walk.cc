@@ -22,64 +22,79 @@ PyObject* elements_of(PyObject* value, nb::object& kept) {
   return kept.ptr();
 }
 
-// Of a hash, a set or a sorted set. A dict keeps the order in which elements came, so that a place in it
-// means the same until it moves to a larger table; then the walk begins anew.
-class PythonWalk final : public kv::ValueWalk {
+constexpr size_t kElements = 512, kBytes = 64u << 10;  // of a piece
+
+// A value of the program's that stays until its walk is over, and the GIL around each step.
+class PythonWalk : public kv::ValueWalk {
  public:
   PythonWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
-      : program_(program),
-        graves_(std::move(graves)),
-        value_(nb::borrow(value)),
-        elements_(elements_of(value, scores_)),
-        kind_(nb::cast<std::string>(attribute(value, "TYPE"))),
-        changes_(attribute(value, "begin_walk")()) {}
+      : program_(program), graves_(std::move(graves)), value_(nb::borrow(value)) {}
   ~PythonWalk() override {
     const nb::gil_scoped_acquire gil;
-    try {
-      attribute(value_.ptr(), "end_walk")(changes_);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable(value_);
-    }
-    names_.clear();
-    scores_.reset(), changes_.reset();
     graves_->take(value_.release().ptr(), 0);  // it may be deleted by now
     graves_.reset();
   }
 
-  Step next(std::string_view key, std::vector<std::string_view>& words) override {
+  Step next(std::string_view key, std::vector<std::string_view>& words) final {
     Step step = Step::failed;
     program_.with_gil([&] { step = take(key, words); });
     return step;
   }
 
- private:
-  static constexpr size_t kElements = 512, kBytes = 64u << 10;
-  static constexpr int kMostBeginnings = 8;
+ protected:
+  virtual Step take(std::string_view key, std::vector<std::string_view>& words) = 0;
+  nb::handle value() const { return value_; }
 
-  Step take(std::string_view key, std::vector<std::string_view>& words) {
-    if (has_moved()) {
-      if (++beginnings_ > kMostBeginnings) return Step::lost;
-      place_ = 0;
+ private:
+  PythonProgram& program_;
+  std::shared_ptr<Graves> graves_;
+  nb::object value_;
+};
+
+// Of a hash, a set or a sorted set. A dict keeps the order in which elements came, and has new ones at its
+// end.
+class NamedWalk final : public PythonWalk {
+ public:
+  NamedWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
+      : PythonWalk(program, std::move(graves), value),
+        elements_(elements_of(value, scores_)),
+        kind_(nb::cast<std::string>(attribute(value, "TYPE"))),
+        changes_(attribute(value, "begin_walk")()) {}
+  ~NamedWalk() override {
+    const nb::gil_scoped_acquire gil;
+    try {
+      value().attr("end_walk")(changes_);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(value());
     }
-    names_.clear();
-    used_ = 0;
-    begin(words, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
-    PyObject *name, *content;
-    while (!is_full(words) && PyDict_Next(elements_, &place_, &name, &content)) put(words, name, content);
-    if (words.size() > 2) return Step::more;
-    return take_changed(key, words);
+    names_.clear(), gone_.clear();
+    scores_.reset(), changes_.reset(), changed_.reset();
   }
 
-  // What has changed since the walk began, as it is now: first what is there, then what is gone.
-  Step take_changed(std::string_view key, std::vector<std::string_view>& words) {
-    if (!gone_.empty()) {
-      begin(words, kind_ == "hash" ? "HDEL" : kind_ == "set" ? "SREM" : "ZREM", key);
-      names_ = std::exchange(gone_, {});
-      for (const nb::object& each : names_) words.push_back(text_of(each.ptr()));
-      return Step::more;
+ private:
+  static constexpr int kMostBeginnings = 8;
+
+  Step take(std::string_view key, std::vector<std::string_view>& words) override {
+    if (!find_place()) return Step::lost;
+    names_.clear();
+    used_ = 0;
+    if (!gone_.empty()) return take_gone(key, words);  // before any of them is found at the end again
+    begin(words, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
+    PyObject *name, *content;
+    for (; !is_full(words) && PyDict_Next(elements_, &place_, &name, &content); ++passed_) {
+      put(words, name, content);
     }
-    while (!is_full(words) && gone_.size() < kElements && PySet_GET_SIZE(changes_.ptr()) > 0) {
-      nb::object name = nb::steal(PySet_Pop(changes_.ptr()));
+    if (words.size() == 2) take_changed(words);
+    if (words.size() > 2) return Step::more;
+    return gone_.empty() ? Step::whole : take_gone(key, words);
+  }
+
+  // What has changed since the walk began, as it is now.
+  void take_changed(std::vector<std::string_view>& words) {
+    while (!is_full(words) && gone_.size() < kElements) {
+      if (!changed_.is_valid() || PySet_GET_SIZE(changed_.ptr()) == 0) changed_ = changes_.attr("take")();
+      if (PySet_GET_SIZE(changed_.ptr()) == 0) return;
+      nb::object name = nb::steal(PySet_Pop(changed_.ptr()));
       if (!name.is_valid()) nb::raise_python_error();
       if (PyObject* content = PyDict_GetItemWithError(elements_, name.ptr())) {
         put(words, name.ptr(), content);
@@ -90,19 +105,35 @@ class PythonWalk final : public kv::ValueWalk {
         gone_.push_back(std::move(name));
       }
     }
-    if (words.size() > 2) return Step::more;
-    return gone_.empty() ? Step::whole : take_changed(key, words);
   }
 
-  // A table has room for as many elements as were in it when it was made: until half as many have changed, it
-  // cannot have been replaced twice, so the address tells.
-  bool has_moved() {
+  Step take_gone(std::string_view key, std::vector<std::string_view>& words) {
+    begin(words, kind_ == "hash" ? "HDEL" : kind_ == "set" ? "SREM" : "ZREM", key);
+    names_ = std::exchange(gone_, {});
+    for (const nb::object& each : names_) words.push_back(text_of(each.ptr()));
+    return Step::more;
+  }
+
+  // A dict's new table is without the gaps of the old one, so the walk's place in it is nearer to the
+  // beginning, but behind all that were passed and have not gone. A table has room for as many elements as
+  // were in it when it was made: until half as many have changed, it cannot have been replaced twice, so the
+  // address tells. False: that many have changed too often.
+  bool find_place() {
     const auto* const dict = reinterpret_cast<const PyDictObject*>(elements_);
     const void* const table = dict->ma_keys;
     const auto count = nb::cast<int64_t>(changes_.attr("count"));
-    const bool moved = table != table_ || count - count_ > dict->ma_used / 2;
-    table_ = table, count_ = count;
-    return moved;
+    const Py_ssize_t changed = count - std::exchange(count_, count);
+    const auto forget = [&] { passed_ = std::max<Py_ssize_t>(0, passed_ - changed); };
+    forget();
+    if (changed > dict->ma_used / 2) {
+      place_ = passed_ = 0;
+      ++beginnings_;
+    } else if (table != table_) {
+      place_ = passed_;
+      forget();  // what has gone since may be a gap in the new table
+    }
+    table_ = table;
+    return beginnings_ < kMostBeginnings;
   }
 
   void begin(std::vector<std::string_view>& words, std::string_view command, std::string_view key) {
@@ -128,13 +159,13 @@ class PythonWalk final : public kv::ValueWalk {
             static_cast<size_t>(std::to_chars(text.begin(), text.end(), score).ptr - text.data())};
   }
 
-  PythonProgram& program_;
-  std::shared_ptr<Graves> graves_;
-  nb::object value_, scores_;
+  nb::object scores_;
   PyObject* const elements_;
   const std::string kind_;
   nb::object changes_;
+  nb::object changed_;  // names that were taken from there
   Py_ssize_t place_ = 0;
+  Py_ssize_t passed_ = 0;  // at least so many before it are there still
   const void* table_ = nullptr;
   int64_t count_ = 0;
   int beginnings_ = 0;
@@ -143,34 +174,21 @@ class PythonWalk final : public kv::ValueWalk {
   size_t used_ = 0, bytes_ = 0;
 };
 
-// Of a list.
-class PythonListWalk final : public kv::ValueWalk {
+class ListWalk final : public PythonWalk {
  public:
-  PythonListWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
-      : program_(program),
-        graves_(std::move(graves)),
-        value_(nb::borrow(value)),
-        list_(nb::cast<ElementList&>(nb::handle(value))) {
+  ListWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
+      : PythonWalk(program, std::move(graves), value), list_(nb::cast<ElementList&>(nb::handle(value))) {
     list_.begin_walk(walk_);
   }
-  ~PythonListWalk() override {
+  ~ListWalk() override {
     const nb::gil_scoped_acquire gil;
     list_.end_walk(walk_);
-    graves_->take(value_.release().ptr(), 0);  // it may be deleted by now
-    graves_.reset();
-  }
-
-  Step next(std::string_view key, std::vector<std::string_view>& words) override {
-    Step step = Step::failed;
-    program_.with_gil([&] { step = take(key, words); });
-    return step;
   }
 
  private:
-  static constexpr size_t kElements = 512, kBytes = 64u << 10;
   using What = kv::ListWalk::Step::What;
 
-  Step take(std::string_view key, std::vector<std::string_view>& words) {
+  Step take(std::string_view key, std::vector<std::string_view>& words) override {
     const kv::ListWalk::Step step = walk_.next(list_.size(), kElements);
     size_t used = 0;
     switch (step.what) {
@@ -203,9 +221,6 @@ class PythonListWalk final : public kv::ValueWalk {
     return Step::more;
   }
 
-  PythonProgram& program_;
-  std::shared_ptr<Graves> graves_;
-  nb::object value_;
   ElementList& list_;
   kv::ListWalk walk_;
   std::string first_, last_;
@@ -276,18 +291,18 @@ class PythonSum final : public kv::ValueSum {
 }  // namespace
 
 std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
-  constexpr Py_ssize_t kElements = 4096;
-  constexpr uint64_t kBytes = 1u << 20;
+  constexpr Py_ssize_t kManyElements = 4096;
+  constexpr uint64_t kManyBytes = 1u << 20;
   auto* const value = reinterpret_cast<PyObject*>(object);
   std::unique_ptr<kv::ValueWalk> made;
   with_gil([&] {
     const bool large =
-        PyObject_Size(value) > kElements || nb::cast<uint64_t>(attribute(value, "held")) > kBytes;
+        PyObject_Size(value) > kManyElements || nb::cast<uint64_t>(attribute(value, "held")) > kManyBytes;
     if (!large) return;
     if (nb::isinstance<ElementList>(nb::handle(value))) {
-      made = std::make_unique<PythonListWalk>(*this, graves_, value);
+      made = std::make_unique<ListWalk>(*this, graves_, value);
     } else {
-      made = std::make_unique<PythonWalk>(*this, graves_, value);
+      made = std::make_unique<NamedWalk>(*this, graves_, value);
     }
   });
   return made;

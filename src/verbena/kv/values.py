@@ -23,18 +23,33 @@ _DRAWN = 40  # a place in the list of a set that was drawn from, and its number
 _SCORED = _MEMBER + sys.getsizeof(0.0) + sys.getsizeof((0.0, b"")) + 8
 
 
-class Changes(set[bytes]):
-    """Names of elements that have come, changed or gone, and how often that was."""
+_NOTED = 1 << 15  # names in one set: growing it, and looking for what is left in it, stays short
 
-    __slots__ = ("count",)
+
+class Changes:
+    """What has become of elements: the names of those that have changed or gone, and how often anything has
+    happened. Who comes is only counted, since a dict has it at the end."""
+
+    __slots__ = ("_full", "_names", "count")
 
     def __init__(self) -> None:
-        super().__init__()
+        self._full: list[set[bytes]] = []
+        self._names: set[bytes] = set()
         self.count = 0
 
     def tell(self, names: Collection[bytes]) -> None:
-        self.update(names)
+        self._names.update(names)
         self.count += len(names)
+        if len(self._names) >= _NOTED:
+            self._full.append(self._names)
+            self._names = set()
+
+    def take(self) -> set[bytes]:
+        """Some of the names, which are forgotten here; no more are left when it is empty."""
+        if self._full:
+            return self._full.pop()
+        names, self._names = self._names, set()
+        return names
 
 
 class Walked:
@@ -55,6 +70,10 @@ class Walked:
     def _tell(self, *names: bytes) -> None:
         for walk in self.walks:
             walk.tell(names)
+
+    def _tell_new(self, count: int = 1) -> None:
+        for walk in self.walks:
+            walk.count += count
 
 
 def _shed(elements: dict[bytes, Any], count: int) -> None:
@@ -79,16 +98,18 @@ class Hash(Walked, dict[bytes, bytes]):
         self.held += len(content) + (_PAIR + len(field) if old is None else -len(old))
         super().__setitem__(field, content)
         if self.walks:
-            self._tell(field)
+            self._tell_new() if old is None else self._tell(field)
 
     def update(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]
         new = dict(pairs)
-        for field in self.keys() & new.keys():
+        changed = self.keys() & new.keys()
+        for field in changed:
             self.held -= _PAIR + len(field) + len(self[field])
         self.held += _PAIR * len(new) + sum(map(len, new)) + sum(map(len, new.values()))
         super().update(new)
         if self.walks:
-            self._tell(*new)
+            self._tell(*changed)
+            self._tell_new(len(new) - len(changed))
 
     def discard(self, field: bytes) -> bool:
         """True: it was there."""
@@ -138,7 +159,7 @@ class Set(Walked, dict[bytes, int | None]):
             self.drawn.append(member)
             self.held += _DRAWN
         if self.walks:
-            self._tell(member)
+            self._tell_new()
         return True
 
     def discard(self, member: bytes) -> bool:
@@ -215,7 +236,7 @@ class SortedSet(Walked):
         self.scores[member] = score
         self.order.add((score, member))
         if self.walks:
-            self._tell(member)
+            self._tell_new() if old is None else self._tell(member)
 
     def discard(self, member: bytes) -> bool:
         score = self.scores.get(member)
