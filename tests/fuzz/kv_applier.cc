@@ -4,6 +4,7 @@
 
 #include "fuzz.h"
 #include "kv/applier.h"
+#include "util/crc32c.h"
 #include "util/error.h"
 
 using namespace verbena::kv;
@@ -33,7 +34,9 @@ std::string make_stream(fuzz::Input& input) {
     std::vector<std::string> texts;
     for (int words = input.byte() % 6; words > 0; --words) {
       const uint8_t choice = input.byte();
-      if (choice < 0x80) {
+      if (choice >= 0xfc) {
+        texts.emplace_back(size_t{8} << 10, static_cast<char>(choice));
+      } else if (choice < 0x80) {
         texts.emplace_back(kNames[choice % std::size(kNames)]);
       } else {
         texts.emplace_back(view(input.take(choice % 20)));
@@ -74,13 +77,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     stream[input.number<uint16_t>() % stream.size()] = static_cast<char>(input.byte());
   }
   uint64_t lsn = 0;
+  const bool stages = (choice & 16) != 0;
   try {
     for (std::string_view left = stream; !left.empty();) {
-      const size_t piece = std::min<size_t>(left.size(), 1 + input.byte() * (choice & 8 ? 1 : 16));
+      const size_t piece = std::min<size_t>(left.size(), 1 + input.byte() * (choice & 8 ? 1
+                                                                             : stages   ? 256
+                                                                                        : 16));
       // Of its own length, so that a look beyond it is seen.
       const fuzz::Bytes exact(reinterpret_cast<const std::byte*>(left.data()),
                               reinterpret_cast<const std::byte*>(left.data()) + piece);
-      REQUIRE(applier.apply(view(exact)) >= lsn);
+      StagedValues staged(engine);
+      if (stages) {
+        applier.stage(view(exact), staged);
+        REQUIRE(staged.fill(1, view(exact)) == verbena::crc32c(1, exact.data(), exact.size()));
+      }
+      REQUIRE(applier.apply(view(exact), false, stages ? &staged : nullptr) >= lsn);
       lsn = applier.lsn();
       left.remove_prefix(piece);
     }
@@ -111,6 +122,16 @@ SEED("sets") {
     script.byte(1).byte(0).byte(1).byte(0).byte(0);
   }
   script.byte(0).byte(255);
+}
+
+SEED("long-values-in-their-place") {
+  script.byte(16).byte(3);
+  for (int i = 0; i < 3; ++i) {
+    script.byte(3).byte(0).byte(0x81).add("a", 1).byte(0xfc);
+    script.byte(1).byte(0).byte(1).byte(0).byte(0);
+  }
+  script.byte(0);
+  for (int i = 0; i < 8; ++i) script.byte(255);
 }
 
 SEED("a-group-cut-in-pieces") {

@@ -200,8 +200,8 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
           "The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. "
           "Never from within a command. ValueError: it has failed.")
       .def("fill", fill_piece, nb::arg("into"),
-           "The same straight into memory, to its end unless the copy ends: a record may go on in the next "
-           "piece. How many bytes there are.")
+           "The same straight into memory, to its end, or to where a long value would have to be cut, unless "
+           "the copy ends: a record may go on in the next piece. How many bytes there are.")
       .def_prop_ro("complete",
                    [](BaseCopyHandle& self) {
                      const auto held = self.engine->lock();

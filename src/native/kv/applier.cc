@@ -8,6 +8,10 @@ namespace verbena::kv {
 
 namespace {
 
+constexpr size_t kLongValue = 8u << 10;  // a shorter one is copied as fast as it is looked for
+
+bool stores_a_string(Words words) { return words.size() == 3 && words[0] == "SET"; }
+
 // What the engine is while the source's effects are applied: nothing expires, is refused or evicted, and
 // nothing is written down but the effects themselves. Afterwards no hash of a key of theirs is expected.
 class Obedience {
@@ -85,8 +89,30 @@ bool Applier::look(std::string_view bytes, Ahead& found) {
   return true;
 }
 
-uint64_t Applier::apply(std::string_view bytes, bool checked) {
+void Applier::stage(std::string_view bytes, StagedValues& staged) const {
+  LogRecordHeader header;
+  if (!pending_.empty()) {
+    if (pending_.size() < sizeof header) return;  // nobody knows yet where the next record begins
+    std::memcpy(&header, pending_.data(), sizeof header);
+    bytes.remove_prefix(std::min(bytes.size(), sizeof header + padded(header.length) - pending_.size()));
+  }
+  std::vector<std::string_view> words;
+  while (bytes.size() >= sizeof header) {
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const size_t size = sizeof header + padded(header.length);
+    if (size > bytes.size()) return;
+    if (header.length >= kLongValue && parse_words(bytes.substr(sizeof header, header.length), words) &&
+        stores_a_string(words) && words[2].size() >= kLongValue &&
+        !staged.expect(words[1].size(), words[2])) {
+      return;
+    }
+    bytes.remove_prefix(size);
+  }
+}
+
+uint64_t Applier::apply(std::string_view bytes, bool checked, StagedValues* staged) {
   const Obedience obedience(engine_);
+  staged_ = staged;
   checked_ = checked && (pending_.empty() || checked_);  // a record's beginning counts, too
   journal_ = obedience.journal();
   // The end of a record whose beginning came before.
@@ -199,8 +225,8 @@ void Applier::run(const LogRecord& record, Words words) {
     sweep(record, words, kind);
   } else {
     Database& database = engine_.keyspace.database(record.database);
-    if (words.size() == 3 && words[0] == "SET") {
-      database.set(database.find(words[1], false), words[1], words[2], 0);
+    if (stores_a_string(words)) {
+      store(database, words[1], words[2]);
       engine_.keyspace.changed(database, words[1]);
     } else if (const NativeCommand* command = engine_.commands.find(words[0])) {
       out_.clear();
@@ -218,6 +244,16 @@ void Applier::run(const LogRecord& record, Words words) {
     }
   }
   if (journal_ && (record.slot != kNoSlot || !slots_)) journal_->append(record.database, words);
+}
+
+void Applier::store(Database& database, std::string_view key, std::string_view value) {
+  const Entry there = database.find(key, false);
+  if (const Location block = staged_ ? staged_->find(key.size(), value) : 0) {
+    database.adopt(there, key, block, value.size());
+    staged_->taken();
+  } else {
+    database.set(there, key, value, 0);
+  }
 }
 
 void Applier::sweep(const LogRecord& record, Words words, Sweep kind) {

@@ -10,6 +10,7 @@
 
 #include "kv/engine.h"
 #include "kv/log_record.h"
+#include "kv/staged_values.h"
 #include "kv/tail.h"
 
 namespace verbena::kv {
@@ -26,7 +27,11 @@ class Applier {
   // for. Returns the last LSN of the source's that has been applied. Throws if the stream is damaged or makes
   // no sense: then nothing of the faulty record was applied, and the applier is of no use any more.
   // `checked`: the caller has checked a sum over these bytes, so those of the records are not looked at.
-  uint64_t apply(std::string_view bytes, bool checked = false);
+  // `staged`: has values of these bytes.
+  uint64_t apply(std::string_view bytes, bool checked = false, StagedValues* staged = nullptr);
+  // With the engine's lock, about bytes that nobody has checked: finds the long values that applying them
+  // next would store as they are.
+  void stage(std::string_view bytes, StagedValues& staged) const;
 
   // Another stream begins, with a copy of everything.
   void restart();
@@ -61,6 +66,7 @@ class Applier {
   void take(const LogRecord& record, Words words);
   void apply_group();
   void run(const LogRecord& record, Words words);
+  void store(Database& database, std::string_view key, std::string_view value);
   void sweep(const LogRecord& record, Words words, Sweep kind);
   void clear_slots(uint32_t number);
   [[noreturn]] void refuse(const std::string& why);
@@ -84,6 +90,7 @@ class Applier {
   uint64_t applied_ = 0, skipped_ = 0, images_ = 0, failed_ = 0;
   std::string out_, first_failure_;
   Journal* journal_ = nullptr;
+  StagedValues* staged_ = nullptr;
 };
 
 }  // namespace verbena::kv

@@ -19,6 +19,8 @@ class BaseCopy::Sink {
     return false;
   }
   virtual size_t size() const = 0;
+  // False: a record with a long value of so many bytes had better be the next piece's first.
+  virtual bool takes(size_t /*value_bytes*/) { return true; }
 };
 
 namespace {
@@ -60,6 +62,13 @@ class BaseCopy::PieceSink final : public Sink {
   }
   size_t size() const override { return piece_.used + rest_.size(); }
 
+  // One that is cut takes several copies more at both ends; a little room that is left costs less.
+  bool takes(size_t value_bytes) override {
+    if (!rest_.empty() || value_bytes + kAround <= room() || room() > piece_.to.size() / 8) return true;
+    piece_.to = piece_.to.first(piece_.used);
+    return false;
+  }
+
   bool put_around(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
                   size_t length) override {
     if (!around_ || !rest_.empty()) return false;
@@ -89,6 +98,7 @@ class BaseCopy::PieceSink final : public Sink {
   }
 
  private:
+  static constexpr size_t kAround = 512;  // what is around a value: more only if its key is very long
   size_t room() const { return piece_.to.size() - piece_.used; }
 
   CopyPiece& piece_;
@@ -210,7 +220,7 @@ bool BaseCopy::read(Sink& out, size_t max_bytes) {
     } else {
       const bool is_long = !progress.objects.empty();
       if (out.size() >= enough || ((++looks % 16 == 0 || is_long) && now_ns() >= deadline)) return true;
-      scan_some(out, number, progress);
+      if (!scan_some(out, number, progress)) return true;
     }
   }
   if (!error_.empty()) return false;
@@ -222,17 +232,22 @@ bool BaseCopy::read(Sink& out, size_t max_bytes) {
   return false;
 }
 
-// A bucket's short strings, or a long one, or a piece of a value of the program's.
-void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
+// A bucket's short strings, or a long one, or a piece of a value of the program's; false: there is no room
+// for it here.
+bool BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
   if (!progress.objects.empty()) {
     ValueCopy& copy = progress.objects.front();
+    Database& database = engine_.keyspace.database(number);
+    const Entry entry = database.peek(copy.key());
+    if (entry.type() == Type::string && !out.takes(entry.value().size())) return false;
     const auto write = [&](Words words) { put(out, number, kImage, words); };
-    if (copy.step(engine_, engine_.keyspace.database(number), write)) return;
+    if (copy.step(engine_, database, write)) return true;
     error_ = copy.error();
     ++copied_;
-    return progress.objects.pop_front();
+    progress.objects.pop_front();
+    return true;
   }
-  if (!engine_.keyspace.exists(number)) return (void)(progress.scanned = true);
+  if (!engine_.keyspace.exists(number)) return progress.scanned = true;
   progress.cursor = engine_.keyspace.database(number).scan(progress.cursor, 8, [&](Entry entry) {
     if (!wants(entry.key())) return;
     if (entry.type() != Type::string || entry.value().size() >= kLongValue) {
@@ -244,6 +259,7 @@ void BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
     ++copied_;
   });
   progress.scanned = progress.cursor == 0;
+  return true;
 }
 
 void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Words words) {

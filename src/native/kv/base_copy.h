@@ -24,7 +24,8 @@ class BaseCopy {
   // which follower() goes on.
   bool read(std::string& out, size_t max_bytes);
   // The same into a piece, until it is full, or has about `enough` bytes more, or the copy ends: a record
-  // that does not fit goes on in the next piece. `around`: without long values.
+  // that does not fit goes on in the next piece, or, a long value's, begins it: then `piece.to` ends where
+  // the piece does. `around`: without long values.
   void fill(CopyPiece& piece, size_t enough, bool around);
   bool is_complete() const { return complete_ && rest_.empty(); }
   const std::string& error() const { return error_; }  // empty: none
@@ -48,7 +49,7 @@ class BaseCopy {
   void follow_swap(std::string_view record);
   bool is_under_way(const LogRecordHeader& header, std::string_view record) const;
   bool read(Sink& out, size_t max_bytes);
-  void scan_some(Sink& out, uint32_t number, Progress& progress);
+  bool scan_some(Sink& out, uint32_t number, Progress& progress);
   void put(Sink& out, uint32_t database, uint8_t flags, Words words);
   void take_rest(CopyPiece& piece);
   bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }

@@ -16,11 +16,11 @@ namespace {
 constexpr char kMagic[4] = {'V', 'S', 'H', 'D'};
 constexpr uint8_t kVersion = 1;
 
+}  // namespace
+
 uint32_t head_sum(const EnvelopeHeader& header) {
   return crc32c(0, &header, offsetof(EnvelopeHeader, checksum));
 }
-
-}  // namespace
 
 std::string read(std::span<const std::byte> bytes, EnvelopeHeader& header) {
   if (bytes.size() < sizeof header) {

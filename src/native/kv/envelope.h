@@ -35,6 +35,9 @@ constexpr uint32_t kLongestPayload = 1u << 30;
 std::string read(std::span<const std::byte> bytes, EnvelopeHeader& header);
 // Is the header's sum that of itself and this payload?
 bool is_whole(const EnvelopeHeader& header, std::span<const std::byte> payload);
+// The same in steps: the sum of what the header's covers of itself, to be continued over the payload, must
+// become the header's.
+uint32_t head_sum(const EnvelopeHeader& header);
 // Sets the header's sum, from that of the payload alone.
 void seal(EnvelopeHeader& header, uint32_t payload_sum);
 // A whole envelope with this header, but for its length and sum.

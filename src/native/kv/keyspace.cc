@@ -92,6 +92,10 @@ Entry Database::set(Entry there, std::string_view key, std::string_view value, u
   return store(there, key, value, value.size(), Type::string, expires_ms);
 }
 
+Entry Database::adopt(Entry there, std::string_view key, Location block, size_t value_bytes) {
+  return store(there, key, {}, value_bytes, Type::string, 0, block);
+}
+
 Entry Database::set_object(Entry there, std::string_view key, Type type, HeldObject object,
                            uint64_t expires_ms) {
   char bytes[sizeof object];
@@ -116,14 +120,15 @@ Entry Database::resize(Entry there, std::string_view key, size_t bytes) {
 }
 
 Entry Database::store(Entry there, std::string_view key, std::string_view value, size_t value_bytes,
-                      Type type, uint64_t expires_ms) {
+                      Type type, uint64_t expires_ms, Location filled) {
   const uint64_t hashed = there ? uint64_t{tag_of(*there.slot_)} << 48 | there.item_->hash : hash(key);
   const size_t total = sizeof(ItemHeader) + key.size() + value_bytes;
   const uint64_t before_ms = there ? there.expires_ms() : 0;
   const uint16_t before_due = there ? there.item_->due : uint16_t{0};
   ItemHeader* item = there.item_;
   const bool in_place =
-      item != nullptr && !keyspace_.is_still() && item->type == Type::string && type == Type::string &&
+      item != nullptr && filled == 0 && !keyspace_.is_still() && item->type == Type::string &&
+      type == Type::string &&
       (item_bytes(*item) == total || Arena::block_bytes(item_bytes(*item)) == Arena::block_bytes(total));
   if (in_place) {
     item->value_bytes = static_cast<uint32_t>(value_bytes);
@@ -132,7 +137,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
     if (value.data() != to && !value.empty()) std::memmove(to, value.data(), value.size());
     if (value_bytes > value.size()) std::memset(to + value.size(), 0, value_bytes - value.size());
   } else {
-    const Location location = keyspace_.arena_.allocate(total);
+    const Location location = filled != 0 ? filled : keyspace_.arena_.allocate(total);
     item = reinterpret_cast<ItemHeader*>(keyspace_.arena_.at(location));
     *item = {.checksum = 0,
              .recency = keyspace_.stamp(0),
@@ -146,8 +151,10 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
     await_expiry(*item, hashed, before_ms, before_due);
     char* to = reinterpret_cast<char*>(item + 1);
     std::memcpy(to, key.data(), key.size());
-    if (!value.empty()) std::memcpy(to + key.size(), value.data(), value.size());
-    std::memset(to + key.size() + value.size(), 0, value_bytes - value.size());
+    if (filled == 0) {
+      if (!value.empty()) std::memcpy(to + key.size(), value.data(), value.size());
+      std::memset(to + key.size() + value.size(), 0, value_bytes - value.size());
+    }
     if (keyspace_.exposed_ && total <= Keyspace::kAlwaysSealed) put_checksum(*item);
     if (there) {
       const Location old = location_of(*there.slot_);

@@ -110,6 +110,9 @@ class Database {
   // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
   // nobody. Throws if there is no memory.
   Entry set(Entry there, std::string_view key, std::string_view value, uint64_t expires_ms);
+  // The same with a value that has been copied to its place: `block` is of the arena's, for an item with
+  // this key and a value of so many bytes.
+  Entry adopt(Entry there, std::string_view key, Location block, size_t value_bytes);
   // The same for a value that the program holds, in so many bytes; the one that was there is given back.
   Entry set_object(Entry there, std::string_view key, Type type, HeldObject object, uint64_t expires_ms);
   // It has grown or shrunk.
@@ -138,7 +141,7 @@ class Database {
   Entry at(uint64_t* slot) const;
   uint64_t hash(std::string_view key) const;
   Entry store(Entry there, std::string_view key, std::string_view value, size_t value_bytes, Type type,
-              uint64_t expires_ms);
+              uint64_t expires_ms, Location filled = 0);
   // Sees to it that an item is looked at when its time has come; `before`: the one whose place it takes.
   void await_expiry(ItemHeader& item, uint64_t hash, uint64_t before_ms, uint16_t before_due);
   void tidy_due(uint64_t deadline_ns);

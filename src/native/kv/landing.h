@@ -61,7 +61,8 @@ class Landing {
   // On the thread:
   void run();
   void land(const Arrival& arrival);
-  void apply(Window payload);
+  bool is_next(uint32_t segment) const { return segment == next_ && failure_.empty(); }
+  void apply(Window payload, StagedValues* staged);
   void answer(std::span<const Asking> asking, const std::string& refusal);
 
   Engine& engine_;

@@ -1,5 +1,6 @@
-// CRC32C by folding: 256 bytes a step with 512-bit carry-less multiplication, several times as fast as the
-// CRC instruction. For crc32c.cc only.
+// CRC32C by folding, with carry-less multiplication in registers of 512 bits, or of 256 where there are no
+// longer ones: the first several times as fast as the CRC instruction, both in one pass with a copy. For
+// crc32c.cc only.
 #pragma once
 
 #include <cstddef>

@@ -635,7 +635,7 @@ class BaseCopy:
 
     def fill(self, into: object) -> int:
         """
-        The same straight into memory, to its end unless the copy ends: a record may go on in the next piece. How many bytes there are.
+        The same straight into memory, to its end, or to where a long value would have to be cut, unless the copy ends: a record may go on in the next piece. How many bytes there are.
         """
 
     @property

@@ -119,7 +119,9 @@ async def test_all_of_it_arrives_in_order(
         )
         offset += len(piece.payload)
     assert (carrying.acknowledged, carrying.pieces) == (offset, len(envelopes))
-    assert {len(piece.payload) for piece in envelopes[:-1]} == {PIECE - HEADER_BYTES}
+    # Full, or short of it by no more than an eighth, where a long value would have been cut.
+    room = PIECE - HEADER_BYTES
+    assert all(room - room // 8 <= len(piece.payload) <= room for piece in envelopes[:-1])
 
 
 async def test_a_link_that_breaks_answers_for_nothing(

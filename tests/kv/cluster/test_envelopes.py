@@ -313,6 +313,44 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
     await mover.call_off()
 
 
+async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
+    pair: tuple[Member, Member],
+) -> None:
+    """Its long values were on their way into the store: none is a key, and their memory is free again."""
+    source, target = pair
+    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
+    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    await asyncio.to_thread(
+        source.write, [(b"long:%d" % number, b"%d" % number * 10_000) for number in range(4)]
+    )
+    facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
+    mover = Mover(source.cluster, Prepared(facts), lambda state, sync: None)
+    window, *_ = await mover._offer()
+    copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
+    body = bytearray(SEGMENT - HEADER_BYTES)
+    first = mover.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
+    copy.close()
+    session, _ = await mover.session()
+    notice = bytes(mover.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=0))
+    engine, peers, piece = target.server.engine, source.cluster.peers, bytearray(bytes(first))
+    assert len(target.server.databases[0]) == 0
+    used = engine.figures()["used_bytes"]
+    for at in (HEADER_BYTES + 1, len(piece) // 2, len(piece) - 1):
+        piece[at] ^= 1
+        await session.put(bytes(piece), window[: len(piece)])
+        with pytest.raises(RemoteError, match="checksum"):
+            await peers.tell(session, notice)
+        assert engine.figures()["used_bytes"] == used
+        assert len(target.server.databases[0]) == 0
+        piece[at] ^= 1
+    await session.put(bytes(piece), window[: len(piece)])
+    await peers.tell(session, notice)
+    assert len(target.server.databases[0]) > 0
+    assert engine.figures()["used_bytes"] > used
+    await mover.call_off()
+
+
 async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None:
     """A stranger's offer, a window that is not lent, a message for somebody else."""
     source, target = pair
