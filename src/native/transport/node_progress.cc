@@ -8,7 +8,9 @@
 #include <chrono>
 
 #include "transport/node.h"
+#include "transport/spin_rule.h"
 #include "util/clock.h"
+#include "util/leave_core.h"
 #include "util/spinlock.h"
 #include "verbs/router.h"
 
@@ -25,50 +27,26 @@ constexpr uint64_t kGatherNs = 5'000;
 constexpr uint64_t kQuickNs = 4'000;
 constexpr int kQuickRounds = 8;  // between looks at the clock
 
-// Who spins on the core that its peer was put on too keeps it from answering: it lets others run now and
-// then, more rarely if nobody wants to. If somebody always does, it goes to another core: by itself the
-// kernel lets two that are awake share theirs for 10 ms and more, though another is idle.
 class Spinner {
  public:
   // The time; now and then a little later.
   uint64_t look() {
     const uint64_t now = now_ns();
-    if (now - yielded_ns_ < pause_ns_) return now;
+    if (!rule_.should_yield(now)) return now;
     ::sched_yield();
-    yielded_ns_ = now_ns();
-    if (yielded_ns_ - now < kAloneNs) {
-      pause_ns_ = std::min(2 * pause_ns_, kLongestNs);
-      shared_ = 0;
-      patience_ = std::max(patience_ - 1, kLeastPatience);
-    } else {
-      pause_ns_ = kShortestNs;
-      if (++shared_ >= patience_) move();
-    }
-    return yielded_ns_;
+    const uint64_t after = now_ns();
+    if (rule_.yielded(now, after) && leave_core()) look_rested();
+    return after;
   }
   // The same after a sleep, in which others could run.
-  uint64_t look_rested() { return yielded_ns_ = now_ns(); }
-
- private:
-  static constexpr uint64_t kShortestNs = 4'000, kLongestNs = 64'000;
-  static constexpr uint64_t kAloneNs = 2'000;  // giving the core to somebody and getting it back takes longer
-  static constexpr uint32_t kLeastPatience = 8, kMostPatience = 4096;
-
-  void move() {
-    shared_ = 0;
-    patience_ = std::min(2 * patience_, kMostPatience);  // every core may be busy
-    cpu_set_t allowed;
-    const int here = ::sched_getcpu();
-    if (here < 0 || here >= CPU_SETSIZE || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-    cpu_set_t others = allowed;
-    CPU_CLR(here, &others);
-    if (CPU_COUNT(&others) == 0 || ::sched_setaffinity(0, sizeof others, &others) != 0) return;
-    ::sched_setaffinity(0, sizeof allowed, &allowed);
-    yielded_ns_ = now_ns();
+  uint64_t look_rested() {
+    const uint64_t now = now_ns();
+    rule_.rested(now);
+    return now;
   }
 
-  uint64_t yielded_ns_ = now_ns(), pause_ns_ = kShortestNs;
-  uint32_t shared_ = 0, patience_ = kLeastPatience;
+ private:
+  SpinRule rule_{now_ns()};
 };
 
 const EventFd& thread_event() {

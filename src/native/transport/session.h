@@ -16,6 +16,7 @@
 #include "transport/link.h"
 #include "transport/message_layout.h"
 #include "transport/metrics.h"
+#include "transport/promptness.h"
 #include "transport/sequence.h"
 
 namespace verbena::transport {
@@ -123,18 +124,6 @@ class Session {
   void tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns);
 
   Metrics& metrics() { return *metrics_; }
-  // Whether answers come at once: see Node::is_answered_at_once(). One that was held up says little; the more
-  // in a row, the more calls do not try.
-  class Promptness {
-   public:
-    bool tries() { return untried_ == 0 || --untried_ == 0; }
-    void prompt() { late_ = 0; }
-    void late() { untried_ = late_ = std::min(2 * late_ + 1, kMostUntried); }
-
-   private:
-    static constexpr uint32_t kMostUntried = 63;
-    uint32_t untried_ = 0, late_ = 0;
-  };
   Promptness calls_promptness, operations_promptness;
   const std::vector<std::pair<std::string, std::shared_ptr<Metrics>>>& metrics_by_wire() const {
     return metrics_by_wire_;
