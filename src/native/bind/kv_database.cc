@@ -52,12 +52,16 @@ uint64_t bytes_of(nb::handle value) {
   return nb::cast<uint64_t>(nb::getattr(value, name));
 }
 
+// No cycle leads through a value, which has bytes and numbers only. A collector that looks into each to find
+// that out stops the store for some 50 ms when they have five million elements.
+void untrack(nb::handle object) {
+  if (PyObject_IS_GC(object.ptr())) PyObject_GC_UnTrack(object.ptr());
+}
+
 void store_object(Use& use, kv::Entry there, std::string_view key, nb::handle value, uint64_t expires_ms) {
   const kv::Type type = type_of_value(value);
   value.inc_ref();
-  // No cycle leads through a value, which has bytes and numbers only. A collector that looks into each to
-  // find that out stops the store for some 50 ms when they have five million elements.
-  if (PyObject_IS_GC(value.ptr())) PyObject_GC_UnTrack(value.ptr());
+  untrack(value);
   try {
     use.database.set_object(there, key, type, {reinterpret_cast<uint64_t>(value.ptr()), bytes_of(value)},
                             expires_ms);
@@ -177,6 +181,13 @@ nb::object details(DatabaseHandle& self, const nb::bytes& key) {
 }  // namespace
 
 void bind_kv_database(nb::module_& m) {
+  m.def(
+      "untrack",
+      [](const nb::list& objects) {
+        for (const nb::handle each : objects) untrack(each);
+      },
+      nb::arg("objects"), nb::sig("def untrack(objects: list[object]) -> None"),
+      "Python's collector does not look into these any more.");
   m.def(
       "use_kinds",
       [](nb::handle hash, nb::handle list, nb::handle set, nb::handle zset, nb::handle error) {

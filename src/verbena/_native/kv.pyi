@@ -334,6 +334,9 @@ class List:
     def section(self, start: int, stop: int) -> list[bytes]: ...
     def shed(self, count: int) -> None: ...
 
+def untrack(objects: list[object]) -> None:
+    """Python's collector does not look into these any more."""
+
 def use_kinds(hash: object, list: object, set: object, sorted_set: object, wrong_type: object) -> None:
     """
     The classes of values that Python holds, and the error for the wrong one.

@@ -194,16 +194,21 @@ class Set(Walked, dict[bytes, int | None]):
             del self.drawn[-count:]
 
 
+def _lists(order: SortedList[tuple[float, bytes]]) -> list[list[tuple[float, bytes]]]:
+    return order._lists  # type: ignore[attr-defined,no-any-return]  # the stubs have the public names only
+
+
 class SortedSet(Walked):
     """Members with scores, ordered by score and then by member; others read `scores` and `order`, and change
     neither. `held` as a hash has it."""
 
     TYPE: ClassVar[str] = "zset"
-    __slots__ = ("__weakref__", "held", "order", "scores", "walks")
+    __slots__ = ("__weakref__", "_hidden", "held", "order", "scores", "walks")
 
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
         self.order: SortedList[tuple[float, bytes]] = SortedList()
+        self._hidden = 0  # lists of the order
         self.walks = ()
         self.held = _EMPTY_SORTED
 
@@ -212,6 +217,7 @@ class SortedSet(Walked):
         made = cls()
         made.scores = {member: score + 0.0 for member, score in scores.items()}
         made.order.update((score, member) for member, score in made.scores.items())
+        made._hide()
         made.held += _SCORED * len(made) + sum(map(len, made.scores))
         return made
 
@@ -235,6 +241,8 @@ class SortedSet(Walked):
             self.order.remove((old, member))
         self.scores[member] = score
         self.order.add((score, member))
+        if len(_lists(self.order)) != self._hidden:
+            self._hide()
         if self.walks:
             self._tell_new() if old is None else self._tell(member)
 
@@ -256,8 +264,15 @@ class SortedSet(Walked):
         """By places in the order."""
         gone = self.order[start:stop]
         del self.order[start:stop]
+        self._hide()
         for _, member in gone:
             self._forget(member)
+
+    def _hide(self) -> None:
+        """Keeps the collector from looking into the order's lists. New ones come when one is split."""
+        order: Any = self.order
+        self._hidden = len(order._lists)
+        _native.kv.untrack([order, order._maxes, order._index, order._lists, *order._lists])
 
     def _forget(self, member: bytes) -> None:
         del self.scores[member]
@@ -274,8 +289,8 @@ class SortedSet(Walked):
             self.put(member, score)
 
     def shed(self, count: int) -> None:
-        # The order is a list of lists, of which one goes at a time: one by one costs ten times that.
-        lists = self.order._lists  # type: ignore[attr-defined]  # the type stubs have the public names only
+        # One list of the order goes at a time: one by one costs ten times that.
+        lists = _lists(self.order)
         _shed(self.scores, len(lists.pop()) if lists else count)
 
 

@@ -118,3 +118,27 @@ def test_the_collector_does_not_look_into_values(kind: type[Value]):
         value.add(b"c")
     gc.collect()
     assert not gc.is_tracked(value)
+
+
+def test_the_collector_does_not_look_into_the_order_of_sorted_sets():
+    """It has its members in lists, and gets more of them as it grows, shrinks and is made anew."""
+    server, value = Server(), SortedSet.of({b"first": 1.0})
+    server.databases[0].put(b"key", value)
+
+    def tracked() -> int:
+        gc.collect()
+        order = value.order
+        return sum(map(gc.is_tracked, [value, order, order._maxes, order._lists, *order._lists]))
+
+    for number in range(20_000):
+        value.put(b"%d" % number, float(number % 997))
+    assert len(value.order._lists) > 5
+    assert tracked() == 0
+    value.remove_range(100, 15_000)
+    assert tracked() == 0
+    for number in range(20_000):
+        value.discard(b"%d" % number)
+        value.put(b"+%d" % number, float(number))
+    assert tracked() <= 1  # one may be new since lists were counted the last time
+    made = SortedSet.of({b"%d" % number: 1.0 for number in range(5000)})
+    assert not any(map(gc.is_tracked, made.order._lists))
