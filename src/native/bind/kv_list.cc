@@ -1,5 +1,7 @@
 #include "bind/kv_list.h"
 
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -51,11 +53,30 @@ nb::list section(const ElementList& self, size_t start, size_t stop) {
   return found;
 }
 
-size_t index(const ElementList& self, const nb::bytes& element) {
-  for (size_t place = 0; place < self.size(); ++place) {
-    if (are_equal(self.at(place), element.ptr())) return place;
+std::vector<size_t> places_of(const ElementList& self, const nb::bytes& element, Py_ssize_t rank,
+                              size_t count, size_t most) {
+  const bool backwards = rank < 0;
+  size_t skip = (backwards ? 0 - static_cast<size_t>(rank) : static_cast<size_t>(rank)) - 1;
+  const size_t length = self.size();
+  most = most == 0 ? length : std::min(most, length);
+  std::vector<size_t> found;
+  for (size_t i = 0; i < most; ++i) {
+    const size_t place = backwards ? length - 1 - i : i;
+    if (!are_equal(self.at(place), element.ptr())) continue;
+    if (skip > 0) {
+      --skip;
+      continue;
+    }
+    found.push_back(place);
+    if (found.size() == count) break;
   }
-  throw nb::value_error("no such element");
+  return found;
+}
+
+size_t index(const ElementList& self, const nb::bytes& element) {
+  const std::vector<size_t> found = places_of(self, element, 1, 1, 0);
+  if (found.empty()) throw nb::value_error("no such element");
+  return found.front();
 }
 
 bool equals(const ElementList& self, nb::handle other) {
@@ -224,6 +245,11 @@ void bind_kv_list(nb::module_& m) {
            "many "
            "there were.")
       .def("index", index, nb::arg("element"), "The first place of what equals it, or ValueError.")
+      .def(
+          "places", places_of, nb::arg("element"), nb::arg("rank"), nb::arg("count"), nb::arg("most"),
+          nb::sig("def places(self, element: bytes, rank: int, count: int, most: int) -> list[int]"),
+          "Places of what equals it, from the rank-th on (negative: from the right): `count` of them, or (0) "
+          "all, among the first `most` that are looked at, or (0) all.")
       .def("section", section, nb::arg("start"), nb::arg("stop"),
            nb::sig("def section(self, start: int, stop: int) -> list[bytes]"))
       .def(

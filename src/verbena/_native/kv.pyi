@@ -331,6 +331,11 @@ class List:
     def index(self, element: bytes) -> int:
         """The first place of what equals it, or ValueError."""
 
+    def places(self, element: bytes, rank: int, count: int, most: int) -> list[int]:
+        """
+        Places of what equals it, from the rank-th on (negative: from the right): `count` of them, or (0) all, among the first `most` that are looked at, or (0) all.
+        """
+
     def section(self, start: int, stop: int) -> list[bytes]: ...
     def shed(self, count: int) -> None: ...
 

@@ -89,3 +89,17 @@ def test_what_is_not_there_or_no_bytes_is_an_error() -> None:
     for take in (List().pop, List().popleft):
         with pytest.raises(IndexError):
             take()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_places_are_found_from_either_end(seed: int) -> None:
+    chance = random.Random(seed)
+    model = [b"%d" % chance.randrange(5) for _ in range(300)]
+    value = List(model)
+    for _ in range(300):
+        word, most = b"%d" % chance.randrange(6), chance.choice([0, 1, 50, 299, 300, 5000])
+        rank, count = chance.choice([1, 2, 40, 1 << 62, -1, -3, -(1 << 62)]), chance.choice([0, 1, 2, 500])
+        places = range(300) if rank > 0 else range(299, -1, -1)
+        looked_at = places[: most or None]
+        expected = [at for at in looked_at if model[at] == word][abs(rank) - 1 :][: count or None]
+        assert value.places(word, rank, count, most) == expected

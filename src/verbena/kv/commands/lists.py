@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from verbena.kv.call import Call
 from verbena.kv.commands.arguments import (
     INT64_MAX,
@@ -188,17 +186,7 @@ def lpos(call: Call, key: bytes, element: bytes, *words: bytes) -> Reply:
     value = call.db.get(key, List)
     if value is None:
         return None if count < 0 else []
-    found: list[int] = []
-    wanted = 1 if count < 0 else count
-    skip = abs(rank) - 1
-    for place, item in enumerate(islice(reversed(value) if rank < 0 else value, most or None)):
-        if item == element:
-            if skip:
-                skip -= 1
-                continue
-            found.append(len(value) - 1 - place if rank < 0 else place)
-            if len(found) == wanted:
-                break
+    found = value.places(element, rank, 1 if count < 0 else count, most)
     if count < 0:
         return found[0] if found else None
     return found
