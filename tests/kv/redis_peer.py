@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,16 @@ class Peer:
             self.run("HELLO", "3")
 
     def run(self, *words: bytes | str | int | float) -> Any:
-        argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        parts = [b"*%d\r\n" % len(argv)]
-        parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in argv]
-        self.socket.sendall(b"".join(parts))
-        return self._read()
+        self.send(*words)
+        return self.read()
 
-    def _read(self) -> Any:
+    def send(self, *words: bytes | str | int | float) -> None:
+        self.send_all([words])
+
+    def send_all(self, commands: Iterable[Sequence[bytes | str | int | float]]) -> None:
+        self.socket.sendall(b"".join(pack(words) for words in commands))
+
+    def read(self) -> Any:
         line = self.file.readline()
         kind, rest = chr(line[0]), line[1:-2]
         if kind == ":":
@@ -51,11 +54,18 @@ class Peer:
             content = self.file.read(count)
             self.file.read(2)
             return (kind, content)
-        return (kind, [self._read() for _ in range(count * (2 if kind == "%" else 1))])
+        return (kind, [self.read() for _ in range(count * (2 if kind == "%" else 1))])
 
     def close(self) -> None:
         self.file.close()
         self.socket.close()
+
+
+def pack(words: Sequence[bytes | str | int | float]) -> bytes:
+    argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    parts = [b"*%d\r\n" % len(argv)]
+    parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in argv]
+    return b"".join(parts)
 
 
 @contextlib.contextmanager

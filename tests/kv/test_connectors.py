@@ -101,3 +101,26 @@ async def test_asyncio(store: Store, library: str) -> None:
         assert (await subscriber.get_message(timeout=5))["data"] == b"hello"
     await client.aclose()
     await pool.disconnect()
+
+
+def test_changes_are_told_to_who_tracks(store: Store) -> None:
+    """CLIENT TRACKING over sessions: the message comes with the next reply, or by itself."""
+    redis = pytest.importorskip("redis")
+    heard: list[Any] = []
+    pool, other = (kv.redis_pool(store.sessions, protocol=3) for _ in range(2))
+    tracking, writer = pool.get_connection(), redis.Redis(connection_pool=other)
+    tracking._parser.set_invalidation_push_handler(lambda push: heard.append(push[1]))
+    tracking.send_command("CLIENT", "TRACKING", "on")
+    assert tracking.read_response() == b"OK"
+    for value in (b"1", b"2"):
+        writer.set("x", value)
+        tracking.send_command("GET", "x")
+        assert tracking.read_response() == value
+    writer.set("x", 3)
+    while not tracking.can_read(timeout=5):
+        pass
+    tracking.read_response(push_request=True)
+    assert heard == [[b"x"], [b"x"]]
+    pool.release(tracking)
+    pool.disconnect()
+    other.disconnect()

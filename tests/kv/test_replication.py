@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kv.keeping import Connection
 from support.replicas import Served, everything, in_step, served, until
+from support.resp import Wire
 
 from verbena import transport
 from verbena.kv.replication.link import METHOD, VERSION
@@ -409,3 +410,24 @@ def test_a_wrong_secret_is_refused(tmp_path: Path) -> None:
         until(lambda: "the proof is wrong" in replica.info()["master_link_error"], "it is refused")
         assert replica.run("DBSIZE") == 0
         assert primary.info()["connected_slaves"] == "0"
+
+
+def test_what_the_stream_changes_is_told_to_who_tracks_at_the_replica() -> None:
+    """Native commands, Python's, and a copy that begins anew."""
+    with served() as primary, served() as replica:
+        fill(primary)
+        replica.follow(primary)
+        in_step(primary, replica)
+        with Wire(replica.port) as wire:
+            wire("HELLO", 3)
+            wire("CLIENT", "TRACKING", "on")
+            for read, change in (
+                (("GET", "string"), ("SET", "string", "new")),
+                (("LLEN", "list"), ("RPUSH", "list", "d")),
+                (("HGETALL", "hash"), ("DEL", "hash")),
+            ):
+                wire(*read)
+                primary.run(*change)
+                assert wire.read() == [b"invalidate", [read[1].encode()]]
+            primary.run("FLUSHALL")
+            assert wire.read() == [b"invalidate", None]

@@ -56,6 +56,29 @@ async def test_a_library_works_over_rdma(listener: RdmaListener, library: str) -
     await asyncio.to_thread(use)
 
 
+async def test_changes_are_told_over_rdma(listener: RdmaListener) -> None:
+    """CLIENT TRACKING: own changes after the reply, others' without a request."""
+
+    def use() -> None:
+        tracking, writer = RdmaSocket(url(listener)), RdmaSocket(url(listener))
+        for peer in (tracking, writer):
+            peer.settimeout(10)
+            peer.sendall(b"HELLO 3\r\n")
+            assert b"modules" in peer.recv(1000)
+        tracking.sendall(b"CLIENT TRACKING on\r\nGET x\r\nSET x 1\r\nGET x\r\n")
+        told, heard = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nx\r\n", b""
+        while not heard.endswith(b"$1\r\n1\r\n"):
+            heard += tracking.recv(1000)
+        assert heard == b"+OK\r\n_\r\n+OK\r\n" + told + b"$1\r\n1\r\n"
+        writer.sendall(b"SET x 2\r\n")
+        assert writer.recv(100) == b"+OK\r\n"
+        assert tracking.recv(1000) == told
+        tracking.close()
+        writer.close()
+
+    await asyncio.to_thread(use)
+
+
 async def test_clients_that_leave_are_forgotten(listener: RdmaListener) -> None:
     def come_and_go() -> None:
         for _ in range(5):

@@ -213,6 +213,9 @@ nb::dict figures(EngineHandle& self) {
   dict["expired"] = keys.expired;
   dict["evicted"] = keys.evicted;
   dict["dirty"] = keys.dirty;
+  dict["tracked_keys"] = engine.tracking.keys();
+  dict["tracked_items"] = engine.tracking.items();
+  dict["tracked_prefixes"] = engine.tracking.prefixes();
   dict["longest_tick_ns"] = all.longest_tick_ns;
   dict["used_bytes"] = self.engine->keyspace.used_bytes();
   dict["object_bytes"] = self.engine->keyspace.object_bytes();
@@ -308,6 +311,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_tail(m, engine);
   bind_kv_base_copy(m);
   bind_kv_replication(m);
+  bind_kv_tracking(engine);
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),

@@ -25,8 +25,8 @@ inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(),
 std::vector<std::string_view> words_of(nb::handle sequence);
 
 // The program's part in Python: an object with run(client, argv), opened(client), closed(client),
-// disturbed(clients), notify(database, kind, event, key), tick() and dump(value). Takes the GIL when it is
-// asked the first time in a batch, and keeps it until the batch is over.
+// disturbed(clients), invalidated(messages), notify(database, kind, event, key), tick() and dump(value).
+// Takes the GIL when it is asked the first time in a batch, and keeps it until the batch is over.
 class PythonProgram : public kv::Program {
  public:
   PythonProgram(kv::Engine& engine, nb::object object);
@@ -39,6 +39,7 @@ class PythonProgram : public kv::Program {
   uint64_t unburied() const override { return graves_->waiting(); }
   void bury(uint64_t deadline_ns) override;
   void disturbed(const std::vector<uint64_t>& clients) override;
+  void invalidated(const std::vector<kv::Tracking::Message>& messages) override;
   void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
   void tick() override;
   bool dump(uint64_t object, std::string& bytes) override;
@@ -125,5 +126,6 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine);
 void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine);
 void bind_kv_base_copy(nb::module_& m);
 void bind_kv_replication(nb::module_& m);
+void bind_kv_tracking(nb::class_<EngineHandle>& engine);
 
 }  // namespace verbena::bind

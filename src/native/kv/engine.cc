@@ -271,8 +271,12 @@ void Engine::run(Client& client, Words words) {
   } else if (program_) {
     ++figures.program_commands;
     if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
+    tell_invalidated();
+    keyspace.author = client.id;
     program_->run(client, words);
+    keyspace.author = 0;
     if (!notices_.empty()) tell_notices();
+    tell_invalidated();
     clock_ns_ = 0;
   } else {
     ReplyWriter(client.out, client.version).error("ERR unknown command");
@@ -353,6 +357,11 @@ void Engine::tell_notices() {
   }
 }
 
+// Between a client's replies: it never keeps an old value that it hears after the news.
+void Engine::tell_invalidated() {
+  if (tracking.has_messages()) program_->invalidated(tracking.take_messages());
+}
+
 void Engine::note_slow(const Client& client, Words words, uint64_t ns) {
   constexpr size_t kWords = 32, kBytes = 128;
   if (slow_.size() >= 128) return;
@@ -368,6 +377,8 @@ void Engine::settle() {
   if (!program_) return;
   if (!notices_.empty()) tell_notices();
   if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
+  tell_invalidated();
+  if (tracking.has_broadcasts()) program_->invalidated(tracking.take_broadcasts());
   if (keyspace.has_released()) program_->release(keyspace.take_released());
   program_->rest();
 }
@@ -381,6 +392,7 @@ void Engine::tick(uint64_t now) {
   if (const uint64_t left = program_ ? program_->unburied() : 0; left > 0) {
     program_->bury(now_ns() + kBudgetNs * std::min<uint64_t>(1 + left / 4'000'000, 5));
   }
+  tracking.tidy();
   if (loading) return;
   for (uint32_t i = 0; active_expiry && i < keyspace.databases(); ++i) {
     if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);

@@ -16,6 +16,7 @@
 #include "kv/keyspace.h"
 #include "kv/recent_max.h"
 #include "kv/slot_table.h"
+#include "kv/tracking.h"
 #include "util/spinlock.h"
 
 namespace verbena::kv {
@@ -66,6 +67,8 @@ class Program {
   virtual void bury(uint64_t /*deadline_ns*/) {}
   // Watched keys of these clients have changed.
   virtual void disturbed(const std::vector<uint64_t>& clients) = 0;
+  // Clients have values of keys that have changed.
+  virtual void invalidated(const std::vector<Tracking::Message>& /*messages*/) {}
   virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
   // From time to time, or when its timer is due.
   virtual void tick() = 0;
@@ -159,6 +162,11 @@ class Engine {
 
   // Between batches: what the program has to know. `tick`: and what is to be done from time to time.
   void settle();
+  // There is something that the program has to know.
+  bool has_news() const {
+    return keyspace.has_disturbed() || keyspace.has_released() || tracking.has_messages() ||
+           tracking.has_broadcasts();
+  }
   void tick(uint64_t now_ns);
 
   void refresh_time();
@@ -169,6 +177,7 @@ class Engine {
   bool notifications() const { return notifications_; }
 
   Keyspace keyspace;
+  Tracking tracking{keyspace};
   CommandTable commands;
   RequestLimits limits;
   size_t max_input_bytes = size_t{1} << 30;          // of requests that are not whole, or wait
@@ -201,6 +210,7 @@ class Engine {
   bool admits(Client& client, Words words);
   void note_error(std::string_view reply);
   void tell_notices();
+  void tell_invalidated();
   void note_slow(const Client& client, Words words, uint64_t ns);
   void use_journal(Journal* journal);
 

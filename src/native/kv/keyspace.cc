@@ -72,12 +72,9 @@ Entry Database::find(std::string_view key, bool use) {
       return {};
     }
     const std::string name(key);
-    const std::string_view effect[] = {"DEL", name};
     erase(entry);
     ++keyspace_.figures.expired;
-    keyspace_.log(number_, effect);
-    keyspace_.changed(*this, name);
-    if (keyspace_.on_gone) keyspace_.on_gone(number_, 'x', "expired", name);
+    keyspace_.lost(*this, name, 'x', "expired");
     keyspace_.figures.misses += use;
     return {};
   }
@@ -414,6 +411,15 @@ void Keyspace::tell_watchers(uint32_t database, std::string_view key) {
   watched_.erase(found);
 }
 
+void Keyspace::lost(Database& database, std::string_view key, char kind, const char* event) {
+  const std::string_view effect[] = {"DEL", key};
+  log(database.number(), effect);
+  const uint64_t running = std::exchange(author, 0);
+  changed(database, key);
+  author = running;
+  if (on_gone) on_gone(database.number(), kind, event, key);
+}
+
 uint64_t Keyspace::observe(Observer observer) {
   observers_.emplace_back(++last_observer_, std::move(observer));
   return last_observer_;
@@ -489,13 +495,10 @@ bool Keyspace::make_room() {
       if (!database) continue;
       const auto victim = database->choose_victim(eviction);
       if (!victim) continue;
-      const std::string_view effect[] = {"DEL", *victim};
       if (const Entry entry = database->find(*victim, false)) {
         database->erase(entry);
         ++figures.evicted;
-        log(database->number(), effect);
-        changed(*database, *victim);
-        if (on_gone) on_gone(database->number(), 'e', "evicted", *victim);
+        lost(*database, *victim, 'e', "evicted");
       }
       found = true;
     }

@@ -205,6 +205,8 @@ class Keyspace {
   std::vector<uint64_t> take_disturbed() { return std::exchange(disturbed_, {}); }
   bool has_disturbed() const { return !disturbed_.empty(); }
   void disturb_all(uint32_t database);
+  // Whose command the program runs; 0: nobody's, or native code's.
+  uint64_t author = 0;
 
   // Remote readers: from now on nothing is changed in place, and blocks are kept for a while.
   void expose() { exposed_ = true; }
@@ -276,6 +278,8 @@ class Keyspace {
   }
   // Items are replaced, not changed.
   bool is_still() const { return exposed_ || held_from() != Hold::kNothing; }
+  // A key has gone by itself.
+  void lost(Database& database, std::string_view key, char kind, const char* event);
   void tell_watchers(uint32_t database, std::string_view key);
   void tell_observers(uint32_t database, std::optional<std::string_view> key) const {
     for (const auto& [id, observer] : observers_) observer(database, key);

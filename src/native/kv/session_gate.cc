@@ -102,7 +102,7 @@ void SessionGate::take(Method method, const transport::Request& request) {
         request.session.reply(request.call, bytes_of(client.out));
         client.bytes_out += client.out.size();
         client.out.clear();
-        if (engine_.keyspace.has_disturbed() || engine_.keyspace.has_released()) loop_.wake();
+        if (engine_.has_news()) loop_.wake();
         return;
       }
     }

@@ -79,6 +79,27 @@ class Engine:
         """
 
     def tail_figures(self) -> dict[str, int]: ...
+    def track(self, client: int, prefixes: Iterable[bytes], *, broadcasts: bool, skips_own: bool) -> None:
+        """
+        The client hears of keys that it has read, or of all with these prefixes if it broadcasts.
+        """
+
+    def untrack(self, client: int) -> None: ...
+    def remember(self, client: int, keys: Iterable[bytes]) -> None:
+        """It has read them, if it tracks."""
+
+    def invalidate_all(self) -> None:
+        """Whoever tracks hears that all it has may be out of date."""
+
+    def limit_tracking(self, keys: int) -> None:
+        """So many are remembered at most; 0: no bound."""
+
+    @property
+    def author(self) -> int:
+        """Whose command changes keys now; 0: nobody's."""
+
+    @author.setter
+    def author(self, arg: int, /) -> None: ...
     def set_program(self, program: object | None) -> None:
         """
         Who answers what native code does not; None, while it does not run: nobody, and it is let go.

@@ -130,6 +130,13 @@ class Kv(Section):
     latency_monitor_threshold_ms: int = integer(
         0, 0, 2**63 - 1, "From when on LATENCY has an event; 0: it has none."
     )
+    tracking_table_max_keys: int = integer(
+        1_000_000,
+        0,
+        2**63 - 1,
+        "How many keys that clients cache (CLIENT TRACKING) are remembered; 0: no bound.",
+        "When there are more, some are said to have changed.",
+    )
     client_output_buffer_limit: str = text(
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
         Text("class, hard limit, soft limit and seconds, for one class or several"),

@@ -11,11 +11,15 @@ def kind(client: Client) -> str:
 
 
 def flags(client: Client) -> str:
+    wish = client.tracking
     found = [
         ("O", client.monitors),
         ("P", client.is_subscriber),
         ("x", client.queue is not None),
         ("b", client.native.blocked),
+        ("t", wish is not None),
+        ("R", wish is not None and wish.broken),
+        ("B", wish is not None and wish.broadcasts),
         ("d", client.disturbed),
         ("e", client.no_evict),
         ("T", client.no_touch),
@@ -57,7 +61,7 @@ def describe(client: Client, now_ms: int) -> str:
         "events": "rw" if pending_out else "r",
         "cmd": native.last_command.lower().replace(" ", "|"),
         "user": client.user.name,
-        "redir": -1,
+        "redir": client.tracking.redirect if client.tracking is not None else -1,
         "resp": native.version,
         "lib-name": client.library_name,
         "lib-ver": client.library_version,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from verbena import _native
     from verbena.kv.acl import User
+    from verbena.kv.tracking import Wish
 
 
 class Client:
@@ -29,6 +30,7 @@ class Client:
         self.muted = False  # CLIENT REPLY OFF
         self.skips = 0  # CLIENT REPLY SKIP: 2 now, 1 while the next command runs
         self.no_evict = self.no_touch = False
+        self.tracking: Wish | None = None  # it caches what it reads, and wants to hear of changes
         self.library_name = self.library_version = ""
         self.over_soft_limit_ms = 0  # since when its output has been too long
 
@@ -54,6 +56,7 @@ class Client:
             or not self.user.may_do_all
             or self.muted
             or self.skips
+            or (self.tracking is not None and (not self.tracking.broadcasts or self.tracking.skips_own))
         )
         self.native.stranger = not self.authenticated
 

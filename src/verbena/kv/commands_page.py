@@ -40,7 +40,6 @@ ABSENT: Mapping[str, tuple[str, ...]] = {
     "no replication of Redis's kind": (
         "FAILOVER", "PSYNC", "REPLCONF", "REPLICAOF", "SLAVEOF", "SYNC", "WAIT",
     ),
-    "no tracking of what clients cache": ("CLIENT CACHING",),
     "for Redis's own developers": ("DEBUG", "PFDEBUG", "PFSELFTEST"),
 }  # fmt: skip
 

@@ -116,6 +116,10 @@ def _acl(server: Server, value: Any) -> None:
     server.acl.new_users_hear_all = get("acl-pubsub-default") == "allchannels"
 
 
+def _tracking(server: Server, value: int) -> None:
+    server.engine.limit_tracking(value)
+
+
 def _replicas(server: Server, value: Any) -> None:
     if server.replication is not None:
         server.replication.check_writes()
@@ -194,6 +198,9 @@ PARAMETERS = (
     ),
     Parameter("client-query-buffer-limit", Memory(1 << 20), 1 << 30, _requests),
     Parameter("proto-max-bulk-len", Memory(1 << 20), 512 << 20, _requests, key="kv.proto_max_bulk_len"),
+    Parameter(
+        "tracking-table-max-keys", Integer(0, MOST), 1_000_000, _tracking, key="kv.tracking_table_max_keys"
+    ),
     Parameter("acllog-max-len", Integer(0, 2**31), 128, _acl),
     Parameter("acl-pubsub-default", Choice(("resetchannels", "allchannels")), "resetchannels", _acl),
     Parameter("aclfile", Text(), "", key="kv.acl_file"),

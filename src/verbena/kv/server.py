@@ -26,6 +26,7 @@ from verbena.kv.pause import Pause
 from verbena.kv.pubsub import PubSub
 from verbena.kv.replies import NO_REPLY, CommandError, Reply
 from verbena.kv.slow import LatencyMonitor, SlowLog
+from verbena.kv.tracking import Messages, Tracking
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -69,6 +70,7 @@ class Server:
         self.acl = Acl()
         self.blocking = Blocking(self)
         self.pubsub = PubSub(self)
+        self.tracking = Tracking(self)
         self.figures = Figures(self.engine)
         self.slowlog = SlowLog()
         self.latency = LatencyMonitor()
@@ -158,6 +160,8 @@ class Server:
         if client.skips:
             client.skips -= 1
             client.rule()
+        if client.tracking is not None and client.queue is None and argv[0].upper() != b"CLIENT":
+            client.tracking.caching = False  # it was about this command
         self.current = before
         if self.pushes:
             pushes, self.pushes = self.pushes, []
@@ -173,6 +177,7 @@ class Server:
         if client is not None:
             self.blocking.forget(number)
             self.pubsub.forget(client)
+            self.tracking.stop(client)
             self.pause.forget(number)
             self.monitors.forget(client)
             if self.cluster is not None:
@@ -182,6 +187,9 @@ class Server:
         for number in numbers:
             if number in self.clients:
                 self.clients[number].disturbed = True
+
+    def invalidated(self, messages: Messages) -> None:
+        self.tracking.deliver(messages)
 
     def notify(self, database: int, kind: str, event: str, key: bytes) -> None:
         """A change, for those who listen to keyspace notifications. `kind` "": the event's own."""
@@ -269,6 +277,8 @@ class Server:
             if command.name == "PING" and client.may_only_listen:
                 return [b"pong", argv[1] if len(argv) > 1 else b""]
             client.native.run_native(argv)
+            if client.tracking is not None:
+                self.tracking.remember(client, client.tracking, command, argv)
             return NO_REPLY
         native = client.native
         native.last_command = command.name
@@ -298,6 +308,8 @@ class Server:
         if self.verbatim:
             self.verbatim = False
             self.engine.log(database.index, argv)
+        if client.tracking is not None:
+            self.tracking.remember(client, client.tracking, command, argv)
         took = time.perf_counter_ns() - started
         figures = self.figures.of(command.name)
         figures.add(took)

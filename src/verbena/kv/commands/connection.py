@@ -128,6 +128,7 @@ def reset(call: Call) -> Reply:
     discard(call, client)
     server.pubsub.forget(client)
     server.monitors.forget(client)
+    server.tracking.stop(client)
     client.muted, client.skips = False, 0
     client.no_evict = client.no_touch = False
     client.native.name = ""

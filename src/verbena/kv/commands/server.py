@@ -73,6 +73,7 @@ def flushall(call: Call, *mode: bytes) -> Reply:
     for database in call.server.databases:
         if len(database):
             database.clear()
+    call.server.engine.invalidate_all()  # also where there was nothing
     if call.server.logging:
         call.server.engine.log(call.db.index, (b"FLUSHALL",))
     return "OK"
