@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Iterable
@@ -51,6 +52,11 @@ class Ratio(NamedTuple):
 HEADER = ["figure", "measured", "baseline", "ratio", "bound", "verdict"]
 
 
+def end_tidily() -> None:
+    """Who is told to end, by `timeout` for instance, stops its servers and removes its folders."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def add_seconds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="time per measurement (default: 4)")
 
@@ -68,6 +74,7 @@ def program(
     if arguments:
         arguments(parser)
     options = parser.parse_args()
+    end_tidily()
     figures = measure(options)
     if options.json:
         json.dump([asdict(figure) for figure in figures], sys.stdout)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import report
-from figure import HEADER, Figure, add_seconds
+from figure import HEADER, Figure, add_seconds, end_tidily
 
 from verbena.cli import text
 from verbena.cli.measure import environment
@@ -109,6 +109,7 @@ def main() -> int:
     if not questions:
         parser.error(f"no question begins with {' or '.join(options.only)}")
 
+    end_tidily()
     load = os.getloadavg()[0]  # before we add to it
     answers: dict[str, list[Figure]] = {}
     failed: list[str] = []
@@ -136,20 +137,18 @@ def main() -> int:
 
 def _ask(command: tuple[str, ...], seconds: float) -> list[Figure]:
     program, *arguments = command
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).parent / program),
-            "--json",
-            "--seconds",
-            str(seconds),
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [Figure(**line) for line in json.loads(done.stdout)]
+    words = [sys.executable, str(Path(__file__).parent / program), "--json", "--seconds", str(seconds)]
+    with subprocess.Popen(
+        [*words, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as asked:
+        try:
+            said, complaint = asked.communicate()
+        except BaseException:
+            asked.terminate()  # it has servers of its own to stop
+            raise
+    if asked.returncode:
+        raise subprocess.CalledProcessError(asked.returncode, asked.args, said, complaint)
+    return [Figure(**line) for line in json.loads(said)]
 
 
 def _write(name: str, figures: list[Figure], load: float) -> None:

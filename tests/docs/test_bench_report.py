@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -98,3 +101,36 @@ def test_a_real_run_writes_page_and_data(tmp_path: Path) -> None:
     page = path.read_text()
     assert "<svg" in page
     assert 'href="report.json"' in page
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("words", [("migration.py",), ("run.py", "--dry-run", "--only", "migration")])
+def test_a_bench_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Neither its folder nor the servers that run in it, whether it is asked alone or by run.py."""
+    command = [sys.executable, str(ROOT / "bench" / words[0]), *words[1:]]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as running:
+        deadline = time.monotonic() + 60
+        while not servers_in(tmp_path):
+            assert running.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 128 + signal.SIGTERM
+    assert servers_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def servers_in(folder: Path) -> list[int]:
+    """Processes whose command line names something in there."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                if str(folder).encode() in (place / "cmdline").read_bytes():
+                    found.append(int(place.name))
+            except OSError:
+                pass
+    return found
