@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -177,6 +179,8 @@ def test_what_the_rebalancer_plans_leaves_nothing_to_do(weights: dict[str, float
     held = of(*NODES[:3]).assign(range(SLOTS), NODES[0]).meet(member(NODES[3])).replicate(NODES[3], NODES[0])
     moves = plan(held, weights)
     assert moves == plan(held, weights)
+    other_way = replace(held, members=dict(reversed(held.members.items())))
+    assert moves == plan(other_way, dict(reversed(weights.items())) if weights else None)
     wanted = shares(SLOTS, {node: (weights or {}).get(node, 1.0) for node in NODES[:3]})
     assert sum(len(slots) for slots, _, _ in moves) == SLOTS - wanted[NODES[0]]
     for number, (slots, source, target) in enumerate(moves):

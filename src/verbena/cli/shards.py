@@ -19,7 +19,7 @@ from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.errors import BusyError, VerbenaError, setup_error
 from verbena.shards.cluster_map import ClusterMap, Member, Move
-from verbena.shards.envelope import Envelope, Kind, parse
+from verbena.shards.envelope import ABOUT_NODES, Envelope, Kind, parse
 from verbena.shards.rebalance import plan
 from verbena.shards.slots import SlotRange
 from verbena.shards.stores import MapStore, change, open_store
@@ -30,15 +30,23 @@ examples:
   verbena shards move 0-99 n2                  these slots to that node, and watch
   verbena shards rebalance --weight n3=0       an equal share for all, and nothing for n3
   verbena shards status                        what is moving, and what has
+  verbena shards nodes                         who hears whom, and how many commands each serves
   verbena shards abort 5f3a…                   as if it had never begun, if it is not over yet
 
+"""
+_COMMON = """\
 Nodes go by their name, their address, or the beginning of their id. The map is read from the store that
 cluster.map_store names; --cluster-map-store etcd://HOST:PORT names another.
 
 exit status: 0 done, 1 it failed or was called off, 2 wrong usage
 """
+_MOVING = """\
+Clients go on meanwhile: they wait for a moment at the end, no longer than cluster.write_pause_budget_ms, and
+are then sent to the new owner. The nodes do the work; if this command is interrupted, they go on.
+"""
 _PATIENCE_S = 10.0
 _POLL_S = 0.1
+_HEALTH = {"pfail": "silent", "fail": "failed"}
 _PHASES = {
     "prepared": (0.0, "offered"),
     "base_copy": (0.0, "base copy"),
@@ -56,30 +64,48 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "shards",
         help="show and move the slots of a cluster",
         description="Shows who owns which slots of a cluster, and moves them while they are in use.",
-        epilog=EPILOG,
+        epilog=EPILOG + _COMMON,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, help="what to do")
 
-    def action(name: str, function: Any, help: str) -> argparse.ArgumentParser:
-        found = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+    def action(name: str, function: Any, help: str, more: str = "") -> argparse.ArgumentParser:
+        found = actions.add_parser(
+            name,
+            help=help,
+            description=help[0].upper() + help[1:] + ".",
+            epilog="\n".join(filter(None, (more, _COMMON))),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         found.set_defaults(action=function)
         found.add_argument("--json", action="store_true", help="print one JSON document")
         add_flags(found, listed=())
         return found
 
     action("map", _map, "print who owns what, and what is moving")
-    move = action("move", _move, "move slots to a node while they are in use")
+    move = action("move", _move, "move slots to a node while they are in use", _MOVING)
     move.add_argument("slots", metavar="SLOTS", help="a slot or a range: 7, 0-99")
     move.add_argument("target", metavar="NODE", help="who is to own them")
     move.add_argument("--detach", action="store_true", help="do not wait: the nodes go on by themselves")
-    balance = action("rebalance", _rebalance, "move slots until every primary has its share")
+    balance = action(
+        "rebalance",
+        _rebalance,
+        "move slots until every primary has its share",
+        "With the same map and the same weights it moves the same slots, one range after the other.\n"
+        + _MOVING,
+    )
     balance.add_argument(
         "--weight", action="append", default=[], metavar="NODE=NUMBER", help="its share; 1 if nothing is said"
     )
     balance.add_argument("--dry-run", action="store_true", help="only say what would be moved")
     action("status", _status, "print the moves that are under way, and the last ones")
-    abort = action("abort", _abort, "call a move off")
+    action("nodes", _nodes, "print how the nodes see each other: who is heard, by which wire, and its load")
+    abort = action(
+        "abort",
+        _abort,
+        "call a move off",
+        "The slots stay with their owner, and what the other node has got goes. Status 1: it was too late.\n",
+    )
     abort.add_argument("move", metavar="ID", help="the move, as `status` prints it; its beginning will do")
     return parser
 
@@ -186,14 +212,45 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
     return status
 
 
-async def _status(options: argparse.Namespace, config: Config, store: MapStore) -> int:
-    map = (await store.load()).map
-    found = []
+async def _ask_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[str, list[dict[str, Any]]]:
+    """What every node says that answers, by its id."""
+    found = {}
     for member in map.members.values():
         try:
-            found += await ask_status(config, member)
+            async with await transport.connect(member.sessions, config=config) as session:
+                found[member.id] = await _status_by(session, member, about)
         except VerbenaError as error:
             print(f"verbena: {member.name} does not answer: {error.what}", file=sys.stderr)
+    return found
+
+
+async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    map = (await store.load()).map
+    found = await _ask_all(config, map, ABOUT_NODES)
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    rows = [
+        (
+            _name(map, view["id"]),
+            "itself" if view["id"] == asked else _name(map, asked),
+            _HEALTH.get(view["health"], view["health"]),
+            f"{view['load']}" if view["health"] == "alive" else "-",
+            "-" if view["id"] == asked else f"{view['silent_s']:.1f} s ago",
+            view["wire"] or "-",
+        )
+        for view, asked in sorted(
+            ((view, asked) for asked, views in found.items() for view in views),
+            key=lambda one: (_name(map, one[0]["id"]), one[0]["id"] != one[1], _name(map, one[1])),
+        )
+    ]
+    _table(("node", "says", "is", "commands/s", "heard", "by"), rows)
+    return 0
+
+
+async def _status(options: argparse.Namespace, config: Config, store: MapStore) -> int:
+    map = (await store.load()).map
+    found = [one for moves in (await _ask_all(config, map)).values() for one in moves]
     if options.json:
         print(json.dumps(found))
         return 0
@@ -328,13 +385,7 @@ class Line:
                 await session.close()
 
 
-async def ask_status(config: Config, member: Member) -> list[dict[str, Any]]:
-    """What a node says about its moves."""
-    async with await transport.connect(member.sessions, config=config) as session:
-        return await _status_by(session, member)
-
-
-async def _status_by(session: transport.Session, member: Member) -> list[dict[str, Any]]:
+async def _status_by(session: transport.Session, member: Member, about: bytes = b"") -> list[dict[str, Any]]:
     message = Envelope(
         kind=Kind.STATUS,
         source=bytes(20),
@@ -342,6 +393,7 @@ async def _status_by(session: transport.Session, member: Member) -> list[dict[st
         first_shard=0,
         last_shard=0,
         migration=bytes(16),
+        payload=about,
     )
     answer = parse(await session.call("shards", bytes(message), timeout_s=_PATIENCE_S))
     found: list[dict[str, Any]] = json.loads(answer.payload)

@@ -25,6 +25,7 @@ _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 LONGEST_PAYLOAD = 1 << 30
 NODE_BYTES, MIGRATION_BYTES = 20, 16
+ABOUT_NODES = b"nodes"
 
 
 class Kind(enum.IntEnum):
@@ -37,7 +38,7 @@ class Kind(enum.IntEnum):
     OWN = 5  # the map says that the target owns it now
     ABORT = 6  # nothing came of it: the target forgets what it was given
     GOSSIP = 7
-    STATUS = 8
+    STATUS = 8  # what the node says about its moves, or, if the payload is ABOUT_NODES, about the others
     LANDED = 9  # a segment lies in the target's memory, in the window that the payload names
     YIELD = 10  # a replica wants its primary's place: the primary stops writing, and says how far it is
 

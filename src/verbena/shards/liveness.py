@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -53,10 +53,6 @@ class Detector:
         if id in self._heard:
             self._heard[id] = Heard(-1, now)
 
-    def rumours(self) -> Mapping[str, Heard]:
-        """What to pass on."""
-        return {id: heard for id, heard in self._heard.items() if heard.heartbeat >= 0}
-
     def suspects(self, now: float) -> frozenset[str]:
         return frozenset(id for id, heard in self._heard.items() if now - heard.at > self.timeout_s)
 
@@ -73,8 +69,10 @@ class Detector:
         asked = set(voters) - {self.self_id, id} - self.suspects(now)
         return {voter for voter in asked if voter in self._heard and id in self._heard[voter].suspects}
 
-    def silent_s(self, id: str, now: float) -> float:
-        return now - self._heard[id].at if id in self._heard else 0.0
+    def silent_s(self, id: str, now: float) -> float | None:
+        """Since its last word; None: there was none yet."""
+        heard = self._heard.get(id)
+        return now - heard.at if heard is not None and heard.heartbeat >= 0 else None
 
     def load_of(self, id: str) -> int:
         return self._heard[id].load if id in self._heard else 0

@@ -152,6 +152,16 @@ def test_who_only_looks_for_a_map_leaves_none_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("action", ["map", "move", "rebalance", "status", "nodes", "abort"])
+def test_each_action_says_where_the_map_comes_from_and_how_it_ends(action: str) -> None:
+    done = subprocess.run(
+        [*MAIN, "shards", action, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"usage: verbena shards {action}" in done
+    assert all(word in done for word in ("--cluster-map-store etcd://", "exit status: 0 done", "--json"))
+    assert ("they go on" in done) == (action in ("move", "rebalance"))
+
+
 def test_a_weight_that_is_none_is_refused(made: Cluster) -> None:
     for weight in ("n1", "n1=", "n1=x", "n1=-1", "n1=nan", "n1=inf"):
         assert f"--weight {weight}: NODE=NUMBER" in shards(made, "rebalance", "--weight", weight, status=2)

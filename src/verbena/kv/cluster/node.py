@@ -18,6 +18,7 @@ from verbena import transport
 from verbena.config import Config
 from verbena.errors import VerbenaError
 from verbena.kv.cluster.gate import Gate
+from verbena.kv.cluster.gossip import Gossip
 from verbena.kv.cluster.moves import Moves
 from verbena.kv.cluster.peers import METHOD, Peers, answer
 from verbena.kv.cluster.roles import Roles
@@ -25,8 +26,7 @@ from verbena.kv.replies import CommandError, Reply
 from verbena.shards.bulk import RDMA_WIRES
 from verbena.shards.checkpoint import Checkpoints
 from verbena.shards.cluster_map import ClusterMap, Member
-from verbena.shards.envelope import Envelope, Kind, parse
-from verbena.shards.liveness import Detector, Health
+from verbena.shards.envelope import ABOUT_NODES, Kind, parse
 from verbena.shards.migration import Limits
 from verbena.shards.stores import Lease, MapStore, Stored, change, conflict, open_store
 from verbena.transport.configured import settings_from
@@ -83,16 +83,13 @@ class ClusterNode:
         self.map = ClusterMap()
         self.revision = 0
         self.store: MapStore = open_store(settings.map_store)
-        self.detector = Detector(self.id, timeout_s=settings.node_timeout_s, now=time.monotonic())
         self.peers = Peers(self.id, node=node, connect=self._dial, fallback=settings.fallback)
         self.carriers = self.peers  # by which base copies leave, if by RDMA
         self.moves = Moves(self, Checkpoints(Path(settings.folder) / "moves" if settings.folder else None))
         self.roles = Roles(self)
-        self.messages = {"sent": 0, "received": 0}
+        self.gossip = Gossip(self, timeout_s=settings.node_timeout_s, fast=settings.gossip_fast)
         self._config = config
         self._node = node
-        self._heartbeat = 0
-        self._epochs: dict[str, int] = {}  # boot epochs of members, as gossip tells
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Condition()
@@ -120,7 +117,7 @@ class ClusterNode:
         )
         await self._take(held)
         await self.moves.recover()
-        for work in (self._watch(), self._renew(), self._gossip(), self.roles.watch()):
+        for work in (self._watch(), self._renew(), self.gossip.run(), self.roles.watch()):
             self._spawn(work)
 
     async def close(self) -> None:
@@ -198,7 +195,7 @@ class ClusterNode:
         if held.revision <= self.revision:
             return
         self.revision, self.map = held.revision, held.map
-        self.detector.members(self.map.members, time.monotonic())
+        self.gossip.detector.members(self.map.members, time.monotonic())
         self.roles.lead_if(self.map)
         self.gate.show(self.map)
         self.roles.follow_if(self.map)
@@ -238,80 +235,17 @@ class ClusterNode:
         ends = self._lease.valid_until - self._lease.ttl_s / 10
         self.server.engine.set_lease(max(1, int(ends * 1e9)))
 
-    # Gossip
-
-    async def _gossip(self) -> None:
-        period_s = max(0.02, self.settings.node_timeout_s / 6)
-        while True:
-            self._heartbeat += 1
-            others = [member for id, member in self.map.members.items() if id != self.id]
-            for member in others:
-                self._spawn(self._tell(member, period_s))
-            await asyncio.sleep(period_s)
-
-    async def _tell(self, member: Member, timeout_s: float) -> None:
-        message = self.peers.envelope(Kind.GOSSIP, member, json.dumps(self._news()).encode())
-        with contextlib.suppress(VerbenaError, asyncio.TimeoutError):
-            answered = await asyncio.wait_for(
-                self.peers.ask(member, message, fast=self.settings.gossip_fast), timeout_s * 3
-            )
-            self.messages["sent"] += 1
-            self._hear(answered)
-
-    def _news(self) -> dict[str, Any]:
-        now = time.monotonic()
-        return {
-            "heartbeat": self._heartbeat,
-            "revision": self.revision,
-            "load": int(self.server.figures.ops.per_second),
-            "position": self.roles.position,
-            "suspects": sorted(self.detector.suspects(now)),
-        }
-
-    def _hear(self, message: Envelope) -> None:
-        member, now = message.source.hex(), time.monotonic()
-        if self._epochs.get(member) != message.boot_epoch:
-            self._epochs[member] = message.boot_epoch
-            self.detector.restarted(member, now)
-        try:
-            news = json.loads(message.payload)
-            self.detector.hear(
-                member,
-                int(news["heartbeat"]),
-                now,
-                load=int(news["load"]),
-                suspects=map(str, news["suspects"]),
-            )
-            self.roles.positions[member] = int(news["position"])
-            newer = int(news["revision"]) > self.revision
-        except (ValueError, KeyError, TypeError):
-            return
-        if newer:
-            self._spawn(self.refresh())
-
-    def health(self, id: str) -> Health:
-        if id == self.id:
-            return Health.ALIVE
-        return self.detector.health(id, time.monotonic(), self._voters)
-
-    def failure_reports(self, id: str) -> int:
-        return len(self.detector.reports(id, time.monotonic(), self._voters))
-
-    @property
-    def _voters(self) -> list[str]:
-        return [member for member in self.map.members if member not in self.map.replicas]
-
     # Requests of other members
 
     async def _serve(self, request: transport.Request) -> bytes:
         message = parse(request.payload)
         if message.target.hex() != self.id:
             return answer(message, f"this is {self.id}".encode(), refused=True)
-        self.messages["received"] += 1
+        self.gossip.messages["received"] += 1
         if message.kind is Kind.GOSSIP:
-            self._hear(message)
-            reply = self.peers.envelope(Kind.GOSSIP, self.me, json.dumps(self._news()).encode())
-            return answer_as(message, reply)
+            return self.gossip.answer(message)
+        if message.kind is Kind.STATUS and message.payload == ABOUT_NODES:
+            return answer(message, json.dumps(self.gossip.views()).encode())
         try:
             if message.kind is Kind.YIELD:
                 if self.map.replicas.get(message.source.hex()) != self.id:
@@ -380,15 +314,6 @@ def carrier_settings(config: Config) -> transport.Settings:
         metrics_listen="",
         capture_folder="",
     )
-
-
-def answer_as(to: Envelope, reply: Envelope) -> bytes:
-    """News for news."""
-    from dataclasses import replace
-
-    from verbena.shards.envelope import Flag
-
-    return bytes(replace(reply, target=to.source, sequence=to.sequence, flags=Flag.ANSWER))
 
 
 def _identity(folder: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -93,13 +94,19 @@ class Peers:
             raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)
         return answer
 
-    def links(self) -> list[tuple[str, int, str]]:
-        """(member, when it was opened by the monotonic clock in ms, wire) of every session."""
+    def links(self) -> list[tuple[str, int]]:
+        """(member, when it was opened, as Unix time in ms) of every session."""
+        began = time.time() - time.monotonic()
         return [
-            (id, int(session._opened_at * 1000), session.wire or "")
+            (id, int((began + session._opened_at) * 1000))
             for (id, _), session in self._sessions.items()
             if not session.closed
         ]
+
+    def wire_to(self, id: str, *, fast: bool) -> str:
+        """By which that session goes now; empty: there is none."""
+        session = self._sessions.get((id, fast))
+        return (session.wire or "") if session is not None and not session.closed else ""
 
     async def drop(self, to: Member) -> None:
         for fast in (True, False):

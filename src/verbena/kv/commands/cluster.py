@@ -100,7 +100,7 @@ def readwrite(call: Call) -> Reply:
 def info(call: Call) -> Reply:
     node = node_of(call)
     map, primaries = node.map, {owner for owner in node.map.table if owner is not None}
-    health = {id: node.health(id) for id in primaries}
+    health = {id: node.gossip.health(id) for id in primaries}
     given = sum(owner is not None for owner in map.table)
     failed = sum(owner is not None and health[owner] is Health.FAILED for owner in map.table)
     suspected = sum(owner is not None and health[owner] is Health.SUSPECTED for owner in map.table)
@@ -114,8 +114,8 @@ def info(call: Call) -> Reply:
         "cluster_size": len(primaries),
         "cluster_current_epoch": map.epoch,
         "cluster_my_epoch": map.epoch,
-        "cluster_stats_messages_sent": node.messages["sent"],
-        "cluster_stats_messages_received": node.messages["received"],
+        "cluster_stats_messages_sent": node.gossip.messages["sent"],
+        "cluster_stats_messages_received": node.gossip.messages["received"],
         "total_cluster_links_buffer_limit_exceeded": 0,
     }
     return "".join(f"{name}:{value}\r\n" for name, value in fields.items()).encode()
@@ -124,14 +124,15 @@ def info(call: Call) -> Reply:
 def _flags(node: ClusterNode, id: str) -> str:
     flags = ["myself"] if id == node.id else []
     flags.append("slave" if id in node.map.replicas else "master")
-    health = node.health(id)
+    health = node.gossip.health(id)
     if health is not Health.ALIVE:
         flags.append("fail?" if health is Health.SUSPECTED else "fail")
     return ",".join(flags)
 
 
 def _line(node: ClusterNode, member: Member) -> str:
-    map, health = node.map, node.health(member.id)
+    map, health = node.map, node.gossip.health(member.id)
+    asked_ms, heard_ms = node.gossip.times_of(member.id)
     slots = [str(found) for found in map.slots_of(member.id)]
     if member.id == node.id:
         for move in map.moves.values():
@@ -145,7 +146,7 @@ def _line(node: ClusterNode, member: Member) -> str:
         f"{member.address}@{member.sessions.rpartition(':')[2]}",
         _flags(node, member.id),
         map.replicas.get(member.id, "-"),
-        *("0", "0", str(map.epoch)),
+        *(str(asked_ms), str(heard_ms), str(map.epoch)),
         "connected" if health is Health.ALIVE else "disconnected",
         *slots,
     ]
@@ -193,7 +194,7 @@ def shards(call: Call) -> Reply:
 
 def _shard_member(node: ClusterNode, id: str) -> dict[bytes, Any]:
     member = node.map.members[id]
-    alive = node.health(id) is Health.ALIVE
+    alive = node.gossip.health(id) is Health.ALIVE
     return {
         b"id": id.encode(),
         b"port": member.port,
@@ -226,9 +227,8 @@ def links(call: Call) -> Reply:
             b"events": b"rw",
             b"send-buffer-allocated": 0,
             b"send-buffer-used": 0,
-            b"wire": wire.encode(),
         }
-        for id, created_ms, wire in node_of(call).peers.links()
+        for id, created_ms in node_of(call).peers.links()
     ]
 
 
@@ -257,7 +257,7 @@ def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
 
 @_declare("COUNT-FAILURE-REPORTS", 3, "How many other members say that a node is silent.")
 def count_failure_reports(call: Call, id: bytes) -> Reply:
-    return node_of(call).failure_reports(id_from(call, id))
+    return node_of(call).gossip.failure_reports(id_from(call, id))
 
 
 # What changes the map
