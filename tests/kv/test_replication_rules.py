@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
         in_step(primary, replica)
         for value, count, copies in (("short", 20, 1), ("x" * 1000, 1000, 2)):
             replica.process.send_signal(signal.SIGSTOP)
-            until(lambda: primary.info()["connected_slaves"] == "0", "the primary gives it up")
+            until(lambda: "slave0" not in primary.info(), "the primary gives it up")
             for i in range(count):
                 primary.run("RPUSH", f"list{i}", value)
             replica.process.send_signal(signal.SIGCONT)
@@ -236,3 +237,100 @@ def test_offsets_are_the_same_at_both_ends_when_nothing_happens() -> None:
             assert f"offset={offset}," in ours["slave0"]
             first, length = int(ours["repl_backlog_first_byte_offset"]), int(ours["repl_backlog_histlen"])
             assert first + length - 1 == int(offset)
+
+
+def test_a_replica_that_leads_counts_on_where_its_primary_was() -> None:
+    """Offsets go on, in INFO and ROLE, with its first own replica and without; who never had a copy has no
+    history to go on with."""
+    with served() as primary, served() as replica, served() as third:
+        replica.follow(primary)
+        in_step(primary, replica)
+        primary.run("SET", "long", "x" * 1000)
+        in_step(primary, replica)
+        offset = int(primary.info()["master_repl_offset"])
+        assert offset > 1000
+        assert replica.run("REPLICAOF", "NO", "ONE") == "OK"
+        info = replica.info()
+        assert int(info["master_repl_offset"]) == offset == replica.run("ROLE")[1]
+        assert int(info["second_repl_offset"]) == offset + 1
+        assert info["master_replid2"] == primary.info()["master_replid"] != info["master_replid"]
+        third.follow(replica)
+        in_step(replica, third)
+        assert third.info()["slave_repl_offset"] == str(offset)
+        replica.run("SET", "later", "y" * 1000)
+        assert replica.run("WAIT", "1", "0") == 1
+        now, there = replica.info(), third.info()
+        assert int(now["master_repl_offset"]) == int(there["slave_repl_offset"]) > offset + 1000
+        assert int(now["repl_backlog_first_byte_offset"]) == offset + 1
+        # Back and forth: each time from where the other one was.
+        third.run("REPLICAOF", "NO", "ONE")
+        replica.follow(third)
+        in_step(third, replica)
+        assert replica.info()["master_repl_offset"] == now["master_repl_offset"]
+        third.run("SET", "more", "z")
+        in_step(third, replica)
+        replica.run("REPLICAOF", "NO", "ONE")
+        last = int(replica.info()["master_repl_offset"])
+        assert last == int(third.info()["master_repl_offset"]) > int(now["master_repl_offset"])
+        replica.run("REPLICAOF", "127.0.0.1", "1")  # nobody is there
+        replica.run("REPLICAOF", "NO", "ONE")
+        assert int(replica.info()["master_repl_offset"]) == last
+        assert everything(replica) == everything(third)
+
+
+def test_a_replica_that_is_killed_is_missed_at_once() -> None:
+    """Long before its session is given up, it is neither connected nor good enough for writes."""
+    with served() as primary, served() as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        assert primary.run("CONFIG", "SET", "min-replicas-to-write", "1") == "OK"
+        until(lambda: primary.run("SET", "k", "v") == "OK", "it follows")
+        assert len(primary.run("ROLE")[2]) == 1
+        began = time.monotonic()
+        replica.kill()
+        until(lambda: primary.info()["connected_slaves"] == "0", "it is dead")
+        until(lambda: str(primary.run("SET", "k", "w")).startswith("NOREPLICAS "), "too few are there")
+        assert time.monotonic() - began < 10  # session.resume_timeout_s is 30
+        info = primary.info()
+        assert info["min_slaves_good_slaves"] == "0"
+        assert ",state=disconnected," in info["slave0"]
+        assert primary.run("ROLE")[2] == []
+
+
+def test_a_replica_says_since_when_its_link_is_down() -> None:
+    """Since it was lost, not since it was made; attempts in vain do not begin it anew."""
+    attentive = ("--session-heartbeat-interval-ms=100", "--session-peer-timeout-ms=500")
+    with served(*attentive, "--session-resume-timeout-s=1") as primary, served(*attentive) as replica:
+        replica.follow(primary)
+        in_step(primary, replica)
+        time.sleep(4)
+        primary.process.send_signal(signal.SIGSTOP)
+        until(lambda: replica.info()["master_link_status"] == "down", "nothing is heard")
+        lost, before = time.monotonic(), 0
+        assert int(replica.info()["master_link_down_since_seconds"]) <= 2
+        while time.monotonic() - lost < 4:
+            down = int(replica.info()["master_link_down_since_seconds"])
+            assert before <= down <= time.monotonic() - lost + 1
+            before = down
+            time.sleep(0.05)
+        assert before >= 3
+        primary.process.send_signal(signal.SIGCONT)
+        until(lambda: replica.info()["master_link_status"] == "up", "it is back")
+        assert "master_link_down_since_seconds" not in replica.info()
+
+
+def test_who_waits_at_a_server_that_becomes_a_replica_is_told_so() -> None:
+    """An element that comes by the log is nobody's to pop there; and WAIT would wait for good."""
+    with served() as primary, served() as replica:
+        with Connection(replica.port) as popping, Connection(replica.port) as waiting:
+            popping.send(b"BLPOP", b"queue", b"0")
+            waiting.send(b"WAIT", b"1", b"0")
+            until(lambda: b"blocked_clients:2" in replica.run("INFO", "clients"), "both wait")
+            replica.follow(primary)
+            for connection in (popping, waiting):
+                assert str(connection.receive()).startswith("UNBLOCKED force unblock from blocking operation")
+        in_step(primary, replica)
+        primary.run("RPUSH", "queue", "element")
+        in_step(primary, replica)
+        assert everything(replica) == everything(primary)
+        assert len(everything(replica)) == 1

@@ -143,6 +143,29 @@ TEST("what is too slow is told that it has lost its place; who comes back late i
   CHECK(tail.kept().bytes <= 100'000 + (64u << 10));
 }
 
+TEST("bytes are counted from where another history ended, before there is a tail and after") {
+  Store store;
+  store.engine.count_from(5000);
+  Tail& tail = store.engine.tail();
+  CHECK(tail.written_offset() == 5000 && tail.visible_offset() == 5000);
+  CHECK(tail.kept().first_offset == 5000 && tail.kept().bytes == 0);
+  auto follower = tail.follow(1);
+  store.run({"SET", "key", "value"});
+  store.engine.commit();
+  std::string out;
+  CHECK(follower->read(out, 1000) && !out.empty());
+  CHECK(tail.visible_offset() == 5000 + out.size() && follower->offset() == tail.visible_offset());
+  store.engine.count_from(100);  // back as well: it is another history
+  CHECK(!follower->read(out, 1000) && follower->is_lost());
+  CHECK(tail.visible_offset() == 100 && tail.kept().first_offset == 100 && !tail.follow(1));
+  auto again = tail.follow(2);
+  store.run({"SET", "key", "value"});
+  store.engine.commit();
+  std::string more;
+  CHECK(again->read(more, 1000) && more.size() == out.size());
+  CHECK(tail.visible_offset() == 100 + more.size());
+}
+
 TEST("a record longer than any chunk goes through, and the log may be cut within it") {
   Store store;
   Tail& tail = store.engine.tail();

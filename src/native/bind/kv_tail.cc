@@ -155,7 +155,10 @@ nb::dict tail_figures(EngineHandle& self) {
   const auto held = self.lock();
   nb::dict dict;
   dict["has_tail"] = static_cast<uint64_t>(self.engine->has_tail());
-  if (!self.engine->has_tail()) return dict;
+  if (!self.engine->has_tail()) {
+    dict["offset"] = dict["written_offset"] = self.engine->first_offset();
+    return dict;
+  }
   const kv::Tail& tail = self.engine->tail();
   const kv::Tail::Range kept = tail.kept();
   dict["lsn"] = tail.visible_lsn();
@@ -275,6 +278,13 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
           },
           nb::kw_only(), nb::arg("keep_bytes"), nb::arg("hold_bytes"),
           "How much of the log stays in memory: for those who come back, and for those who are behind.")
+      .def(
+          "count_log_from",
+          [](EngineHandle& self, uint64_t offset) {
+            const auto held = self.lock();
+            self.engine->count_from(offset);
+          },
+          nb::arg("offset"), "Where another node's history ended, this one goes on. Who followed is lost.")
       .def("tail_figures", tail_figures, nb::sig("def tail_figures(self) -> dict[str, int]"));
 }
 

@@ -52,11 +52,16 @@ void Engine::set_log(Journal* log) {
 Tail& Engine::tail() {
   if (!tail_) {
     commit();
-    tail_ = std::make_unique<Tail>(TailOptions{.lsn = log_ ? log_->position() : 0});
+    tail_ = std::make_unique<Tail>(TailOptions{.lsn = log_ ? log_->position() : 0, .offset = offset_});
     tail_->set_log(log_);
     use_journal(tail_.get());
   }
   return *tail_;
+}
+
+void Engine::count_from(uint64_t offset) {
+  offset_ = offset;
+  if (tail_) tail_->count_from(offset);
 }
 
 void Engine::refresh_time() {

@@ -132,6 +132,9 @@ class Engine {
   // The log in memory; there is one from now on.
   Tail& tail();
   bool has_tail() const { return tail_ != nullptr; }
+  // What is logged from now on goes on from this offset: another node's history ended there.
+  void count_from(uint64_t offset);
+  uint64_t first_offset() const { return offset_; }  // of the tail, if there is none yet
 
   void add(Client& client);
   void remove(Client& client);
@@ -222,6 +225,7 @@ class Engine {
   Program* program_ = nullptr;
   Journal *log_ = nullptr, *journal_ = nullptr;
   std::unique_ptr<Tail> tail_;
+  uint64_t offset_ = 0;  // from which the tail counts
   std::unordered_map<uint64_t, Client*> clients_;
   std::vector<uint64_t> pledged_;  // clients with replies that count on the next commit()
   uint64_t committed_ = 0;         // the journal's position then

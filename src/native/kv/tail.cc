@@ -12,10 +12,12 @@ namespace verbena::kv {
 
 Tail::Tail(const TailOptions& options)
     : lsn_(options.lsn),
+      offset_(options.offset),
       epoch_(options.epoch),
       keep_bytes_(options.keep_bytes),
       hold_bytes_(options.hold_bytes),
-      visible_lsn_(options.lsn) {}
+      visible_lsn_(options.lsn),
+      visible_(options.offset) {}
 
 void Tail::append(uint32_t database, Words effect) {
   if (effect.empty()) return;
@@ -128,6 +130,11 @@ void Tail::forget() {
   visible_lsn_.store(lsn_, std::memory_order_release);
   visible_.store(offset_, std::memory_order_release);
   wake_all();
+}
+
+void Tail::count_from(uint64_t offset) {
+  offset_ = offset;
+  forget();
 }
 
 std::unique_ptr<Follower> Tail::follow(uint64_t from_lsn, std::unique_ptr<SlotSet> slots) {

@@ -22,7 +22,8 @@ using SlotSet = std::bitset<kSlotCount>;
 class Follower;
 
 struct TailOptions {
-  uint64_t lsn = 0;  // the last one so far; the log's, if there is one
+  uint64_t lsn = 0;     // the last one so far; the log's, if there is one
+  uint64_t offset = 0;  // how many bytes came before
   uint32_t epoch = 1;
   size_t keep_bytes = 16u << 20;   // for those who come back after a while
   size_t hold_bytes = 256u << 20;  // for those who are here and behind; then they are left behind
@@ -51,6 +52,8 @@ class Tail final : public Journal {
   uint32_t epoch() const { return epoch_; }
   // Nobody who followed can go on from where he was.
   void forget();
+  // The same, and bytes are counted from here on.
+  void count_from(uint64_t offset);
   // From this LSN on; empty: it is not there any more, or not yet.
   std::unique_ptr<Follower> follow(uint64_t from_lsn, std::unique_ptr<SlotSet> slots = nullptr);
 
@@ -90,7 +93,7 @@ class Tail final : public Journal {
   void trim();  // with the mutex
 
   Journal* log_ = nullptr;
-  uint64_t lsn_, offset_ = 0;
+  uint64_t lsn_, offset_;
   uint32_t epoch_;
   size_t keep_bytes_, hold_bytes_;
   bool attended_ = false;
@@ -98,7 +101,7 @@ class Tail final : public Journal {
   uint64_t next_chunk_ = 0;
   std::shared_ptr<Chunk> filling_;
   size_t sealed_ = 0;  // of its bytes
-  std::atomic<uint64_t> visible_lsn_, visible_{0};
+  std::atomic<uint64_t> visible_lsn_, visible_;
 
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<Chunk>> chunks_;

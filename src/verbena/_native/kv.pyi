@@ -78,6 +78,11 @@ class Engine:
         How much of the log stays in memory: for those who come back, and for those who are behind.
         """
 
+    def count_log_from(self, offset: int) -> None:
+        """
+        Where another node's history ended, this one goes on. Who followed is lost.
+        """
+
     def tail_figures(self) -> dict[str, int]: ...
     def track(self, client: int, prefixes: Iterable[bytes], *, broadcasts: bool, skips_own: bool) -> None:
         """

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from verbena.kv.server import Server
 
 Retry = Callable[[Call], "Reply | None"]
+# What WAIT and WAITAOF wait for, under names like keys: they belong to no slot.
+REPLICAS, DISK = b"\0wait", b"\0waitaof"
 
 
 class _Waiter:
@@ -122,6 +124,11 @@ class Blocking:
         self._finish(client, CommandError(error) if error else waiter.empty)
         return True
 
+    def unblock_all(self, error: str) -> None:
+        """Whoever waits for keys, or for replicas."""
+        for client in [client for client, waiter in self._waiters.items() if waiter.keys]:
+            self.unblock(client, error=error)
+
     def answer(self, client: int, reply: Reply) -> None:
         """Ends a wait with whatever was waited for; who has gone does not hear it."""
         if client in self._waiters:
@@ -129,7 +136,11 @@ class Blocking:
 
     def waiting(self) -> list[tuple[int, list[bytes]]]:
         """Clients that wait for keys, and which."""
-        return [(client, waiter.keys) for client, waiter in self._waiters.items() if waiter.keys]
+        found = [
+            (client, [key for key in waiter.keys if key not in (REPLICAS, DISK)])
+            for client, waiter in self._waiters.items()
+        ]
+        return [(client, keys) for client, keys in found if keys]
 
     def forget(self, client: int) -> None:
         waiter = self._waiters.pop(client, None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from verbena import _native
 from verbena.config.store import KvPersistence
 from verbena.errors import VerbenaError
+from verbena.kv.blocking import DISK
 from verbena.kv.commands.declare import find
 from verbena.kv.disk import Disk, Inventory, Manifest, corrupt
 from verbena.kv.parameter_kinds import Choice, Integer, Memory, Text, YesNo
@@ -369,8 +370,6 @@ class Persistence:
 
     # For commands
 
-    WAITING = b"\0waitaof"  # the key that WAITAOF's clients wait for
-
     @property
     def lsn(self) -> int:
         return self._log.figures()["lsn"] if self._log is not None else 0
@@ -381,7 +380,7 @@ class Persistence:
 
     def _wake_waiting(self) -> None:
         blocking = self._server.blocking
-        places = [place for place in blocking.waited_for if place[1] == self.WAITING]
+        places = [place for place in blocking.waited_for if place[1] == DISK]
         for database, key in places:
             blocking.signal(database, key)
         if places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from verbena.kv.blocking import REPLICAS
 from verbena.kv.call import Call
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.helpers import integer, shown
@@ -73,8 +74,6 @@ def slaveof(call: Call, host: bytes, port: bytes) -> Reply:
     summary="Waits until so many replicas have what has been written; how many do.",
 )  # fmt: skip
 def wait(call: Call, replicas: bytes, timeout: bytes) -> Reply:
-    from verbena.kv.replication.replication import WAITING
-
     wanted, wait_ms = integer(replicas), integer(timeout)
     if wait_ms < 0:
         raise CommandError("ERR timeout is negative")
@@ -94,5 +93,5 @@ def wait(call: Call, replicas: bytes, timeout: bytes) -> Reply:
         return done
     replication.await_receipts()
     return call.server.blocking.block(
-        call, [WAITING], answer, wait_ms / 1000, leader.count(offset), late=lambda: leader.count(offset)
+        call, [REPLICAS], answer, wait_ms / 1000, leader.count(offset), late=lambda: leader.count(offset)
     )

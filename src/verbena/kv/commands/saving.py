@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verbena.kv.blocking import DISK, REPLICAS
 from verbena.kv.call import Call
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.watching import allow_debug
@@ -85,8 +86,6 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
         raise CommandError("ERR timeout is negative")
     if not 0 <= wanted <= 1 or copies < 0:
         raise CommandError("ERR value is out of range, must be between 0 and 1")
-    from verbena.kv.replication.replication import WAITING
-
     persistence, replication = call.server.persistence, call.server.replication
     if replication is not None and replication.link is not None:
         raise CommandError(
@@ -113,8 +112,9 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
         return at_once
     if replication is not None and copies:
         replication.await_receipts()
-    keys = [Persistence.WAITING, WAITING]
-    return call.server.blocking.block(call, keys, answer, wait_ms / 1000, [*count()], late=lambda: [*count()])
+    return call.server.blocking.block(
+        call, [DISK, REPLICAS], answer, wait_ms / 1000, [*count()], late=lambda: [*count()]
+    )
 
 
 @command(

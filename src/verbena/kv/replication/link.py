@@ -73,8 +73,8 @@ class ReplicaLink:
                 if why != self.why:
                     log.warning("the primary %s:%d cannot be followed: %s", self.host, self.port, why)
                 self.why = why
-            if self.state != "connect":
-                self.state, self.down_since = "connect", time.monotonic()
+            self._unlink()
+            self.state = "connect"
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, node: transport.Node) -> None:
@@ -127,11 +127,20 @@ class ReplicaLink:
             if figures["complete"] and self.state != "connected":
                 self.state, self.why = "connected", ""
                 self.place = Place(self._replid, figures["lsn"], figures["offset"], self._term)
-            self.linked = session.state is transport.SessionState.CONNECTED
+            if session.state is transport.SessionState.CONNECTED:
+                self.linked = True
+            else:
+                self._unlink()
             if session.closed or session.state is transport.SessionState.FAILED:
                 raise setup_error("unreachable", operation="follow a primary", detail="the session has ended")
             self.wire = session.wire or ""
             await asyncio.sleep(LOOK_S)
+
+    def _unlink(self) -> None:
+        """What had been up is down from now on: a copy that was not whole had not been."""
+        if self.linked and self.state == "connected":
+            self.down_since = time.monotonic()
+        self.linked = False
 
     def _leave(self, receiver: _native.kv.Receiver) -> None:
         if self._receiver is None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
+from verbena.kv.blocking import REPLICAS
 from verbena.kv.replication.finding import FIELD
 from verbena.kv.replication.link import METHOD, VERSION, Place, ReplicaLink
 from verbena.kv.replication.settings import Settings, node_settings
@@ -25,7 +26,7 @@ log = logging.getLogger("verbena.kv")
 
 READONLY = "READONLY You can't write against a read only replica."
 NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
-WAITING = b"\0wait"  # the key that WAIT's clients wait for
+UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 NOWHERE = "0" * 40
 HOLD_BYTES = 256 << 20
 
@@ -42,6 +43,16 @@ class Fed:
     @property
     def name(self) -> tuple[str, int]:
         return self.host, self.port
+
+    @property
+    def is_linked(self) -> bool:
+        """False: its process has died, or the way to it is cut. It has a while to come back."""
+        return self.session.state is transport.SessionState.CONNECTED
+
+    def state(self, figures: dict[str, Any]) -> str:
+        if not self.is_linked:
+            return "disconnected"
+        return "send_bulk" if figures["copying"] else "online"
 
 
 class Replication:
@@ -143,7 +154,7 @@ class Replication:
     def _told(self) -> None:
         """On the engine's loop: a replica is further than it was, or is gone."""
         blocking = self.server.blocking
-        places = [place for place in blocking.waited_for if place[1] == WAITING]
+        places = [place for place in blocking.waited_for if place[1] == REPLICAS]
         for database, key in places:
             blocking.signal(database, key)
         if places:
@@ -151,7 +162,7 @@ class Replication:
 
     def _tick(self) -> None:
         """On the engine's loop, from time to time."""
-        waited = any(place[1] == WAITING for place in self.server.blocking.waited_for)
+        waited = any(place[1] == REPLICAS for place in self.server.blocking.waited_for)
         if self._eager and not waited:
             self._set_eager(False)
         loop = self._loop
@@ -183,9 +194,9 @@ class Replication:
 
     def good_replicas(self) -> int:
         longest_ns = self.server.parameters.get("min-replicas-max-lag") * 1_000_000_000
-        figures = [fed.feeder.figures() for fed in self._fed]
+        rows = [(fed.state(row := fed.feeder.figures()), row) for fed in self._fed]
         return sum(
-            not row["copying"] and not row["ended"] and row["silent_ns"] <= longest_ns for row in figures
+            state == "online" and not row["ended"] and row["silent_ns"] <= longest_ns for state, row in rows
         )
 
     # Waiting for replicas
@@ -193,7 +204,7 @@ class Replication:
     @property
     def written_offset(self) -> int:
         """That of the last command, whether replicas may have seen it or not."""
-        return self.server.engine.tail_figures().get("written_offset", 0)
+        return self.server.engine.tail_figures()["written_offset"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
         """How many replicas have applied the log up to there, or have it on disk."""
@@ -202,7 +213,7 @@ class Replication:
         return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in figures)
 
     def await_receipts(self) -> None:
-        """Somebody waits under the key WAITING."""
+        """Somebody waits under the key REPLICAS."""
         if not self._eager:
             self._set_eager(True)
 
@@ -221,6 +232,8 @@ class Replication:
         if self.link is not None:
             self.link.stop()
             place = self.link.place
+        else:  # a pop would be this server's alone, and nobody acknowledges what it writes any more
+            self.server.engine.post(lambda: self.server.blocking.unblock_all(UNBLOCKED))
         self.link = ReplicaLink(self.server, self._config, self._settings, host, port, place)
         self.check_writes()
         self.server.engine.active_expiry = False
@@ -245,6 +258,8 @@ class Replication:
         self.replid2, self.second_offset = link.place.replid or NOWHERE, link.offset + 1
         self.replid = secrets.token_hex(20)
         engine = self.server.engine
+        if link.place.replid:
+            engine.count_log_from(link.offset)
         engine.active_expiry = True
         engine.loading = False
         engine.refresh_time()
@@ -284,9 +299,11 @@ class Replication:
         if link is not None:
             return [b"slave", link.host.encode(), link.port, link.state.encode(), link.offset]
         rows = [
-            [fed.host.encode(), b"%d" % fed.port, b"%d" % fed.feeder.figures()["offset"]] for fed in self._fed
+            [fed.host.encode(), b"%d" % fed.port, b"%d" % fed.feeder.figures()["offset"]]
+            for fed in self._fed
+            if fed.is_linked
         ]
-        return [b"master", self.server.engine.tail_figures().get("offset", 0), rows]
+        return [b"master", self.server.engine.tail_figures()["offset"], rows]
 
     def info(self) -> dict[str, Any]:
         """The fields of INFO replication."""
@@ -320,13 +337,13 @@ class Replication:
                 "replica_received_bytes": figures.get("bytes", 0),
                 "replica_damaged_pieces": figures.get("damaged", 0),
             }
-        fields["connected_slaves"] = len(self._fed)
+        fields["connected_slaves"] = sum(fed.is_linked for fed in self._fed)
         if get("min-replicas-to-write"):
             fields["min_slaves_good_slaves"] = self.good_replicas()
         for number, fed in enumerate(self._fed):
             row = fed.feeder.figures()
             fields[f"slave{number}"] = (
-                f"ip={fed.host},port={fed.port},state={'send_bulk' if row['copying'] else 'online'},"
+                f"ip={fed.host},port={fed.port},state={fed.state(row)},"
                 f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
                 f"wire={fed.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
                 f"inlined={row['inlined']},repeats={row['repeats']}"
@@ -335,7 +352,7 @@ class Replication:
             "master_failover_state": "no-failover",
             "master_replid": link.place.replid or NOWHERE if link is not None else self.replid,
             "master_replid2": self.replid2,
-            "master_repl_offset": link.offset if link is not None else tail.get("offset", 0),
+            "master_repl_offset": link.offset if link is not None else tail["offset"],
             "second_repl_offset": self.second_offset,
             "repl_backlog_active": tail["has_tail"],
             "repl_backlog_size": get("repl-backlog-size"),
