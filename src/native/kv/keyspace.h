@@ -278,8 +278,9 @@ class Keyspace {
   }
   // Items are replaced, not changed.
   bool is_still() const { return exposed_ || held_from() != Hold::kNothing; }
-  // A key has gone by itself.
-  void lost(Database& database, std::string_view key, char kind, const char* event);
+  // A key has gone by itself. Rare: it must not keep GCC from inlining what find() does always.
+  [[gnu::cold, gnu::noinline]] void lost(Database& database, std::string_view key, char kind,
+                                         const char* event);
   void tell_watchers(uint32_t database, std::string_view key);
   void tell_observers(uint32_t database, std::optional<std::string_view> key) const {
     for (const auto& [id, observer] : observers_) observer(database, key);
