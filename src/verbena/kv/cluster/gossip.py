@@ -27,9 +27,8 @@ class Gossip:
         self._period_s = max(0.02, timeout_s / 6)
         self._heartbeat = 0
         self._epochs: dict[str, int] = {}  # boot epochs of members
-        self._asked: dict[
-            str, float
-        ] = {}  # who has not answered yet, and since when: by the clock on the wall
+        # Who has not answered yet, and since when: by the clock on the wall.
+        self._asked: dict[str, float] = {}
         self.detector = Detector(node.id, timeout_s=timeout_s, now=time.monotonic())
         self.messages = {"sent": 0, "received": 0}
 

@@ -1,0 +1,138 @@
+"""Gossip between processes: which wire it takes, what nodes know of each other, and who is marked when."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cluster import MAIN, Cluster, Node, Wire, cluster
+
+TIMEOUT_S = 3.0
+OPTIONS = ("--cluster-node-timeout-ms", str(int(TIMEOUT_S * 1000)))
+
+
+def views(made: Cluster) -> dict[str, dict[str, Any]]:
+    """`verbena shards nodes`: what the nodes that answer say, by name and by the name of whom it is about."""
+    done = subprocess.run(
+        [*MAIN, "shards", "nodes", "--json", "--cluster-map-store", made.store],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = {node.id: node.name for node in made.nodes}
+    return {
+        names[asked]: {names[view["id"]]: view for view in found}
+        for asked, found in json.loads(done.stdout).items()
+    }
+
+
+def line(asked: Node, about: Node) -> list[str]:
+    """The words of CLUSTER NODES."""
+    rows = [row.split() for row in asked.raw("CLUSTER", "NODES").decode().splitlines()]
+    return next(row for row in rows if row[0] == about.id)
+
+
+@pytest.mark.timeout(120)
+def test_the_key_decides_by_which_wire_nodes_tell_each_other(tmp_path: Path) -> None:
+    """Two have it on, one has it off: then its own words go by TCP, and it knows as much."""
+    with cluster(tmp_path, 2, keep=False, options=OPTIONS) as made:
+        made.nodes.append(
+            Node(tmp_path, made.store, "plain", False, (*OPTIONS, "--no-cluster-rdma-gossip-rdma"))
+        )
+        made[2].start().ready()
+
+        def wires() -> dict[str, set[str]]:
+            return {
+                asked: {view["wire"] for name, view in about.items() if name != asked}
+                for asked, about in views(made).items()
+            }
+
+        def is_heard(view: dict[str, Any]) -> bool:
+            return view["health"] == "alive" and view["silent_s"] is not None and view["silent_s"] < TIMEOUT_S
+
+        made.until(lambda: wires() == {"n0": {"shm"}, "n1": {"shm"}, "plain": {"iwarp"}})
+        made.until(lambda: line(made[2], made[0])[7] == line(made[0], made[2])[7] == "connected")
+        made.until(lambda: all(is_heard(view) for about in views(made).values() for view in about.values()))
+
+
+@contextmanager
+def busy(node: Node) -> Iterator[None]:
+    """Somebody asks it without end."""
+    over = threading.Event()
+
+    def ask() -> None:
+        with Wire("127.0.0.1", node.port) as wire:
+            while not over.wait(0.01):
+                wire.socket.sendall(b"*1\r\n$4\r\nPING\r\n" * 100)
+                assert {wire.receive() for _ in range(100)} == {b"PONG"}
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield
+        finally:
+            over.set()
+        asking.result()
+
+
+def loads(made: Cluster, name: str) -> dict[str, int]:
+    """How many commands a second that node serves, as each knows."""
+    return {asked: about[name]["load"] for asked, about in views(made).items()}
+
+
+@pytest.mark.timeout(120)
+def test_every_node_knows_how_much_the_others_do(tmp_path: Path) -> None:
+    """Commands a second of one that is busy, seen by itself and by another that is not."""
+    with cluster(tmp_path, 2, keep=False, options=OPTIONS) as made, busy(made[0]):
+        made.until(lambda: {name for name, load in loads(made, "n0").items() if load > 100} == {"n0", "n1"})
+        made.until(lambda: max(loads(made, "n1").values()) < 100)  # it was asked often while it started
+        table = subprocess.run(
+            [*MAIN, "shards", "nodes", "--cluster-map-store", made.store],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "commands/s" in table.stdout.splitlines()[0]
+        assert len(table.stdout.splitlines()) == 1 + 2 * 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_silent_node_is_marked_when_its_time_is_over_and_not_before(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    """By its last word, which CLUSTER NODES tells, as it does since when a question waits for an answer. The
+    command line says the same, without the one that does not answer."""
+    with cluster(tmp_path, 3, keep=False, options=OPTIONS) as made:
+        asked, victim = made[0], made[2]
+        made.until(lambda: int(line(asked, victim)[5]) > 0)
+        assert line(asked, asked)[4:6] == ["0", "0"]
+        assert victim.process is not None
+        victim.process.send_signal(how)
+        began = time.time()
+        marked = made.until(lambda: (row := line(asked, victim))[7] == "disconnected" and (row, time.time()))
+        row, at = marked
+        asked_ms, heard_ms = int(row[4]), int(row[5])
+        assert abs(heard_ms / 1000 - began) < TIMEOUT_S / 2  # the last word came when it was stopped
+        assert heard_ms / 1000 + TIMEOUT_S <= at < began + 2 * TIMEOUT_S
+        assert 0 < asked_ms <= at * 1000
+        made.until(lambda: line(asked, victim)[2] == "master,fail")
+        made.until(lambda: line(asked, made[1])[2] == "master")
+        if how is signal.SIGKILL:
+            # Each has to hear the other's word before both are sure.
+            made.until(lambda: {about["n2"]["health"] for about in views(made).values()} == {"fail"})
+            seen = views(made)
+            assert set(seen) == {"n0", "n1"}
+            assert all(about["n2"]["silent_s"] > TIMEOUT_S for about in seen.values())
+        else:
+            victim.process.send_signal(signal.SIGCONT)
+            made.until(lambda: line(asked, victim)[7] == "connected")
