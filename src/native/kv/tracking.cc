@@ -1,6 +1,7 @@
 #include "kv/tracking.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace verbena::kv {
 
@@ -25,10 +26,14 @@ void Tracking::stop(uint64_t client) {
   if (clients_.erase(client) == 0) return;
   for (auto& [name, prefix] : prefixes_) prefix.clients.erase(client);
   std::erase_if(prefixes_, [](const auto& one) { return one.second.clients.empty(); });
-  to_sweep_ = table_.bucket_count();
+  if (swept_) {
+    sweeps_again_ = true;
+  } else {
+    swept_.emplace();
+  }
   if (!clients_.empty()) return;
   keyspace_.unobserve(std::exchange(observer_, 0));
-  flushed_.push_back(std::exchange(table_, new_table()));
+  flushed_.push_back(std::exchange(table_, {}));
   items_ = 0;
 }
 
@@ -71,7 +76,7 @@ void Tracking::forget(Table::iterator at) {
 // All databases at once make one message.
 void Tracking::all_changed() {
   if (clients_.empty()) return;
-  if (!table_.empty()) flushed_.push_back(std::exchange(table_, new_table()));
+  if (!table_.empty()) flushed_.push_back(std::exchange(table_, {}));
   items_ = 0;
   if (!messages_.empty() && !messages_.back().keys) return;
   Message& message = messages_.emplace_back();
@@ -120,33 +125,32 @@ void Tracking::tidy() {
   }
 }
 
-// Which keys go is as good as random: those whose buckets come next.
+// Round and round in the order of keys.
 void Tracking::trim(size_t most) {
   for (; most_keys_ != 0 && table_.size() > most_keys_ && most > 0; --most) {
-    constexpr size_t kSparse = 16, kFew = 1024;
-    if (table_.bucket_count() > kSparse * table_.size() + kFew) table_.rehash(0);
-    do {
-      bucket_ = (bucket_ + 1) % table_.bucket_count();
-    } while (table_.bucket_size(bucket_) == 0);
+    auto at = table_.upper_bound(given_up_);
+    if (at == table_.end()) at = table_.begin();
+    given_up_ = at->first;
     const uint64_t author = std::exchange(keyspace_.author, 0);
-    forget(table_.find(table_.begin(bucket_)->first));
+    forget(at);
     keyspace_.author = author;
   }
 }
 
 void Tracking::sweep(size_t most) {
-  const size_t buckets = table_.bucket_count();
-  if (to_sweep_ == 0 || table_.empty()) return void(to_sweep_ = 0);
-  if (std::exchange(swept_buckets_, buckets) != buckets) to_sweep_ = buckets;
-  std::vector<std::string> unread;
-  for (; to_sweep_ > 0 && most > 0; --to_sweep_, --most) {
-    bucket_ = (bucket_ + 1) % buckets;
-    for (auto at = table_.begin(bucket_); at != table_.end(bucket_); ++at) {
-      items_ -= std::erase_if(at->second, [&](uint64_t client) { return !clients_.contains(client); });
-      if (at->second.empty()) unread.push_back(at->first);
-    }
+  if (!swept_) return;
+  auto at = table_.lower_bound(*swept_);
+  for (; at != table_.end() && most > 0; --most) {
+    items_ -= std::erase_if(at->second, [&](uint64_t client) { return !clients_.contains(client); });
+    at = at->second.empty() ? table_.erase(at) : std::next(at);
   }
-  for (const std::string& key : unread) table_.erase(table_.find(key));
+  if (at != table_.end()) {
+    swept_ = at->first;
+  } else if (std::exchange(sweeps_again_, false)) {
+    swept_.emplace();
+  } else {
+    swept_.reset();
+  }
 }
 
 }  // namespace verbena::kv

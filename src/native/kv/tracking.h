@@ -17,7 +17,7 @@ namespace verbena::kv {
 
 class Tracking {
  public:
-  explicit Tracking(Keyspace& keyspace) : keyspace_(keyspace), table_(new_table()) {}
+  explicit Tracking(Keyspace& keyspace) : keyspace_(keyspace) {}
   ~Tracking();
   Tracking(const Tracking&) = delete;
   Tracking& operator=(const Tracking&) = delete;
@@ -55,19 +55,14 @@ class Tracking {
   size_t prefixes() const { return prefixes_.size(); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view key) const { return keyspace->hash(key); }
-    const Keyspace* keyspace;
-  };
-  // Whatever the database: a client that is told too often has nothing wrong.
-  using Table = std::unordered_map<std::string, std::vector<uint64_t>, Hash, std::equal_to<>>;
+  // Whatever the database: a client that is told too often has nothing wrong. No hash table: to grow one of a
+  // million keys takes 100 ms.
+  using Table = std::map<std::string, std::vector<uint64_t>, std::less<>>;
   struct Prefix {
     std::set<uint64_t> clients;
     std::map<std::string, uint64_t, std::less<>> changed;  // and by whom last
   };
 
-  Table new_table() const { return Table(0, Hash{&keyspace_}); }
   void changed(std::string_view key);
   void forget(Table::iterator at);
   void trim(size_t most);
@@ -82,9 +77,9 @@ class Tracking {
   std::map<std::string, Prefix, std::less<>> prefixes_;
   std::vector<Message> messages_;
   bool has_broadcasts_ = false;
-  size_t bucket_ = 0;         // where keys are given up, and swept, next
-  size_t to_sweep_ = 0;       // so many buckets
-  size_t swept_buckets_ = 0;  // of so many
+  std::string given_up_;              // the last key that was beyond the limit: the next one is behind it
+  std::optional<std::string> swept_;  // up to this key; empty: there is nothing to sweep
+  bool sweeps_again_ = false;         // once it is through
 };
 
 }  // namespace verbena::kv
