@@ -69,7 +69,8 @@ void Tracking::forget(Table::iterator at) {
     return found->second.skips_own && client == keyspace_.author;
   });
   if (node.mapped().empty()) return;
-  Message& message = messages_.emplace_back(std::move(node.mapped()));
+  Message& message = messages_.emplace_back();
+  message.clients = std::move(node.mapped());
   message.keys.emplace().push_back(std::move(node.key()));
 }
 
