@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.members import HAS_QUIC, MIGRATION, SEGMENT, SLOTS, Member, two, whole_move
 
+from verbena import transport
 from verbena.errors import RemoteError
 from verbena.kv.cluster import mover as mover_module
 from verbena.kv.cluster import node as cluster_node
@@ -22,7 +23,7 @@ from verbena.kv.cluster.peers import METHOD, Peers
 from verbena.kv.cluster.receiver import LANDED, Receiver
 from verbena.shards.bulk import BulkState
 from verbena.shards.cluster_map import Move
-from verbena.shards.envelope import HEADER_BYTES, Kind, parse
+from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind, parse
 from verbena.shards.migration import CatchUp, Facts, Moved, Prepared
 from verbena.shards.positions import SourcePosition
 
@@ -282,13 +283,14 @@ async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
     assert wires[-1] != "shm"
 
 
-async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, Member]) -> None:
-    """A break may take the piece and leave its notice, which a session repeats: the window then holds what
-    came before, and to acknowledge that would lose the piece."""
-    source, target = pair
+async def first_piece(
+    source: Member, target: Member, *keys: tuple[bytes, bytes]
+) -> tuple[Mover, transport.RemoteRegion, Envelope, transport.Session]:
+    """Of a move of these keys, which goes no further by itself: who makes it, where it goes, and by what."""
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
     source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
     await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    await asyncio.to_thread(source.write, list(keys))
     facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
     mover = Mover(source.cluster, Prepared(facts), lambda state, sync: None)
     window, *_ = await mover._offer()
@@ -297,6 +299,14 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
     first = mover.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
     copy.close()
     session, _ = await mover.session()
+    return mover, window, first, session
+
+
+async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, Member]) -> None:
+    """A break may take the piece and leave its notice, which a session repeats: the window then holds what
+    came before, and to acknowledge that would lose the piece."""
+    source, target = pair
+    mover, window, first, session = await first_piece(source, target)
 
     def notice(segment: int) -> bytes:
         return bytes(
@@ -318,20 +328,8 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
 ) -> None:
     """Its long values were on their way into the store: none is a key, and their memory is free again."""
     source, target = pair
-    move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
-    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
-    await asyncio.to_thread(
-        source.write, [(b"long:%d" % number, b"%d" % number * 10_000) for number in range(4)]
-    )
-    facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    mover = Mover(source.cluster, Prepared(facts), lambda state, sync: None)
-    window, *_ = await mover._offer()
-    copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
-    body = bytearray(SEGMENT - HEADER_BYTES)
-    first = mover.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
-    copy.close()
-    session, _ = await mover.session()
+    long = [(b"long:%d" % number, b"%d" % number * 10_000) for number in range(4)]
+    mover, window, first, session = await first_piece(source, target, *long)
     notice = bytes(mover.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=0))
     engine, peers, piece = target.server.engine, source.cluster.peers, bytearray(bytes(first))
     assert len(target.server.databases[0]) == 0
