@@ -16,6 +16,7 @@ from verbena import kv
 POOLS = {"redis": kv.redis_pool, "valkey": kv.valkey_pool}
 ASYNC_POOLS = {"redis": kv.async_redis_pool, "valkey": kv.async_valkey_pool}
 CLASSES = {"redis": "Redis", "valkey": "Valkey"}
+LONG = bytes(range(250)) * (70 << 12)  # more than a message of a session may be
 
 
 @pytest.fixture(params=["redis", "valkey"])
@@ -77,6 +78,14 @@ def test_publish_and_subscribe(client: Any) -> None:
         assert first["data"] == second["data"] == b"hello"
 
 
+def test_what_is_longer_than_a_message(client: Any) -> None:
+    client.set("long", LONG)
+    assert client.pipeline(transaction=False).mget(["long", "long"]).strlen("long").execute() == [
+        [LONG, LONG],
+        len(LONG),
+    ]
+
+
 def test_blocking_pop(client: Any) -> None:
     popped: list[Any] = []
     thread = threading.Thread(target=lambda: popped.append(client.blpop(["queue"], timeout=10)))
@@ -94,6 +103,8 @@ async def test_asyncio(store: Store, library: str) -> None:
     assert await asyncio.gather(*(client.get("key") for _ in range(20))) == [b"value"] * 20
     async with client.pipeline(transaction=True) as pipe:
         assert await pipe.set("n", 1).incr("n").execute() == [True, 2]
+    await client.set("long", LONG)
+    assert await client.mget(["long", "long"]) == [LONG, LONG]
     async with client.pubsub() as subscriber:
         await subscriber.subscribe("news")
         assert (await subscriber.get_message(timeout=5))["type"] == "subscribe"

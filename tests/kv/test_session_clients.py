@@ -91,6 +91,31 @@ def test_many_keys_are_found_while_the_index_grows(client: Client) -> None:
     assert client.asked_gets < len(keys) // 10
 
 
+def test_what_is_longer_than_a_message(client: Client) -> None:
+    """Commands and replies go in parts, in order, and what comes behind them is right."""
+    value = os.urandom(1 << 20) * 70  # a message is 64 MiB at most
+    client.set("long", value)
+    assert client.get("long") == value
+    replies = client.run([["GET", "long"], ["SET", "short", 1], ["MGET", "long", "long"], ["GET", "short"]])
+    assert replies == [value, "OK", [value, value], b"1"]
+    assert client.incr("short") == 2
+
+
+def test_mget_of_short_and_long_values_together(client: Client) -> None:
+    """Lengths that no guess fits, some longer than what a batch has room for: each value is whole."""
+    lengths = [0, 1, 100, 5_000, 3_000_000, 70_000, 20, 2_000_000, 1_000_000, 64] * 20
+    values = {f"{i}": bytes([i % 251]) * length for i, length in enumerate(lengths)}
+    for key, value in values.items():
+        client.set(key, value)
+    for keys in (list(values), list(reversed(values)), [*values, "nothing", *values]):
+        assert client.mget(keys) == [values.get(key) for key in keys]
+    short = [key for key, value in values.items() if len(value) < 10_000]
+    before = client.asked_gets
+    for _ in range(3):
+        assert client.mget(short) == [values[key] for key in short]
+    assert client.asked_gets == before  # all of them by READs
+
+
 def test_a_key_that_expires_is_gone(client: Client) -> None:
     """Its time is the server's to tell, wherever clocks may differ."""
     client.set("key", "value", px=80)
@@ -188,6 +213,16 @@ async def test_asyncio(store: Store) -> None:
             await client.execute("INCR", "key")
         assert await client.delete("key") == 1
         assert client.one_sided_gets == 1
+
+
+async def test_what_is_longer_than_a_message_by_asyncio(store: Store) -> None:
+    async with await AsyncClient.connect(store.sessions) as client:
+        value = os.urandom(1 << 20) * 70
+        assert await client.set("long", value)
+        assert await client.run([["MGET", "long", "long"], ["STRLEN", "long"]]) == [
+            [value, value],
+            len(value),
+        ]
 
 
 def test_a_store_that_is_closed_leaves_nothing_open() -> None:

@@ -71,6 +71,34 @@ def test_outside_the_region(pair, request_for, offset):
     assert (bytes(memoryview(target)), bytes(memoryview(local))) == (pattern(64), bytes(8))
 
 
+@pytest.mark.parametrize("fault", ["key", "place", "right", "local right"])
+def test_a_bad_read_among_good_ones_that_nobody_asks_about(pair, fault):
+    """Those before it are done, it fails itself, and those behind it are flushed and move no byte."""
+    source, into = pair.b.region(pattern(24)), pair.a.region(24)
+    secret = pair.b.region(8, access=Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+    constant = pair.a.region(8, access=Access(0))
+    local, remote = into[8:16], source.remote[8:16]
+    if fault == "key":
+        remote = RemoteMemory(source.addr, source.rkey ^ 0x10101, 8)
+    elif fault == "place":
+        remote = RemoteMemory(source.addr + 17, source.rkey, 8)
+    elif fault == "right":
+        remote = secret.remote
+    else:
+        local = constant
+    pair.a.qp.post_send(
+        read(into[:8], source.remote[:8], wr_id=1, signaled=False),
+        read(local, remote, wr_id=2, signaled=False),
+        read(into[16:], source.remote[16:], wr_id=3, signaled=False),
+        read((), source.remote[:0], wr_id=4),
+    )
+    status = WcStatus.LOC_PROT_ERR if fault == "local right" else WcStatus.REM_ACCESS_ERR
+    done = [(each.wr_id, each.status) for each in drain(pair.a.cq, 3)]
+    assert done == [(2, status), (3, WcStatus.WR_FLUSH_ERR), (4, WcStatus.WR_FLUSH_ERR)]
+    assert bytes(memoryview(into)) == pattern(24)[:8] + bytes(16)
+    assert pair.a.qp.state is QpState.ERR
+
+
 def test_an_address_that_wraps_around(pair):
     """Address plus length beyond 2^64 is outside, not a small number."""
     target = pair.b.region(64)

@@ -153,6 +153,38 @@ def test_operations_on_one_queue_pair_take_effect_in_order(pair):
     assert (bytes(memoryview(back)), bytes(memoryview(target)[:1])) == (b"H", b"H")
 
 
+def test_reads_that_nobody_asks_about_are_done_when_the_last_is(pair):
+    """Many READs of several regions and lengths in one batch: one completion, and every byte in its place."""
+    sources = [pair.b.region(pattern(8192)), pair.b.region(bytes(reversed(pattern(8192))))]
+    lengths = [1, 15, 16, 17, 128, 192, 193, 4096]
+    into = [pair.a.region(sum(lengths)) for _ in range(2)]
+    wanted, batch, at = [b"", b""], [], 0
+    for length in lengths:
+        for i, (source, local) in enumerate(zip(sources, into, strict=True)):
+            batch.append(
+                read(local[at : at + length], source.remote[at : at + length], signaled=False, wr_id=i)
+            )
+            wanted[i] += bytes(memoryview(source)[at : at + length])
+        at += length
+    pair.a.qp.post_send(*batch, read((), sources[0].remote[:0], wr_id=99))
+    assert [(done.wr_id, done.ok) for done in drain(pair.a.cq, 1)] == [(99, True)]
+    assert [bytes(memoryview(local)) for local in into] == wanted
+
+
+def test_a_read_behind_a_message_waits_for_it(pair):
+    """READs that nobody asks about are no faster than the SEND before them."""
+    source, inbox, bounce = pair.b.region(b"old"), pair.b.region(3), pair.a.region(3)
+    pair.a.qp.post_send(
+        send(pair.a.region(b"new")),
+        read(bounce, source.remote, signaled=False),
+        read((), source.remote[:0], wr_id=2),
+    )
+    memoryview(source)[:] = b"new"  # the SEND has no receive yet, so that the READs are still to come
+    pair.b.expect(inbox)
+    assert [done.ok for done in drain(pair.a.cq, 2)] == [True, True]
+    assert bytes(memoryview(bounce)) == b"new"
+
+
 def test_a_fenced_request_waits_for_earlier_reads(pair):
     """With fence=True a SEND leaves after the READ before it has filled the very buffer it sends."""
     source, bounce, inbox = pair.b.region(pattern(4096)), pair.a.region(4096), pair.b.region(4096)

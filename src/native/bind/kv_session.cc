@@ -72,14 +72,21 @@ std::string_view key_of(PyObject* key) {
 
 // Nothing is done once per key in Python: a batch spends its time where the bytes are.
 nb::tuple get_many(ReaderHandle& self, nb::handle keys) {
-  const nb::object kept = nb::steal(PySequence_Tuple(keys.ptr()));
-  if (!kept.is_valid()) throw nb::python_error();
-  const auto count = static_cast<size_t>(PyTuple_GET_SIZE(kept.ptr()));
+  const nb::object sequence = nb::steal(PySequence_Fast(keys.ptr(), "keys must be iterable"));
+  if (!sequence.is_valid()) throw nb::python_error();
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
+  PyObject* const* const items = PySequence_Fast_ITEMS(sequence.ptr());
+  std::vector<nb::object> kept(count);  // whatever becomes of a list meanwhile
   std::vector<std::string_view> names(count);
-  constexpr size_t kAhead = 16;
+  constexpr size_t kAhead = 16, kLineBytes = 64;
   for (size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) prefetch(PyTuple_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i + kAhead)));
-    names[i] = key_of(PyTuple_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i)));
+    if (i + kAhead < count) {
+      // A short key ends in the line after its object's first.
+      prefetch(items[i + kAhead]);
+      prefetch(reinterpret_cast<const std::byte*>(items[i + kAhead]) + kLineBytes);
+    }
+    kept[i] = nb::borrow(items[i]);
+    names[i] = key_of(items[i]);
   }
   const nb::object values = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
   nb::list unknown;

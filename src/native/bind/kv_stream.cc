@@ -169,7 +169,10 @@ void take_answer(StreamHandle& self, Call& call, std::string& heard) {
   }
   if (outcome == Outcome::ok) return (void)heard.append(words);
   if (outcome == Outcome::no_such_method) words = "the peer serves no store";
-  throw Error(outcome == Outcome::session_failed ? "closed" : "remote_failure", "talk to the store", words);
+  const char* code = outcome == Outcome::session_failed ? "closed"
+                     : outcome == Outcome::too_long     ? "message_too_long"
+                                                        : "remote_failure";
+  throw Error(code, "talk to the store", words);
 }
 
 // With the node's lock.
@@ -190,8 +193,8 @@ Call* say(StreamHandle& self, std::string_view bytes, std::string& heard) {
   return nullptr;
 }
 
-// Says something and hears what there is by then, after what was heard before.
-void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+// Says a message and hears what there is by then, after what was heard before.
+void exchange_message(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
   Call* const said = say(self, bytes, heard);
   if (!said) return;
   Call& call = *said;
@@ -219,6 +222,19 @@ void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std:
     take_answer(self, *std::exchange(self.receiving, nullptr), heard);
   }
   take_answer(self, call, heard);
+}
+
+// The same for bytes behind a stream's header, however many: what is too long for a message goes in several.
+void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+  const size_t most = self.session->max_message_bytes();
+  if (bytes.size() <= most || most <= sizeof(kv::StreamHeader))
+    return exchange_message(self, bytes, timeout_s, heard);
+  const std::string_view header = bytes.substr(0, sizeof(kv::StreamHeader));
+  for (size_t at = header.size(); at < bytes.size();) {
+    const std::string_view some = bytes.substr(at, most - header.size());
+    exchange_message(self, std::string(header).append(some), timeout_s, heard);
+    at += some.size();
+  }
 }
 
 // What begins with it is mostly a short command: one allocation instead of four.

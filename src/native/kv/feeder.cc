@@ -6,6 +6,7 @@
 
 #include "util/clock.h"
 #include "util/crc32c.h"
+#include "util/thread_name.h"
 
 namespace verbena::kv {
 
@@ -275,6 +276,7 @@ uint64_t Feeder::turn(uint64_t now) {
 }
 
 void Feeder::run(const std::stop_token& stop) {
+  name_thread("verbena-feeder");
   while (!stop.stop_requested()) {
     {
       const std::lock_guard held(shared_->mutex);

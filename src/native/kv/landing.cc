@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "util/error.h"
+#include "util/thread_name.h"
 
 namespace verbena::kv {
 
@@ -66,6 +67,7 @@ void Landing::take(const transport::Request& request, const EnvelopeHeader& head
 }
 
 void Landing::run() {
+  name_thread("verbena-landing");
   std::vector<Arrival> arrivals;
   while (true) {
     {

@@ -7,6 +7,7 @@
 
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/thread_name.h"
 
 namespace verbena::kv {
 
@@ -163,6 +164,7 @@ void Log::collect_round(bool wait) {
 }
 
 void Log::run(const std::stop_token& stop) {
+  name_thread("verbena-log");
   std::unique_lock held(mutex_);
   while (changed_.wait(held, stop, [this] { return stage_ == Stage::asked; })) {
     const Round round = round_;

@@ -68,8 +68,12 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
     return Step::refresh;
   }
   candidates_ = candidate_ = 0;
+  // Without branches, which nobody could guess: with the tag taken out, what is left of a match is its
+  // location.
   for (const uint64_t slot : bucket.slots) {
-    if (slot != 0 && tag_of(slot) == tag_of(hash_)) items_[candidates_++] = location_of(slot);
+    const Location location = slot ^ make_slot(hash_, 0);
+    items_[candidates_] = location;
+    candidates_ += location - 1 < location_of(~uint64_t{0});
   }
   if (candidates_ == 0) {
     // While a segment splits, an item can leave between the reading of the header and that of its slot. A

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <ctime>
 
@@ -120,8 +119,10 @@ bool Reader::refresh() {
 }
 
 void Reader::note_size(uint64_t item_bytes) {
-  // The next is likely as long: one READ instead of two.
-  guess_ = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(item_bytes), 128, kScratchBytes / 2));
+  // The next is likely as long as the longest of late: one READ instead of two.
+  const uint64_t length = (item_bytes + kUnit - 1) / kUnit * kUnit;
+  guess_ =
+      static_cast<uint32_t>(std::min(kScratchBytes / 2, std::max<uint64_t>(length, guess_ - guess_ / 4)));
 }
 
 Step Reader::follow(Lookup& lookup, std::span<std::byte> into, transport::Registration* registration) {
@@ -163,7 +164,6 @@ Reader::Answer Reader::get(std::string_view key) {
 
 void Reader::wave(std::span<Lookup> lookups, std::span<Answer> answers) {
   const uint64_t now = now_ms();
-  const size_t share = kScratchBytes / lookups.size() / 64 * 64;
   std::array<Step, kWave> steps;
   const auto begin = [&] {
     for (size_t i = 0; i < lookups.size(); ++i) {
@@ -173,28 +173,32 @@ void Reader::wave(std::span<Lookup> lookups, std::span<Answer> answers) {
   for (size_t i = 0; i < lookups.size(); ++i) steps[i] = Step::refresh;
   begin();
   uint64_t longest = 0;
+  // What was found stays where it was read to. Close together: at wide, even distances all would compete for
+  // the few lines of a cache that such addresses share.
+  size_t used = 0;
+  std::array<size_t, kWave> whose;
   while (true) {
-    std::array<GatherPiece, kWave> pieces;
-    std::array<size_t, kWave> whose;
-    size_t count = 0;
+    pieces_.clear();
     bool stale = false;
     for (size_t i = 0; i < lookups.size(); ++i) {
       stale |= steps[i] == Step::refresh;
       if (steps[i] != Step::read) continue;
       const StoreMap::Place place = map_.place(lookups[i].location());
-      if (lookups[i].length() > share || place.room < lookups[i].length()) {
-        steps[i] = Step::ask;  // too long for its share: alone it will do
+      const uint32_t length = lookups[i].length();
+      if (length > kScratchBytes - used || place.room < length) {
+        steps[i] = Step::ask;  // too long to be read with the others
         continue;
       }
-      pieces[count] = {place.region, place.offset, items_.memory.data() + i * share, lookups[i].length(),
-                       &items_.registration};
-      whose[count++] = i;
+      whose[pieces_.size()] = i;
+      pieces_.push_back(
+          {place.region, place.offset, items_.memory.data() + used, length, &items_.registration});
+      used = std::min(kScratchBytes, (used + length + kLineBytes - 1) / kLineBytes * kLineBytes);
     }
-    if (count > 0) {
-      if (!read({pieces.data(), count})) break;
-      for (size_t j = 0; j < count; ++j) {
+    if (!pieces_.empty()) {
+      if (!read(pieces_)) break;
+      for (size_t j = 0; j < pieces_.size(); ++j) {
         const size_t i = whose[j];
-        steps[i] = lookups[i].take({pieces[j].local, pieces[j].length}, map_);
+        steps[i] = lookups[i].take({pieces_[j].local, pieces_[j].length}, map_);
         if (steps[i] == Step::found) {
           answers[i] = {Step::found, lookups[i].value()};
           longest = std::max(longest, lookups[i].item_bytes());

@@ -39,6 +39,7 @@ class Reader {
  private:
   static constexpr size_t kScratchBytes = 4u << 20, kDirectoryBytes = 64u << 10;
   static constexpr size_t kLongBytes = 16u << 10;  // from here on a value goes straight to where it is wanted
+  static constexpr size_t kLineBytes = 64;         // of a cache
   static constexpr size_t kWave = transport::Session::kMostGathered;
   static constexpr uint64_t kPatienceNs = 1'000'000'000;
 
@@ -66,12 +67,15 @@ class Reader {
   Directory directory_;
   uint32_t guess_ = 256;
   uint64_t reads_ = 0;
+  std::vector<transport::GatherPiece> pieces_;  // a wave's own, kept for their memory
   Scratch items_{kScratchBytes}, directories_{kDirectoryBytes};
 };
 
 template <typename Told>
 void Reader::get_many(std::span<const std::string_view> keys, Told told) {
-  const size_t room = std::min(kWave, std::max<size_t>(1, kScratchBytes / std::max<size_t>(guess_, 256)));
+  // Each with two looks at its bucket, and whole lines.
+  const size_t room =
+      std::clamp<size_t>(kScratchBytes / (guess_ + 2 * sizeof(Bucket) + kLineBytes), 1, kWave);
   std::vector<Lookup> lookups;
   std::vector<Answer> answers;
   for (size_t start = 0; start < keys.size(); start += room) {

@@ -1,5 +1,6 @@
 #include "kv/session_gate.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kv/session_layout.h"
@@ -99,9 +100,13 @@ void SessionGate::take(Method method, const transport::Request& request) {
         engine_.hear(client, words);
         client.waking = false;
         engine_.commit();  // there is no disk to wait for
-        request.session.reply(request.call, bytes_of(client.out));
-        client.bytes_out += client.out.size();
-        client.out.clear();
+        if (request.session.reply(request.call, bytes_of(client.out))) {
+          client.bytes_out += client.out.size();
+          client.out.clear();
+        } else {
+          request.session.reply(request.call, {});
+          client.wake();
+        }
         if (engine_.has_news()) loop_.wake();
         return;
       }
@@ -112,8 +117,8 @@ void SessionGate::take(Method method, const transport::Request& request) {
 
 // Whole native commands only, and nothing of the client's under way.
 bool SessionGate::may_run_now(const SessionClient& client, std::string_view bytes) {
-  if (client.ruled || client.stranger || client.blocked || !client.in.empty() || engine_.ruled ||
-      engine_.notifications() || engine_.log() || bytes.empty()) {
+  if (client.ruled || client.stranger || client.blocked || !client.in.empty() || !client.out.empty() ||
+      engine_.ruled || engine_.notifications() || engine_.log() || bytes.empty()) {
     return false;
   }
   // A new chunk of memory is the program's to find, which may want the node's lock.
@@ -144,12 +149,11 @@ void SessionGate::queue(Method method, uint64_t session, uint64_t call, std::str
   queued_.fetch_add(1, std::memory_order_relaxed);
   loop_.post([this, method, session, call, payload = std::move(payload)] {
     queued_.fetch_sub(1, std::memory_order_release);
-    serve(method, session, call, payload, [&](std::string_view reply) { answer(session, call, reply); });
+    serve(method, session, call, payload);
   });
 }
 
-void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::string_view payload,
-                        const Answer& reply) {
+void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::string_view payload) {
   StreamHeader header;
   std::memcpy(&header, payload.data(), sizeof header);
   SessionClient& from = client(session, header.stream);
@@ -160,22 +164,21 @@ void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::str
       from.waking = false;
       engine_.commit();
       // What it did may not be kept: it hears that instead, and the stream ends.
-      reply(from.doomed && from.out.empty() && !engine_.refusal().empty()
-                ? "-" + std::string(engine_.refusal()) + "\r\n"
-                : from.out);
-      from.bytes_out += from.out.size();
-      from.out.clear();
+      if (from.doomed && from.out.empty() && !engine_.refusal().empty()) {
+        from.out = "-" + std::string(engine_.refusal()) + "\r\n";
+      }
+      if (!answer_whole(from, call)) return flush(session, header.stream);
       break;
     case Method::receive:
-      if (from.is_receiving) answer(session, from.receiving, {});  // one at a time: the former has ended
+      if (from.is_receiving) answer(from, from.receiving, {});  // one at a time: the former has ended
       from.is_receiving = true;
       from.receiving = call;
       return flush(session, header.stream);
     case Method::close:
-      reply({});
+      answer(from, call, {});
       return remove(from);
     case Method::layout:
-      reply(layout(from));
+      answer(from, call, layout(from));
       return;
   }
   if (from.doomed || from.closing) remove(from);
@@ -196,7 +199,7 @@ SessionClient& SessionGate::client(uint64_t session, uint32_t stream) {
 }
 
 void SessionGate::remove(SessionClient& client) {
-  if (client.is_receiving) answer(client.session, client.receiving, client.out);
+  if (client.is_receiving) answer_part(client);
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
   clients_.erase({client.session, client.stream});
@@ -208,12 +211,8 @@ void SessionGate::flush(uint64_t session, uint32_t stream) {
   if (found == clients_.end()) return;
   SessionClient& to = *found->second;
   to.waking = false;
-  if (to.doomed || to.closing) return remove(to);
-  if (!to.is_receiving || to.out.empty()) return;
-  to.is_receiving = false;
-  answer(session, to.receiving, to.out);
-  to.bytes_out += to.out.size();
-  to.out.clear();
+  if (!to.doomed && to.is_receiving && !to.out.empty()) answer_part(to);
+  if (to.doomed || (to.closing && to.out.empty())) remove(to);
 }
 
 void SessionGate::sweep(uint64_t now) {
@@ -253,10 +252,37 @@ std::unique_lock<PoliteMutex> SessionGate::lock_node() {
   return node_->lock();
 }
 
-void SessionGate::answer(uint64_t session, uint64_t call, std::string_view bytes) {
+void SessionGate::answer(const SessionClient& to, uint64_t call, std::string_view bytes) {
   const auto held = lock_node();
-  const auto found = node_->find_session(session);
+  const auto found = node_->find_session(to.session);
   if (found && !found->is_over()) found->reply(call, bytes_of(bytes));
+}
+
+// What is too long for a message is heard in parts, one after the other, by who asks for them: two that are
+// on their way at once could overtake each other.
+bool SessionGate::answer_whole(SessionClient& to, uint64_t call) {
+  const auto held = lock_node();
+  const auto found = node_->find_session(to.session);
+  if (found && !found->is_over() && !found->reply(call, bytes_of(to.out))) {
+    found->reply(call, {});
+    return false;
+  }
+  to.bytes_out += to.out.size();
+  to.out.clear();
+  return true;
+}
+
+void SessionGate::answer_part(SessionClient& to) {
+  const auto held = lock_node();
+  to.is_receiving = false;
+  const auto found = node_->find_session(to.session);
+  size_t said = to.out.size();
+  if (found && !found->is_over()) {
+    said = std::min<size_t>(said, found->max_message_bytes());
+    found->reply(to.receiving, bytes_of(std::string_view(to.out).substr(0, said)));
+  }
+  to.bytes_out += said;
+  to.out.erase(0, said);
 }
 
 }  // namespace verbena::kv

@@ -54,9 +54,8 @@ class SessionGate {
   bool may_run_now(const SessionClient& client, std::string_view bytes);
   std::string_view first_key(std::string_view bytes);
   void queue(Method method, uint64_t session, uint64_t call, std::string payload);
-  // With the engine's lock; `answer` says it, with or without the node's.
-  using Answer = std::function<void(std::string_view)>;
-  void serve(Method method, uint64_t session, uint64_t call, std::string_view payload, const Answer& answer);
+  // With the engine's lock.
+  void serve(Method method, uint64_t session, uint64_t call, std::string_view payload);
   SessionClient& client(uint64_t session, uint32_t stream);
   void remove(SessionClient& client);
   std::string layout(const SessionClient& client);
@@ -64,7 +63,11 @@ class SessionGate {
   // Lets go of the streams of sessions that have ended.
   void sweep(uint64_t now);
   std::unique_lock<PoliteMutex> lock_node();
-  void answer(uint64_t session, uint64_t call, std::string_view bytes);
+  void answer(const SessionClient& to, uint64_t call, std::string_view bytes);
+  // What there is for it to hear, by the call; false: it is too long for that, and nothing was said.
+  bool answer_whole(SessionClient& to, uint64_t call);
+  // As much of it as a message takes, by the call that waits for it.
+  void answer_part(SessionClient& to);
 
   Engine& engine_;
   Loop& loop_;

@@ -8,6 +8,7 @@
 
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/thread_name.h"
 
 namespace verbena::kv {
 
@@ -159,6 +160,7 @@ bool Snapshot::finish() {
 
 // The disk may be slow: nothing here keeps commands waiting.
 void Snapshot::run(const std::stop_token& stop) {
+  name_thread("verbena-snap");
   std::unique_lock held(mutex_);
   while (changed_.wait(held, stop, [this] { return !queue_.empty() || state_ == State::failed; })) {
     if (state_ == State::failed) return;

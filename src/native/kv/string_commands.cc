@@ -45,13 +45,16 @@ bool is_same_word(std::string_view one, std::string_view other) {
   return one.size() == other.size() && ((one[0] ^ other[0]) & ~0x20) == 0;
 }
 
+// It is wanted: whoever wants it next can read it from afar.
+void reply_with(Call& call, Entry& entry) {
+  if (call.keyspace.is_exposed() && !entry.is_sealed()) call.database.seal(entry);
+  call.reply.bulk(entry.value());
+}
+
 void get(Call& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
-  if (!entry) return call.reply.null();
-  if (call.keyspace.is_exposed() && !entry.is_sealed())
-    call.database.seal(entry);  // it is wanted: for the next
-  call.reply.bulk(entry.value());
+  entry ? reply_with(call, entry) : call.reply.null();
 }
 
 void set(Call& call) {
@@ -184,8 +187,8 @@ void getset(Call& call) {
 void mget(Call& call) {
   call.reply.array(call.size() - 1);
   for (const std::string_view key : call.words.subspan(1)) {
-    const Entry entry = call.database.find(key);
-    entry&& entry.type() == Type::string ? call.reply.bulk(entry.value()) : call.reply.null();
+    Entry entry = call.database.find(key);
+    entry&& entry.type() == Type::string ? reply_with(call, entry) : call.reply.null();
   }
 }
 

@@ -12,6 +12,7 @@
 #include "util/clock.h"
 #include "util/leave_core.h"
 #include "util/spinlock.h"
+#include "util/thread_name.h"
 #include "verbs/router.h"
 
 namespace verbena::transport {
@@ -19,7 +20,9 @@ namespace {
 
 constexpr uint64_t kSliceNs = 20'000'000;
 constexpr int kTickMs = 20;
-constexpr int kBackOffMs = 1;  // while callers drive, the thread only looks whether they still do
+// While callers drive, the thread only looks whether they still do: the more rarely the longer they have, as
+// it takes the core from one of them each time.
+constexpr int kShortestBackOffMs = 1, kLongestBackOffMs = 8;
 constexpr int kRoundsPerClock = 16;
 constexpr uint64_t kGatherNs = 5'000;
 
@@ -209,10 +212,11 @@ void Node::sleep(int timeout_ms) {
 }
 
 void Node::run() {
+  name_thread("verbena-node");
   const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
   Spinner spinner;
   uint64_t now = spinner.look(), idle_since = now, seen_callers = 0;
-  int finds = 0;
+  int finds = 0, back_off_ms = kShortestBackOffMs;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (options_.by_loop) {
       stand_in();
@@ -232,10 +236,12 @@ void Node::run() {
       // They drive better than this thread would: without an event, on the core that wants the answer.
       seen_callers = caller_rounds;
       pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
-      ::poll(&stop, 1, kBackOffMs);
+      ::poll(&stop, 1, back_off_ms);
+      back_off_ms = std::min(2 * back_off_ms, kLongestBackOffMs);
       now = spinner.look_rested();
       continue;
     }
+    back_off_ms = kShortestBackOffMs;
     if (found) {
       idle_since = 0;  // that is, since the next look at the clock
       if (++finds % kRoundsPerClock != 0) continue;

@@ -61,6 +61,7 @@ class Session {
   ~Session();
 
   uint64_t id() const { return options_.id; }
+  uint64_t max_message_bytes() const { return options_.max_message_bytes; }
   const std::string& peer() const { return options_.peer; }
   const SessionOptions& options() const { return options_; }
   Link* link() const { return link_ && !link_->failed() ? link_.get() : nullptr; }
@@ -208,6 +209,8 @@ class Session {
   std::unordered_map<uint64_t, RemoteRegion> regions_;  // of this link
   std::deque<Call*> pending_;                           // operations that wait for a link or for room
   std::vector<Call*> posted_;                           // operations on the link
+  std::vector<SendRequest> gathered_;                   // gather()'s own, kept for their memory
+  std::vector<Sge> gathered_to_;
 
   std::vector<std::pair<std::string, std::shared_ptr<Metrics>>> metrics_by_wire_;
   std::shared_ptr<Metrics> metrics_;

@@ -66,8 +66,9 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
       !pending_.empty()) {
     return nullptr;
   }
-  std::array<Sge, kMostGathered> local;
-  std::array<SendRequest, kMostGathered> requests;
+  gathered_.clear();
+  gathered_to_.clear();
+  gathered_to_.reserve(kMostGathered);  // requests point into it
   uint32_t total = 0;
   // Neighbours are mostly of one region, and go to one memory.
   const RemoteRegion* remote = nullptr;
@@ -80,13 +81,13 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
         piece.offset > remote->length || piece.length > remote->length - piece.offset) {
       return nullptr;
     }
-    local[i] = {reinterpret_cast<uint64_t>(piece.local), piece.length, lkey};
-    requests[i] = {.opcode = Opcode::read,
-                   .flags = 0,
-                   .rkey = remote->rkey,
-                   .remote_addr = remote->addr + piece.offset,
-                   .local = {&local[i], 1},
-                   .crc32c = piece.crc32c};
+    gathered_to_.push_back({reinterpret_cast<uint64_t>(piece.local), piece.length, lkey});
+    gathered_.push_back({.opcode = Opcode::read,
+                         .flags = 0,
+                         .rkey = remote->rkey,
+                         .remote_addr = remote->addr + piece.offset,
+                         .local = {&gathered_to_.back(), 1},
+                         .crc32c = piece.crc32c});
     total += piece.length;
   }
   Call& call = node_.calls().begin(*this);
@@ -95,11 +96,11 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
   call.once = true;
   call.length = total;
   posted_.push_back(&call);
-  SendRequest& last = requests[pieces.size() - 1];
+  SendRequest& last = gathered_.back();
   last.id = request_id(RequestTag::operation, call.index);
   last.flags = send_flag::signaled;
   metrics_->add(Count::read_ops, pieces.size() - 1);
-  const bool posted = link_->post_all(std::span(requests).first(pieces.size()));
+  const bool posted = link_->post_all(gathered_);
   call.position = link_->position();
   if (!posted) lose_link(Status::wr_flush_err, "the queue pair refused an operation");
   return &call;

@@ -22,6 +22,13 @@ _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1 << 31)
 
 
+async def say(session: transport.Session, stream: bytes, data: bytes) -> bytes:
+    """Bytes of RESP to a stream, in as many messages as they need; what there is to hear by then."""
+    most = session.max_message_bytes - len(stream)
+    heard = [await session.call("kv", stream + data[at : at + most]) for at in range(0, len(data), most)]
+    return b"".join(heard)
+
+
 class AsyncClient:
     """`await AsyncClient.connect("127.0.0.1:7471")`; an async context manager. Else as verbena.kv.Client."""
 
@@ -70,10 +77,10 @@ class AsyncClient:
 
     async def run(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
         """Several commands in one message; their replies in order, errors among them."""
-        payload = b"".join([self._stream, *map(_native.kv.encode_command, commands)])
+        payload = b"".join(map(_native.kv.encode_command, commands))
         replies: list[Any] = []
         async with self._turn:
-            self._unread += await self.session.call("kv", payload)
+            self._unread += await say(self.session, self._stream, payload)
             while True:
                 some, used = _native.kv.decode(self._unread, len(commands) - len(replies))
                 self._unread = self._unread[used:]

@@ -16,6 +16,7 @@ from typing import Any
 
 from verbena import _native, transport
 from verbena.errors import VerbenaError
+from verbena.kv.async_client import say
 from verbena.kv.socket_face import SocketFace
 
 _stream_numbers = itertools.count(1 << 30)
@@ -137,10 +138,10 @@ class _StreamWriter:
     async def drain(self) -> None:
         if self._closing:
             raise ConnectionResetError("the connection is closed")
-        data, self._unsent = b"".join([self._number, *self._unsent]), []
-        if len(data) > len(self._number):
+        data, self._unsent = b"".join(self._unsent), []
+        if data:
             try:
-                self._feed(await self._session.call("kv", data))
+                self._feed(await say(self._session, self._number, data))
             except VerbenaError as error:
                 self._reader.feed_eof()
                 raise ConnectionError(str(error)) from error

@@ -16,7 +16,7 @@ _FOR_EVER = -1.0
 
 class SocketFace(ABC):
     def __init__(self) -> None:
-        self._unread = b""
+        self._unread = memoryview(b"")  # a view, since what is long is taken in thousands of steps
         self._timeout_s: float | None = None
         self._closed = False
 
@@ -47,7 +47,9 @@ class SocketFace(ABC):
         self._timeout_s = None if blocking else 0.0
 
     def sendall(self, data: bytes) -> None:
-        self._unread += self._try(lambda: self._send(data, self._timeout_s or _FOR_EVER))
+        heard = self._try(lambda: self._send(data, self._timeout_s or _FOR_EVER))
+        if heard:
+            self._unread = memoryview(b"".join([self._unread, heard]))
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         if not self._unread:
@@ -57,8 +59,8 @@ class SocketFace(ABC):
                 if seconds == 0.0:
                     raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
                 raise TimeoutError("timed out")
-            self._unread = heard
-        data = self._unread[:size]
+            self._unread = memoryview(heard)
+        data = bytes(self._unread[:size])
         if not flags & socket.MSG_PEEK:
             self._unread = self._unread[size:]
         return data

@@ -98,13 +98,14 @@ class Session:
         self._drilled = 0  # the number of the link that was broken on purpose
         self._failure: VerbenaError | None = None
         settings = node.settings
+        self.max_message_bytes = min(settings.max_message_size, agreement.max_message_bytes)
         self._native = node._native.add_session(
             self.id,
             peer,
             peer_epoch=self.peer_epoch,
             control=node._control_queue,
             requests=events.queue if events else None,
-            max_message_bytes=min(settings.max_message_size, agreement.max_message_bytes),
+            max_message_bytes=self.max_message_bytes,
             max_serving=4 * settings.max_calls,
             max_waiting=4 * settings.max_calls,
             fragment_bytes=min(settings.max_send_size, 1 << 20),

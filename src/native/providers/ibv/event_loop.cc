@@ -9,6 +9,7 @@
 #include "providers/ibv/async_events.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/thread_name.h"
 
 namespace verbena::ibv {
 namespace {
@@ -121,6 +122,7 @@ void EventLoop::run_tasks(const std::stop_token& stop) {
 }
 
 void EventLoop::run(const std::stop_token& stop) {
+  name_thread("verbena-ibv");
   while (!stop.stop_requested()) {
     epoll_event ready[3];
     const int count = epoll_wait(epoll_.get(), ready, 3, milliseconds_left());

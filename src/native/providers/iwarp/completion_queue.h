@@ -19,12 +19,13 @@ class IwarpCompletionQueue final : public soft::SpunCompletionQueue {
   // A system call per member and poll is too much for many: then only the progress thread reads.
   void count_member(int change) { members_.fetch_add(change, std::memory_order_relaxed); }
   bool is_crowded() const { return members_.load(std::memory_order_relaxed) > kFew; }
+  bool is_empty() const { return members_.load(std::memory_order_relaxed) == 0; }
 
  private:
   static constexpr int kFew = 8;
 
   void spinning_changed(bool is_polled) override;
-  bool may_be_spun() const override { return !is_crowded(); }
+  bool may_be_spun() const override { return !is_crowded() && !is_empty(); }
 
   const std::shared_ptr<IwarpContext> context_;
   std::atomic<int> members_{0};

@@ -7,16 +7,18 @@
 
 #include "providers/iwarp/context.h"
 #include "util/clock.h"
+#include "util/thread_name.h"
 
 namespace verbena::iwarp {
 namespace {
 
-constexpr int kSpinnerCheckMs = 2, kHandshakeCheckMs = 10, kFarewellCheckMs = 50, kIdleCheckMs = 1000;
+constexpr int kHandshakeCheckMs = 10, kFarewellCheckMs = 50, kIdleCheckMs = 1000;
 constexpr uint64_t kIdMask = (uint64_t{1} << 56) - 1;
 
 }  // namespace
 
 void IwarpContext::run(const std::stop_token& stop) {
+  name_thread("verbena-iwarp");
   uint64_t tick_at = 0;
   while (!stop.stop_requested()) {
     const uint64_t before = now_ns();
@@ -120,8 +122,7 @@ int IwarpContext::tick(uint64_t now) {
     const std::lock_guard lock(cqs_mutex_);
     for (IwarpCompletionQueue* cq : cqs_) {
       if (!cq->is_polled()) continue;
-      cq->check_pollers();
-      within(kSpinnerCheckMs);
+      within(cq->check_pollers());
     }
   }
   for_each_qp([&](soft::SoftQueuePair& qp) { within(static_cast<IwarpQueuePair&>(qp).check_timers(now)); });

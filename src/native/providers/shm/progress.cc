@@ -9,15 +9,17 @@
 #include "providers/shm/context.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/thread_name.h"
 
 namespace verbena::shm {
 namespace {
 
-constexpr int kSpinnerCheckMs = 2, kStallCheckMs = 1, kDeadlineCheckMs = 20, kRetryCheckMs = 100;
+constexpr int kStallCheckMs = 1, kWaitCheckMs = 2, kDeadlineCheckMs = 20, kRetryCheckMs = 100;
 
 }  // namespace
 
 void ShmContext::run(const std::stop_token& stop) {
+  name_thread("verbena-shm");
   int timeout_ms = -1;
   while (!stop.stop_requested()) {
     epoll_event events[32];
@@ -53,8 +55,7 @@ int ShmContext::tick() {
     const std::lock_guard lock(cqs_mutex_);
     for (ShmCompletionQueue* cq : cqs_) {
       if (!cq->is_polled()) continue;
-      cq->check_pollers();
-      within(kSpinnerCheckMs);
+      within(cq->check_pollers());
     }
   }
   for_each_qp([&](soft::SoftQueuePair& soft_qp) {
@@ -62,9 +63,9 @@ int ShmContext::tick() {
     qp.drive_and_arm();
     qp.check_timers(now);
     // Without a bell, whatever is under way is looked at often: a poller that left may have asked for none.
-    within(qp.is_stalled() || qp.is_blocked() ? kStallCheckMs
-           : qp.is_waiting()                  ? kSpinnerCheckMs
-                                              : kRetryCheckMs);
+    within(qp.is_stalled() || qp.is_blocked()   ? kStallCheckMs
+           : qp.is_waiting() && !qp.is_polled() ? kWaitCheckMs
+                                                : kRetryCheckMs);
   });
   std::vector<std::shared_ptr<Link>> dead;
   {
@@ -75,7 +76,7 @@ int ShmContext::tick() {
       within(kDeadlineCheckMs);
     }
     for (auto& [socket, link] : links_) {
-      if (link->flush()) within(kSpinnerCheckMs);
+      if (link->flush()) within(kWaitCheckMs);
       if (!link->alive()) dead.push_back(link);
     }
   }

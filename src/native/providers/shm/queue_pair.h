@@ -37,6 +37,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void set_bell(bool armed);
   bool is_stalled() const { return stalled_.load(std::memory_order_relaxed); }
   bool is_blocked() const { return blocked_.load(std::memory_order_relaxed); }
+  bool is_polled() const;
   bool is_waiting() const;  // for an acknowledgement
   void check_timers(uint64_t now);
   void link_died(const Link& link);
@@ -67,9 +68,9 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void transmit() override;
   void advance() override;
   bool send_at_once(const SendRequest& request, bool signal_all, uint32_t reserved) override;
+  size_t read_at_once(std::span<const SendRequest> batch) override;
   void after_unlock() override;
   void receive_posted() override;
-  bool is_polled() const;
   void drop_rings();
   std::optional<PeerAccess> inside_locked() const;
 
@@ -105,7 +106,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   Step access_plain(uint64_t index);
   void begin_access();
   void end_access();
-  uint64_t look_ahead(uint64_t from, uint64_t index) const;
+  void expect(uint32_t rkey, uint64_t remote_addr, uint64_t length) const;
 
   ShmContext& shm_;
   const ShmCompletionQueue& send_cq_;

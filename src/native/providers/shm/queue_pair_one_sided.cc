@@ -20,6 +20,24 @@ constexpr uint64_t kBytesPerLook = 2048;  // copying them takes as long as some 
 constexpr uint64_t kAhead = 12;           // requests whose memory is on its way
 constexpr uint64_t kShortBytes = 512, kLineBytes = 64;
 
+// A region as it was found, for accesses one after the other. It holds while the lock is held and the access
+// lasts: whoever takes the key away waits for both. Empty: no such key, or it does not allow this.
+struct Window {
+  Window() = default;
+  Window(const soft::RegionEntry* table, uint32_t wanted, uint32_t pd, uint32_t needed) : key(wanted) {
+    const soft::RegionEntry* entry = soft::find_region(table, wanted);
+    if (!entry || entry->pd != pd || (entry->access & needed) != needed) return;
+    addr = entry->addr, length = entry->length;
+    arena = entry->arena, arena_offset = entry->arena_offset;
+  }
+  bool covers(uint64_t at, uint64_t bytes) const {
+    return at >= addr && bytes <= length && at - addr <= length - bytes;
+  }
+
+  uint32_t key = 0, arena = 0;
+  uint64_t addr = 0, length = 0, arena_offset = 0;
+};
+
 }  // namespace
 
 using soft::SendEntry;
@@ -95,19 +113,59 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   return with_immediate ? send_immediate(index) : finish(entry, Status::success);
 }
 
-// Short READs that were posted together wait for memory together, not one after the other. It is a hint: the
-// region's place may be an old one. From where to look the next time.
-uint64_t ShmQueuePair::look_ahead(uint64_t from, uint64_t index) const {
-  const uint64_t end = std::min(send_queue_.tail(), index + 1 + kAhead);
-  for (; from < end; ++from) {
-    const SendEntry& entry = send_queue_.at(from);
-    if (entry.opcode != Opcode::read || entry.length > kShortBytes || entry.rkey != reached_rkey_) continue;
-    const uint64_t at = entry.remote_addr + reached_at_;
-    for (uint64_t line = at / kLineBytes * kLineBytes; line < at + entry.length; line += kLineBytes) {
-      prefetch(reinterpret_cast<const void*>(line));
-    }
+// READs that were posted together wait for memory together, not one after the other. It is a hint: the
+// region's place may be an old one.
+void ShmQueuePair::expect(uint32_t rkey, uint64_t remote_addr, uint64_t length) const {
+  if (rkey != reached_rkey_ || length > kShortBytes) return;
+  const uint64_t at = remote_addr + reached_at_;
+  for (uint64_t line = at / kLineBytes * kLineBytes; line < at + length; line += kLineBytes) {
+    prefetch(reinterpret_cast<const void*>(line));
   }
-  return from;
+}
+
+// Many short READs cost more by way of the queue than they copy. Whatever is out of the ordinary is left to
+// it, and so is the one that is to be reported, in its turn.
+size_t ShmQueuePair::read_at_once(std::span<const SendRequest> batch) {
+  const auto is_ordinary = [](const SendRequest& request) {
+    return request.opcode == Opcode::read && request.flags == 0 && !request.crc32c &&
+           request.local.size() == 1 && request.local[0].length > 0 &&
+           request.local[0].length < kFragmentBytes;
+  };
+  if (batch.empty() || !is_ordinary(batch[0]) || !send_queue_.allows(Opcode::read) ||
+      send_queue_.head() != send_queue_.tail() || is_halted() || !may_transmit() || !out_ ||
+      out_->outstanding() > 0) {
+    return 0;
+  }
+  begin_access();
+  const RingHeader& peer = out_->header();
+  const bool may_read =
+      peer.responder.load(std::memory_order_seq_cst) == static_cast<uint32_t>(Responder::ready) &&
+      (peer.access_flags.load(std::memory_order_relaxed) & access::remote_read) != 0;
+  const uint32_t peer_pd = peer.protection_domain.load(std::memory_order_relaxed);
+  Window local, remote;
+  size_t done = 0, expected = 1;
+  for (; may_read && done < batch.size() && is_ordinary(batch[done]); ++done) {
+    for (; expected < std::min(batch.size(), done + 1 + kAhead); ++expected) {
+      expect(batch[expected].rkey, batch[expected].remote_addr, soft::total_length(batch[expected].local));
+    }
+    const SendRequest& request = batch[done];
+    const Sge& to = request.local[0];
+    if (to.lkey != local.key)
+      local = Window(context().regions().entries(), to.lkey, pd(), access::local_write);
+    if (request.rkey != remote.key) {
+      remote = Window(link_->regions(), request.rkey, peer_pd, access::remote_read);
+      if (remote.arena == 0) break;
+      const std::byte* base = link_->arena_bytes(remote.arena, remote.arena_offset, remote.length);
+      if (!base) break;
+      reached_rkey_ = remote.key;
+      reached_at_ = reinterpret_cast<uint64_t>(base) - remote.addr;
+    }
+    if (!local.covers(to.addr, to.length) || !remote.covers(request.remote_addr, to.length)) break;
+    soft::copy_bytes(reinterpret_cast<std::byte*>(to.addr),
+                     reinterpret_cast<const std::byte*>(request.remote_addr + reached_at_), to.length);
+  }
+  end_access();
+  return done;
 }
 
 ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* target) {

@@ -17,10 +17,8 @@ constexpr uint32_t kPatientLooks = 40;
 using soft::SendEntry;
 
 void ShmQueuePair::transmit() {
-  uint64_t seen = send_queue_.next() + 1;
   while (!is_halted() && may_transmit() && send_queue_.next() != send_queue_.tail()) {
     const uint64_t index = send_queue_.next();
-    seen = look_ahead(seen, index);
     if (start(index) == Step::blocked) break;
     const SendEntry& entry = send_queue_.at(index);
     if (entry.length >= kFragmentBytes)

@@ -55,7 +55,9 @@ PostResult SoftQueuePair::post_send(std::span<const SendRequest> batch) {
         send_at_once(batch[0], options_.signal_all, unpolled)) {
       result.accepted = 1;
     } else {
-      result = post_in_order(batch, unpolled);
+      const size_t done = options_.signal_all ? 0 : read_at_once(batch);
+      result = post_in_order(batch.subspan(done), unpolled);
+      result.accepted += done;
     }
   }
   after_unlock();

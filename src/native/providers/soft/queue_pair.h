@@ -47,6 +47,8 @@ class SoftQueuePair : public QueuePair, public Progressor {
   // The short cut for one request with nothing in front of it: true if it was sent and has its place in the
   // queue.
   virtual bool send_at_once(const SendRequest&, bool /*signal_all*/, uint32_t /*reserved*/) { return false; }
+  // The same for READs at the head of a batch that nobody wants to hear of: how many of them have been done.
+  virtual size_t read_at_once(std::span<const SendRequest>) { return 0; }
   virtual void after_unlock() {}       // doorbells, outside the lock
   virtual void receive_posted() {}     // a receive came; called without the lock
   virtual void disconnect_wire() = 0;  // close(): without the lock, once

@@ -1,5 +1,7 @@
 #include "providers/soft/spun_completion_queue.h"
 
+#include <algorithm>
+
 namespace verbena::soft {
 
 size_t SpunCompletionQueue::poll(std::span<Completion> out) {
@@ -19,10 +21,13 @@ void SpunCompletionQueue::arm(bool solicited_only) {
   spinning_changed(false);
 }
 
-void SpunCompletionQueue::check_pollers() {
+int SpunCompletionQueue::check_pollers() {
   const uint32_t polls = polls_.load(std::memory_order_relaxed);
-  if (polls == polls_seen_) polled_.store(false, std::memory_order_relaxed);
+  const bool goes_on = polls != polls_seen_ && may_be_spun();
+  if (!goes_on) polled_.store(false, std::memory_order_relaxed);
   polls_seen_ = polls;
+  check_ms_ = goes_on ? std::min(2 * check_ms_, kLastCheckMs) : kFirstCheckMs;
+  return check_ms_;
 }
 
 }  // namespace verbena::soft

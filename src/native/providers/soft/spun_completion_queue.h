@@ -19,8 +19,10 @@ class SpunCompletionQueue : public SoftCompletionQueue {
   void arm(bool solicited_only) override;
 
   bool is_polled() const { return polled_.load(std::memory_order_relaxed); }
-  // For the progress thread, every few milliseconds: ends the polled mode when nobody polled meanwhile.
-  void check_pollers();
+  // For the progress thread: ends the polled mode when nobody polled since the last time. In how many
+  // milliseconds to come back, if it goes on: each time wakes somebody on the core of whoever spins, who is
+  // the less likely to leave the longer it has stayed.
+  int check_pollers();
 
  protected:
   // A spinner came (and check_pollers() is to be called from now on), or was seen to leave. One that just
@@ -29,9 +31,12 @@ class SpunCompletionQueue : public SoftCompletionQueue {
   virtual bool may_be_spun() const { return true; }
 
  private:
+  static constexpr int kFirstCheckMs = 2, kLastCheckMs = 16;
+
   const uint32_t spinner_polls_;
   std::atomic<uint32_t> polls_{0};
   uint32_t polls_seen_ = 0;
+  int check_ms_ = kFirstCheckMs;
   std::atomic<bool> polled_{false};
 };
 
