@@ -220,6 +220,17 @@ def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
             rates[store.name] = result.done / result.elapsed_ns * 1e9
             assert store.call("DBSIZE") == LOADED
     own, base = per_key[ours.name], per_key[theirs.name]
+    floor = ""
+    if kv_tcp.NULL_SERVER.exists():
+        with (
+            kv_tcp.null_store() as bare,
+            Load(bare, "SET", KEY, b"xxxxxxxx", keys=LOADED, depth=16, in_order=True) as load,
+        ):
+            # For as long as the store took: what the machine does now and then, it does to this one, too.
+            waits, end = [0.0], time.perf_counter() + LOADED / rates[ours.name]
+            while time.perf_counter() < end:
+                waits.append(max(load.run(10_000)[0]))
+        floor = f"; one that only counts requests, as long, {text.duration(max(waits))}"
     return [
         Figure(
             f"kv memory per key, {LOADED // 1_000_000} M keys of {len(KEY)} B, values of 8 B",
@@ -232,7 +243,7 @@ def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
         Figure(
             f"kv longest wait while {LOADED // 1_000_000} M keys are loaded",
             text.duration(worst[ours.name]),
-            f"redis-server {text.duration(worst[theirs.name])}",
+            f"redis-server {text.duration(worst[theirs.name])}{floor}",
             f"{worst[ours.name] / worst[theirs.name]:.2f}",
             f"≤ {text.duration(PAUSE_NS)}",
             worst[ours.name] <= PAUSE_NS,

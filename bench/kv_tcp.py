@@ -9,12 +9,14 @@ sleeps.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import resource
 import shutil
 import statistics
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,15 +119,20 @@ def _limit(what: str, theirs: Store, depth: int, requests: int) -> Figure:
     )
 
 
-def _null_turn(depth: int, requests: int) -> Turn:
-    """It never sleeps, so it is there for its own turns only."""
+@contextlib.contextmanager
+def null_store() -> Iterator[Store]:
+    """A server that only counts requests. It never sleeps, so it is there for its own turns only."""
     with subprocess.Popen([NULL_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        empty = Store("null", "127.0.0.1", int(process.stdout.readline()), pid=process.pid)
         try:
-            return _turn(empty, "get", depth, requests)
+            yield Store("null", "127.0.0.1", int(process.stdout.readline()), pid=process.pid)
         finally:
             process.terminate()
+
+
+def _null_turn(depth: int, requests: int) -> Turn:
+    with null_store() as empty:
+        return _turn(empty, "get", depth, requests)
 
 
 def _turn(store: Store, command: str, depth: int, requests: int) -> Turn:
