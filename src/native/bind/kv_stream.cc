@@ -155,6 +155,7 @@ struct StreamHandle {
   // A kv.receive that is not answered yet. It outlives a time-out: its answer would be lost otherwise.
   Call* receiving = nullptr;
   std::string unread;
+  bool is_cut = false;  // a command was sent in part: what came next would pass for the rest of it
   std::mutex mutex;
 };
 
@@ -226,15 +227,18 @@ void exchange_message(StreamHandle& self, std::string_view bytes, double timeout
 
 // The same for bytes behind a stream's header, however many: what is too long for a message goes in several.
 void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+  if (self.is_cut) throw Error("closed", "talk to the store", "a long command was interrupted half-way");
   const size_t most = self.session->max_message_bytes();
   if (bytes.size() <= most || most <= sizeof(kv::StreamHeader))
     return exchange_message(self, bytes, timeout_s, heard);
   const std::string_view header = bytes.substr(0, sizeof(kv::StreamHeader));
+  self.is_cut = true;
   for (size_t at = header.size(); at < bytes.size();) {
     const std::string_view some = bytes.substr(at, most - header.size());
     exchange_message(self, std::string(header).append(some), timeout_s, heard);
     at += some.size();
   }
+  self.is_cut = false;
 }
 
 // What begins with it is mostly a short command: one allocation instead of four.
@@ -361,6 +365,7 @@ void bind_kv_stream(nb::module_& m) {
                                     transport::method::of_name("kv.close"),
                                     nullptr,
                                     {},
+                                    false,
                                     {}};
           },
           nb::arg("session"), nb::arg("number"), nb::keep_alive<1, 2>())

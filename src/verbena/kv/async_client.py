@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
-from verbena.errors import VerbenaError
+from verbena.errors import VerbenaError, setup_error
 from verbena.kv.replies import CommandError, Refusal
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class AsyncClient:
         self._stream = next(_numbers).to_bytes(4, "little")
         self._reader: _native.kv.Reader | None = None
         self._unread = b""
+        self._is_cut = False  # a command was sent in part: what came next would pass for the rest of it
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -80,7 +81,13 @@ class AsyncClient:
         payload = b"".join(map(_native.kv.encode_command, commands))
         replies: list[Any] = []
         async with self._turn:
-            self._unread += await say(self.session, self._stream, payload)
+            if self._is_cut:
+                detail = "a long command was interrupted half-way"
+                raise setup_error("closed", operation="talk to the store", detail=detail)
+            self._is_cut = len(self._stream) + len(payload) > self.session.max_message_bytes
+            heard = await say(self.session, self._stream, payload)
+            self._is_cut = False
+            self._unread += heard
             while True:
                 some, used = _native.kv.decode(self._unread, len(commands) - len(replies))
                 self._unread = self._unread[used:]

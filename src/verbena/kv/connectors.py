@@ -142,6 +142,9 @@ class _StreamWriter:
         if data:
             try:
                 self._feed(await say(self._session, self._number, data))
+            except asyncio.CancelledError:
+                self.close()  # the rest of a command, or its reply, is missing from now on
+                raise
             except VerbenaError as error:
                 self._reader.feed_eof()
                 raise ConnectionError(str(error)) from error
