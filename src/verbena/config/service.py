@@ -78,7 +78,8 @@ class Session(Section):
         4 * KIB,
         1024 * MIB,
         "The longest request or answer that is taken from a peer.",
-        "A longer one is refused before memory is found for it. Bulk transfers are not bounded by it.",
+        "A longer one is refused before memory is found for it. Bulk transfers are not bounded by it, nor"
+        " are the store's commands and replies, which go in parts.",
     )
     upgrade_delay_ms: int = integer(
         1000,
