@@ -22,7 +22,7 @@ constexpr uint64_t kSliceNs = 20'000'000;
 constexpr int kTickMs = 20;
 // While callers drive, the thread only looks whether they still do: the more rarely the longer they have, as
 // it takes the core from one of them each time.
-constexpr int kShortestBackOffMs = 1, kLongestBackOffMs = 8;
+constexpr int kShortestBackOffMs = 1, kLongestBackOffMs = 2;
 constexpr int kRoundsPerClock = 16;
 constexpr uint64_t kGatherNs = 5'000;
 
