@@ -34,6 +34,24 @@ void who_polls_often_is_a_spinner() {
   CHECK(!queue.is_polled() && queue.left == 1);
 }
 
+void who_arms_in_between_is_none_however_often_it_polls() {
+  Queue queue;
+  for (uint32_t i = 0; i < 10 * kSpinnerPolls; ++i) {
+    queue.arm(false);
+    queue.look(kSpinnerPolls - 1);
+  }
+  CHECK(!queue.is_polled() && queue.came == 0);
+}
+
+void who_comes_back_after_sleeping_is_looked_at_soon() {
+  Queue queue;
+  queue.look(kSpinnerPolls);
+  for (int i = 0; i < 10; ++i) queue.check_pollers(), queue.look(1);
+  queue.arm(false);
+  queue.look(kSpinnerPolls);
+  CHECK(queue.is_polled() && queue.check_pollers() <= 4);
+}
+
 void who_stays_is_looked_at_ever_more_rarely() {
   Queue queue;
   queue.look(kSpinnerPolls);
@@ -77,6 +95,8 @@ void a_queue_that_may_not_be_spun_on_is_not() {
 
 int main() {
   who_polls_often_is_a_spinner();
+  who_arms_in_between_is_none_however_often_it_polls();
+  who_comes_back_after_sleeping_is_looked_at_soon();
   who_stays_is_looked_at_ever_more_rarely();
   who_left_is_missed_and_the_next_is_looked_at_soon();
   a_queue_that_may_not_be_spun_on_is_not();

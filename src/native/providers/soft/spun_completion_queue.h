@@ -11,7 +11,8 @@ namespace verbena::soft {
 
 class SpunCompletionQueue : public SoftCompletionQueue {
  public:
-  // `spinner_polls`: so many without a pause of milliseconds make a spinner.
+  // `spinner_polls`: so many without arming it in between make a spinner. Whoever arms, looks once more and
+  // sleeps is none, however often it does so.
   SpunCompletionQueue(uint32_t depth, uint32_t spinner_polls)
       : SoftCompletionQueue(depth), spinner_polls_(spinner_polls) {}
 
@@ -33,10 +34,15 @@ class SpunCompletionQueue : public SoftCompletionQueue {
  private:
   static constexpr int kFirstCheckMs = 2, kLastCheckMs = 16;
 
+  void become_spun();
+  void count_from_here() {
+    counted_from_.store(polls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+
   const uint32_t spinner_polls_;
-  std::atomic<uint32_t> polls_{0};
+  std::atomic<uint32_t> polls_{0}, counted_from_{0};
   uint32_t polls_seen_ = 0;
-  int check_ms_ = kFirstCheckMs;
+  std::atomic<int> check_ms_{kFirstCheckMs};
   std::atomic<bool> polled_{false};
 };
 
