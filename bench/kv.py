@@ -15,6 +15,7 @@ import kv_tcp
 import numpy as np
 import redis
 from figure import Figure, program
+from host import stolen_ticks
 
 from verbena import kv
 from verbena.cli import text
@@ -227,20 +228,14 @@ def _load(store: Store) -> Loading:
     waits, undisturbed, elapsed_ns = [], [], 0
     with Load(store, "SET", KEY, b"xxxxxxxx", keys=LOADED, depth=16, in_order=True) as load:
         for _ in range(0, LOADED, 16 * STEP):
-            before = _stolen_ticks()
+            before = stolen_ticks()
             samples, result = load.run(STEP)
             waits.append(max(samples))
             elapsed_ns += result.elapsed_ns
-            if _stolen_ticks() == before:
+            if stolen_ticks() == before:
                 undisturbed.append(waits[-1])
     assert store.call("DBSIZE") == LOADED
     return Loading(LOADED / elapsed_ns * 1e9, waits, undisturbed)
-
-
-def _stolen_ticks() -> int:
-    """Of all processors, as the kernel counts them."""
-    with open("/proc/stat", encoding="ascii") as lines:
-        return int(lines.readline().split()[8])
 
 
 def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:

@@ -178,7 +178,7 @@ void SessionGate::serve(Method method, uint64_t session, uint64_t call, std::str
       answer(from, call, {});
       return remove(from);
     case Method::layout:
-      answer(from, call, layout(from));
+      answer(from, call, layout(from));  // whoever hears nothing reads no memory, but sends messages
       return;
   }
   if (from.doomed || from.closing) remove(from);
@@ -252,21 +252,18 @@ std::unique_lock<PoliteMutex> SessionGate::lock_node() {
   return node_->lock();
 }
 
-void SessionGate::answer(const SessionClient& to, uint64_t call, std::string_view bytes) {
+bool SessionGate::answer(const SessionClient& to, uint64_t call, std::string_view bytes) {
   const auto held = lock_node();
   const auto found = node_->find_session(to.session);
-  if (found && !found->is_over()) found->reply(call, bytes_of(bytes));
+  if (!found || found->is_over() || found->reply(call, bytes_of(bytes))) return true;
+  found->reply(call, {});
+  return false;
 }
 
 // What is too long for a message is heard in parts, one after the other, by who asks for them: two that are
 // on their way at once could overtake each other.
 bool SessionGate::answer_whole(SessionClient& to, uint64_t call) {
-  const auto held = lock_node();
-  const auto found = node_->find_session(to.session);
-  if (found && !found->is_over() && !found->reply(call, bytes_of(to.out))) {
-    found->reply(call, {});
-    return false;
-  }
+  if (!answer(to, call, to.out)) return false;
   to.bytes_out += to.out.size();
   to.out.clear();
   return true;

@@ -63,8 +63,9 @@ class SessionGate {
   // Lets go of the streams of sessions that have ended.
   void sweep(uint64_t now);
   std::unique_lock<PoliteMutex> lock_node();
-  void answer(const SessionClient& to, uint64_t call, std::string_view bytes);
-  // What there is for it to hear, by the call; false: it is too long for that, and nothing was said.
+  // False: it is too long for a message, and an empty one goes instead.
+  bool answer(const SessionClient& to, uint64_t call, std::string_view bytes);
+  // What there is for it to hear, by the call; false: as above, and it still has to hear it.
   bool answer_whole(SessionClient& to, uint64_t call);
   // As much of it as a message takes, by the call that waits for it.
   void answer_part(SessionClient& to);
