@@ -228,7 +228,7 @@ PARAMETERS = (
         )
     ),
     # What cannot be changed while it runs, or at all.
-    Parameter("databases", Integer(1, 256), 16, key="kv.databases"),
+    Parameter("databases", Integer(1, 128), 16, key="kv.databases"),
     Parameter("bind", Text(), "127.0.0.1", key="kv.listen_address"),
     Parameter("port", Integer(0, 65535), 6379, key="kv.port"),
     Parameter("tls-port", Integer(0, 65535), 0, key="kv.tls_port"),
