@@ -639,8 +639,8 @@ SETUP = (
     _row(
         "message_too_long",
         "the message is longer than the other end takes",
-        "the payload exceeds max_message_bytes at one of the ends",
-        remedy="use put() and get() on a region for large data, or raise max_message_bytes at both ends",
+        "the payload exceeds max_message_size at one of the ends",
+        remedy="use put() and get() on a region for large data, or raise max_message_size at both ends",
     ),
     _row(
         "damaged",
