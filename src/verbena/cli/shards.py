@@ -236,7 +236,7 @@ async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -
             "itself" if view["id"] == asked else _name(map, asked),
             _HEALTH.get(view["health"], view["health"]),
             f"{view['load']}" if view["health"] == "alive" else "-",
-            "-" if view["id"] == asked else f"{view['silent_s']:.1f} s ago",
+            "-" if view["id"] == asked else _ago(view["silent_s"]),
             view["wire"] or "-",
         )
         for view, asked in sorted(
@@ -413,6 +413,10 @@ def find(map: ClusterMap, name: str) -> Member:
 
 def _name(map: ClusterMap, id: str) -> str:
     return map.members[id].name or id[:8] if id in map.members else id[:8]
+
+
+def _ago(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds:.1f} s ago"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -15,6 +16,9 @@ from typing import Any
 
 import pytest
 from support.cluster import MAIN, Cluster, Node, Wire, cluster
+
+from verbena.shards.cluster_map import Member
+from verbena.shards.stores import change, open_store
 
 TIMEOUT_S = 3.0
 OPTIONS = ("--cluster-node-timeout-ms", str(int(TIMEOUT_S * 1000)))
@@ -106,6 +110,31 @@ def test_every_node_knows_how_much_the_others_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_member_that_has_never_spoken_is_said_to_have_not(tmp_path: Path) -> None:
+    """It is on the map, and nothing runs there."""
+    ghost = Member("0" * 40, "127.0.0.1", 1, "127.0.0.1:1", "ghost")
+    with cluster(tmp_path, 1, keep=False, options=OPTIONS) as made:
+
+        async def meet() -> None:
+            store = open_store(made.store)
+            try:
+                await change(store, lambda map: map.meet(ghost))
+            finally:
+                await store.close()
+
+        asyncio.run(meet())
+        command = [*MAIN, "shards", "nodes", "--cluster-map-store", made.store]
+
+        def said(*flags: str) -> str:
+            return subprocess.run([*command, *flags], capture_output=True, text=True, check=True).stdout
+
+        made.until(lambda: ghost.id in said("--json"))
+        (views,) = json.loads(said("--json")).values()
+        assert [view["silent_s"] for view in views if view["id"] == ghost.id] == [None]
+        assert "never" in next(row for row in said().splitlines() if row.startswith("ghost"))
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_silent_node_is_marked_when_its_time_is_over_and_not_before(
     tmp_path: Path, how: signal.Signals
@@ -114,7 +143,7 @@ def test_a_silent_node_is_marked_when_its_time_is_over_and_not_before(
     command line says the same, without the one that does not answer."""
     with cluster(tmp_path, 3, keep=False, options=OPTIONS) as made:
         asked, victim = made[0], made[2]
-        made.until(lambda: int(line(asked, victim)[5]) > 0)
+        made.until(lambda: all(int(line(node, victim)[5]) > 0 for node in made.nodes[:2]))
         assert line(asked, asked)[4:6] == ["0", "0"]
         assert victim.process is not None
         victim.process.send_signal(how)

@@ -114,17 +114,17 @@ class Gossip:
         return int(self._asked.get(id, 0) * 1000), heard
 
     def views(self) -> list[dict[str, Any]]:
-        """Every member as this node sees it."""
+        """Every member as this node sees it. `silent_s` is None if nothing was heard of it yet."""
         return [self._view(id) for id in self._node.map.members]
 
     def _view(self, id: str) -> dict[str, Any]:
         here = id == self._node.id
-        silent_s = self.detector.silent_s(id, time.monotonic())
+        silent_s = 0.0 if here else self.detector.silent_s(id, time.monotonic())
         return {
             "id": id,
             "health": self.health(id).value,
             "load": self._load if here else self.detector.load_of(id),
-            "silent_s": 0.0 if here or silent_s is None else round(silent_s, 3),
+            "silent_s": None if silent_s is None else round(silent_s, 3),
             "wire": "" if here else self._node.peers.wire_to(id, fast=self._fast),
         }
 
