@@ -2,6 +2,7 @@
 
 import subprocess
 
+from support import rping
 from support.link import wait_until
 
 # Debian's interpreter: its pyverbs is independent of everything in this project.
@@ -16,8 +17,10 @@ with device.Context(name="rxe0") as context, pd.PD(context) as domain:
 def test_programs_of_others_reach_each_other_through_the_cable(serve):
     """A client that binds rxe1's address reaches a server on rxe2."""
     server = serve(7174, "rping", "-s", "-a", "10.9.0.2", "-C", "1", "-v")
-    call = ["rping", "-c", "-I", "10.9.0.1", "-a", "10.9.0.2", "-C", "1"]
-    assert subprocess.run(call, timeout=30, check=False).returncode == 0
+    call = ["rping", "-c", "-I", "10.9.0.1", "-a", "10.9.0.2", "-C", "1", "-v", "-V"]
+    client = subprocess.run(call, capture_output=True, text=True, timeout=30, check=False)
+    assert rping.has_finished(client), client
+    assert "rdma-ping-0" in client.stdout
     assert "rdma-ping-0" in server.communicate(timeout=30)[0]
 
 
