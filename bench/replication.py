@@ -174,7 +174,8 @@ class Lags(NamedTuple):
 
     @classmethod
     def of(cls, rounds: Iterable[Lags]) -> Lags:
-        return cls(*(sorted(itertools.chain(*column)) for column in zip(*rounds, strict=True)))
+        undisturbed, found = (sorted(itertools.chain(*column)) for column in zip(*rounds, strict=True))
+        return cls(undisturbed or found, found)  # if the host was never still, all count
 
     @property
     def p99(self) -> float:
