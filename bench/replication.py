@@ -36,6 +36,7 @@ LOADS = (
     ("idle", ()),
     ("under writes of one client", ("-c", "1")),
     (f"under {WRITES_PER_S:,} writes a second", None),
+    ("under writes of 20 clients, as fast as they can", ("-c", "20")),
     ("under pipelines of 16 writes of 20 clients, as fast as they can", ("-c", "20", "-P", "16")),
 )
 

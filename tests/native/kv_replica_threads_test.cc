@@ -88,9 +88,9 @@ struct Replica {
     const auto held = side.node->lock();
     side.node->regions().revoke(*region);
   }
-  void begin(bool full) {
+  void begin(bool full, uint64_t place_key = 0) {
     const auto held = store.engine->lock();
-    receiver->begin(full, 0);
+    receiver->begin(full, 0, place_key);
   }
 
   Side& side;
@@ -159,9 +159,55 @@ void follow_a_primary(bool by_write, size_t max_inline) {
   CHECK(replica.store.contents() == primary.contents());
 }
 
+// The primary's end, with memory where its replica may tell its place.
+struct Primary {
+  explicit Primary(Side& from) : side(from), memory(side.context->allocate(sizeof(LogPlace), false)) {
+    const auto held = side.node->lock();
+    region = side.node->regions().expose(memory->data(), sizeof(LogPlace), verbena::access::all,
+                                         side.session->id());
+  }
+  ~Primary() {
+    feeder.reset();
+    const auto held = side.node->lock();
+    side.node->regions().revoke(*region);
+  }
+  void feed(const Replica& replica, size_t ring_bytes) {
+    std::unique_ptr<Follower> follower;
+    {
+      const auto held = store.engine->lock();
+      follower = store.engine->tail().follow(1);
+    }
+    const FeederOptions options{.ring_key = replica.region->key,
+                                .mark = replica.receiver->mark(),
+                                .ring_bytes = ring_bytes,
+                                .place = memory->data()};
+    feeder = std::make_unique<Feeder>(store.engine, store.loop, side.node, side.session, options, nullptr,
+                                      std::move(follower), [] {});
+  }
+  LogPlace place() const {
+    const auto* at = reinterpret_cast<const volatile LogPlace*>(memory->data());
+    return {at->expected, at->hurries};
+  }
+
+  Side& side;
+  Store store;
+  std::shared_ptr<verbena::Memory> memory;
+  std::shared_ptr<verbena::transport::ExposedRegion> region;
+  std::unique_ptr<Feeder> feeder;
+};
+
+template <typename Function>
+void until(Function is_so) {
+  const uint64_t late = verbena::now_ns() + 60'000'000'000;
+  while (!is_so()) {
+    CHECK(verbena::now_ns() < late);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 // A piece as it lies in the ring, and travels in messages.
 std::string piece(uint64_t mark, const std::string& bytes) {
-  LogPiece header{.mark = mark, .length = static_cast<uint32_t>(bytes.size()), .crc = 0};
+  LogPiece header{.mark = mark, .told_ns = 1, .length = static_cast<uint32_t>(bytes.size()), .crc = 0};
   header.crc = piece_crc(header, bytes.data());
   std::string text(reinterpret_cast<const char*>(&header), sizeof header);
   text += bytes;
@@ -193,6 +239,59 @@ LogReceipt receipt_of(const std::string& answer) {
 TEST("a replica has what its primary has, by WRITE, while links break") { follow_a_primary(true, 0); }
 TEST("the same by messages alone") { follow_a_primary(false, 512); }
 TEST("the same with short pieces in messages and long ones written") { follow_a_primary(true, 200); }
+
+TEST("a replica with clients tells its primary where it is; without, once that nobody is in a hurry") {
+  constexpr size_t kRing = 32u << 10;
+  Side ours, theirs;
+  join(ours, theirs);
+  Primary primary(ours);
+  Replica replica(theirs, kRing);
+  replica.begin(false, primary.region->key);
+  primary.feed(replica, kRing);
+  int writes = 0;
+  until([&] {
+    replica.store.run({"GET", "key"});
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    const LogPlace place = primary.place();
+    return place.hurries == 1 && place.expected > 0 && place.expected <= primary.feeder->figures().sent;
+  });
+  until([&] {
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    return primary.place().hurries == 0;
+  });
+  CHECK(primary.place().expected > 0 && !primary.feeder->figures().ended);
+}
+
+TEST("a primary rests for a replica that is late, and not again while that stands still") {
+  constexpr size_t kRing = 32u << 10;
+  Side ours, theirs;
+  join(ours, theirs);
+  Primary primary(ours);
+  Replica replica(theirs, kRing);
+  replica.begin(false);
+  const LogPlace stuck{.expected = 0, .hurries = 1};
+  std::memcpy(primary.memory->data(), &stuck, sizeof stuck);
+  primary.feed(replica, kRing);
+  const auto rested_ns = [&] { return primary.feeder->figures().rested_ns; };
+  int writes = 0;
+  until([&] {
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    primary.store.loop.wake();
+    return rested_ns() > 0;
+  });
+  // It says that it has everything: nobody has to wait for it.
+  const LogPlace done{.expected = UINT64_MAX, .hurries = 1};
+  std::memcpy(primary.memory->data(), &done, sizeof done);
+  primary.store.loop.post([] {});
+  const uint64_t before = rested_ns();
+  for (int i = 0; i < 200; ++i) {
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    primary.store.loop.wake();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  CHECK(rested_ns() - before < 2'000'000 && !primary.feeder->figures().ended);
+  until([&] { return replica.store.contents() == "key=" + std::to_string(writes) + "\n"; });
+}
 
 TEST("messages that make no sense are refused; damaged and misplaced pieces change nothing") {
   Side primary, theirs;
@@ -254,7 +353,7 @@ TEST("what lies in the ring counts when it is whole, in its place, and has the s
   put(0, half);
   CHECK(taken(size) == 0);
   // One that says that it goes on behind the ring's end.
-  LogPiece longer{.mark = mark, .length = kRing, .crc = 0};
+  LogPiece longer{.mark = mark, .told_ns = 0, .length = kRing, .crc = 0};
   put(0, std::string(reinterpret_cast<const char*>(&longer), sizeof longer));
   CHECK(taken(size) == 0 && replica.store.contents().empty());
   put(0, one);

@@ -24,6 +24,7 @@ struct FeederHandle {
   }
 
   EngineHandle* engine = nullptr;
+  std::optional<BufferView> place;
   std::unique_ptr<kv::Feeder> feeder;
   bool full = true;
   uint64_t lsn = 0, offset = 0;  // where the stream begins
@@ -47,15 +48,19 @@ std::function<void()> told_by(EngineHandle& engine, nb::object function) {
 }
 
 void make_feeder(FeederHandle* self, EngineHandle& engine, SessionHandle& session, uint64_t ring_key,
-                 uint64_t mark, size_t ring_bytes, bool by_write, size_t max_inline,
+                 uint64_t mark, size_t ring_bytes, bool by_write, nb::object place, size_t max_inline,
                  std::optional<uint64_t> lsn, uint64_t offset, nb::object on_receipt) {
   new (self) FeederHandle;
   self->engine = &engine;
+  if (!place.is_none()) self->place.emplace(std::move(place), PyBUF_WRITABLE);
+  if (self->place && self->place->size() < sizeof(kv::LogPlace))
+    throw nb::value_error("the place is too small");
   auto told = told_by(engine, std::move(on_receipt));
   const kv::FeederOptions options{.ring_key = ring_key,
                                   .mark = mark,
                                   .ring_bytes = ring_bytes,
                                   .by_write = by_write,
+                                  .place = self->place ? self->place->data() : nullptr,
                                   .max_inline = max_inline};
   const auto held = engine.lock();
   kv::Tail& tail = engine.engine->tail();
@@ -85,6 +90,7 @@ nb::dict feeder_figures(FeederHandle& self) {
   dict["messages"] = figures.messages;
   dict["inlined"] = figures.inlined;
   dict["repeats"] = figures.repeats;
+  dict["rested_ns"] = figures.rested_ns;
   dict["copying"] = figures.copying;
   dict["fraction"] = figures.fraction;
   dict["ended"] = figures.ended;
@@ -128,6 +134,9 @@ nb::dict receiver_figures(ReceiverHandle& self) {
   dict["damaged"] = figures.damaged;
   dict["silent_ns"] = figures.heard_ns ? now_ns() - figures.heard_ns : 0;
   dict["complete"] = figures.complete;
+  nb::list lags;
+  for (const uint32_t count : figures.lags.buckets()) lags.append(count);
+  dict["lags"] = nb::tuple(lags);
   dict["error"] = figures.error;
   return dict;
 }
@@ -137,10 +146,12 @@ nb::dict receiver_figures(ReceiverHandle& self) {
 void bind_kv_replication(nb::module_& m) {
   nb::class_<FeederHandle>(m, "Feeder", "Sends a replica what it lacks, and the log as it grows.")
       .def("__init__", make_feeder, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
-           nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("max_inline"),
-           nb::arg("lsn").none(), nb::arg("offset"), nb::arg("on_receipt"), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(),
-           "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything.")
+           nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("place").none(),
+           nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"), nb::arg("on_receipt"),
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything. "
+           "`place`: "
+           "lent to the replica, so that it tells how far it is.")
       .def_ro("full", &FeederHandle::full, "It began with a copy of everything.")
       .def_ro("lsn", &FeederHandle::lsn, "Behind which the stream begins.")
       .def_ro("offset", &FeederHandle::offset)
@@ -154,13 +165,15 @@ void bind_kv_replication(nb::module_& m) {
            nb::arg("applier"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
       .def(
           "begin",
-          [](ReceiverHandle& self, bool full, uint64_t offset) {
+          [](ReceiverHandle& self, bool full, uint64_t offset, uint64_t place_key) {
             const auto held = self.engine->lock();
             if (self.closed) throw nb::value_error("the receiver is closed");
-            self.get().begin(full, offset);
+            self.get().begin(full, offset, place_key);
           },
-          nb::kw_only(), nb::arg("full"), nb::arg("offset"),
-          "As the primary has answered; `full`: all that is here goes.")
+          nb::kw_only(), nb::arg("full"), nb::arg("offset"), nb::arg("place_key"),
+          "As the primary has answered; `full`: all that is here goes. `place_key`: of memory where it wants "
+          "to "
+          "see how far this is; 0: it does not.")
       .def_prop_ro(
           "mark", [](ReceiverHandle& self) { return self.get().mark(); },
           "The primary is to add it to the positions of its pieces.")

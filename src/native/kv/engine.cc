@@ -12,12 +12,6 @@ namespace verbena::kv {
 
 namespace {
 
-uint64_t unix_ms() {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1'000'000;
-}
-
 bool is_arity_wrong(const NativeCommand& command, size_t words) {
   return command.arity > 0 ? words != static_cast<size_t>(command.arity)
                            : words < static_cast<size_t>(-command.arity);

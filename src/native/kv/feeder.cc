@@ -32,6 +32,9 @@ Feeder::Feeder(std::shared_ptr<Engine> engine, Loop& loop, std::shared_ptr<trans
   shared_->tail = &tail_;
   const auto held = engine_->lock();
   turn_ = loop_.on_turn(Loop::Moment::after, [this](uint64_t now) { return turn(now); });
+  if (options_.place) {
+    rest_ = loop_.on_turn(Loop::Moment::before, [this](uint64_t now) { return give_way(now), Loop::kNever; });
+  }
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -39,6 +42,7 @@ Feeder::~Feeder() {
   {
     const auto held = engine_->lock();
     loop_.off_turn(turn_);
+    loop_.off_turn(rest_);
   }
   thread_.request_stop();
   tail_.wake_all();
@@ -113,10 +117,14 @@ bool Feeder::fill() {
   const size_t length = read({to + sizeof(LogPiece), room - sizeof(LogPiece)});
   if (length == 0) return false;
   std::memset(to + sizeof(LogPiece) + length, 0, padded(length) - length);
-  LogPiece piece{.mark = options_.mark + position, .length = static_cast<uint32_t>(length), .crc = 0};
+  LogPiece piece{.mark = options_.mark + position,
+                 .told_ns = told_ns_,
+                 .length = static_cast<uint32_t>(length),
+                 .crc = 0};
   piece.crc = piece_crc(piece, to + sizeof piece);
   std::memcpy(to, &piece, sizeof piece);
   filled_ = position + piece_bytes(length);
+  if (copy_ || !has_more()) told_ns_ = 0;
   return true;
 }
 
@@ -183,6 +191,7 @@ bool Feeder::send() {
   }
   sent_ = message.end;
   sent_ns_ = now_ns();
+  if (piece.told_ns != 0 && place().hurries) unseen_.push_back({sent_, piece.told_ns});
   if (asks) {
     asked_ = sent_;
     asked_ns_ = sent_ns_;
@@ -229,8 +238,43 @@ bool Feeder::wants_receipt(uint64_t end) const {
 
 // More may come, and together it costs less; but not if somebody waits for it.
 bool Feeder::is_early(uint64_t now) const {
-  return !shared_->eager && !copy_ && filled_ == sent_ && now < sent_ns_ + kGapNs &&
+  return !shared_->eager && !copy_ && filled_ == sent_ && now < sent_ns_ + gap_ns() &&
          follower_->lag_bytes() < kPieceBytes;
+}
+
+LogPlace Feeder::place() const {
+  if (!options_.place) return {};
+  // It is written by the other process.
+  const auto* at = static_cast<const volatile LogPlace*>(options_.place);
+  return {at->expected, at->hurries};
+}
+
+void Feeder::forget_seen(uint64_t expected) {
+  while (!unseen_.empty() && unseen_.front().end <= expected) unseen_.pop_front();
+}
+
+// Where processors are few, whoever writes and we are in the way of a replica that has something to apply.
+// The replies have been sent; for as long as this lasts, nobody else's command is begun. It takes an eighth
+// of the time at most, and is not done twice for one that does not move.
+void Feeder::give_way(uint64_t now) {
+  const std::unique_lock held(work_, std::try_to_lock);
+  if (!held.owns_lock() || !place().hurries) return;
+  may_rest_ns_ = std::min(may_rest_ns_ + (now - counted_ns_) / 8, kMostRestNs);
+  counted_ns_ = now;
+  const auto is_late = [this] {
+    forget_seen(place().expected);
+    return !unseen_.empty() && unix_ns() > unseen_.front().told_ns + kLateNs;
+  };
+  if (!is_late() || unseen_.front().end == rested_for_) return;
+  while (may_rest_ns_ > 0 && is_late()) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs));
+    const uint64_t rested = now_ns() - counted_ns_;
+    counted_ns_ += rested;
+    may_rest_ns_ -= std::min(rested, may_rest_ns_);
+  }
+  if (is_late()) rested_for_ = unseen_.front().end;
+  const std::lock_guard also(shared_->mutex);
+  shared_->figures.rested_ns += counted_ns_ - now;
 }
 
 // When to ask for a receipt though there is nothing to send: at once, if somebody waits for one.
@@ -244,22 +288,28 @@ void Feeder::rewind_if_asked() {
   const std::lock_guard held(shared_->mutex);
   // It had more than it said when it was asked: that has no place in the ring any more.
   sent_ = std::max(sent_, shared_->figures.acknowledged);
+  forget_seen(shared_->figures.acknowledged);
   if (!shared_->rewind) return;
   // A link broke, and with it a WRITE was lost, or a message.
   shared_->rewind = false;
+  unseen_.clear();
   sent_ = asked_ = shared_->figures.acknowledged;
   round_ = ++shared_->round;
   ++shared_->figures.repeats;
+}
+
+bool Feeder::has_more() const {
+  return copy_ || waiting_from_ < waiting_.size() || follower_->lag_bytes() > 0 || follower_->is_lost();
 }
 
 // One piece, or a question. The loop waits for nobody.
 Feeder::Step Feeder::step(uint64_t now, bool by_loop) {
   rewind_if_asked();
   if (filled_ == sent_) {
-    const bool has_more =
-        copy_ || waiting_from_ < waiting_.size() || follower_->lag_bytes() > 0 || follower_->is_lost();
-    if (has_more && is_early(now)) return Step::early;
-    if (has_more ? !fill() : now < ping_ns()) return has_more ? Step::stuck : Step::idle;
+    const bool more = has_more();
+    if (more && !copy_ && told_ns_ == 0) told_ns_ = unix_ns();
+    if (more && is_early(now)) return Step::early;
+    if (more ? !fill() : now < ping_ns()) return more ? Step::stuck : Step::idle;
   }
   auto held = by_loop ? node_->try_lock() : node_->lock();
   return held.owns_lock() && send() ? Step::done : Step::stuck;
@@ -270,7 +320,7 @@ uint64_t Feeder::turn(uint64_t now) {
   if (!held.owns_lock() || copy_ || over_) return Loop::kNever;  // the thread is at it
   Step last = Step::done;
   while (last == Step::done) last = step(now, true);
-  if (last == Step::early) return sent_ns_ + kGapNs;
+  if (last == Step::early) return sent_ns_ + gap_ns();
   if (last == Step::stuck) tail_.wake_all();
   return last == Step::idle && sent_ > asked_ ? ping_ns() : Loop::kNever;
 }
@@ -289,7 +339,7 @@ void Feeder::run(const std::stop_token& stop) {
       case Step::done:
         break;
       case Step::early: {
-        const uint64_t due = sent_ns_ + kGapNs;
+        const uint64_t due = std::max(now, sent_ns_ + gap_ns());
         held.unlock();
         std::this_thread::sleep_for(std::chrono::nanoseconds(due - now));
         break;

@@ -4,6 +4,7 @@
 // own, without Python, makes the copy and does whatever may have to wait.
 #pragma once
 
+#include <deque>
 #include <thread>
 
 #include "kv/base_copy.h"
@@ -17,8 +18,9 @@ struct FeederOptions {
   uint64_t ring_key = 0;  // of the replica's region
   uint64_t mark = 0;      // see LogPiece
   size_t ring_bytes = 4u << 20;
-  bool by_write = true;     // else by messages alone
-  size_t max_inline = 512;  // pieces up to this long travel in the message
+  bool by_write = true;         // else by messages alone
+  const void* place = nullptr;  // where it WRITEs its LogPlace, if it does
+  size_t max_inline = 512;      // pieces up to this long travel in the message
 };
 
 struct FeederFigures {
@@ -26,6 +28,7 @@ struct FeederFigures {
   uint64_t lsn = 0, offset = 0, durable = 0;                    // as the replica has said last
   uint64_t receipt_ns = 0;                                      // when
   uint64_t writes = 0, messages = 0, inlined = 0, repeats = 0;  // inlined: pieces in messages
+  uint64_t rested_ns = 0;                                       // so that the replica could catch up
   bool copying = false, ended = false;
   double fraction = 1;
   std::string why;
@@ -58,15 +61,20 @@ class Feeder {
   };
   static constexpr size_t kPieceBytes = 64u << 10;
   static constexpr uint64_t kPingNs = 1'000'000'000, kEagerPingNs = 5'000'000;
-  // From one piece to the next, so that there is something to send.
-  static constexpr uint64_t kGapNs = 150'000;
+  // From one piece to the next, so that there is something to send; the second if the replica hurries.
+  static constexpr uint64_t kGapNs = 150'000, kHurriedGapNs = 80'000;
+  // A replica that hurries is late when it has not applied what is older; how long we then rest at most.
+  static constexpr uint64_t kLateNs = 400'000, kMostRestNs = 750'000, kNapNs = 50'000;
 
   enum class Step : uint8_t { done, idle, early, stuck };
   void run(const std::stop_token& stop);
-  uint64_t turn(uint64_t now);  // on the engine's loop, with its lock
+  // On the engine's loop, with its lock:
+  uint64_t turn(uint64_t now);
+  void give_way(uint64_t now);
   // With work_:
   Step step(uint64_t now, bool by_loop);
   void rewind_if_asked();
+  bool has_more() const;  // that is not in the ring
   bool fill();
   size_t read(std::span<char> to);
   // The piece that comes next, or, if there is none, a message that asks for a receipt. With the node's lock.
@@ -75,6 +83,9 @@ class Feeder {
   bool write(size_t at, size_t bytes);
   bool wants_receipt(uint64_t end) const;
   bool is_early(uint64_t now) const;
+  LogPlace place() const;
+  void forget_seen(uint64_t expected);
+  uint64_t gap_ns() const { return place().hurries ? kHurriedGapNs : kGapNs; }
   uint64_t ping_ns() const;
 
   static void take_receipt(Shared& shared, const transport::Call& call, uint64_t end, uint32_t round);
@@ -88,15 +99,22 @@ class Feeder {
   std::unique_ptr<BaseCopy> copy_;
   std::unique_ptr<Follower> follower_;
   Tail& tail_;
-  uint64_t turn_ = 0;
+  uint64_t turn_ = 0, rest_ = 0;
   std::mutex work_;  // for what is below; the loop only tries
   std::vector<std::byte> ring_;
   transport::Registration registration_;
   std::string waiting_;      // records that have no place in the ring yet
   size_t waiting_from_ = 0;  // of it: the rest is in the ring
+  uint64_t told_ns_ = 0;     // see LogPiece: of the next one
   uint64_t filled_ = 0, sent_ = 0, sent_ns_ = 0;
   uint64_t asked_ = 0, asked_ns_ = 0;  // up to where a receipt has been asked for, and when
   uint32_t round_ = 0;
+  struct Unseen {
+    uint64_t end, told_ns;
+  };
+  std::deque<Unseen> unseen_;                  // pieces that the replica has not applied, if it tells
+  uint64_t may_rest_ns_ = 0, counted_ns_ = 0;  // as of then
+  uint64_t rested_for_ = 0;                    // a piece's end: in vain
   bool over_ = false;
   const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::jthread thread_;

@@ -16,12 +16,6 @@ namespace {
 constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr uint64_t kRetryNs = kSecondNs / 10;
 
-uint64_t unix_ms() {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1'000'000;
-}
-
 std::string segment_name(uint64_t first_lsn) {
   char name[64];
   std::snprintf(name, sizeof name, "log-%020llu.vlog", static_cast<unsigned long long>(first_lsn));

@@ -216,6 +216,7 @@ void Loop::run() {
         if (id == kBell) {
           bell_.clear();
           do_posted();
+          due_turn = take_turns(Moment::before);  // it may have changed when they are due
         } else if (id & kListenerBit) {
           accept(*listeners_[id & ~kListenerBit]);
         } else if (id & kWatchBit) {

@@ -31,12 +31,10 @@ bool Reader::load(std::string_view layout) {
 
 // The wire of one host has one clock; elsewhere, keys that expire are the server's business.
 uint64_t Reader::now_ms() const {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
   const auto held = node_->lock();
   const transport::Link* link = session_->link();
   if (!link || link->port().name() != "shm") return 0;
-  return static_cast<uint64_t>(t.tv_sec) * 1000 + static_cast<uint64_t>(t.tv_nsec) / 1'000'000;
+  return unix_ms();
 }
 
 bool Reader::read(std::span<const GatherPiece> pieces) {

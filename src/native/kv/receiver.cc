@@ -58,7 +58,7 @@ void Receiver::post() {
   loop_.post([kept = shared_from_this()] { kept->work(); });
 }
 
-void Receiver::begin(bool full, uint64_t offset) {
+void Receiver::begin(bool full, uint64_t offset, uint64_t place_key) {
   if (full) {
     engine_.loading = true;
     engine_.refresh_time();
@@ -66,6 +66,7 @@ void Receiver::begin(bool full, uint64_t offset) {
     applier_->restart();
   }
   applier_->set_offset(offset);
+  place_key_ = place_key;
   if (turn_ == 0) turn_ = loop_.on_turn(Loop::Moment::before, [this](uint64_t now) { return look(now); });
   const std::lock_guard held(mutex_);
   begun_ = figures_.begun = true;
@@ -96,7 +97,9 @@ void Receiver::close() {
 
 ReceiverFigures Receiver::figures() const {
   const std::lock_guard held(mutex_);
-  return figures_;
+  ReceiverFigures figures = figures_;
+  figures.lags.pass(unix_ns());
+  return figures;
 }
 
 bool Receiver::take_piece(std::string_view bytes, bool written) {
@@ -109,6 +112,7 @@ bool Receiver::take_piece(std::string_view bytes, bool written) {
   // One that is being written is whole at the next look, one that was damaged when it is written again.
   if (piece_crc(piece, bytes.data()) != piece.crc) return false;
   applier_->apply(bytes);
+  if (piece.told_ns != 0) told_.push_back(piece.told_ns);
   expected_ = position + piece_bytes(piece.length);
   const std::lock_guard held(mutex_);
   ++figures_.pieces;
@@ -137,9 +141,23 @@ uint64_t Receiver::look(uint64_t now) {
     why_ = error.detail();
   }
   if (expected_ != before || !why_.empty()) settle();
-  loop_.set_polite(now - std::max(loop_.heard_ns(), pressed_ns_) > kQuietNs && now < awake_until_);
+  hurries_ = now - std::max(loop_.heard_ns(), pressed_ns_) <= kQuietNs;
+  loop_.set_polite(!hurries_ && now < awake_until_);
+  tell_place();
   if (!all) return now;
-  return now < awake_until_ ? now + kLookNs : Loop::kNever;
+  return now < awake_until_ ? now + (hurries_ ? kHurriedLookNs : kLookNs) : Loop::kNever;
+}
+
+// While it hurries, and then once. If it cannot be done now, the next look is soon.
+void Receiver::tell_place() {
+  const LogPlace place{.expected = expected_, .hurries = hurries_}, &told = told_place_;
+  const bool is_news = hurries_ ? place.expected != told.expected || !told.hurries : told.hurries != 0;
+  if (place_key_ == 0 || !is_news) return;
+  const auto held = node_->try_lock();
+  const auto session = held.owns_lock() ? node_->find_session(session_) : nullptr;
+  // Beyond this host nobody has to give way.
+  if (!session || !session->link() || session->link()->port().name() != "shm") return;
+  if (session->hint(place_key_, std::as_bytes(std::span(&place, 1)))) told_place_ = place;
 }
 
 LogReceipt Receiver::receipt() {
@@ -163,7 +181,11 @@ void Receiver::settle() {
     engine_.refresh_time();
   }
   engine_.commit();
+  const uint64_t now = unix_ns();
   const std::lock_guard held(mutex_);
+  figures_.lags.pass(now);
+  for (const uint64_t told : told_) figures_.lags.note(now - std::min(told, now));
+  told_.clear();
   figures_.lsn = applier_->lsn();
   figures_.offset = applier_->offset();
   figures_.complete |= applier_->is_complete();

@@ -8,6 +8,7 @@
 
 #include "kv/applier.h"
 #include "kv/loop.h"
+#include "kv/recent_times.h"
 #include "kv/replication_layout.h"
 #include "transport/node.h"
 #include "util/random.h"
@@ -18,6 +19,9 @@ struct ReceiverFigures {
   uint64_t lsn = 0, offset = 0;
   uint64_t pieces = 0, bytes = 0, written = 0, damaged = 0, heard_ns = 0;
   bool complete = false, begun = false;
+  // From the moment when the primary's clients could know of a piece's first record until this node's can, by
+  // both clocks.
+  RecentTimes lags;
   std::string error;
 };
 
@@ -27,8 +31,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   static std::shared_ptr<Receiver> make(Engine& engine, Loop& loop, std::shared_ptr<transport::Node> node,
                                         uint64_t session, std::span<std::byte> ring, Applier& applier);
   // The primary has said where it begins: with a copy of everything, so that what is here goes, or behind
-  // `offset`. Pieces that came before this wait for it. With the engine's lock.
-  void begin(bool full, uint64_t offset);
+  // `offset`. Pieces that came before this wait for it. It lends memory for a LogPlace under `place_key`, if
+  // that is not 0. With the engine's lock.
+  void begin(bool full, uint64_t offset, uint64_t place_key);
   void close();  // with the engine's lock
   ReceiverFigures figures() const;
   uint64_t mark() const { return mark_; }  // for the primary: see LogPiece
@@ -49,8 +54,8 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
     uint64_t call;
     std::string piece;
   };
-  // How long after a look the next one comes, and how long it may take.
-  static constexpr uint64_t kLookNs = 500'000, kBudgetNs = 2'000'000;
+  // How long after a look the next one comes, if there are clients and if not, and how long it may take.
+  static constexpr uint64_t kHurriedLookNs = 200'000, kLookNs = 500'000, kBudgetNs = 2'000'000;
   // For so long nobody has asked this node for anything: then it need not hurry.
   static constexpr uint64_t kQuietNs = 1'000'000'000;
   void take(const transport::Request& request);  // on the node's thread
@@ -61,6 +66,7 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   bool look_until(uint64_t deadline);                     // false: it is over, and there may be more
   bool take_piece(std::string_view bytes, bool written);  // false: it is not the one that comes next
   void settle();
+  void tell_place();
   LogReceipt receipt();
   void clear();
 
@@ -71,6 +77,9 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   const std::span<std::byte> ring_;
   const uint64_t mark_;
   Applier* applier_;
+  uint64_t place_key_ = 0;
+  LogPlace told_place_{};  // to the primary
+  bool hurries_ = false;
   static constexpr size_t kMostOwed = 32;
   uint64_t expected_ = 0, awake_until_ = 0, turn_ = 0;
   uint64_t woken_ns_ = 0, pressed_ns_ = 0;  // by the last message; when they came close together last
@@ -78,6 +87,7 @@ class Receiver : public std::enable_shared_from_this<Receiver> {
   std::vector<uint64_t> owed_;              // calls that have no receipt yet
   std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // our log's LSN, the primary's offset
   uint64_t durable_offset_ = 0;
+  std::vector<uint64_t> told_;  // LogPiece::told_ns of what is applied, but cannot be seen yet
   bool closed_ = false;
 
   mutable std::mutex mutex_;

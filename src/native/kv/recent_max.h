@@ -1,31 +1,18 @@
 // The largest of what was noted in the last eight seconds. Time is passed in.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
+#include "kv/recent_seconds.h"
 
 namespace verbena::kv {
 
 class RecentMax {
  public:
-  void note(uint64_t value) {
-    if (value > seconds_[second_ % kSeconds]) seconds_[second_ % kSeconds] = value;
-  }
-  // What was noted more than eight seconds ago is forgotten.
-  void pass(uint64_t now_ns) {
-    const uint64_t second = now_ns / 1'000'000'000;
-    const uint64_t passed = second > second_ ? std::min<uint64_t>(second - second_, kSeconds) : 0;
-    for (uint64_t i = 1; i <= passed; ++i) seconds_[(second_ + i) % kSeconds] = 0;
-    second_ = std::max(second, second_);
-  }
-  uint64_t value() const { return *std::max_element(seconds_.begin(), seconds_.end()); }
+  void note(uint64_t value) { seconds_.current() = std::max(value, seconds_.current()); }
+  void pass(uint64_t now_ns) { seconds_.pass(now_ns); }
+  uint64_t value() const { return *std::max_element(seconds_.all().begin(), seconds_.all().end()); }
 
  private:
-  static constexpr size_t kSeconds = 8;
-  std::array<uint64_t, kSeconds> seconds_{};
-  uint64_t second_ = 0;
+  RecentSeconds<uint64_t> seconds_;
 };
 
 }  // namespace verbena::kv

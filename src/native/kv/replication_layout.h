@@ -16,9 +16,10 @@
 namespace verbena::kv {
 
 struct LogPiece {
-  uint64_t mark;    // its position, plus a secret of the replica's: nothing else in the ring looks like it
-  uint32_t length;  // of the bytes behind it; they are padded to a multiple of eight
-  uint32_t crc;     // CRC32C of mark, length and bytes
+  uint64_t mark;     // its position, plus a secret of the replica's: nothing else in the ring looks like it
+  uint64_t told_ns;  // Unix time of the primary when its clients could know of the first record; 0: a copy
+  uint32_t length;   // of the bytes behind it; they are padded to a multiple of eight
+  uint32_t crc;      // CRC32C of what is before it, and of the bytes
 };
 
 struct LogMessage {
@@ -35,7 +36,14 @@ struct LogReceipt {
   uint64_t lsn, offset;     // applied: the primary's
   uint64_t durable_offset;  // up to here it is on the replica's disk; 0: it has none
 };
-static_assert(sizeof(LogPiece) == 16 && sizeof(LogMessage) == 16 && sizeof(LogReceipt) == 32);
+static_assert(sizeof(LogPiece) == 24 && sizeof(LogMessage) == 16 && sizeof(LogReceipt) == 32);
+
+// How far the replica is, as it WRITEs it into memory that the primary lends, if both are on one host. It
+// is a hint: a receipt counts.
+struct LogPlace {
+  uint64_t expected;  // as in LogReceipt
+  uint64_t hurries;   // 1: it has clients that read
+};
 
 // For so long after a message the replica looks for pieces, and the primary need not send another one.
 constexpr uint64_t kAwakeNs = 60'000'000, kSpeakNs = 20'000'000;

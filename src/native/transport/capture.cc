@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
 #include "transport/message_layout.h"
+#include "util/clock.h"
 
 namespace verbena::transport {
 namespace {
@@ -26,12 +26,6 @@ struct PacketEnd {
   uint32_t total_length = 0;
 };
 static_assert(sizeof(PacketEnd) == 16);
-
-uint64_t wall_clock_ns() {
-  timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
-}
 
 }  // namespace
 
@@ -66,7 +60,7 @@ void Capture::append(CaptureHeader header, std::string_view wire, std::span<cons
     return;
   }
   wire.copy(header.wire, sizeof header.wire);
-  const uint64_t now = wall_clock_ns();
+  const uint64_t now = unix_ns();
   const PacketBlock block{.total_length = static_cast<uint32_t>(total),
                           .time_high = static_cast<uint32_t>(now >> 32),
                           .time_low = static_cast<uint32_t>(now),

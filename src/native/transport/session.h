@@ -116,6 +116,9 @@ class Session {
   // time.
   bool stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr, uint32_t rkey,
               std::optional<uint32_t>* crc32c);
+  // A few bytes by an unreported WRITE to the beginning of a region; they are the caller's again when this
+  // returns. False: not now, or they are too many to travel inline. What is lost with a link stays lost.
+  bool hint(uint64_t region, std::span<const std::byte> bytes);
 
   // Bulk, on its way out: takes back what is not on the wire; true: nothing can touch the memory any more.
   bool let_go(const Registration& registration);
@@ -188,6 +191,8 @@ class Session {
   void refuse_operation(Call& call, Outcome outcome);
   void finish(Call& call, Outcome outcome);
   bool resolve(uint64_t key, RemoteRegion& entry);
+  bool write_unreported(const Sge& piece, uint32_t flags, uint64_t remote_addr, uint32_t rkey,
+                        std::optional<uint32_t>* crc32c);
   void resolved(uint64_t key, Call& answer);
 
   Node& node_;

@@ -272,17 +272,29 @@ bool Session::may_stream() const {
          sequence_.may_transmit(sequence_.sent() + 1) && link_->port().sends().available() > 0;
 }
 
+bool Session::hint(uint64_t region, std::span<const std::byte> bytes) {
+  if (!may_stream() || bytes.size() > link_->max_inline()) return false;
+  const RemoteRegion* there = this->region(region);
+  if (!there || !there->known || there->length < bytes.size()) return false;
+  return write_unreported({reinterpret_cast<uint64_t>(bytes.data()), static_cast<uint32_t>(bytes.size()), 0},
+                          send_flag::inline_data, there->addr, there->rkey, nullptr);
+}
+
 bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr,
                      uint32_t rkey, std::optional<uint32_t>* crc32c) {
-  const Sge piece{reinterpret_cast<uint64_t>(local), length, lkey};
+  return write_unreported({reinterpret_cast<uint64_t>(local), length, lkey}, 0, remote_addr, rkey, crc32c);
+}
+
+bool Session::write_unreported(const Sge& piece, uint32_t flags, uint64_t remote_addr, uint32_t rkey,
+                               std::optional<uint32_t>* crc32c) {
   metrics_->add(Count::write_ops);
-  metrics_->add(Count::write_bytes, length);
+  metrics_->add(Count::write_bytes, piece.length);
   if (Capture* capture = node_.capture()) [[unlikely]] {
     capture->record(Captured::write, id(), link_->port().name(), {.remote_addr = remote_addr, .rkey = rkey},
-                    {local, length});
+                    {reinterpret_cast<const std::byte*>(piece.addr), piece.length});
   }
   if (link_->post({.opcode = Opcode::write,
-                   .flags = 0,
+                   .flags = flags,
                    .rkey = rkey,
                    .remote_addr = remote_addr,
                    .local = {&piece, 1},

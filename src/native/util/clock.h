@@ -1,4 +1,4 @@
-// Monotonic time in nanoseconds.
+// Time in nanoseconds: monotonic, and since 1970.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,14 @@
 
 namespace verbena {
 
-inline uint64_t now_ns() {
+inline uint64_t clock_ns(clockid_t clock) {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(t.tv_nsec);
 }
+
+inline uint64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+inline uint64_t unix_ns() { return clock_ns(CLOCK_REALTIME); }
+inline uint64_t unix_ms() { return unix_ns() / 1'000'000; }
 
 }  // namespace verbena

@@ -807,13 +807,14 @@ class Feeder:
         mark: int,
         ring_bytes: int,
         by_write: bool,
+        place: object | None,
         max_inline: int,
         lsn: int | None,
         offset: int,
         on_receipt: object,
     ) -> None:
         """
-        Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything.
+        Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything. `place`: lent to the replica, so that it tells how far it is.
         """
 
     @property
@@ -839,8 +840,10 @@ class Receiver:
     def __init__(
         self, engine: Engine, session: verbena._native.transport.Session, ring: object, applier: Applier
     ) -> None: ...
-    def begin(self, *, full: bool, offset: int) -> None:
-        """As the primary has answered; `full`: all that is here goes."""
+    def begin(self, *, full: bool, offset: int, place_key: int) -> None:
+        """
+        As the primary has answered; `full`: all that is here goes. `place_key`: of memory where it wants to see how far this is; 0: it does not.
+        """
 
     @property
     def mark(self) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("verbena.kv")
 
 METHOD = "kv.replicate"
-VERSION = 3
+VERSION = 4
 RETRY_S = 0.25
 LOOK_S = 0.05
 
@@ -116,7 +116,9 @@ class ReplicaLink:
             self.partial_syncs += not full
             self._before = Place()  # it holds something that has no place until it is complete
             self.state, self.wire, self.linked = "sync", session.wire or "", True
-            receiver.begin(full=full, offset=answer["offset"])  # ValueError: it was stopped
+            receiver.begin(
+                full=full, offset=answer["offset"], place_key=answer["place_key"]
+            )  # ValueError: it was stopped
             await self._watch(session, receiver)
 
     async def _watch(self, session: transport.Session, receiver: _native.kv.Receiver) -> None:

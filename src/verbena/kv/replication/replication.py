@@ -17,6 +17,8 @@ from verbena.kv.replication.finding import FIELD
 from verbena.kv.replication.link import METHOD, VERSION, Place, ReplicaLink
 from verbena.kv.replication.settings import Settings, node_settings
 from verbena.kv.replies import CommandError
+from verbena.transport.metrics.figures import Histogram
+from verbena.verbs import Access
 
 if TYPE_CHECKING:
     from verbena.config import Config
@@ -29,6 +31,7 @@ NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
 UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 NOWHERE = "0" * 40
 HOLD_BYTES = 256 << 20
+PLACE_BYTES = 16  # src/native/kv/replication_layout.h: LogPlace
 
 
 @dataclass(eq=False)
@@ -39,6 +42,13 @@ class Fed:
     session: transport.Session
     host: str
     port: int
+    place: transport.Region | None  # ours: where it tells how far it is
+
+    def close(self) -> None:
+        """Waits for the feeder's thread."""
+        self.feeder.close()
+        if self.place is not None:
+            self.place.revoke()
 
     @property
     def name(self) -> tuple[str, int]:
@@ -89,7 +99,7 @@ class Replication:
         await self._unfollow()
         fed_by_us, self._fed = self._fed, []
         for fed in fed_by_us:
-            await asyncio.to_thread(fed.feeder.close)
+            await asyncio.to_thread(fed.close)
 
     # Primary
 
@@ -111,13 +121,14 @@ class Replication:
         host = request.session.peer.rpartition(":")[0].strip("[]")
         for fed in [fed for fed in self._fed if fed.name == (host, wish["port"])]:
             self._fed.remove(fed)  # it has come back before we noticed that it was gone
-            await asyncio.to_thread(fed.feeder.close)
+            await asyncio.to_thread(fed.close)
         known = wish["replid"] == self.replid
-        feeder = await asyncio.to_thread(self._feed, request.session, wish, known)
+        fed = await asyncio.to_thread(self._feed, request.session, wish, known, host)
+        feeder = fed.feeder
         self.full_syncs += feeder.full
         self.partial_syncs += not feeder.full
         self.refused_partials += bool(wish["replid"]) and feeder.full
-        self._fed.append(Fed(feeder, request.session, host, wish["port"]))
+        self._fed.append(fed)
         if self._eager:
             feeder.set_eager(True)
         answer = {
@@ -127,24 +138,30 @@ class Replication:
             "full": feeder.full,
             "lsn": feeder.lsn,
             "offset": feeder.offset,
+            "place_key": fed.place.remote.key if fed.place is not None else 0,
         }
         return json.dumps(answer).encode()
 
-    def _feed(self, session: transport.Session, wish: dict[str, Any], known: bool) -> _native.kv.Feeder:
+    def _feed(self, session: transport.Session, wish: dict[str, Any], known: bool, host: str) -> Fed:
         self.server.logging = True
         self.limit()
-        return _native.kv.Feeder(
+        by_write, place = self._settings.use_rdma_write, None
+        if by_write and session.wire == "shm":  # it shares our processors
+            place = session.node.allocate(PLACE_BYTES, access=Access.REMOTE_WRITE, session=session)
+        feeder = _native.kv.Feeder(
             self.server.engine,
             session._native,
             ring_key=wish["ring_key"],
             mark=wish["mark"],
             ring_bytes=wish["ring_bytes"],
-            by_write=self._settings.use_rdma_write,
+            by_write=by_write,
+            place=place.memory if place is not None else None,
             max_inline=self._settings.max_inline_size,
             lsn=wish["lsn"] if known else None,
             offset=wish["offset"],
             on_receipt=self._told,
         )
+        return Fed(feeder, session, host, wish["port"], place)
 
     def limit(self) -> None:
         """How much of the log is kept, once somebody has followed."""
@@ -175,7 +192,7 @@ class Replication:
         for fed in [fed for fed in self._fed if fed.feeder.figures()["ended"]]:
             self._fed.remove(fed)
             log.warning("replica %s:%d is gone: %s", fed.host, fed.port, fed.feeder.figures()["why"])
-            await asyncio.to_thread(fed.feeder.close)
+            await asyncio.to_thread(fed.close)
         self._pruning = False
 
     def check_writes(self) -> None:
@@ -279,7 +296,7 @@ class Replication:
             return
         fed_by_us, self._fed = self._fed, []
         for fed in fed_by_us:
-            await asyncio.to_thread(fed.feeder.close)  # who follows us is to follow our primary
+            await asyncio.to_thread(fed.close)  # who follows us is to follow our primary
         node = await asyncio.to_thread(transport.Node, node_settings(self._config))
         try:
             await link.run(node)
@@ -336,6 +353,7 @@ class Replication:
                 "replica_written_bytes": figures.get("written_bytes", 0),
                 "replica_received_bytes": figures.get("bytes", 0),
                 "replica_damaged_pieces": figures.get("damaged", 0),
+                **_lag_fields(figures),
             }
         fields["connected_slaves"] = sum(fed.is_linked for fed in self._fed)
         if get("min-replicas-to-write"):
@@ -346,7 +364,8 @@ class Replication:
                 f"ip={fed.host},port={fed.port},state={fed.state(row)},"
                 f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
                 f"wire={fed.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
-                f"inlined={row['inlined']},repeats={row['repeats']}"
+                f"inlined={row['inlined']},repeats={row['repeats']},"
+                f"rested_us={row['rested_ns'] // 1000}"
             )
         return fields | {
             "master_failover_state": "no-failover",
@@ -361,6 +380,15 @@ class Replication:
             "repl_backlog_histlen": tail.get("bytes", 0),
             FIELD: self.sessions_port,
         }
+
+
+def _lag_fields(figures: dict[str, Any]) -> dict[str, int]:
+    """How late it was in the last eight seconds; 0: there was nothing to apply."""
+    lags = Histogram(buckets=figures["lags"]) if figures else Histogram()
+    return {
+        f"replica_lag_p{percent}_us": int((lags.quantile_ns(percent / 100) or 0) / 1000)
+        for percent in (50, 99)
+    }
 
 
 def _no(why: str) -> bytes:

@@ -1,6 +1,9 @@
-// The largest of what was noted in the last eight seconds.
+// What was noted in the last eight seconds: the largest, and how often what took how long.
+#include <numeric>
+
 #include "check.h"
 #include "kv/recent_max.h"
+#include "kv/recent_times.h"
 
 using namespace verbena::kv;
 
@@ -36,5 +39,24 @@ TEST("whatever was noted is forgotten after a long time, and time does not go ba
   CHECK(recent.value() == 0);
   recent.note(3);
   CHECK(recent.value() == 3);
+}
+
+TEST("times are counted by how long they are until eight seconds have passed") {
+  using verbena::transport::Histogram;
+  RecentTimes recent;
+  recent.pass(100 * kSecond);
+  recent.note(1'000);
+  recent.note(1'000);
+  recent.pass(104 * kSecond);
+  recent.note(1'000);
+  recent.note(kSecond);
+  const RecentTimes::Buckets all = recent.buckets();
+  CHECK(all[Histogram::index(1'000)] == 3 && all[Histogram::index(kSecond)] == 1);
+  CHECK(std::accumulate(all.begin(), all.end(), 0u) == 4);
+  recent.pass(108 * kSecond);
+  CHECK(recent.buckets()[Histogram::index(1'000)] == 1);
+  recent.pass(112 * kSecond);
+  const RecentTimes::Buckets none = recent.buckets();
+  CHECK(std::accumulate(none.begin(), none.end(), 0u) == 0);
 }
 RUN_TESTS()
