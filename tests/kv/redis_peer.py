@@ -82,6 +82,8 @@ def redis_server(folder: Path) -> Iterator[Path]:
         "",
         "--appendonly",
         "no",
+        "--enable-debug-command",
+        "local",
         "--dir",
         str(folder),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ class Cast:
     a: GET x | SET x 1  several at once
     a> BLPOP x 0        a command whose reply comes later
     a<                  the reply
+    begun a             waits until the server has come to a's last command
     wait 0.1
     gone b              it has been closed by the server
 
@@ -30,6 +32,7 @@ class Cast:
         self._path = path
         self._peers: dict[str, Peer] = {}
         self._numbers: dict[str, int] = {}
+        self._last: dict[str, str] = {}
         self.heard: dict[str, list[Any]] = {}
 
     def play(self, script: str | Iterable[str]) -> dict[str, list[Any]]:
@@ -40,6 +43,8 @@ class Cast:
                 time.sleep(float(rest))
             elif name == "gone":
                 self._peers.pop(rest).close()
+            elif name == "begun":
+                self._wait_for(rest)
             elif name.endswith("<"):
                 self._answer(name[:-1])
             else:
@@ -54,9 +59,20 @@ class Cast:
         for other in dict.fromkeys(part.split("}")[0] for part in commands.split("{")[1:]):
             self._peer(other)
         said = [command.format(**self._numbers).split() for command in commands.split("|")]
+        self._last[name] = said[-1][0].lower()
         peer.send_all([[word.replace("''", "") for word in words] for words in said])
         for _ in said if waits else ():
             self._answer(name)
+
+    def _wait_for(self, name: str) -> None:
+        with contextlib.closing(Peer(self._path, 2)) as watcher:
+            until = time.monotonic() + 20
+            while True:
+                _, line = watcher.run("CLIENT", "LIST", "ID", self._numbers[name])
+                if f" cmd={self._last[name]} ".encode() in line:
+                    return
+                assert time.monotonic() < until, line
+                time.sleep(0.002)
 
     def _peer(self, name: str) -> Peer:
         if name not in self._peers:

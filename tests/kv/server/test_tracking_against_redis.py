@@ -298,29 +298,32 @@ SCRIPTS = {
         b: SELECT 0 | SET x 1
     """,
     "time": """
-        b: SET x 1 PX 30
         a: CLIENT TRACKING on
         c: CLIENT TRACKING on BCAST
-        a: GET x
-        wait 1
+        a: SET x 1 PX 500 | GET x
+        wait 1.5
         b: GET x
-        b: SET y 1 PX 20
-        a: GET y
-        wait 0.03
-        a: GET y
-        wait 0.5
+    """,
+    "time, seen by a reader": """
+        b: DEBUG SET-ACTIVE-EXPIRE 0
+        a: CLIENT TRACKING on
+        c: CLIENT TRACKING on BCAST
+        a: SET x 1 PX 500 | GET x
+        wait 0.6
+        a: GET x
+        b: DEBUG SET-ACTIVE-EXPIRE 1
     """,
     "pops that waited": """
         a: CLIENT TRACKING on
         c: CLIENT TRACKING on BCAST
         a: LRANGE l 0 -1
         p> BLPOP l 0
-        wait 0.05
+        begun p
         c: RPUSH l 1
         p<
         a: LRANGE l 0 -1
         p> BLMOVE l m LEFT RIGHT 0
-        wait 0.05
+        begun p
         b: RPUSH l 1 2
         p<
     """,
@@ -329,7 +332,7 @@ SCRIPTS = {
         a: GET x
         a> CLIENT REPLY OFF
         a> GET y
-        wait 0.05
+        begun a
         b: SET x 1 | SET y 1
         a: CLIENT REPLY ON
         b: SET x 2
@@ -347,12 +350,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pa
 
 @contextlib.contextmanager
 def casts(servers: tuple[Path, Path]) -> Iterator[list[Cast]]:
-    both = [Cast(path) for path in servers]
-    for cast in both:
-        cast.play(["z: FLUSHALL"])
-    yield both
-    for cast in both:
-        cast.close()
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(contextlib.closing(Cast(path))) for path in servers]
+        for cast in both:
+            cast.play(["z: FLUSHALL"])
+        yield both
 
 
 def compare(ours: dict[str, list[Any]], theirs: dict[str, list[Any]]) -> None:
@@ -399,11 +401,10 @@ def test_random_commands_change_the_same_keys(servers: tuple[Path, Path], seed: 
     """Of every type, right and wrong: whoever has read a key hears of it when Redis would say so."""
     chance = random.Random(seed)
     templates = [template for template in TEMPLATES if template.split()[0] not in APART]
-    ours, theirs = readers = [Reader(path) for path in servers]
     done = []
-    for _ in range(1500):
-        argv = expand(chance.choice(templates), chance.randrange(2**32))
-        done.append(b" ".join(argv))
-        assert ours.changed_by(argv) == theirs.changed_by(argv), done[-20:]
-    for reader in readers:
-        reader.close()
+    with contextlib.ExitStack() as stack:
+        ours, theirs = (stack.enter_context(contextlib.closing(Reader(path))) for path in servers)
+        for _ in range(1500):
+            argv = expand(chance.choice(templates), chance.randrange(2**32))
+            done.append(b" ".join(argv))
+            assert ours.changed_by(argv) == theirs.changed_by(argv), done[-20:]
