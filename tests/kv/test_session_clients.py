@@ -157,7 +157,7 @@ def test_mget_of_short_and_long_values_together(client: Client) -> None:
 
 def test_a_key_that_expires_is_gone(client: Client) -> None:
     """Its time is the server's to tell, wherever clocks may differ."""
-    client.set("key", "value", px=80)
+    client.set("key", "value", px=800)
     assert client.get("key") == b"value"
     deadline = time.monotonic() + 5
     while client.get("key") is not None:
