@@ -172,7 +172,7 @@ def follow(replica: int, primary: int) -> None:
 class Lags(NamedTuple):
     """P99s in seconds."""
 
-    told: float  # of all writes, as a replica that is in use says itself
+    told: float  # of all pieces of the log, as a replica that is in use says itself
     seen: float  # as a client of both sees it
     get: float  # what asking takes that client where nothing has to arrive
     look: float  # how late a program that does nothing but look sees what comes
@@ -183,7 +183,7 @@ def lag(name: str, primary: int, replica: int) -> list[Figure]:
     lags, taken = calmest(lambda: _lags(primary, replica), tries=TRIES, enough=CALM)
     return [
         Figure(
-            f"{name}: of all writes, by its own INFO",
+            f"{name}: of all pieces of the log, by its own INFO",
             text.duration(lags.told * 1e9),
             f"a program that only looks {text.duration(lags.look * 1e9)}; "
             f"the host took {taken:.1%} of the processors away",

@@ -22,7 +22,8 @@ class Cast:
     a: GET x | SET x 1  several at once
     a> BLPOP x 0        a command whose reply comes later
     a<                  the reply
-    begun a             waits until the server has come to a's last command
+    begun a             waits until the server has come to a's last command, which is named
+                        otherwise than the last that it answered
     wait 0.1
     gone b              it has been closed by the server
 
@@ -32,7 +33,8 @@ class Cast:
         self._path = path
         self._peers: dict[str, Peer] = {}
         self._numbers: dict[str, int] = {}
-        self._last: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+        self._answered: dict[str, str] = {}
         self.heard: dict[str, list[Any]] = {}
 
     def play(self, script: str | Iterable[str]) -> dict[str, list[Any]]:
@@ -59,17 +61,21 @@ class Cast:
         for other in dict.fromkeys(part.split("}")[0] for part in commands.split("{")[1:]):
             self._peer(other)
         said = [command.format(**self._numbers).split() for command in commands.split("|")]
-        self._last[name] = said[-1][0].lower()
+        self._said[name] = said[-1][0].lower()
         peer.send_all([[word.replace("''", "") for word in words] for words in said])
-        for _ in said if waits else ():
-            self._answer(name)
+        if waits:
+            for _ in said:
+                self._answer(name)
+            self._answered[name] = self._said[name]
 
     def _wait_for(self, name: str) -> None:
+        said = self._said[name]
+        assert said != self._answered.get(name), "CLIENT LIST does not tell them apart"
         with contextlib.closing(Peer(self._path, 2)) as watcher:
             until = time.monotonic() + 20
             while True:
                 _, line = watcher.run("CLIENT", "LIST", "ID", self._numbers[name])
-                if f" cmd={self._last[name]} ".encode() in line:
+                if f" cmd={said} ".encode() in line:
                     return
                 assert time.monotonic() < until, line
                 time.sleep(0.002)

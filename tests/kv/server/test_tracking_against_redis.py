@@ -331,7 +331,7 @@ SCRIPTS = {
         a: CLIENT TRACKING on
         a: GET x
         a> CLIENT REPLY OFF
-        a> GET y
+        a> STRLEN y
         begun a
         b: SET x 1 | SET y 1
         a: CLIENT REPLY ON
