@@ -17,9 +17,10 @@ def on_config(config: Any) -> Any:
     for section in config.nav:
         for title, pages in section.items():
             if isinstance(pages, list) and len(pages) == 1 and str(pages[0]).endswith("/*"):
-                section[title] = [
-                    str(path.relative_to(docs)) for path in sorted((docs / pages[0][:-2]).glob("*.md"))
-                ]
+                found = (docs / pages[0][:-2]).glob("*.md")
+                # A folder's README.md is its index: it comes first.
+                ordered = sorted(found, key=lambda path: (path.name != "README.md", path.name))
+                section[title] = [str(path.relative_to(docs)) for path in ordered]
     return config
 
 
