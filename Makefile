@@ -5,7 +5,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Folders too: their times change when a file is deleted.
 SOURCES := $(shell find src -not -path '*/__pycache__*' -not -name '*.swp' 2>/dev/null) CMakeLists.txt pyproject.toml
 CXX_FILES = $(shell find src/native tests/native tests/fuzz bench -name '*.h' -o -name '*.cc' 2>/dev/null)
-TSAN_TESTS := $(sort $(basename $(notdir $(wildcard tests/native/*ring*_test.cc tests/native/*thread*_test.cc))))
+TSAN_TESTS := $(sort $(basename $(notdir $(shell find tests/native -name "*ring*_test.cc" -o -name "*thread*_test.cc"))))
 
 # $(QUIET) NAME COMMAND…: its output goes to build/log/NAME and is shown only if it fails.
 QUIET = quiet() { log=build/log/$$1; echo "  $$1"; shift; mkdir -p build/log; \
@@ -52,7 +52,7 @@ asan-test: .venv/.ready
 
 tsan-test: .venv/.ready
 ifeq ($(TSAN_TESTS),)
-	@echo "  tsan-test skipped: no tests/native/*_test.cc is named after a ring or a thread"
+	@echo "  tsan-test skipped: no tests/native/**/*_test.cc is named after a ring or a thread"
 else ifeq ($(FIXED_ADDRESSES)$(shell test $(RANDOM_BITS) -le 28 && echo fits),)
 	@echo "  tsan-test skipped: vm.mmap_rnd_bits is $(RANDOM_BITS) (TSan needs 28 or less) and setarch -R is not permitted"
 else

@@ -10,15 +10,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Title, and the headers that say it.
 NATIVE = (
-    ("A session's messages", ("src/native/transport/message_layout.h",)),
-    ("A session's memory", ("src/native/bind/remote_layout.h",)),
-    ("iwarp and quic: MPA", ("src/native/providers/iwarp/mpa_layout.h",)),
-    ("iwarp and quic: DDP and RDMAP", ("src/native/providers/iwarp/ddp_layout.h",)),
-    ("iwarp and quic: beyond the RFCs", ("src/native/providers/iwarp/verbena_layout.h",)),
+    ("A session's messages", ("src/native/transport/session/message_layout.h",)),
+    ("A session's memory", ("src/native/bind/verbs/remote_layout.h",)),
+    ("iwarp and quic: MPA", ("src/native/providers/iwarp/protocol/mpa_layout.h",)),
+    ("iwarp and quic: DDP and RDMAP", ("src/native/providers/iwarp/protocol/ddp_layout.h",)),
+    ("iwarp and quic: beyond the RFCs", ("src/native/providers/iwarp/protocol/verbena_layout.h",)),
     ("shm: set-up", ("src/native/providers/shm/control_layout.h",)),
-    ("The store by sessions", ("src/native/kv/session_layout.h",)),
-    ("The store on disk", ("src/native/kv/log_layout.h",)),
-    ("Valkey over RDMA", ("src/native/kv/window_layout.h",)),
+    ("The store by sessions", ("src/native/kv/protocol/session_layout.h",)),
+    ("The store on disk", ("src/native/kv/journal/log_layout.h",)),
+    ("Valkey over RDMA", ("src/native/kv/protocol/valkey_rdma_layout.h",)),
 )
 # What Python packs: title, module, the struct's name, its fields.
 PACKED = (

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 #include "iwarp_wire.h"
-#include "providers/iwarp/framing.h"
+#include "providers/iwarp/protocol/framing.h"
 
 using namespace verbena::iwarp;
 using fuzz::Bytes;

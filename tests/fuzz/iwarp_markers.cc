@@ -1,7 +1,7 @@
 // Markers out of any bytes: the same FPDUs come out however the stream is cut, none behind a bad checksum or
 // a marker that lies; and what is put in comes out again.
 #include "fuzz.h"
-#include "providers/iwarp/markers.h"
+#include "providers/iwarp/protocol/markers.h"
 
 using namespace verbena::iwarp;
 using fuzz::Bytes;

@@ -1,7 +1,7 @@
 // MPA set-up frames from a stranger, as request and as reply: cut anywhere, they are taken or refused, never
 // read beyond; and what was taken means the same when we say it ourselves.
 #include "fuzz.h"
-#include "providers/iwarp/negotiation.h"
+#include "providers/iwarp/protocol/negotiation.h"
 
 using namespace verbena::iwarp;
 

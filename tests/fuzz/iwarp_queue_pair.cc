@@ -57,7 +57,7 @@ class Play {
                  .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
                  .access_flags = access::all});
     auto& iwarp = static_cast<IwarpQueuePair&>(*qp_);
-    REQUIRE(iwarp.adopt(Wire(UniqueFd(ends[1])), agreement_, ird, {}));
+    REQUIRE(iwarp.adopt(net::StreamSocket(UniqueFd(ends[1])), agreement_, ird, {}));
     qp_->modify({.state = QpState::rtr,
                  .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
                             qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,

@@ -5,7 +5,7 @@
 
 #include "fuzz.h"
 #include "iwarp_wire.h"
-#include "providers/iwarp/stream.h"
+#include "providers/iwarp/protocol/stream.h"
 
 using namespace verbena::iwarp;
 using fuzz::Bytes;

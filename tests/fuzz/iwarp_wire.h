@@ -5,8 +5,8 @@
 #include <array>
 
 #include "fuzz.h"
-#include "providers/iwarp/segment.h"
-#include "providers/iwarp/verbena_layout.h"
+#include "providers/iwarp/protocol/segment.h"
+#include "providers/iwarp/protocol/verbena_layout.h"
 #include "util/crc32c.h"
 
 namespace fuzz {

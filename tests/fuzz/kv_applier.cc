@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include "fuzz.h"
-#include "kv/applier.h"
+#include "kv/journal/log_applier.h"
 #include "util/crc32c.h"
 #include "util/error.h"
 
@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     slots = std::make_unique<SlotSet>();
     for (uint32_t i = 0; i < kSlotCount; i += 2) slots->set(i);
   }
-  Applier applier(
+  LogApplier applier(
       engine, [choice](uint32_t, Words words) { return !words.empty() && (choice & 2) != 0; }, 0,
       std::move(slots));
   std::string stream = choice & 4 ? std::string(view(input.take(400))) : make_stream(input);

@@ -1,7 +1,7 @@
 // An envelope from a hostile peer: its header is read or refused, no byte beyond it is looked at, and what is
 // accepted is exactly as long as it says. An answer to whatever was read is a whole envelope itself.
 #include "fuzz.h"
-#include "kv/envelope.h"
+#include "kv/migration/envelope.h"
 
 using namespace verbena::kv;
 

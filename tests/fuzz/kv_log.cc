@@ -1,7 +1,7 @@
 // Any bytes as a segment or snapshot: they are read or refused, and what is read says nothing twice. Records
 // that were written come back; with bytes changed, none of them comes back changed.
 #include "fuzz.h"
-#include "kv/recovery.h"
+#include "kv/journal/recovery.h"
 
 using namespace verbena::kv;
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "fuzz.h"
-#include "kv/resp.h"
+#include "kv/protocol/resp.h"
 
 using verbena::kv::kStrangerLimits;
 using verbena::kv::RequestLimits;

@@ -63,7 +63,7 @@ def test_a_log_cut_anywhere_gives_the_commands_before_it(killed: Path, tmp_path:
     """After a crash: a prefix comes back, the rest is cut off, and the next start finds nothing wrong."""
     log = max(killed.glob("log-*"))
     counts = set()
-    for size in range(0, log.stat().st_size + 1, 4):  # at every byte: tests/native/kv_log_test.cc
+    for size in range(0, log.stat().st_size + 1, 4):  # at every byte: tests/native/kv/kv_log_test.cc
         copy = tmp_path / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(killed, copy)

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "check.h"
-#include "transport/node.h"
+#include "providers/registry.h"
+#include "transport/node/node.h"
 #include "util/clock.h"
-#include "verbs/registry.h"
 
 namespace sides {
 

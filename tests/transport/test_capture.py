@@ -21,7 +21,7 @@ from verbena.transport.capture import OPERATION, PSEUDO_HEADER
 
 SECRET = b"correct horse battery staple"
 SETTINGS = Settings(recv_buffer_pool_size=256, secret=SECRET, fragment_bytes=256 << 10)
-MESSAGE = struct.Struct("<BBHIQQQII")  # src/native/transport/message_layout.h
+MESSAGE = struct.Struct("<BBHIQQQII")  # src/native/transport/session/message_layout.h
 REQUEST, REPLY = 1, 2
 MESSAGES = 0  # the kind of packet
 

@@ -412,7 +412,7 @@ class Absent:
 
 ABSENT: Absent = ...
 
-class Gate:
+class SessionFrontend:
     """Lets sessions of a node into an engine. Outlived by neither."""
 
     def __init__(self, engine: Engine, node: verbena._native.transport.Node) -> None: ...
@@ -422,7 +422,7 @@ class Gate:
     @property
     def requests(self) -> int: ...
 
-class Reader:
+class OneSidedReader:
     """Reads a store's strings from its memory, by a session."""
 
     def __init__(self, session: verbena._native.transport.Session, database: int = 0) -> None: ...
@@ -479,7 +479,7 @@ class Stream:
 
     def close(self) -> None: ...
 
-class WindowLink:
+class ValkeyRdmaLink:
     """Buffers of a connection, made before it is connected."""
 
     def __init__(
@@ -494,13 +494,13 @@ WINDOW_RECEIVES: int = 1024
 
 WINDOW_SENDS: int = 512
 
-class RdmaDoor:
+class RdmaFrontend:
     """Lets clients that speak Valkey over RDMA into an engine."""
 
     def __init__(self, engine: Engine) -> None: ...
     def admit(
         self,
-        link: WindowLink,
+        link: ValkeyRdmaLink,
         qp: verbena._native.QueuePair,
         connection: verbena._native.Connection,
         kept: object,
@@ -515,7 +515,7 @@ class RdmaStream:
     """A client's connection. One thread at a time."""
 
     def __init__(
-        self, link: WindowLink, qp: verbena._native.QueuePair, connection: verbena._native.Connection
+        self, link: ValkeyRdmaLink, qp: verbena._native.QueuePair, connection: verbena._native.Connection
     ) -> None: ...
     def send(self, data: object, timeout_s: float = -1.0) -> None:
         """All of it, or TimedOutError, or ClosedError."""
@@ -659,7 +659,7 @@ class Follower:
 
 class BaseCopy:
     """
-    Everything, or some slots, as records that an Applier applies in order.
+    Everything, or some slots, as records that an LogApplier applies in order.
     """
 
     def read(self, max_bytes: int = 1048576) -> bytes:
@@ -687,7 +687,7 @@ class BaseCopy:
 
     def close(self) -> None: ...
 
-class Applier:
+class LogApplier:
     """Applies what a base copy and a follower of another engine gave."""
 
     def __init__(self, engine: Engine, run: object, *, lsn: int = 0, slots: object | None = None) -> None:
@@ -726,7 +726,7 @@ class Applier:
     @property
     def first_failure(self) -> str: ...
 
-class Landing:
+class CopyReceiver:
     """Takes the pieces of one base copy from windows of memory."""
 
     @property
@@ -742,7 +742,7 @@ class Landing:
         Nothing is applied any more when this returns, and who waits is refused. Never from within a command: it waits for its thread.
         """
 
-class Carrier:
+class CopySender:
     """Sends a base copy, piece by piece, into windows of a peer's memory."""
 
     def __init__(
@@ -778,7 +778,7 @@ class Carrier:
         The answer by which the target has refused a piece; empty: none. Not while it runs.
         """
 
-class Landings:
+class CopyReceivers:
     """Notices that pieces of base copies have landed."""
 
     def __init__(self, node: verbena._native.transport.Node) -> None: ...
@@ -787,15 +787,15 @@ class Landings:
         engine: Engine,
         migration: bytes,
         windows: Iterable[Buffer],
-        applier: Applier,
+        applier: LogApplier,
         *,
         tap: Callable[[bytes, bytes], None] | None = None,
-    ) -> Landing:
+    ) -> CopyReceiver:
         """
         For the pieces of this migration, instead of any landing before. `tap` is shown each notice and the piece that it is about, on another thread.
         """
 
-class Feeder:
+class ReplicationSender:
     """Sends a replica what it lacks, and the log as it grows."""
 
     def __init__(
@@ -834,11 +834,11 @@ class Feeder:
     def close(self) -> None:
         """Never from within a command: it waits for its thread."""
 
-class Receiver:
+class ReplicationReceiver:
     """Takes a primary's log from a session, and applies it."""
 
     def __init__(
-        self, engine: Engine, session: verbena._native.transport.Session, ring: object, applier: Applier
+        self, engine: Engine, session: verbena._native.transport.Session, ring: object, applier: LogApplier
     ) -> None: ...
     def begin(self, *, full: bool, offset: int, place_key: int) -> None:
         """

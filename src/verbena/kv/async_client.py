@@ -39,7 +39,7 @@ class AsyncClient:
         self._own_session = own_session
         self._database = database
         self._stream = next(_numbers).to_bytes(4, "little")
-        self._reader: _native.kv.Reader | None = None
+        self._reader: _native.kv.OneSidedReader | None = None
         self._unread = b""
         self._is_cut = False  # a command was sent in part: what came next would pass for the rest of it
         self._turn = asyncio.Lock()
@@ -143,5 +143,5 @@ class AsyncClient:
 
     async def _learn_layout(self) -> None:
         layout = await self.session.call("kv.layout", self._stream)
-        reader = self._reader or _native.kv.Reader(self.session._native, self._database)
+        reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)
         self._reader = reader if layout and reader.load(layout) else None

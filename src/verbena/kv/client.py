@@ -53,7 +53,7 @@ class Client:
         self.one_sided_gets = 0
         self.asked_gets = 0
         self._database = database
-        self._reader: _native.kv.Reader | None = None
+        self._reader: _native.kv.OneSidedReader | None = None
         try:
             self._stream = _native.kv.Stream(self.session._native, next(_numbers))
             self.execute: Callable[..., Any] = self._stream.execute
@@ -186,5 +186,5 @@ class Client:
         """Servers that let nobody read their memory say nothing: then every GET is a message."""
         number = self._stream.number.to_bytes(4, "little")
         layout = self.session.sync.call("kv.layout", number)
-        reader = self._reader or _native.kv.Reader(self.session._native, self._database)
+        reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)
         self._reader = reader if layout and reader.load(layout) else None

@@ -25,7 +25,7 @@ class Gateway:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._regions: list[Region] = []
-        self._gate: _native.kv.Gate | None = None
+        self._gate: _native.kv.SessionFrontend | None = None
 
     def memory(self, nbytes: int) -> Buffer:
         """A chunk for the engine. Its key is told to nobody but by kv.layout."""
@@ -36,7 +36,7 @@ class Gateway:
         return region.memory
 
     def open(self, server: Server) -> None:
-        self._gate = _native.kv.Gate(server.engine, self.node._native)
+        self._gate = _native.kv.SessionFrontend(server.engine, self.node._native)
         for region in self._regions:
             self._gate.add_region(region.remote.key)
         server.gateway = self

@@ -44,7 +44,9 @@ class _Parts:
         self.qp = self.pd.create_qp(
             self.cq, srq=self.srq, max_send=sends, max_recv=1, max_send_sge=1, max_recv_sge=1, max_inline=0
         )
-        self.link = _native.kv.WindowLink(self.pd._native, self.cq._native, self.srq._native, window_bytes)
+        self.link = _native.kv.ValkeyRdmaLink(
+            self.pd._native, self.cq._native, self.srq._native, window_bytes
+        )
         self.connection: verbs.Connection | None = None
 
     def close(self) -> None:
@@ -66,7 +68,7 @@ class RdmaListener:
         except BaseException:
             self.context.close()
             raise
-        self._door = _native.kv.RdmaDoor(server.engine)
+        self._door = _native.kv.RdmaFrontend(server.engine)
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
         self._start(self._accept())

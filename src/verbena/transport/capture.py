@@ -1,7 +1,9 @@
-"""A node's messages and one-sided work in a pcapng file: native code keeps them in bounded memory, a thread
-here writes them. A packet is 24 bytes of ours (src/native/transport/capture.h) and then the message as it
-travelled; or the address, key and status of a WRITE or READ with the beginning of its data. When the disk is
-too slow packets are left out, and counted: the file's end says how many."""
+"""Writes a node's messages and one-sided operations to a pcapng file for Wireshark.
+
+Native code keeps the packets in bounded memory and a thread here writes them. A packet is a header of 24 bytes
+(src/native/transport/capture/capture.h) and the message as it travelled, or the address, key and status of a
+WRITE or READ with the beginning of its data. If the disk is too slow, packets are dropped; the end of the file
+records how many."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from verbena.errors import VerbenaError, completion_error, setup_error
 
 
 class EventKind(enum.IntEnum):
-    """src/native/transport/events.h"""
+    """src/native/transport/node/events.h"""
 
     FINISHED = 0
     REQUEST = 1
@@ -18,7 +18,7 @@ class EventKind(enum.IntEnum):
 
 
 class Outcome(enum.IntEnum):
-    """src/native/transport/events.h"""
+    """src/native/transport/node/events.h"""
 
     OK = 0
     REMOTE_FAILURE = 1

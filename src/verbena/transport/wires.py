@@ -12,7 +12,7 @@ from verbena.transport.placement import place
 from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings
 
-_SPARE_RECEIVES = 8  # src/native/transport/port.cc
+_SPARE_RECEIVES = 8  # src/native/transport/node/port.cc
 
 
 @dataclass(frozen=True)

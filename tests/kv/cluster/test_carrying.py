@@ -80,15 +80,17 @@ def engine() -> _native.kv.Engine:
     return engine
 
 
-def carrier(engine: _native.kv.Engine, target: Target) -> _native.kv.Carrier:
+def carrier(engine: _native.kv.Engine, target: Target) -> _native.kv.CopySender:
     copy = engine.base_copy(None)
-    return _native.kv.Carrier(copy, HEADER.header(), [region.remote.key for region in target.regions], PIECE)
+    return _native.kv.CopySender(
+        copy, HEADER.header(), [region.remote.key for region in target.regions], PIECE
+    )
 
 
 def contents(target: Target) -> dict[bytes, bytes]:
     """What the pieces say, applied by another engine."""
     engine = _native.kv.Engine()
-    applier = _native.kv.Applier(engine, lambda *words: False)
+    applier = _native.kv.LogApplier(engine, lambda *words: False)
     for number in sorted(target.pieces):
         applier.apply(parse(target.pieces[number]).payload)
     assert applier.complete
@@ -97,7 +99,7 @@ def contents(target: Target) -> dict[bytes, bytes]:
     return found  # type: ignore[return-value]
 
 
-async def run(carrying: _native.kv.Carrier, session: Session, link: int = 0) -> bool:
+async def run(carrying: _native.kv.CopySender, session: Session, link: int = 0) -> bool:
     return await asyncio.to_thread(carrying.run, session._native, link, patience_s=30)
 
 
@@ -202,4 +204,4 @@ def test_what_makes_no_sense_is_refused(
     engine: _native.kv.Engine, header: bytes, regions: list[int], piece: int
 ) -> None:
     with pytest.raises(ValueError, match=r"header|room"):
-        _native.kv.Carrier(engine.base_copy(None), header, regions, piece)
+        _native.kv.CopySender(engine.base_copy(None), header, regions, piece)

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "providers/ibv/cm/connection.h"
+#include "providers/ibv/cm/listener.h"
 #include "providers/ibv/completion_queue.h"
-#include "providers/ibv/connection.h"
 #include "providers/ibv/domain.h"
-#include "providers/ibv/listener.h"
 #include "providers/soft/context.h"
 #include "util/error.h"
 

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <memory>
 
-#include "providers/ibv/device.h"
-#include "providers/ibv/event_loop.h"
+#include "providers/ibv/cm/event_loop.h"
+#include "providers/ibv/device/device.h"
 #include "providers/ibv/options.h"
 #include "verbs/provider.h"
 

@@ -1,7 +1,7 @@
 #include "providers/ibv/options.h"
 
 #include "providers/ibv/context.h"
-#include "providers/ibv/gids.h"
+#include "providers/ibv/device/gids.h"
 #include "util/error.h"
 
 namespace verbena::ibv {

@@ -1,7 +1,7 @@
 #include "providers/ibv/provider.h"
 
 #include "providers/ibv/context.h"
-#include "providers/ibv/device.h"
+#include "providers/ibv/device/device.h"
 #include "util/error.h"
 
 namespace verbena::ibv {

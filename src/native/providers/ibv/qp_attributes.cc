@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "providers/ibv/address.h"
-#include "providers/ibv/device.h"
-#include "providers/ibv/gids.h"
+#include "providers/ibv/cm/address.h"
+#include "providers/ibv/device/device.h"
+#include "providers/ibv/device/gids.h"
 #include "util/error.h"
 
 namespace verbena::ibv {

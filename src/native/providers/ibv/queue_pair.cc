@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <thread>
 
-#include "providers/ibv/connection.h"
+#include "providers/ibv/cm/connection.h"
 #include "providers/ibv/qp_attributes.h"
 #include "providers/soft/qp_states.h"
 #include "util/clock.h"

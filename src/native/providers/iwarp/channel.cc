@@ -12,7 +12,7 @@ namespace verbena::iwarp {
 namespace {
 
 // A foreign RNIC wants an FPDU to fit into a TCP segment; between ourselves long ones are cheaper.
-size_t choose_mulpdu(const Wire& wire, const Agreement& agreement) {
+size_t choose_mulpdu(const net::StreamSocket& wire, const Agreement& agreement) {
   if (agreement.acknowledged || !wire.has_socket()) return kMaxSegmentPayload;
   int maxseg = 0;
   socklen_t length = sizeof maxseg;
@@ -26,7 +26,8 @@ size_t choose_mulpdu(const Wire& wire, const Agreement& agreement) {
 
 }  // namespace
 
-Channel::Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host)
+Channel::Channel(net::StreamSocket wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer,
+                 StreamHost& host)
     : wire_(std::move(wire)), stream_(agreement, own_ird, choose_mulpdu(wire_, agreement), rnr_timer, host) {}
 
 Channel::Io Channel::read(size_t& bytes) {
@@ -40,7 +41,7 @@ Channel::Io Channel::read(size_t& bytes) {
     size_t offered = 0;
     for (size_t i = 0; i < count; ++i) offered += room[i].iov_len;
     const ssize_t got = wire_.read({room, count});
-    if (got < 0) return is_not_now(errno) ? Io::done : Io::lost;
+    if (got < 0) return net::is_not_now(errno) ? Io::done : Io::lost;
     if (got == 0) return Io::lost;
     bytes += static_cast<size_t>(got);
     moved_ += static_cast<uint64_t>(got);
@@ -56,7 +57,7 @@ Channel::Io Channel::read_marked(size_t& bytes) {
     std::byte buffer[16 * 1024];
     const iovec room{buffer, sizeof buffer};
     const ssize_t got = wire_.read({&room, 1});
-    if (got < 0) return is_not_now(errno) ? Io::done : Io::lost;
+    if (got < 0) return net::is_not_now(errno) ? Io::done : Io::lost;
     if (got == 0) return Io::lost;
     bytes += static_cast<size_t>(got);
     moved_ += static_cast<uint64_t>(got);
@@ -74,7 +75,7 @@ ssize_t Channel::write_batch() {
   }
   const ssize_t written = wire_.write({pieces, count});
   if (written >= 0) return written;
-  return is_not_now(errno) ? -1 : -2;
+  return net::is_not_now(errno) ? -1 : -2;
 }
 
 std::vector<std::byte> Channel::rest_of_segment() const {
@@ -93,17 +94,17 @@ bool Farewell::advance(uint64_t now) {
   if (now >= deadline_ns) return true;
   while (said < words.size()) {
     const ssize_t n = wire.write(words.data() + said, words.size() - said);
-    if (n < 0) return !is_not_now(errno);
+    if (n < 0) return !net::is_not_now(errno);
     said += static_cast<size_t>(n);
   }
-  if (!wire.flush()) return !is_not_now(errno);
+  if (!wire.flush()) return !net::is_not_now(errno);
   if (!half_closed) wire.end_writing();
   half_closed = true;
   // A close with bytes unread would be a reset, and could take our last words away from the peer.
   for (;;) {
     const ssize_t n = wire.drain();
     if (n > 0) continue;
-    return n == 0 || !is_not_now(errno);
+    return n == 0 || !net::is_not_now(errno);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "providers/iwarp/stream.h"
-#include "providers/iwarp/wire.h"
+#include "net/stream_socket.h"
+#include "providers/iwarp/protocol/stream.h"
 
 namespace verbena::iwarp {
 
@@ -34,10 +34,11 @@ class Channel {
   enum class Io : uint8_t { done, blocked, lost };
   static constexpr size_t kBatch = 20;
 
-  Channel(Wire wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer, StreamHost& host);
+  Channel(net::StreamSocket wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer,
+          StreamHost& host);
 
-  const Wire& wire() const { return wire_; }
-  Wire release_wire() { return std::move(wire_); }
+  const net::StreamSocket& wire() const { return wire_; }
+  net::StreamSocket release_wire() { return std::move(wire_); }
   Stream& stream() { return stream_; }
   const Stream& stream() const { return stream_; }
   uint64_t bytes_moved() const { return moved_; }  // either way: a sign of life
@@ -81,7 +82,7 @@ class Channel {
   Io read_marked(size_t& bytes);
   ssize_t write_batch();
 
-  Wire wire_;
+  net::StreamSocket wire_;
   Stream stream_;
   std::vector<OutSegment> batch_;
   size_t first_ = 0, count_ = 0;  // segments first_..count_ wait
@@ -115,13 +116,13 @@ Channel::Io Channel::flush(OnSent on_sent) {
   }
   first_ = count_ = 0;
   if (wire_.flush()) return Io::done;
-  was_full_ = is_not_now(errno);
+  was_full_ = net::is_not_now(errno);
   return was_full_ ? Io::blocked : Io::lost;
 }
 
 // A connection on its way out: what is still to be said, then a half-close, then the peer's.
 struct Farewell {
-  Wire wire;
+  net::StreamSocket wire;
   std::vector<std::byte> words;
   size_t said = 0;
   uint64_t deadline_ns = 0;

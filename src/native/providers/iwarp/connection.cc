@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "providers/iwarp/context.h"
+#include "providers/iwarp/gid.h"
 #include "providers/iwarp/queue_pair.h"
 #include "util/clock.h"
 #include "util/error.h"
@@ -16,7 +17,7 @@ class IwarpConnectRequest final : public ConnectRequest {
   IwarpConnectRequest(std::shared_ptr<IwarpContext> context, std::unique_ptr<Handshake> handshake)
       : context_(std::move(context)),
         handshake_(std::move(handshake)),
-        peer_(to_text(handshake_->wire().peer())) {}
+        peer_(net::to_text(handshake_->wire().peer())) {}
   ~IwarpConnectRequest() override {
     if (handshake_) reject({});
   }
@@ -82,7 +83,8 @@ IwarpConnection::~IwarpConnection() {
   disconnect();
 }
 
-void IwarpConnection::bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply) {
+void IwarpConnection::bring_up(net::StreamSocket wire, const Agreement& agreement,
+                               const std::vector<uint8_t>& reply) {
   const Gid gid = to_gid(wire.peer());
   if (!qp_.adopt(std::move(wire), agreement, params_.responder_resources, reply)) {
     throw Error("peer_died", "connect", "the peer left, or the queue pair is in use");
@@ -124,14 +126,14 @@ void IwarpConnection::disconnect() {
 
 IwarpListener::IwarpListener(std::shared_ptr<IwarpContext> context, const std::string& address, int backlog)
     : context_(std::move(context)), backlog_(static_cast<size_t>(std::max(backlog, 1))) {
-  const auto addresses = address.empty() ? std::vector{context_->nearby()} : resolve(address, "listen");
-  if (Carrier* carrier = context_->carrier()) {
+  const auto addresses = address.empty() ? std::vector{context_->nearby()} : net::resolve(address, "listen");
+  if (StreamTransport* carrier = context_->carrier()) {
     place_ = carrier->listen(addresses, address);
-    address_ = to_text(carrier->address_of(place_));
+    address_ = net::to_text(carrier->address_of(place_));
   } else {
-    socket_ = listen_at(addresses, address, std::max(backlog, 1));
+    socket_ = net::listen_at(addresses, address, std::max(backlog, 1));
     place_ = socket_.get();
-    address_ = to_text(local_address(place_));
+    address_ = net::to_text(net::local_address(place_));
   }
   context_->add_listener(*this);
 }

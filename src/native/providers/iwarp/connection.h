@@ -31,7 +31,7 @@ class IwarpConnection final : public soft::SoftConnection {
 
   uint64_t id() const { return id_; }
   // Takes the QP to RTS on the socket; `reply` is what a responder says first. Throws.
-  void bring_up(Wire wire, const Agreement& agreement, const std::vector<uint8_t>& reply);
+  void bring_up(net::StreamSocket wire, const Agreement& agreement, const std::vector<uint8_t>& reply);
 
   void on_reply(Handshake& handshake);
   void on_failure(std::string code, std::string detail = {});

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "providers/iwarp/gid.h"
 #include "util/clock.h"
 #include "util/error.h"
 
@@ -16,28 +17,29 @@ constexpr char kWithVerbena[] = "with Verbena peers";
 
 }  // namespace
 
-IwarpContext::IwarpContext(DeviceAttributes about, const Interface& interface, const Options& options,
-                           std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<Carrier> carrier)
+IwarpContext::IwarpContext(DeviceAttributes about, const net::Interface& interface, const Options& options,
+                           std::shared_ptr<soft::RegionEntry> regions,
+                           std::shared_ptr<StreamTransport> carrier)
     : SoftContext(regions.get()),
       interface_(interface),
       options_(options),
       about_(std::move(about)),
-      tls_(options.tls && !carrier ? make_tls_context(*options.tls) : nullptr),
+      tls_(options.tls && !carrier ? net::make_tls_context(*options.tls) : nullptr),
       region_entries_(std::move(regions)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       carrier_(std::move(carrier)) {
   if (!epoll_) throw Error("fd_limit", "open device", "epoll_create1() failed", errno);
-  const SocketAddress address = nearby();
+  const net::SocketAddress address = nearby();
   if (carrier_) {
     carrier_->start(
         epoll_.get(), static_cast<uint64_t>(Tag::carrier) << 56,
         [](void* self) { static_cast<IwarpContext*>(self)->wake(); }, this);
-    node_place_ = carrier_->listen({address}, to_text(address));
+    node_place_ = carrier_->listen({address}, net::to_text(address));
     node_address_ = carrier_->address_of(node_place_);
   } else {
-    node_socket_ = listen_at({address}, to_text(address), kNodeBacklog);
+    node_socket_ = net::listen_at({address}, net::to_text(address), kNodeBacklog);
     node_place_ = node_socket_.get();
-    node_address_ = local_address(node_place_);
+    node_address_ = net::local_address(node_place_);
   }
 }
 
@@ -80,7 +82,7 @@ DeviceAttributes IwarpContext::query() const {
   return device;
 }
 
-DeviceAttributes iwarp_device_attributes(const Interface& interface) {
+DeviceAttributes iwarp_device_attributes(const net::Interface& interface) {
   DeviceAttributes device = soft::soft_device_attributes();
   device.name = interface.name;
   device.provider = "iwarp";
@@ -118,8 +120,8 @@ std::shared_ptr<Listener> IwarpContext::listen(const std::string& address, int b
                                          backlog);
 }
 
-SocketAddress IwarpContext::nearby() const {
-  SocketAddress address = interface_.address;
+net::SocketAddress IwarpContext::nearby() const {
+  net::SocketAddress address = interface_.address;
   address.set_port(0);
   return address;
 }
@@ -145,17 +147,21 @@ void IwarpContext::watch(int fd, Tag tag, uint64_t id, uint32_t events, int oper
   epoll_ctl(epoll_.get(), operation, fd, &event);
 }
 
-void IwarpContext::watch(const Wire& wire, Tag tag, uint64_t id, uint32_t events, int operation) const {
+void IwarpContext::watch(const net::StreamSocket& wire, Tag tag, uint64_t id, uint32_t events,
+                         int operation) const {
   if (wire.has_socket()) return watch(wire.socket(), tag, id, events, operation);
   wire.stream()->watch(static_cast<uint64_t>(tag) << 56 | id, operation == EPOLL_CTL_DEL ? 0 : events);
 }
 
-void IwarpContext::watch_qp(const Wire& wire, uint32_t number, uint32_t events, bool is_watched) const {
+void IwarpContext::watch_qp(const net::StreamSocket& wire, uint32_t number, uint32_t events,
+                            bool is_watched) const {
   const int operation = events == 0 ? EPOLL_CTL_DEL : is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   watch(wire, Tag::queue_pair, number, events, operation);
 }
 
-void IwarpContext::unwatch(const Wire& wire) const { watch(wire, Tag::queue_pair, 0, 0, EPOLL_CTL_DEL); }
+void IwarpContext::unwatch(const net::StreamSocket& wire) const {
+  watch(wire, Tag::queue_pair, 0, 0, EPOLL_CTL_DEL);
+}
 
 void IwarpContext::seek(uint32_t number) {
   {
@@ -173,7 +179,7 @@ void IwarpContext::report_lost(uint32_t number) {
   wake();
 }
 
-void IwarpContext::say_goodbye(Wire wire, std::vector<std::byte> words, bool is_watched) {
+void IwarpContext::say_goodbye(net::StreamSocket wire, std::vector<std::byte> words, bool is_watched) {
   if (is_watched) unwatch(wire);
   const uint64_t now = now_ns();
   Farewell farewell{std::move(wire), std::move(words), 0, now + kFarewellPatienceNs, false};

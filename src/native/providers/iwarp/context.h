@@ -13,26 +13,26 @@
 #include <thread>
 #include <vector>
 
-#include "providers/iwarp/address.h"
+#include "net/address.h"
+#include "net/tls.h"
 #include "providers/iwarp/channel.h"
 #include "providers/iwarp/completion_queue.h"
 #include "providers/iwarp/connection.h"
 #include "providers/iwarp/handshake.h"
 #include "providers/iwarp/options.h"
 #include "providers/iwarp/queue_pair.h"
-#include "providers/iwarp/tls.h"
 #include "providers/soft/context.h"
 
 namespace verbena::iwarp {
 
 // What the device on an interface can do; its GID comes with a context.
-DeviceAttributes iwarp_device_attributes(const Interface& interface);
+DeviceAttributes iwarp_device_attributes(const net::Interface& interface);
 
 class IwarpContext final : public soft::SoftContext {
  public:
   // `carrier`: what streams come from, if not from TCP.
-  IwarpContext(DeviceAttributes about, const Interface& interface, const Options& options,
-               std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<Carrier> carrier = {});
+  IwarpContext(DeviceAttributes about, const net::Interface& interface, const Options& options,
+               std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<StreamTransport> carrier = {});
   ~IwarpContext() override { close(); }
   void start();  // begins to answer peers; once, when construction is over
 
@@ -50,16 +50,16 @@ class IwarpContext final : public soft::SoftContext {
 
   const Options& options() const { return options_; }
   PrivateTrailer trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const;
-  SocketAddress nearby() const;  // our own address, at a port that is free
-  Carrier* carrier() const { return carrier_.get(); }
+  net::SocketAddress nearby() const;  // our own address, at a port that is free
+  StreamTransport* carrier() const { return carrier_.get(); }
   void wake() const { doorbell_.signal(); }
 
   // From queue pairs, under their locks.
   void seek(uint32_t number);  // the peer of a QP that went to RTR
   void report_lost(uint32_t number);
-  void say_goodbye(Wire wire, std::vector<std::byte> words, bool is_watched);
-  void watch_qp(const Wire& wire, uint32_t number, uint32_t events, bool is_watched) const;
-  void unwatch(const Wire& wire) const;
+  void say_goodbye(net::StreamSocket wire, std::vector<std::byte> words, bool is_watched);
+  void watch_qp(const net::StreamSocket& wire, uint32_t number, uint32_t events, bool is_watched) const;
+  void unwatch(const net::StreamSocket& wire) const;
 
   void disconnect_qp(uint32_t number);
   void turn_down(Handshake& handshake, std::span<const uint8_t> private_data, uint8_t trailer_flags = 0);
@@ -76,7 +76,7 @@ class IwarpContext final : public soft::SoftContext {
   static constexpr size_t kMaxParked = 4;  // requests that wait for one queue pair
 
   void watch(int fd, Tag tag, uint64_t id, uint32_t events, int operation) const;
-  void watch(const Wire& wire, Tag tag, uint64_t id, uint32_t events, int operation) const;
+  void watch(const net::StreamSocket& wire, Tag tag, uint64_t id, uint32_t events, int operation) const;
 
   // progress.cc
   void run(const std::stop_token& stop);
@@ -88,7 +88,7 @@ class IwarpContext final : public soft::SoftContext {
   // dialling.cc, under control_mutex_
   void accept_peers(int listener);
   void accept_streams();
-  void meet(Wire wire, int listener);
+  void meet(net::StreamSocket wire, int listener);
   void add_handshake(std::unique_ptr<Handshake> handshake);
   void advance_handshake(uint64_t id);
   void finish_dial(Handshake& handshake);
@@ -105,17 +105,17 @@ class IwarpContext final : public soft::SoftContext {
   void check_handshakes(uint64_t now);
   bool is_wanted(const Handshake& handshake);
 
-  const Interface interface_;
+  const net::Interface interface_;
   const Options options_;
   const DeviceAttributes about_;
-  const std::unique_ptr<TlsContext> tls_;  // or empty
+  const std::unique_ptr<net::TlsContext> tls_;  // or empty
   const std::shared_ptr<soft::RegionEntry> region_entries_;
   EventFd doorbell_;
   UniqueFd epoll_;
-  const std::shared_ptr<Carrier> carrier_;  // or empty
-  UniqueFd node_socket_;                    // none with a carrier
+  const std::shared_ptr<StreamTransport> carrier_;  // or empty
+  UniqueFd node_socket_;                            // none with a carrier
   int node_place_ = -1;
-  SocketAddress node_address_;
+  net::SocketAddress node_address_;
 
   std::mutex control_mutex_;
   std::map<uint64_t, std::unique_ptr<Handshake>> handshakes_;

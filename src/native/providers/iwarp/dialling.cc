@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "providers/iwarp/context.h"
+#include "providers/iwarp/gid.h"
 #include "util/clock.h"
 #include "util/error.h"
 
@@ -37,7 +38,7 @@ SetUpFrame first_request(uint8_t revision, const Options& options, uint16_t ird,
 
 std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                                   const ConnectParams& params) {
-  std::vector<SocketAddress> addresses = resolve(address, "connect");
+  std::vector<net::SocketAddress> addresses = net::resolve(address, "connect");
   auto managed = managed_qp(qp, params);
   auto connection = std::make_shared<IwarpConnection>(
       std::static_pointer_cast<IwarpContext>(shared_from_this()), managed, address, params);
@@ -45,7 +46,7 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
       first_request(options_.mpa_revision, options_, params.responder_resources, params.initiator_depth);
   if (options_.acknowledged) request.trailer = trailer(managed->number(), 0, 0);
   request.private_data = params.private_data;
-  Call call{std::move(addresses), nullptr, -1, host_of(address), options_.dead_peer_timeout_ms};
+  Call call{std::move(addresses), nullptr, -1, net::host_of(address), options_.dead_peer_timeout_ms};
   auto handshake = std::make_unique<Handshake>(std::move(call), request, tls_.get(), carrier_.get(),
                                                connection->deadline_ns());
   handshake->connection = connection->id();
@@ -78,17 +79,18 @@ void IwarpContext::accept_peers(int listener) {
       }
       return;
     }
-    tune(socket.get(), options_.dead_peer_timeout_ms);
-    meet(Wire(std::move(socket)), listener);
+    net::tune(socket.get(), options_.dead_peer_timeout_ms);
+    meet(net::StreamSocket(std::move(socket)), listener);
   }
 }
 
 void IwarpContext::accept_streams() {
   const std::lock_guard lock(control_mutex_);
-  while (auto arrival = carrier_->next_arrival()) meet(Wire(std::move(arrival->stream)), arrival->place);
+  while (auto arrival = carrier_->next_arrival())
+    meet(net::StreamSocket(std::move(arrival->stream)), arrival->place);
 }
 
-void IwarpContext::meet(Wire wire, int listener) {
+void IwarpContext::meet(net::StreamSocket wire, int listener) {
   make_room_for_caller();
   const uint64_t patience_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
   auto handshake = std::make_unique<Handshake>(std::move(wire), tls_.get(), now_ns() + patience_ns);
@@ -228,7 +230,7 @@ bool IwarpContext::answer_seeker(Handshake& handshake) {
   const auto origin = to_address(gid, named.port);
   auto welcome = IwarpQueuePair::Welcome::never;
   // Who names another's address than its own is after a queue pair that is not meant for it.
-  if (origin && same_host(*origin, handshake.wire().peer())) {
+  if (origin && net::same_host(*origin, handshake.wire().peer())) {
     with_qp(named.to_qp, [&](soft::SoftQueuePair& soft_qp) {
       auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
       welcome = qp.welcomes(gid, named.from_qp);
@@ -283,7 +285,7 @@ void IwarpContext::find_peer_of(uint32_t number) {
     Call call{{*address},
               &interface_.address,
               node_place_,
-              host_of(to_text(*address)),
+              net::host_of(net::to_text(*address)),
               options_.dead_peer_timeout_ms};
     handshake =
         std::make_unique<Handshake>(std::move(call), request, tls_.get(), carrier_.get(), kNoDeadline);

@@ -12,7 +12,7 @@ constexpr uint8_t kTlsHandshakeRecord = 22;
 
 }  // namespace
 
-Handshake::Handshake(Call call, const SetUpFrame& request, TlsContext* tls, Carrier* carrier,
+Handshake::Handshake(Call call, const SetUpFrame& request, net::TlsContext* tls, StreamTransport* carrier,
                      uint64_t deadline_ns)
     : call_(std::move(call)),
       tls_(tls),
@@ -27,7 +27,7 @@ Handshake::Handshake(Call call, const SetUpFrame& request, TlsContext* tls, Carr
   std::reverse(call_.to.begin(), call_.to.end());
 }
 
-Handshake::Handshake(Wire wire, TlsContext* tls, uint64_t deadline_ns)
+Handshake::Handshake(net::StreamSocket wire, net::TlsContext* tls, uint64_t deadline_ns)
     : tls_(tls),
       carrier_(nullptr),
       wire_(std::move(wire)),
@@ -41,10 +41,10 @@ Handshake::Handshake(Wire wire, TlsContext* tls, uint64_t deadline_ns)
 bool Handshake::dial_next() {
   connecting_ = true;
   while (!call_.to.empty()) {
-    const SocketAddress next = call_.to.back();
+    const net::SocketAddress next = call_.to.back();
     call_.to.pop_back();
-    wire_ = carrier_ ? Wire(carrier_->dial(next, call_.from_place, call_.host))
-                     : Wire(begin_dial(next, call_.from, call_.dead_peer_timeout_ms));
+    wire_ = carrier_ ? net::StreamSocket(carrier_->dial(next, call_.from_place, call_.host))
+                     : net::StreamSocket(net::begin_dial(next, call_.from, call_.dead_peer_timeout_ms));
     if (wire_) return true;
   }
   return false;
@@ -57,7 +57,7 @@ bool Handshake::wants_to_write() const {
 }
 
 std::pair<std::string, std::string> Handshake::tls_error() const {
-  const ByteStream* session = wire_.stream();
+  const net::ByteStream* session = wire_.stream();
   return session ? std::pair(session->error_code(), session->error_detail())
                  : std::pair<std::string, std::string>();
 }
@@ -66,7 +66,7 @@ Handshake::Progress Handshake::advance() {
   if (connecting_ && carrier_) {
     connecting_ = false;
   } else if (connecting_) {
-    SocketAddress peer;
+    net::SocketAddress peer;
     peer.length = sizeof peer.storage;
     int error = 0;
     socklen_t length = sizeof error;
@@ -84,15 +84,15 @@ Handshake::Progress Handshake::advance() {
   }
   while (sent_ < out_.size()) {
     const ssize_t n = wire_.write(out_.data() + sent_, out_.size() - sent_);
-    if (n < 0) return is_not_now(errno) ? Progress::pending : Progress::broken;
+    if (n < 0) return net::is_not_now(errno) ? Progress::pending : Progress::broken;
     sent_ += static_cast<size_t>(n);
   }
-  if (!wire_.flush()) return is_not_now(errno) ? Progress::pending : Progress::broken;
+  if (!wire_.flush()) return net::is_not_now(errno) ? Progress::pending : Progress::broken;
   for (;;) {
     uint8_t bytes[kMpaMaxPrivate];
     const iovec room{bytes, std::min(reader_.wanted(), sizeof bytes)};
     const ssize_t n = wire_.read({&room, 1});
-    if (n < 0) return is_not_now(errno) ? Progress::pending : Progress::broken;
+    if (n < 0) return net::is_not_now(errno) ? Progress::pending : Progress::broken;
     if (n == 0) return Progress::broken;
     switch (reader_.take({bytes, static_cast<size_t>(n)})) {
       case FrameReader::Event::more:
@@ -110,7 +110,7 @@ Handshake::Progress Handshake::advance() {
 Handshake::Progress Handshake::meet_caller() {
   uint8_t first = 0;
   const ssize_t n = ::recv(wire_.socket(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
-  if (n < 0) return is_not_now(errno) || errno == EINTR ? Progress::pending : Progress::broken;
+  if (n < 0) return net::is_not_now(errno) || errno == EINTR ? Progress::pending : Progress::broken;
   if (n == 0) return Progress::broken;
   const bool speaks_tls = first == kTlsHandshakeRecord;
   if (tls_ && !speaks_tls) return Progress::unencrypted;
@@ -121,11 +121,11 @@ Handshake::Progress Handshake::meet_caller() {
 }
 
 Handshake::Progress Handshake::secure() {
-  const ByteStream::Step step = wire_.stream()->shake_hands();
-  tls_wants_to_write_ = step == ByteStream::Step::wants_write;
-  is_secure_ = step == ByteStream::Step::done;
+  const net::ByteStream::Step step = wire_.stream()->shake_hands();
+  tls_wants_to_write_ = step == net::ByteStream::Step::wants_write;
+  is_secure_ = step == net::ByteStream::Step::done;
   if (is_secure_) return Progress::done;
-  if (step != ByteStream::Step::failed) return Progress::pending;
+  if (step != net::ByteStream::Step::failed) return Progress::pending;
   return wire_.stream()->error_code() == "unreachable" ? Progress::refused : Progress::broken;
 }
 

@@ -6,19 +6,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "providers/iwarp/address.h"
-#include "providers/iwarp/negotiation.h"
-#include "providers/iwarp/tls.h"
-#include "providers/iwarp/wire.h"
+#include "net/address.h"
+#include "net/stream_socket.h"
+#include "net/tls.h"
+#include "providers/iwarp/protocol/negotiation.h"
+#include "providers/iwarp/stream_transport.h"
 
 namespace verbena::iwarp {
 
 // Whom to call, and how.
 struct Call {
-  std::vector<SocketAddress> to;        // the first of them that answers
-  const SocketAddress* from = nullptr;  // our own address, or any
-  int from_place = -1;                  // likewise, with a carrier
-  std::string host;                     // whose certificate is wanted
+  std::vector<net::SocketAddress> to;        // the first of them that answers
+  const net::SocketAddress* from = nullptr;  // our own address, or any
+  int from_place = -1;                       // likewise, with a carrier
+  std::string host;                          // whose certificate is wanted
   uint32_t dead_peer_timeout_ms = 0;
 };
 
@@ -35,17 +36,18 @@ class Handshake {
   };
 
   // As initiator. `tls` may be nullptr, here and below, and `carrier`: then it is TCP.
-  Handshake(Call call, const SetUpFrame& request, TlsContext* tls, Carrier* carrier, uint64_t deadline_ns);
+  Handshake(Call call, const SetUpFrame& request, net::TlsContext* tls, StreamTransport* carrier,
+            uint64_t deadline_ns);
   // As responder, with a socket or stream that was accepted.
-  Handshake(Wire wire, TlsContext* tls, uint64_t deadline_ns);
+  Handshake(net::StreamSocket wire, net::TlsContext* tls, uint64_t deadline_ns);
 
   bool dial_next();    // begins with the next address; false when there is none
   Progress advance();  // as far as the socket allows
 
   bool is_initiator() const { return initiator_; }
   bool wants_to_write() const;
-  const Wire& wire() const { return wire_; }
-  Wire take_wire() { return std::move(wire_); }
+  const net::StreamSocket& wire() const { return wire_; }
+  net::StreamSocket take_wire() { return std::move(wire_); }
   // Why TLS failed, or empty: a code and the library's words.
   std::pair<std::string, std::string> tls_error() const;
   uint64_t deadline_ns() const { return deadline_ns_; }
@@ -67,9 +69,9 @@ class Handshake {
   Progress secure();
 
   Call call_;
-  TlsContext* const tls_;
-  Carrier* const carrier_;
-  Wire wire_;
+  net::TlsContext* const tls_;
+  StreamTransport* const carrier_;
+  net::StreamSocket wire_;
   const bool initiator_;
   bool connecting_;
   bool is_met_ = false;

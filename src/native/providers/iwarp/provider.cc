@@ -14,12 +14,13 @@ class IwarpProvider final : public Provider {
   std::string_view name() const override { return "iwarp"; }
 
   std::string unavailable_reason() const override {
-    return interfaces().empty() ? "no network interface is up and has an address" : "";
+    return net::interfaces().empty() ? "no network interface is up and has an address" : "";
   }
 
   std::vector<DeviceAttributes> devices() const override {
     std::vector<DeviceAttributes> devices;
-    for (const Interface& interface : interfaces()) devices.push_back(iwarp_device_attributes(interface));
+    for (const net::Interface& interface : net::interfaces())
+      devices.push_back(iwarp_device_attributes(interface));
     return devices;
   }
 
@@ -31,8 +32,8 @@ class IwarpProvider final : public Provider {
 }  // namespace
 
 std::shared_ptr<Context> open(const std::string& device, const Options& options) {
-  const std::vector<Interface> known = interfaces();
-  const auto found = std::find_if(known.begin(), known.end(), [&](const Interface& interface) {
+  const std::vector<net::Interface> known = net::interfaces();
+  const auto found = std::find_if(known.begin(), known.end(), [&](const net::Interface& interface) {
     return device.empty() || interface.name == device;
   });
   if (found == known.end()) {

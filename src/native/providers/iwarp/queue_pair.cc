@@ -34,7 +34,7 @@ const char* marker_use(const Agreement& agreement) {
   return agreement.expects_markers ? "received" : "none";
 }
 
-bool say(Wire& wire, const std::vector<uint8_t>& words) {
+bool say(net::StreamSocket& wire, const std::vector<uint8_t>& words) {
   // A fresh socket has room for a set-up frame; one that has not is of no use.
   if (words.empty()) return true;
   return wire.write(words.data(), words.size()) == static_cast<ssize_t>(words.size()) && wire.flush();
@@ -66,7 +66,7 @@ Capabilities IwarpQueuePair::capabilities() const {
   const char* ours = acknowledged ? "yes" : "no";
   const char* crc = !channel_ ? "not connected" : channel_->stream().agreement().crc ? "crc32c" : "none";
   const char* markers = !channel_ ? "not connected" : marker_use(channel_->stream().agreement());
-  const ByteStream* stream = channel_ ? channel_->wire().stream() : nullptr;
+  const net::ByteStream* stream = channel_ ? channel_->wire().stream() : nullptr;
   const std::string cipher = !channel_ ? "not connected" : stream ? stream->cipher() : "none";
   return {{"acknowledged", ours}, {"atomics", ours},    {"immediate", ours},
           {"checksum", crc},      {"markers", markers}, {"encryption", cipher}};
@@ -86,7 +86,7 @@ bool IwarpQueuePair::is_fresh() const {
   return !stream.agreement().initiator && !stream.was_heard_of() && !stream.fault();
 }
 
-bool IwarpQueuePair::adopt(Wire wire, const Agreement& agreement, uint32_t own_ird,
+bool IwarpQueuePair::adopt(net::StreamSocket wire, const Agreement& agreement, uint32_t own_ird,
                            const std::vector<uint8_t>& first_words) {
   {
     const std::lock_guard lock(lock_);
@@ -94,7 +94,7 @@ bool IwarpQueuePair::adopt(Wire wire, const Agreement& agreement, uint32_t own_i
     if (channel_ && is_fresh()) retire();
     if (channel_) return false;
     if (!say(wire, first_words)) return false;
-    if (wire.has_socket()) forgo_pacing(wire.socket());
+    if (wire.has_socket()) net::forgo_pacing(wire.socket());
     channel_ = std::make_unique<Channel>(std::move(wire), agreement, own_ird, attributes_.min_rnr_timer,
                                          static_cast<StreamHost&>(*this));
     unreachable_ = false;

@@ -29,7 +29,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   Welcome welcomes(const Gid& gid, uint32_t peer_qp) const;
   // Takes over a socket that has just left the MPA set-up, and says `first_words` (our reply) before all
   // else. False: it has one already, or is not in a state for it.
-  bool adopt(Wire wire, const Agreement& agreement, uint32_t own_ird,
+  bool adopt(net::StreamSocket wire, const Agreement& agreement, uint32_t own_ird,
              const std::vector<uint8_t>& first_words);
   const char* end_code() const { return end_code_.load(std::memory_order_relaxed); }   // why, if it is known
   uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }  // counts its peers

@@ -39,7 +39,7 @@ constexpr Reason kReasons[] = {
 
 }  // namespace
 
-Certificates::Certificates(const iwarp::TlsOptions& files, const std::string& revoked) {
+Certificates::Certificates(const net::TlsOptions& files, const std::string& revoked) {
   const Library& lib = library();
   // Who only calls may do without a certificate of its own, where the peer allows it.
   const bool has_own = !files.certificate.empty() || !files.key.empty();
@@ -72,7 +72,7 @@ Certificates::Certificates(const iwarp::TlsOptions& files, const std::string& re
 
 Certificates::~Certificates() { library().gnutls_certificate_free_credentials(credentials_); }
 
-Credentials::Credentials(const iwarp::TlsOptions& files, std::string revoked)
+Credentials::Credentials(const net::TlsOptions& files, std::string revoked)
     : files_(files),
       revoked_(std::move(revoked)),
       seen_(look()),

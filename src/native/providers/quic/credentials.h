@@ -17,7 +17,7 @@ namespace verbena::quic {
 class Certificates {
  public:
   // Throws tls_file or tls_key_mismatch.
-  Certificates(const iwarp::TlsOptions& files, const std::string& revoked);
+  Certificates(const net::TlsOptions& files, const std::string& revoked);
   ~Certificates();
   Certificates(const Certificates&) = delete;
   Certificates& operator=(const Certificates&) = delete;
@@ -30,7 +30,7 @@ class Certificates {
 
 class Credentials {
  public:
-  Credentials(const iwarp::TlsOptions& files, std::string revoked);
+  Credentials(const net::TlsOptions& files, std::string revoked);
 
   // As the files are now. Files that make no sense are not taken: the last that did hold on.
   std::shared_ptr<const Certificates> current();
@@ -51,7 +51,7 @@ class Credentials {
   using Stamps = std::array<Stamp, 4>;
   Stamps look() const;
 
-  const iwarp::TlsOptions files_;
+  const net::TlsOptions files_;
   const std::string revoked_;
   Stamps seen_;
   std::shared_ptr<const Certificates> current_;

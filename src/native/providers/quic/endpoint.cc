@@ -59,7 +59,7 @@ Value value_of(const cmsghdr* at) {
 
 bool same_address(const SocketAddress& one, const SocketAddress& other) {
   return one.storage.ss_family == other.storage.ss_family && one.port() == other.port() &&
-         iwarp::same_host(one, other);
+         net::same_host(one, other);
 }
 
 Endpoint::Endpoint(const std::vector<SocketAddress>& addresses, const std::string& text) {
@@ -85,7 +85,7 @@ Endpoint::Endpoint(const std::vector<SocketAddress>& addresses, const std::strin
                                                             : "unreachable";
     throw Error(code, "listen", "'" + text + "'", error);
   }
-  address_ = iwarp::local_address(socket_.get());
+  address_ = net::local_address(socket_.get());
   is_wildcard_ = is_unspecified(address_);
   const int fd = socket_.get();
   set(fd, SOL_SOCKET, SO_RCVBUF, kBufferBytes);

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "providers/iwarp/address.h"
+#include "net/address.h"
 #include "util/fd.h"
 
 namespace verbena::quic {
 
-using iwarp::SocketAddress;
+using net::SocketAddress;
 
 bool same_address(const SocketAddress& one, const SocketAddress& other);  // port and all
 

@@ -21,7 +21,7 @@ constexpr size_t kLargeBuffer = 4 << 20;
 
 Engine::Engine(const Options& options)
     : options_(options),
-      credentials_(options.stream.tls.value_or(iwarp::TlsOptions{}), options.revoked),
+      credentials_(options.stream.tls.value_or(net::TlsOptions{}), options.revoked),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(Endpoint::kMaxBatchBytes + 65536)),
       token_secret_(random_value<std::array<uint8_t, 32>>()) {}
 
@@ -88,8 +88,8 @@ SocketAddress Engine::address_of(int place) const {
   return endpoint ? endpoint->address() : SocketAddress{};
 }
 
-std::unique_ptr<iwarp::ByteStream> Engine::dial(const SocketAddress& to, int from_place,
-                                                const std::string& host) {
+std::unique_ptr<net::ByteStream> Engine::dial(const SocketAddress& to, int from_place,
+                                              const std::string& host) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return nullptr;
   try {

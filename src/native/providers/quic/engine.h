@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "providers/iwarp/byte_stream.h"
+#include "providers/iwarp/stream_transport.h"
 #include "providers/quic/connection.h"
 #include "providers/quic/options.h"
 
@@ -35,19 +35,19 @@ struct Counters {
   uint64_t violations = 0;  // connections ended for what the peer sent
 };
 
-class Engine final : public iwarp::Carrier, public std::enable_shared_from_this<Engine> {
+class Engine final : public iwarp::StreamTransport, public std::enable_shared_from_this<Engine> {
  public:
   explicit Engine(const Options& options);
   ~Engine() override;
 
-  // iwarp::Carrier
+  // iwarp::StreamTransport
   void start(int epoll, uint64_t tag, void (*wake)(void*), void* waker) override;
   void close() override;
   int listen(const std::vector<SocketAddress>& addresses, const std::string& text) override;
   void stop_listening(int place) override;
   SocketAddress address_of(int place) const override;
-  std::unique_ptr<iwarp::ByteStream> dial(const SocketAddress& to, int from_place,
-                                          const std::string& host) override;
+  std::unique_ptr<net::ByteStream> dial(const SocketAddress& to, int from_place,
+                                        const std::string& host) override;
   void receive(int socket) override;
   bool has_arrival() const override { return has_arrival_.load(std::memory_order_relaxed); }
   std::optional<Arrival> next_arrival() override;

@@ -3,7 +3,7 @@
 namespace verbena::quic {
 
 Options options_from_environment() {
-  const iwarp::Environment environment("VERBENA_QUIC_");
+  const Environment environment("VERBENA_QUIC_");
   Options options;
   options.stream = iwarp::options_from_environment(environment);
   environment.read("TLS_REVOKED", options.revoked);

@@ -10,7 +10,7 @@
 namespace verbena::quic {
 namespace {
 
-DeviceAttributes quic_device_attributes(const iwarp::Interface& interface) {
+DeviceAttributes quic_device_attributes(const net::Interface& interface) {
   DeviceAttributes device = iwarp::iwarp_device_attributes(interface);
   device.provider = "quic";
   device.transport = "iWARP messages over QUIC";
@@ -30,13 +30,13 @@ class QuicProvider final : public Provider {
 
   std::string unavailable_reason() const override {
     if (!missing_library().empty()) return missing_library();
-    return iwarp::interfaces().empty() ? "no network interface is up and has an address" : "";
+    return net::interfaces().empty() ? "no network interface is up and has an address" : "";
   }
 
   std::vector<DeviceAttributes> devices() const override {
     std::vector<DeviceAttributes> devices;
     if (!missing_library().empty()) return devices;
-    for (const auto& interface : iwarp::interfaces()) devices.push_back(quic_device_attributes(interface));
+    for (const auto& interface : net::interfaces()) devices.push_back(quic_device_attributes(interface));
     return devices;
   }
 
@@ -49,8 +49,8 @@ class QuicProvider final : public Provider {
 
 std::shared_ptr<Context> open(const std::string& device, const Options& options) {
   library();
-  const std::vector<iwarp::Interface> known = iwarp::interfaces();
-  const auto found = std::find_if(known.begin(), known.end(), [&](const iwarp::Interface& interface) {
+  const std::vector<net::Interface> known = net::interfaces();
+  const auto found = std::find_if(known.begin(), known.end(), [&](const net::Interface& interface) {
     return device.empty() || interface.name == device;
   });
   if (found == known.end()) {

@@ -16,7 +16,7 @@ QuicStream::~QuicStream() {
   if (state_.use_count() == 1) state_->out.clear();
 }
 
-iwarp::ByteStream::Step QuicStream::shake_hands() {
+net::ByteStream::Step QuicStream::shake_hands() {
   const std::lock_guard lock(engine_->mutex());
   if (is_gone()) {
     explain();

@@ -7,7 +7,7 @@
 
 namespace verbena::quic {
 
-class QuicStream final : public iwarp::ByteStream {
+class QuicStream final : public net::ByteStream {
  public:
   QuicStream(std::shared_ptr<Engine> engine, std::shared_ptr<StreamState> state)
       : engine_(std::move(engine)), state_(std::move(state)) {}

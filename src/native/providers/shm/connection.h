@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "providers/shm/control.h"
-#include "providers/shm/fork_guard.h"
 #include "providers/shm/link.h"
+#include "providers/shm/memory/fork_guard.h"
 #include "providers/soft/connection.h"
 #include "util/fd.h"
 #include "verbs/provider.h"

@@ -11,10 +11,10 @@
 #include <string>
 #include <thread>
 
-#include "providers/shm/arena.h"
 #include "providers/shm/completion_queue.h"
 #include "providers/shm/connection.h"
 #include "providers/shm/link.h"
+#include "providers/shm/memory/arena.h"
 #include "providers/shm/queue_pair.h"
 #include "providers/soft/context.h"
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "providers/shm/arena.h"
 #include "providers/shm/control.h"
-#include "providers/shm/fork_guard.h"
-#include "providers/shm/memfd.h"
+#include "providers/shm/memory/arena.h"
+#include "providers/shm/memory/fork_guard.h"
+#include "providers/shm/memory/memfd.h"
 #include "providers/soft/region_layout.h"
 
 namespace verbena::shm {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "providers/shm/link.h"
-#include "providers/shm/memfd.h"
+#include "providers/shm/memory/memfd.h"
 #include "providers/shm/ring.h"
 #include "providers/soft/queue_pair.h"
 

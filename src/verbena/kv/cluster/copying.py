@@ -26,7 +26,7 @@ class Copying:
         self._mover = mover
         self._copy = copy
         sequence = mover.next_sequence()
-        self._carrier = _native.kv.Carrier(
+        self._carrier = _native.kv.CopySender(
             copy,
             mover.message(Kind.SEGMENT, sequence=sequence).header(),
             [window.key for window in windows],

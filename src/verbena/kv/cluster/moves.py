@@ -48,7 +48,7 @@ class Moves:
         self._movers: OrderedDict[str, Mover] = OrderedDict()
         self._ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._taking: dict[str, Receiver] = {}
-        self._landings = _native.kv.Landings(node.peers.node._native)
+        self._landings = _native.kv.CopyReceivers(node.peers.node._native)
         self._attempts: dict[str, int] = {}  # the last of each move that is not over: they never go back
         self._recovered = False  # until then what the checkpoints say comes first
         self._clearing = asyncio.Lock()

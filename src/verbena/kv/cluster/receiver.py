@@ -34,16 +34,16 @@ class Receiver:
     """One attempt of one move. Everything that arrives is an envelope, checked before it is used. Segments
     are native code's: `landings` hears of them."""
 
-    def __init__(self, server: Server, node: Node, landings: _native.kv.Landings, move: Facts) -> None:
+    def __init__(self, server: Server, node: Node, landings: _native.kv.CopyReceivers, move: Facts) -> None:
         self.server = server
         self.slots = move.slots
         self.attempt = move.attempt
         self._migration = bytes.fromhex(move.migration)
         self._node = node
         self._landings = landings
-        self._landing: _native.kv.Landing | None = None
+        self._landing: _native.kv.CopyReceiver | None = None
         self._regions: list[Region] = []
-        self._applier: _native.kv.Applier | None = None
+        self._applier: _native.kv.LogApplier | None = None
         self._digest: _native.kv.SlotDigest | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="receiver")  # the log, in order

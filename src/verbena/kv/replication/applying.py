@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("verbena.kv")
 
 
-def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None) -> _native.kv.Applier:
+def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None) -> _native.kv.LogApplier:
     """Applies the stream of another server's base_copy() and follower to this one. The source's records up to
     `lsn` are here already; `slots`: the stream is of these alone."""
 
@@ -33,4 +33,4 @@ def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None)
         finally:
             server.clients.pop(number, None)
 
-    return _native.kv.Applier(server.engine, run, lsn=lsn, slots=slots)
+    return _native.kv.LogApplier(server.engine, run, lsn=lsn, slots=slots)

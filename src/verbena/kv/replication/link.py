@@ -42,7 +42,7 @@ class ReplicaLink:
         self.wire, self.linked = "", False
         self.full_syncs = self.partial_syncs = 0
         self._server, self._config, self._settings = server, config, settings
-        self._receiver: _native.kv.Receiver | None = None
+        self._receiver: _native.kv.ReplicationReceiver | None = None
         self._stopped = False
         self._replid = ""  # of the history that is being followed
         self._term = (0, 0)
@@ -91,7 +91,9 @@ class ReplicaLink:
             stack.push_async_callback(asyncio.to_thread, ring.revoke)
             applied = applier(self._server, lsn=self.place.lsn)
             stack.callback(applied.close)
-            receiver = _native.kv.Receiver(self._server.engine, session._native, ring.memory, applied)
+            receiver = _native.kv.ReplicationReceiver(
+                self._server.engine, session._native, ring.memory, applied
+            )
             self._receiver, self._replid, self._before = receiver, "", self.place
             stack.callback(self._leave, receiver)
             if self._stopped:
@@ -121,7 +123,7 @@ class ReplicaLink:
             )  # ValueError: it was stopped
             await self._watch(session, receiver)
 
-    async def _watch(self, session: transport.Session, receiver: _native.kv.Receiver) -> None:
+    async def _watch(self, session: transport.Session, receiver: _native.kv.ReplicationReceiver) -> None:
         while True:
             figures = receiver.figures()
             if figures["error"]:
@@ -144,7 +146,7 @@ class ReplicaLink:
             self.down_since = time.monotonic()
         self.linked = False
 
-    def _leave(self, receiver: _native.kv.Receiver) -> None:
+    def _leave(self, receiver: _native.kv.ReplicationReceiver) -> None:
         if self._receiver is None:
             return
         receiver.close()  # first: what is applied afterwards would be asked for again

@@ -31,14 +31,14 @@ NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
 UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 NOWHERE = "0" * 40
 HOLD_BYTES = 256 << 20
-PLACE_BYTES = 16  # src/native/kv/replication_layout.h: LogPlace
+PLACE_BYTES = 16  # src/native/kv/replication/replication_layout.h: LogPlace
 
 
 @dataclass(eq=False)
 class Fed:
     """A replica of ours."""
 
-    feeder: _native.kv.Feeder
+    feeder: _native.kv.ReplicationSender
     session: transport.Session
     host: str
     port: int
@@ -148,7 +148,7 @@ class Replication:
         by_write, place = self._settings.use_rdma_write, None
         if by_write and session.wire == "shm":  # it shares our processors
             place = session.node.allocate(PLACE_BYTES, access=Access.REMOTE_WRITE, session=session)
-        feeder = _native.kv.Feeder(
+        feeder = _native.kv.ReplicationSender(
             self.server.engine,
             session._native,
             ring_key=wish["ring_key"],

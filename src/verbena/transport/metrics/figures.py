@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# src/native/transport/metrics.h
+# src/native/transport/node/metrics.h
 COUNTS = (
     *("send_ops", "recv_ops", "read_ops", "write_ops"),
     *("send_bytes", "recv_bytes", "read_bytes", "write_bytes"),

@@ -1,0 +1,292 @@
+// The log in memory, as replication and the moving of shards use it: followers, base copies, and appliers.
+#include "bind/kv/backlog.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "bind/buffer.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::bind {
+
+std::unique_ptr<kv::SlotSet> slots_of(nb::handle slots) {
+  if (slots.is_none()) return nullptr;
+  auto set = std::make_unique<kv::SlotSet>();
+  for (const nb::handle slot : nb::borrow<nb::iterable>(slots)) {
+    const auto number = nb::cast<uint32_t>(slot);
+    if (number >= kv::kSlotCount) throw nb::value_error("a slot is a number from 0 to 16383");
+    set->set(number);
+  }
+  return set;
+}
+
+LogApplierHandle::LogApplierHandle(EngineHandle& handle, nb::object function, uint64_t lsn, nb::handle slots)
+    : engine(&handle), run(std::move(function)) {
+  auto wanted = slots_of(slots);
+  const auto held = handle.lock();
+  ghost = std::make_unique<Ghost>(handle.engine->next_client());
+  handle.engine->add(*ghost);
+  --handle.engine->figures.connections;
+  applier = std::make_unique<kv::LogApplier>(
+      *handle.engine, [this](uint32_t database, kv::Words words) { return ask(database, words); }, lsn,
+      std::move(wanted));
+}
+
+void LogApplierHandle::close() {
+  const auto held = engine->lock();
+  if (!applier) return;
+  applier.reset();
+  kv::Program* const program = engine->engine->program();
+  engine->engine->set_program(nullptr);  // it never heard of the ghost
+  engine->engine->remove(*ghost);
+  engine->engine->set_program(program);
+  ghost.reset();
+}
+
+bool LogApplierHandle::ask(uint32_t database, kv::Words words) {
+  bool done = false;
+  if (!engine->program) return false;
+  engine->program->with_gil([&] {
+    nb::list argv;
+    for (const std::string_view word : words) argv.append(to_bytes(word));
+    done = nb::cast<bool>(run(ghost->id, database, argv));
+  });
+  return done;
+}
+
+bool BaseCopyHandle::fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold) {
+  constexpr size_t kSlice = 256u << 10;  // commands go on in between
+  bool last = false;
+  for (bool first = true; piece.used < piece.to.size() && !last; first = false) {
+    const auto held = engine->engine->lock();
+    if (first) piece.held_from = engine->engine->keyspace.retired_blocks();
+    if (hold && hold->from == kv::Keyspace::Hold::kNothing) hold->from = piece.held_from;
+    get().fill(piece, kSlice, hold != nullptr);
+    last = copy->is_complete();
+    if (!copy->error().empty()) throw nb::value_error(copy->error().c_str());
+  }
+  return last;
+}
+
+namespace {
+
+// A follower is read by one thread at a time: Python's, which lets the GIL go for long copies only.
+struct FollowerHandle {
+  FollowerHandle(EngineHandle* handle, std::unique_ptr<kv::Follower> taken)
+      : engine(handle), follower(std::move(taken)) {}
+  kv::Follower& get() const {
+    if (!follower) throw nb::value_error("the follower is closed");
+    return *follower;
+  }
+  EngineHandle* engine;
+  std::unique_ptr<kv::Follower> follower;
+};
+
+[[noreturn]] void raise_lost() {
+  throw nb::value_error("the log from there on is not kept: begin with a base copy");
+}
+
+FollowerHandle* follow(EngineHandle& self, nb::handle slots, std::optional<uint64_t> from_lsn) {
+  auto wanted = slots_of(slots);
+  const auto held = self.lock();
+  kv::Backlog& tail = self.engine->tail();
+  auto follower = tail.follow(from_lsn.value_or(tail.position() + 1), std::move(wanted));
+  if (!follower) raise_lost();
+  return new FollowerHandle(&self, std::move(follower));
+}
+
+nb::tuple read_follower(FollowerHandle& self, size_t max_bytes) {
+  std::string out;
+  bool there;
+  {
+    const Unlocked unlocked;
+    there = self.get().read(out, max_bytes);
+  }
+  if (!there) raise_lost();
+  return nb::make_tuple(to_bytes(out), self.get().next_lsn());
+}
+
+nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
+  std::string out;
+  out.reserve(max_bytes + (max_bytes >> 2));
+  // Others have their turn between two looks that found little.
+  for (bool more = true; more && out.size() < max_bytes;) {
+    const auto held = self.engine->lock();
+    more = self.get().read(out, max_bytes - out.size());
+    if (!self.get().error().empty()) throw nb::value_error(self.get().error().c_str());
+  }
+  return to_bytes(out);
+}
+
+// So much at a time, that commands go on in between: what is cut within records costs a copy.
+constexpr size_t kApplied = 1u << 20;
+
+size_t fill_piece(BaseCopyHandle& self, const nb::handle& into) {
+  const BufferView view(into, PyBUF_WRITABLE);
+  const Unlocked unlocked;
+  kv::CopyPiece piece{.to = {reinterpret_cast<char*>(view.data()), view.size()}};
+  self.fill(piece, nullptr);
+  return piece.used;
+}
+
+uint64_t apply(LogApplierHandle& self, const nb::handle& records, bool checked) {
+  const BufferView view(records, PyBUF_SIMPLE);
+  std::string_view left(reinterpret_cast<const char*>(view.data()), view.size());
+  const Unlocked unlocked;
+  while (true) {
+    const auto held = self.engine->engine->lock();
+    if (!self.applier) throw Error("closed", "apply the log of another node", "the applier is closed");
+    const uint64_t lsn = self.applier->apply(left.substr(0, kApplied), checked);
+    left.remove_prefix(std::min(left.size(), kApplied));
+    if (left.empty()) return lsn;
+  }
+}
+
+template <auto Member>
+auto applier_figure() {
+  return [](LogApplierHandle& self) {
+    const auto held = self.engine->lock();
+    return (self.get().*Member)();
+  };
+}
+
+nb::dict tail_figures(EngineHandle& self) {
+  const auto held = self.lock();
+  nb::dict dict;
+  dict["has_tail"] = static_cast<uint64_t>(self.engine->has_tail());
+  if (!self.engine->has_tail()) {
+    dict["offset"] = dict["written_offset"] = self.engine->first_offset();
+    return dict;
+  }
+  const kv::Backlog& tail = self.engine->tail();
+  const kv::Backlog::Range kept = tail.kept();
+  dict["lsn"] = tail.visible_lsn();
+  dict["offset"] = tail.visible_offset();
+  dict["written_offset"] = tail.written_offset();
+  dict["first_lsn"] = kept.first_lsn;
+  dict["first_offset"] = kept.first_offset;
+  dict["bytes"] = kept.bytes;
+  dict["epoch"] = tail.epoch();
+  return dict;
+}
+
+}  // namespace
+
+void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
+  nb::class_<FollowerHandle>(m, "Follower", "Reads the log's records as they come. One thread at a time.")
+      .def("read", read_follower, nb::arg("max_bytes") = 1u << 20,
+           nb::sig("def read(self, max_bytes: int = 1048576) -> tuple[bytes, int]"),
+           "Whole records, as many as there are and fit (one at least), and the LSN of what comes next. "
+           "ValueError: they are gone, as this follower was too slow.")
+      .def(
+          "lag", [](FollowerHandle& self) { return self.get().lag(); }, "How many records it is behind.")
+      .def_prop_ro("lag_bytes", [](FollowerHandle& self) { return self.get().lag_bytes(); })
+      .def_prop_ro("next_lsn", [](FollowerHandle& self) { return self.get().next_lsn(); })
+      .def_prop_ro("offset", [](FollowerHandle& self) { return self.get().offset(); })
+      .def(
+          "wait",
+          [](FollowerHandle& self, double seconds) {
+            kv::Follower& follower = self.get();
+            const Unlocked unlocked;
+            kv::Backlog& tail = follower.tail();
+            tail.wait_beyond(follower.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9),
+                             tail.wakes());
+            return follower.lag_bytes() > 0;
+          },
+          nb::arg("seconds"), "Until there is something to read, at most so long; True: there is.")
+      .def("close", [](FollowerHandle& self) { self.follower.reset(); });
+  nb::class_<BaseCopyHandle>(m, "BaseCopy",
+                             "Everything, or some slots, as records that an LogApplier applies in order.")
+      .def(
+          "read", read_copy, nb::arg("max_bytes") = 1u << 20,
+          "The next records, about so many bytes: images, and what was logged meanwhile. Empty: it is whole. "
+          "Never from within a command. ValueError: it has failed.")
+      .def("fill", fill_piece, nb::arg("into"),
+           "The same straight into memory, to its end, or to where a long value would have to be cut, unless "
+           "the copy ends: a record may go on in the next piece. How many bytes there are.")
+      .def_prop_ro("complete",
+                   [](BaseCopyHandle& self) {
+                     const auto held = self.engine->lock();
+                     return self.get().is_complete();
+                   })
+      .def_prop_ro("images",
+                   [](BaseCopyHandle& self) {
+                     const auto held = self.engine->lock();
+                     return self.get().images();
+                   })
+      .def_prop_ro("fraction",
+                   [](BaseCopyHandle& self) {
+                     const auto held = self.engine->lock();
+                     return self.get().fraction();
+                   })
+      .def_ro("first_lsn", &BaseCopyHandle::first_lsn, "Of the first record that may be among the images.")
+      .def(
+          "take_follower",
+          [](BaseCopyHandle& self) {
+            const auto held = self.engine->lock();
+            auto follower = self.get().is_complete() ? self.get().take_follower() : nullptr;
+            if (!follower) throw nb::value_error("the copy is not complete, or its follower has been taken");
+            return new FollowerHandle(self.engine, std::move(follower));
+          },
+          nb::keep_alive<0, 1>(), "What comes after a complete copy: nothing between them is missing.")
+      .def("close", [](BaseCopyHandle& self) {
+        const auto held = self.engine->lock();
+        self.copy.reset();
+      });
+  nb::class_<LogApplierHandle>(m, "LogApplier",
+                               "Applies what a base copy and a follower of another engine gave.")
+      .def(nb::init<EngineHandle&, nb::object, uint64_t, nb::handle>(), nb::arg("engine"), nb::arg("run"),
+           nb::kw_only(), nb::arg("lsn") = 0, nb::arg("slots").none() = nb::none(), nb::keep_alive<1, 2>(),
+           "`run` is called with (client, database, words) of what native code does not know, and says "
+           "whether it went well. `lsn`: what the source had up to there is here.")
+      .def("apply", apply, nb::arg("records"), nb::kw_only(), nb::arg("checked") = false,
+           "Any piece of the stream; the last LSN of the source's that is here now. What has been applied is "
+           "passed over. `checked`: a sum over all of it has been. LogError: the piece is damaged.")
+      .def("close", &LogApplierHandle::close)
+      .def_prop_ro("lsn", applier_figure<&kv::LogApplier::lsn>())
+      .def_prop_ro("offset", applier_figure<&kv::LogApplier::offset>())
+      .def_prop_ro("epoch", applier_figure<&kv::LogApplier::epoch>())
+      .def_prop_ro("complete", applier_figure<&kv::LogApplier::is_complete>(),
+                   "A base copy's end has been seen.")
+      .def_prop_ro("idle", applier_figure<&kv::LogApplier::is_idle>(), "No part of a command is waited for.")
+      .def_prop_ro("applied", applier_figure<&kv::LogApplier::applied>())
+      .def_prop_ro("skipped", applier_figure<&kv::LogApplier::skipped>())
+      .def_prop_ro("images", applier_figure<&kv::LogApplier::images>())
+      .def_prop_ro("failed", applier_figure<&kv::LogApplier::failed>())
+      .def_prop_ro("first_failure", [](LogApplierHandle& self) {
+        const auto held = self.engine->lock();
+        return std::string(self.get().first_failure());
+      });
+  engine
+      .def("follow", follow, nb::arg("slots").none() = nb::none(), nb::arg("from_lsn").none() = nb::none(),
+           nb::keep_alive<0, 1>(), nb::rv_policy::take_ownership,
+           nb::sig(
+               "def follow(self, slots: collections.abc.Iterable[int] | None = None, from_lsn: int | None = "
+               "None) -> Follower"),
+           "The log from an LSN on, or from now on; `slots`: records of these, and of no key. ValueError: it "
+           "is not kept from there on.")
+      .def(
+          "base_copy", [](EngineHandle& self, nb::handle slots) { return new BaseCopyHandle(self, slots); },
+          nb::arg("slots").none() = nb::none(), nb::keep_alive<0, 1>(), nb::rv_policy::take_ownership,
+          nb::sig("def base_copy(self, slots: collections.abc.Iterable[int] | None = None) -> BaseCopy"),
+          "Begins a copy of everything, or of some slots, which goes on between commands.")
+      .def(
+          "set_tail_limits",
+          [](EngineHandle& self, size_t keep_bytes, size_t hold_bytes) {
+            const auto held = self.lock();
+            self.engine->tail().set_limits(keep_bytes, hold_bytes);
+          },
+          nb::kw_only(), nb::arg("keep_bytes"), nb::arg("hold_bytes"),
+          "How much of the log stays in memory: for those who come back, and for those who are behind.")
+      .def(
+          "count_log_from",
+          [](EngineHandle& self, uint64_t offset) {
+            const auto held = self.lock();
+            self.engine->count_from(offset);
+          },
+          nb::arg("offset"), "Where another node's history ended, this one goes on. Who followed is lost.")
+      .def("tail_figures", tail_figures, nb::sig("def tail_figures(self) -> dict[str, int]"));
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,59 @@
+// Who applies another node's log to an engine, as Python holds it.
+#pragma once
+
+#include "bind/kv/store.h"
+#include "kv/journal/base_copy.h"
+#include "kv/journal/log_applier.h"
+#include "kv/migration/copy_sender.h"
+
+namespace verbena::bind {
+
+// A client that nobody hears: commands from a log are its.
+class Ghost : public kv::Client {
+ public:
+  using Client::Client;
+  void wake() override {
+    out.clear();
+    waking = false;
+  }
+};
+
+std::unique_ptr<kv::SlotSet> slots_of(nb::handle slots);  // None: no set
+
+struct LogApplierHandle {
+  LogApplierHandle(EngineHandle& handle, nb::object function, uint64_t lsn, nb::handle slots);
+  ~LogApplierHandle() { close(); }
+  void close();
+  kv::LogApplier& get() const {
+    if (!applier) throw nb::value_error("the applier is closed");
+    return *applier;
+  }
+  bool ask(uint32_t database, kv::Words words);
+
+  EngineHandle* engine;
+  nb::object run;
+  std::unique_ptr<Ghost> ghost;
+  std::unique_ptr<kv::LogApplier> applier;
+};
+
+struct BaseCopyHandle {
+  BaseCopyHandle(EngineHandle& handle, nb::handle slots) : engine(&handle) {
+    auto wanted = slots_of(slots);
+    const auto held = handle.lock();
+    copy = std::make_unique<kv::BaseCopy>(*handle.engine, handle.engine->tail(), std::move(wanted));
+    first_lsn = handle.engine->tail().position() + 1;
+  }
+  kv::BaseCopy& get() const {
+    if (!copy) throw nb::value_error("the copy is closed");
+    return *copy;
+  }
+  // To the piece's end, unless the copy ends: true. Without long values, if `hold` may keep them where they
+  // are. Without the GIL.
+  bool fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold);
+
+  EngineHandle* engine;
+  std::unique_ptr<kv::BaseCopy> copy;
+  uint64_t first_lsn = 0;
+};
+
+}  // namespace verbena::bind

@@ -1,0 +1,168 @@
+// A client of the store as its program sees it.
+#include <nanobind/stl/string.h>
+
+#include <set>
+
+#include "bind/kv/replies.h"
+#include "bind/kv/store.h"
+
+namespace verbena::bind {
+namespace {
+
+// Does something with the client if it is still there.
+template <typename Function>
+auto with_client(ClientHandle& self, Function function) {
+  const auto held = self.engine->lock();
+  kv::Client* client = self.engine->engine->find(self.id);
+  using Result = decltype(function(*client));
+  if constexpr (std::is_void_v<Result>) {
+    if (client) function(*client);
+  } else {
+    return client ? function(*client) : Result{};
+  }
+}
+
+template <auto Member>
+auto get() {
+  return
+      [](ClientHandle& self) { return with_client(self, [](kv::Client& client) { return client.*Member; }); };
+}
+template <auto Member, typename Value>
+auto set() {
+  return [](ClientHandle& self, Value value) {
+    with_client(self, [&](kv::Client& client) { client.*Member = std::move(value); });
+  };
+}
+
+void reply(ClientHandle& self, nb::handle value) {
+  with_client(self, [&](kv::Client& client) {
+    const size_t before = client.out.size();
+    kv::ReplyWriter writer(client.out, client.version);
+    try {
+      write_reply(writer, value);
+    } catch (...) {
+      client.out.resize(before);
+      throw;
+    }
+    if (client.out.size() != before) self.engine->engine->told(client);
+  });
+}
+
+bool run_native(ClientHandle& self, nb::handle argv) {
+  const auto words = words_of(argv);
+  if (words.empty()) return false;
+  return with_client(self,
+                     [&](kv::Client& client) { return self.engine->engine->run_native(client, words); });
+}
+
+// Not here: what it said meanwhile must not run inside whatever runs now.
+void resume(ClientHandle& self) {
+  auto* handle = self.engine;
+  handle->loop->post([handle, id = self.id] {
+    kv::Client* waiting = handle->engine->find(id);
+    if (waiting && !waiting->blocked) handle->engine->resume(*waiting);
+  });
+}
+
+void unblock(ClientHandle& self) {
+  with_client(self, [&](kv::Client& client) {
+    if (!client.blocked) return;
+    client.blocked = false;
+    resume(self);
+  });
+}
+
+// Names live for good: there are only as many as there are commands.
+const char* kept(const std::string& name) {
+  static std::set<std::string> names;
+  return names.insert(name).first->c_str();
+}
+
+}  // namespace
+
+void bind_kv_client(nb::module_& m) {
+  nb::class_<ClientHandle>(m, "Client", "A client by its number. One that is gone answers with nothing.")
+      .def_ro("id", &ClientHandle::id)
+      .def_prop_ro("here",
+                   [](ClientHandle& self) { return with_client(self, [](kv::Client&) { return true; }); })
+      .def_prop_ro("address", get<&kv::Client::address>())
+      .def_prop_ro("local_address", get<&kv::Client::local_address>())
+      .def_prop_ro("fileno",
+                   [](ClientHandle& self) {
+                     return with_client(self, [](kv::Client& client) { return client.fileno(); });
+                   })
+      .def_prop_rw("name", get<&kv::Client::name>(), set<&kv::Client::name, std::string>())
+      .def_prop_rw("database", get<&kv::Client::database>(), set<&kv::Client::database, uint32_t>())
+      .def_prop_rw("version", get<&kv::Client::version>(), set<&kv::Client::version, int>())
+      .def_prop_rw("ruled", get<&kv::Client::ruled>(), set<&kv::Client::ruled, bool>())
+      .def_prop_rw("stranger", get<&kv::Client::stranger>(), set<&kv::Client::stranger, bool>())
+      .def_prop_rw("blocked", get<&kv::Client::blocked>(), set<&kv::Client::blocked, bool>())
+      .def_prop_rw("out_limit", get<&kv::Client::out_limit>(), set<&kv::Client::out_limit, size_t>())
+      .def_prop_ro("created_ms", get<&kv::Client::created_ms>())
+      .def_prop_ro("last_ms", get<&kv::Client::last_ms>())
+      .def_prop_ro("commands", get<&kv::Client::commands>())
+      .def_prop_ro("bytes_in", get<&kv::Client::bytes_in>())
+      .def_prop_ro("bytes_out", get<&kv::Client::bytes_out>())
+      .def_prop_rw("asking", get<&kv::Client::asking>(), set<&kv::Client::asking, bool>())
+      .def_prop_rw("reads_replica", get<&kv::Client::reads_replica>(),
+                   set<&kv::Client::reads_replica, bool>())
+      .def_prop_rw("no_touch", get<&kv::Client::no_touch>(), set<&kv::Client::no_touch, bool>())
+      .def_prop_rw(
+          "last_command",
+          [](ClientHandle& self) {
+            return with_client(self, [](kv::Client& client) { return std::string(client.last_command); });
+          },
+          [](ClientHandle& self, const std::string& name) {
+            with_client(self, [&](kv::Client& client) { client.last_command = kept(name); });
+          })
+      .def_prop_ro("pending_in",
+                   [](ClientHandle& self) {
+                     return with_client(self, [](kv::Client& client) { return client.in.size(); });
+                   })
+      .def_prop_ro("pending_out",
+                   [](ClientHandle& self) {
+                     return with_client(self, [](kv::Client& client) { return client.pending_out(); });
+                   })
+      .def("reply", reply, nb::arg("value").none(), "Answers, or pushes, in the protocol that it speaks.")
+      .def(
+          "write",
+          [](ClientHandle& self, const nb::bytes& raw) {
+            with_client(self, [&](kv::Client& client) {
+              client.out.append(view_of(raw));
+              self.engine->engine->told(client);
+            });
+          },
+          nb::arg("raw"), "The same for what is RESP already.")
+      .def(
+          "take_out",
+          [](ClientHandle& self, size_t from) {
+            return with_client(self, [&](kv::Client& client) {
+              const size_t gone = client.pending_out() - client.out.size();
+              std::string taken = client.out.substr(std::min(from - std::min(from, gone), client.out.size()));
+              client.out.resize(client.out.size() - taken.size());
+              return nb::object(to_bytes(taken));
+            });
+          },
+          nb::arg("start"), "What has been answered from there on, taken back.")
+      .def("run_native", run_native, nb::arg("argv"), "False: native code has no such command.")
+      .def(
+          "watch",
+          [](ClientHandle& self, uint32_t database, const nb::bytes& key) {
+            const auto held = self.engine->lock();
+            self.engine->engine->keyspace.watch(database, view_of(key), self.id);
+          },
+          nb::arg("database"), nb::arg("key"))
+      .def("resume", resume, "The same for one that is not blocked any more, but was.")
+      .def("unblock", unblock, "It goes on with what it has said meanwhile.")
+      .def(
+          "close",
+          [](ClientHandle& self, bool at_once) {
+            with_client(self, [&](kv::Client& client) {
+              (at_once ? client.doomed : client.closing) = true;
+              self.engine->engine->told(client);
+            });
+          },
+          nb::kw_only(), nb::arg("at_once") = false, "After it has heard what there is, or at once.");
+}
+
+}  // namespace verbena::bind

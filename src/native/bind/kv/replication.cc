@@ -1,0 +1,188 @@
+// Both ends of a replica's link, as verbena.kv.replication sets them up.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "bind/kv/backlog.h"
+#include "bind/transport/transport.h"
+#include "kv/replication/receiver.h"
+#include "kv/replication/sender.h"
+#include "util/clock.h"
+
+namespace verbena::bind {
+namespace {
+
+struct ReplicationSenderHandle {
+  ~ReplicationSenderHandle() { close(); }
+  void close() {
+    if (!feeder) return;
+    const Unlocked unlocked;
+    feeder.reset();
+  }
+  kv::ReplicationSender& get() const {
+    if (!feeder) throw nb::value_error("the feeder is closed");
+    return *feeder;
+  }
+
+  EngineHandle* engine = nullptr;
+  std::optional<BufferView> place;
+  std::unique_ptr<kv::ReplicationSender> feeder;
+  bool full = true;
+  uint64_t lsn = 0, offset = 0;  // where the stream begins
+};
+
+// Called on the engine's loop, with the GIL, when receipts are waited for.
+std::function<void()> told_by(EngineHandle& engine, nb::object function) {
+  auto* kept = new nb::object(std::move(function));
+  const std::shared_ptr<nb::object> shared(kept, [](nb::object* object) {
+    const nb::gil_scoped_acquire gil;
+    delete object;
+  });
+  const auto pending = std::make_shared<std::atomic<bool>>(false);
+  return [&engine, shared, pending] {
+    if (pending->exchange(true)) return;
+    engine.loop->post([&engine, shared, pending] {
+      pending->store(false);
+      if (engine.program) engine.program->with_gil([&] { (*shared)(); });
+    });
+  };
+}
+
+void make_feeder(ReplicationSenderHandle* self, EngineHandle& engine, SessionHandle& session,
+                 uint64_t ring_key, uint64_t mark, size_t ring_bytes, bool by_write, nb::object place,
+                 size_t max_inline, std::optional<uint64_t> lsn, uint64_t offset, nb::object on_receipt) {
+  new (self) ReplicationSenderHandle;
+  self->engine = &engine;
+  if (!place.is_none()) self->place.emplace(std::move(place), PyBUF_WRITABLE);
+  if (self->place && self->place->size() < sizeof(kv::LogPlace))
+    throw nb::value_error("the place is too small");
+  auto told = told_by(engine, std::move(on_receipt));
+  const kv::FeederOptions options{.ring_key = ring_key,
+                                  .mark = mark,
+                                  .ring_bytes = ring_bytes,
+                                  .by_write = by_write,
+                                  .place = self->place ? self->place->data() : nullptr,
+                                  .max_inline = max_inline};
+  const auto held = engine.lock();
+  kv::Backlog& tail = engine.engine->tail();
+  std::unique_ptr<kv::Follower> follower;
+  std::unique_ptr<kv::BaseCopy> copy;
+  if (lsn) follower = tail.follow(*lsn + 1);
+  if (follower && follower->offset() != offset) follower.reset();
+  if (!follower) copy = std::make_unique<kv::BaseCopy>(*engine.engine, tail, nullptr);
+  self->full = copy != nullptr;
+  self->lsn = follower ? *lsn : tail.position();
+  self->offset = follower ? offset : tail.written_offset();
+  self->feeder = std::make_unique<kv::ReplicationSender>(engine.engine, *engine.loop, session.node.share(),
+                                                         session.session.share(), options, std::move(copy),
+                                                         std::move(follower), std::move(told));
+}
+
+nb::dict feeder_figures(ReplicationSenderHandle& self) {
+  const kv::FeederFigures figures = self.get().figures();
+  nb::dict dict;
+  dict["sent"] = figures.sent;
+  dict["acknowledged"] = figures.acknowledged;
+  dict["lsn"] = figures.lsn;
+  dict["offset"] = figures.offset;
+  dict["durable_offset"] = figures.durable;
+  dict["silent_ns"] = now_ns() - figures.receipt_ns;
+  dict["writes"] = figures.writes;
+  dict["messages"] = figures.messages;
+  dict["inlined"] = figures.inlined;
+  dict["repeats"] = figures.repeats;
+  dict["rested_ns"] = figures.rested_ns;
+  dict["copying"] = figures.copying;
+  dict["fraction"] = figures.fraction;
+  dict["ended"] = figures.ended;
+  dict["why"] = figures.why;
+  return dict;
+}
+
+struct ReplicationReceiverHandle {
+  ~ReplicationReceiverHandle() { close(); }
+  void close() {
+    const auto held = engine->lock();
+    closed = true;
+    if (receiver) receiver->close();
+  }
+  kv::ReplicationReceiver& get() const { return *receiver; }
+
+  EngineHandle* engine = nullptr;
+  std::shared_ptr<kv::ReplicationReceiver> receiver;
+  BufferView ring;
+  bool closed = false;
+};
+
+void make_receiver(ReplicationReceiverHandle* self, EngineHandle& engine, SessionHandle& session,
+                   nb::object ring, LogApplierHandle& applier) {
+  new (self) ReplicationReceiverHandle{&engine, nullptr, BufferView(std::move(ring), PyBUF_WRITABLE), false};
+  const std::span<std::byte> memory(self->ring.data(), self->ring.size());
+  const uint64_t id = session.session->id();
+  const auto node = session.node.share();
+  const Unlocked unlocked;
+  self->receiver =
+      kv::ReplicationReceiver::make(*engine.engine, *engine.loop, node, id, memory, applier.get());
+}
+
+nb::dict receiver_figures(ReplicationReceiverHandle& self) {
+  const kv::ReceiverFigures figures = self.get().figures();
+  nb::dict dict;
+  dict["lsn"] = figures.lsn;
+  dict["offset"] = figures.offset;
+  dict["pieces"] = figures.pieces;
+  dict["bytes"] = figures.bytes;
+  dict["written_bytes"] = figures.written;
+  dict["damaged"] = figures.damaged;
+  dict["silent_ns"] = figures.heard_ns ? now_ns() - figures.heard_ns : 0;
+  dict["complete"] = figures.complete;
+  nb::list lags;
+  for (const uint32_t count : figures.lags.buckets()) lags.append(count);
+  dict["lags"] = nb::tuple(lags);
+  dict["error"] = figures.error;
+  return dict;
+}
+
+}  // namespace
+
+void bind_kv_replication(nb::module_& m) {
+  nb::class_<ReplicationSenderHandle>(m, "ReplicationSender",
+                                      "Sends a replica what it lacks, and the log as it grows.")
+      .def("__init__", make_feeder, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
+           nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("place").none(),
+           nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"), nb::arg("on_receipt"),
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything. "
+           "`place`: "
+           "lent to the replica, so that it tells how far it is.")
+      .def_ro("full", &ReplicationSenderHandle::full, "It began with a copy of everything.")
+      .def_ro("lsn", &ReplicationSenderHandle::lsn, "Behind which the stream begins.")
+      .def_ro("offset", &ReplicationSenderHandle::offset)
+      .def("figures", feeder_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
+      .def(
+          "set_eager", [](ReplicationSenderHandle& self, bool eager) { self.get().set_eager(eager); },
+          nb::arg("eager"), "Somebody waits for receipts.")
+      .def("close", &ReplicationSenderHandle::close, "Never from within a command: it waits for its thread.");
+  nb::class_<ReplicationReceiverHandle>(m, "ReplicationReceiver",
+                                        "Takes a primary's log from a session, and applies it.")
+      .def("__init__", make_receiver, nb::arg("engine"), nb::arg("session"), nb::arg("ring"),
+           nb::arg("applier"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
+      .def(
+          "begin",
+          [](ReplicationReceiverHandle& self, bool full, uint64_t offset, uint64_t place_key) {
+            const auto held = self.engine->lock();
+            if (self.closed) throw nb::value_error("the receiver is closed");
+            self.get().begin(full, offset, place_key);
+          },
+          nb::kw_only(), nb::arg("full"), nb::arg("offset"), nb::arg("place_key"),
+          "As the primary has answered; `full`: all that is here goes. `place_key`: of memory where it wants "
+          "to "
+          "see how far this is; 0: it does not.")
+      .def_prop_ro(
+          "mark", [](ReplicationReceiverHandle& self) { return self.get().mark(); },
+          "The primary is to add it to the positions of its pieces.")
+      .def("figures", receiver_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
+      .def("close", &ReplicationReceiverHandle::close,
+           "Nothing is applied any more: figures() are the last.");
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,178 @@
+// The store by sessions: the gate that lets them in, and the reader that clients use.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "bind/kv/store.h"
+#include "bind/transport/transport.h"
+#include "kv/client/reader.h"
+#include "kv/frontends/session_frontend.h"
+#include "util/prefetch.h"
+
+namespace verbena::bind {
+namespace {
+
+struct SessionFrontendHandle {
+  std::shared_ptr<kv::Engine> engine;
+  std::shared_ptr<kv::EventLoop> loop;
+  std::unique_ptr<kv::SessionFrontend> gate;
+};
+
+struct OneSidedReaderHandle {
+  std::unique_ptr<kv::OneSidedReader> reader;
+  std::mutex mutex;  // one thread at a time
+};
+
+void make_gate(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle& node) {
+  new (self) SessionFrontendHandle{engine.engine, engine.loop, nullptr};
+  const auto& shared = node.node.share("serve a store");
+  const Unlocked unlocked;
+  self->gate = std::make_unique<kv::SessionFrontend>(*engine.engine, *engine.loop, shared);
+}
+
+// None: ask the server. Absent: there is no such key.
+struct Absent {};
+nb::object* absent = nullptr;  // what a lookup in vain returns; None means that the server must be asked
+
+nb::object to_object(const kv::OneSidedReader::Answer& answer) {
+  if (answer.step == kv::Step::found) return to_bytes(answer.value);
+  return answer.step == kv::Step::absent ? *absent : nb::none();
+}
+
+// Never waits for it with the GIL: whoever has it wants the GIL sooner or later.
+std::unique_lock<std::mutex> lock(OneSidedReaderHandle& self) {
+  std::unique_lock held(self.mutex, std::try_to_lock);
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  return held;
+}
+
+nb::object get(OneSidedReaderHandle& self, const nb::bytes& key) {
+  const auto held = lock(self);
+  kv::OneSidedReader::Answer answer;
+  {
+    const Unlocked unlocked;
+    answer = self.reader->get(view_of(key));
+  }
+  return to_object(answer);
+}
+
+// A key is bytes, or str, whose UTF-8 it keeps itself.
+std::string_view key_of(PyObject* key) {
+  if (PyBytes_Check(key)) return {PyBytes_AS_STRING(key), static_cast<size_t>(PyBytes_GET_SIZE(key))};
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
+  if (text) return {text, static_cast<size_t>(size)};
+  if (PyErr_Occurred()) throw nb::python_error();
+  throw nb::type_error("keys must be str or bytes");
+}
+
+// Nothing is done once per key in Python: a batch spends its time where the bytes are.
+nb::tuple get_many(OneSidedReaderHandle& self, nb::handle keys) {
+  const nb::object sequence = nb::steal(PySequence_Fast(keys.ptr(), "keys must be iterable"));
+  if (!sequence.is_valid()) throw nb::python_error();
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
+  PyObject* const* const items = PySequence_Fast_ITEMS(sequence.ptr());
+  std::vector<nb::object> kept(count);  // whatever becomes of a list meanwhile
+  std::vector<std::string_view> names(count);
+  constexpr size_t kAhead = 16, kLineBytes = 64;
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      // A short key ends in the line after its object's first.
+      prefetch(items[i + kAhead]);
+      prefetch(reinterpret_cast<const std::byte*>(items[i + kAhead]) + kLineBytes);
+    }
+    kept[i] = nb::borrow(items[i]);
+    names[i] = key_of(items[i]);
+  }
+  const nb::object values = nb::steal(PyList_New(static_cast<Py_ssize_t>(count)));
+  nb::list unknown;
+  const auto held = lock(self);
+  {
+    Unlocked unlocked;
+    self.reader->get_many(names, [&](size_t first, std::span<const kv::OneSidedReader::Answer> answers) {
+      unlocked.enter();
+      for (size_t i = 0; i < answers.size(); ++i) {
+        const kv::OneSidedReader::Answer& answer = answers[i];
+        PyObject* value = nullptr;
+        if (answer.step == kv::Step::found) {
+          const auto size = static_cast<Py_ssize_t>(answer.value.size());
+          value = PyBytes_FromStringAndSize(answer.value.data(), size);  // null: no memory; asked for later
+        }
+        if (!value) PyErr_Clear();
+        if (!value && answer.step != kv::Step::absent) unknown.append(first + i);
+        PyList_SET_ITEM(values.ptr(), static_cast<Py_ssize_t>(first + i), value ? value : Py_NewRef(Py_None));
+      }
+      unlocked.leave();
+    });
+  }
+  return nb::make_tuple(values, unknown);
+}
+
+nb::object get_into(OneSidedReaderHandle& self, const nb::bytes& key, nb::handle buffer) {
+  const BufferView view(buffer, PyBUF_WRITABLE);
+  kv::OneSidedReader::Length length;
+  const auto held = lock(self);
+  {
+    const Unlocked unlocked;
+    length = self.reader->get_into(view_of(key), {view.data(), view.size()});
+  }
+  if (length.step == kv::Step::found) return nb::int_(length.bytes);
+  return length.step == kv::Step::absent ? *absent : nb::none();
+}
+
+}  // namespace
+
+void bind_kv_session(nb::module_& m) {
+  nb::class_<Absent>(m, "Absent", "What a lookup in vain returns.").def("__repr__", [](const Absent&) {
+    return "ABSENT";
+  });
+  absent = new nb::object(nb::cast(Absent{}));
+  m.attr("ABSENT") = *absent;
+
+  nb::class_<SessionFrontendHandle>(m, "SessionFrontend",
+                                    "Lets sessions of a node into an engine. Outlived by neither.")
+      .def("__init__", make_gate, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def(
+          "add_region",
+          [](SessionFrontendHandle& self, uint64_t key) {
+            const Unlocked unlocked;
+            self.gate->add_region(key);
+          },
+          nb::arg("key"), "The engine's next chunk of memory can be read by this key.")
+      .def_prop_ro("requests", [](SessionFrontendHandle& self) { return self.gate->requests(); });
+
+  nb::class_<OneSidedReaderHandle>(m, "OneSidedReader",
+                                   "Reads a store's strings from its memory, by a session.")
+      .def(
+          "__init__",
+          [](OneSidedReaderHandle* self, SessionHandle& session, uint32_t database) {
+            new (self) OneSidedReaderHandle;
+            self->reader =
+                std::make_unique<kv::OneSidedReader>(session.node.share(), session.session.share(), database);
+          },
+          nb::arg("session"), nb::arg("database") = 0, nb::keep_alive<1, 2>())
+      .def(
+          "load",
+          [](OneSidedReaderHandle& self, const nb::bytes& layout) {
+            const auto held = lock(self);
+            return self.reader->load(view_of(layout));
+          },
+          nb::arg("layout"), "What the server's kv.layout said; False: it was not that.")
+      .def("get", get, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
+           "The string, ABSENT, or None: the server must be asked.")
+      .def("get_many", get_many, nb::arg("keys"),
+           nb::sig("def get_many(self, keys: collections.abc.Iterable[str | bytes]) -> "
+                   "tuple[list[bytes | None], list[int]]"),
+           "The strings, None where there is no such key, and which the server must be asked for.")
+      .def("get_into", get_into, nb::arg("key"), nb::arg("buffer"),
+           nb::sig("def get_into(self, key: bytes, buffer: object) -> int | Absent | None"),
+           "Its length; if it is longer than the buffer, nothing was written.")
+      .def_prop_ro("reads", [](OneSidedReaderHandle& self) { return self.reader->reads(); });
+}
+
+}  // namespace verbena::bind

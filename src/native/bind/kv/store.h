@@ -1,0 +1,131 @@
+// The store's engine as Python holds it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "bind/buffer.h"
+#include "bind/kv/lazy_free.h"
+#include "bind/unlocked.h"
+#include "kv/engine/engine.h"
+#include "kv/frontends/event_loop.h"
+
+namespace verbena::bind {
+
+namespace nb = nanobind;
+
+inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
+inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+// Words as Python has them, for as long as the list lives.
+std::vector<std::string_view> words_of(nb::handle sequence);
+
+// The program's part in Python: an object with run(client, argv), opened(client), closed(client),
+// disturbed(clients), invalidated(messages), notify(database, kind, event, key), tick() and dump(value).
+// Takes the GIL when it is asked the first time in a batch, and keeps it until the batch is over.
+class PythonProgram : public kv::Program {
+ public:
+  PythonProgram(kv::Engine& engine, nb::object object);
+  ~PythonProgram() override;
+
+  void run(kv::Client& client, kv::Words words) override;
+  void opened(kv::Client& client) override;
+  void closed(kv::Client& client) override;
+  void release(const std::vector<uint64_t>& objects) override;
+  uint64_t unburied() const override { return graves_->waiting(); }
+  void bury(uint64_t deadline_ns) override;
+  void disturbed(const std::vector<uint64_t>& clients) override;
+  void invalidated(const std::vector<kv::Tracking::Message>& messages) override;
+  void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
+  void tick() override;
+  bool dump(uint64_t object, std::string& bytes) override;
+  std::unique_ptr<kv::ValueWalk> walk(uint64_t object) override;
+  std::unique_ptr<kv::ValueSum> sum(uint64_t object) override;
+  uint64_t count(uint64_t object) override;
+  void rest() override;
+
+  const Graves& graves() const { return *graves_; }
+  // Set while the loop runs: how its thread got out of the GIL.
+  void set_thread(Unlocked* thread) {
+    thread_ = thread;
+    loop_thread_ = std::this_thread::get_id();
+  }
+  // Runs something of Python's, on the loop's thread or another that has the engine's lock.
+  template <typename Function>
+  void with_gil(Function function) {
+    std::optional<nb::gil_scoped_acquire> other;
+    if (thread_ && std::this_thread::get_id() == loop_thread_) {
+      enter();
+    } else {
+      other.emplace();
+    }
+    try {
+      function();
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(object_);
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      PyErr_WriteUnraisable(object_.ptr());
+    }
+  }
+
+ private:
+  void enter();
+
+  kv::Engine& engine_;
+  nb::object object_;
+  nb::object run_, opened_, closed_, disturbed_, notify_, tick_;
+  Unlocked* thread_ = nullptr;
+  std::thread::id loop_thread_;
+  bool inside_ = false;
+  const std::shared_ptr<Graves> graves_ = std::make_shared<Graves>();  // walks have it, too
+};
+
+struct EngineHandle {
+  EngineHandle(uint32_t databases, nb::object source);
+  ~EngineHandle();
+
+  // The engine's lock, without keeping the GIL from others while waiting for it.
+  kv::Engine::Lock lock() const {
+    auto held = engine->try_lock();
+    if (!held) {
+      const Unlocked unlocked;
+      held.lock();
+    }
+    return held;
+  }
+
+  std::shared_ptr<kv::Engine> engine;
+  std::shared_ptr<kv::EventLoop> loop;
+  std::unique_ptr<PythonProgram> program;
+};
+
+// A client by its number: it may be gone.
+struct ClientHandle {
+  EngineHandle* engine;
+  uint64_t id;
+};
+
+struct DatabaseHandle {
+  EngineHandle* engine;
+  uint32_t number;
+};
+
+void bind_kv_client(nb::module_& m);
+void bind_kv_database(nb::module_& m);
+void bind_kv_list(nb::module_& m);
+void bind_kv_session(nb::module_& m);
+void bind_kv_stream(nb::module_& m);
+void bind_kv_rdma(nb::module_& m);
+void bind_kv_log(nb::module_& m);
+void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine);
+void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine);
+void bind_kv_base_copy(nb::module_& m);
+void bind_kv_replication(nb::module_& m);
+void bind_kv_tracking(nb::class_<EngineHandle>& engine);
+
+}  // namespace verbena::bind

@@ -1,0 +1,409 @@
+// A client's stream over a session: commands out, replies in, without the GIL while waiting.
+#include <nanobind/stl/string.h>
+
+#include <charconv>
+
+#include "bind/errors.h"
+#include "bind/kv/store.h"
+#include "bind/transport/transport.h"
+#include "bind/verbs/waiting.h"
+#include "kv/protocol/reply_reader.h"
+#include "kv/protocol/session_layout.h"
+
+namespace verbena::bind {
+namespace {
+
+using transport::Call;
+using transport::Outcome;
+
+PyObject* command_error = nullptr;  // verbena.kv.replies.CommandError, kept for good
+
+// Builds Python's objects.
+class ObjectBuilder : public kv::ReplyVisitor {
+ public:
+  void null() override { add(nb::none()); }
+  void boolean(bool yes) override { add(nb::bool_(yes)); }
+  void integer(int64_t number) override { add(nb::int_(number)); }
+  void number(double value) override { add(nb::float_(value)); }
+  void big_number(std::string_view digits) override {
+    add(nb::module_::import_("builtins").attr("int")(std::string(digits)));
+  }
+  void simple(std::string_view text) override { add(nb::str(text.data(), text.size())); }
+  void bulk(std::string_view bytes) override { add(to_bytes(bytes)); }
+  void error(std::string_view text) override {
+    add(nb::borrow(command_error)(
+        nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"))));
+  }
+  void begin(Kind kind, size_t) override { open_.push_back({kind, nb::list()}); }
+  void end() override {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    if (done.kind == Kind::map) return add(to_dict(done.items));
+    if (done.kind == Kind::set) return add(to_set(done.items));
+    add(std::move(done.items));
+  }
+  nb::object take() { return std::move(result_); }
+
+ private:
+  struct Open {
+    Kind kind;
+    nb::list items;
+  };
+  void add(nb::object value) {
+    if (open_.empty()) {
+      result_ = std::move(value);
+    } else {
+      open_.back().items.append(value);
+    }
+  }
+  // Keys that Python cannot hash (a list, a map) come as pairs in a list.
+  static nb::object to_dict(const nb::list& items) {
+    nb::dict dict;
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (PyDict_SetItem(dict.ptr(), nb::object(items[i]).ptr(), nb::object(items[i + 1]).ptr()) != 0) {
+        PyErr_Clear();
+        return items;
+      }
+    }
+    return dict;
+  }
+  static nb::object to_set(const nb::list& items) {
+    PyObject* set = PyFrozenSet_New(items.ptr());
+    if (set) return nb::steal(set);
+    PyErr_Clear();
+    return items;
+  }
+
+  std::vector<Open> open_;
+  nb::object result_;
+};
+
+void put_count(std::string& out, char kind, size_t count) {
+  char text[24] = {kind};
+  char* const end = std::to_chars(text + 1, text + sizeof text - 2, count).ptr;
+  end[0] = '\r', end[1] = '\n';
+  out.append(text, end + 2);
+}
+
+void put_word(std::string& out, std::string_view word) {
+  put_count(out, '$', word.size());
+  out.append(word).append("\r\n");
+}
+
+void put_object(std::string& out, nb::handle word) {
+  PyObject* object = word.ptr();
+  if (PyBytes_Check(object)) {
+    return put_word(out, {PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object))});
+  }
+  if (PyUnicode_Check(object)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (!text) throw nb::python_error();
+    return put_word(out, {text, static_cast<size_t>(size)});
+  }
+  if ((PyLong_Check(object) && !PyBool_Check(object)) || PyFloat_Check(object)) {
+    return put_word(out, nb::cast<std::string>(nb::repr(word)));
+  }
+  const BufferView view(word, PyBUF_SIMPLE);
+  put_word(out, {reinterpret_cast<const char*>(view.data()), view.size()});
+}
+
+// One command in RESP.
+void put_command(std::string& out, nb::handle words) {
+  const nb::object kept = nb::steal(PySequence_Fast(words.ptr(), "a command is a sequence of words"));
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(kept.ptr());
+  if (count == 0) throw nb::value_error("a command has at least one word");
+  put_count(out, '*', static_cast<size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) put_object(out, PySequence_Fast_GET_ITEM(kept.ptr(), i));
+}
+
+// Gives the whole replies at the start of `bytes` to `take`, at most so many; how many bytes they took.
+template <typename Take>
+size_t decode_each(std::string_view bytes, size_t most, Take take) {
+  size_t used = 0;
+  for (size_t i = 0; i < most && used < bytes.size(); ++i) {
+    size_t length = 0;
+    const kv::ReplyResult result = kv::measure_reply(bytes.substr(used), length);
+    if (result == kv::ReplyResult::more) break;
+    if (result == kv::ReplyResult::bad) throw Error("protocol_error", "read a reply", "this is not RESP");
+    ObjectBuilder builder;
+    kv::visit_reply(bytes.substr(used), builder);
+    take(builder.take());
+    used += length;
+  }
+  return used;
+}
+
+struct StreamHandle {
+  ~StreamHandle() { drop(); }
+  // Nobody waits any more for what there may be to hear.
+  void drop() {
+    if (!receiving || node.is_inherited()) return;
+    const auto held = lock_from_python(*node);
+    if (receiving->finished.load()) {
+      node->calls().end(*receiving);
+    } else {
+      session->cancel(*receiving);
+    }
+    receiving = nullptr;
+  }
+
+  Owned<transport::Node> node;
+  Owned<transport::Session> session;
+  uint32_t number;
+  uint32_t talk, receive, close;
+  // A kv.receive that is not answered yet. It outlives a time-out: its answer would be lost otherwise.
+  Call* receiving = nullptr;
+  std::string unread;
+  bool is_cut = false;  // a command was sent in part: what came next would pass for the rest of it
+  std::mutex mutex;
+};
+
+// What a call that has finished was told; it ends.
+void take_answer(StreamHandle& self, Call& call, std::string& heard) {
+  const Outcome outcome = call.outcome;
+  const auto answer = call.answer();
+  std::string words(reinterpret_cast<const char*>(answer.data()), answer.size());
+  {
+    const auto held = lock_from_python(*self.node);
+    self.node->calls().end(call);
+  }
+  if (outcome == Outcome::ok) return (void)heard.append(words);
+  if (outcome == Outcome::no_such_method) words = "the peer serves no store";
+  const char* code = outcome == Outcome::session_failed ? "closed"
+                     : outcome == Outcome::too_long     ? "message_too_long"
+                                                        : "remote_failure";
+  throw Error(code, "talk to the store", words);
+}
+
+// With the node's lock.
+Call& start(StreamHandle& self, uint32_t method, std::string_view bytes) {
+  Call* call = self.session->call(method, std::as_bytes(std::span(bytes)));
+  if (!call) throw Error("closed", "talk to the store", "the session has ended, or too many messages wait");
+  return *call;
+}
+
+// Says something; null: `heard` has the answer already.
+Call* say(StreamHandle& self, std::string_view bytes, std::string& heard) {
+  const auto held = lock_from_python(*self.node);
+  Call& call = start(self, self.talk, bytes);
+  if (self.receiving || !self.node->is_answered_at_once(call)) return &call;
+  const auto answer = call.answer();
+  heard.append(reinterpret_cast<const char*>(answer.data()), answer.size());
+  self.node->calls().end(call);
+  return nullptr;
+}
+
+// Says a message and hears what there is by then, after what was heard before.
+void exchange_message(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+  Call* const said = say(self, bytes, heard);
+  if (!said) return;
+  Call& call = *said;
+  bool done = false;
+  const auto cancel = [&] {
+    const auto held = lock_from_python(*self.node);
+    if (call.finished.load()) {
+      self.node->calls().end(call);
+    } else {
+      self.session->cancel(call);
+    }
+  };
+  try {
+    done = wait_with_signals(deadline_after(timeout_s),
+                             [&](uint64_t until_ns) { return self.node->wait(call, until_ns); });
+  } catch (...) {
+    cancel();
+    throw;
+  }
+  if (!done) {
+    cancel();
+    throw Error("call_timeout", "talk to the store", "no answer in time");
+  }
+  if (self.receiving && self.receiving->finished.load()) {
+    take_answer(self, *std::exchange(self.receiving, nullptr), heard);
+  }
+  take_answer(self, call, heard);
+}
+
+// The same for bytes behind a stream's header, however many: what is too long for a message goes in several.
+void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+  if (self.is_cut) throw Error("closed", "talk to the store", "a long command was interrupted half-way");
+  const size_t most = self.session->max_message_bytes();
+  if (bytes.size() <= most || most <= sizeof(kv::StreamHeader))
+    return exchange_message(self, bytes, timeout_s, heard);
+  const std::string_view header = bytes.substr(0, sizeof(kv::StreamHeader));
+  self.is_cut = true;
+  for (size_t at = header.size(); at < bytes.size();) {
+    const std::string_view some = bytes.substr(at, most - header.size());
+    exchange_message(self, std::string(header).append(some), timeout_s, heard);
+    at += some.size();
+  }
+  self.is_cut = false;
+}
+
+// What begins with it is mostly a short command: one allocation instead of four.
+std::string header_of(const StreamHandle& self) {
+  constexpr size_t kShort = 128;
+  const kv::StreamHeader header{self.number};
+  std::string out;
+  out.reserve(kShort);
+  return out.append(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+// What there is to hear, once there is something; false: not in time.
+bool receive(StreamHandle& self, double timeout_s, std::string& heard) {
+  if (!self.receiving) {
+    const auto held = lock_from_python(*self.node);
+    self.receiving = &start(self, self.receive, header_of(self));
+  }
+  if (!wait_with_signals(deadline_after(timeout_s),
+                         [&](uint64_t until_ns) { return self.node->wait(*self.receiving, until_ns); })) {
+    return false;
+  }
+  take_answer(self, *std::exchange(self.receiving, nullptr), heard);
+  return true;
+}
+
+// Says so many commands, and gives their replies to `take`, in order.
+template <typename Take>
+void converse(StreamHandle& self, std::string_view commands, size_t count, double timeout_s, Take take) {
+  std::unique_lock held(self.mutex, std::try_to_lock);
+  if (!held) {
+    const Unlocked unlocked;
+    held.lock();
+  }
+  size_t missing = count;
+  const auto take_whole = [&] {
+    const size_t used = decode_each(self.unread, missing, [&](nb::object reply) {
+      take(std::move(reply));
+      --missing;
+    });
+    self.unread.erase(0, used);
+  };
+  exchange(self, commands, timeout_s, self.unread);
+  take_whole();
+  while (missing > 0) {  // blocked, or so long that it comes in parts
+    if (!receive(self, timeout_s, self.unread)) {
+      throw Error("call_timeout", "talk to the store", "no answer in time");
+    }
+    take_whole();
+  }
+}
+
+nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
+  const nb::object kept = nb::steal(PySequence_Fast(commands.ptr(), "commands must be a sequence"));
+  std::string out = header_of(self);
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(kept.ptr()));
+  for (size_t i = 0; i < count; ++i) {
+    put_command(out, PySequence_Fast_GET_ITEM(kept.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  nb::list replies;
+  if (count > 0) {
+    converse(self, out, count, timeout_s, [&](nb::object reply) { replies.append(std::move(reply)); });
+  }
+  return replies;
+}
+
+nb::object reply_to(StreamHandle& self, std::string_view command) {
+  nb::object reply;
+  converse(self, command, 1, -1, [&](nb::object one) { reply = std::move(one); });
+  if (PyObject_IsInstance(reply.ptr(), command_error) == 1) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(reply.ptr())), reply.ptr());
+    throw nb::python_error();
+  }
+  return reply;
+}
+
+nb::object execute(StreamHandle& self, nb::args words) {
+  std::string out = header_of(self);
+  put_command(out, words);
+  return reply_to(self, out);
+}
+
+// The commonest of all messages, without the detour by a tuple of words.
+void set(StreamHandle& self, nb::handle key, nb::handle value) {
+  std::string out = header_of(self);
+  out.append("*3\r\n$3\r\nSET\r\n");
+  put_object(out, key);
+  put_object(out, value);
+  reply_to(self, out);
+}
+
+}  // namespace
+
+void bind_kv_stream(nb::module_& m) {
+  m.def("use_command_error", [](nb::handle type) { command_error = type.inc_ref().ptr(); }, nb::arg("type"));
+  m.def(
+      "encode_command",
+      [](nb::handle words) {
+        std::string out;
+        put_command(out, words);
+        return to_bytes(out);
+      },
+      nb::arg("words"), "A command in RESP. Words are bytes, str, int, float or buffers.");
+  m.def(
+      "decode",
+      [](const nb::bytes& data, size_t most) {
+        nb::list list;
+        const size_t used =
+            decode_each(view_of(data), most, [&](nb::object reply) { list.append(std::move(reply)); });
+        return nb::make_tuple(list, used);
+      },
+      nb::arg("data"), nb::arg("most") = SIZE_MAX,
+      nb::sig("def decode(data: bytes, most: int = ...) -> tuple[list[object], int]"),
+      "The whole replies at the start of the data, and how many bytes they took.");
+  nb::class_<StreamHandle>(m, "Stream",
+                           "A connection to a store by a session. One thread at a time gets through.")
+      .def(
+          "__init__",
+          [](StreamHandle* self, SessionHandle& session, uint32_t number) {
+            new (self) StreamHandle{session.node,
+                                    session.session,
+                                    number,
+                                    transport::method::of_name("kv"),
+                                    transport::method::of_name("kv.receive"),
+                                    transport::method::of_name("kv.close"),
+                                    nullptr,
+                                    {},
+                                    false,
+                                    {}};
+          },
+          nb::arg("session"), nb::arg("number"), nb::keep_alive<1, 2>())
+      .def_ro("number", &StreamHandle::number)
+      .def("execute", execute, nb::arg("words"), nb::sig("def execute(self, *words: object) -> object"),
+           "One command, its reply; CommandError is raised.")
+      .def("set", set, nb::arg("key"), nb::arg("value"), "SET without options; CommandError is raised.")
+      .def("run", run, nb::arg("commands"), nb::arg("timeout_s") = -1.0,
+           nb::sig("def run(self, commands: object, timeout_s: float = -1.0) -> list[object]"),
+           "Several commands at once, their replies in order; errors stand among them.")
+      .def(
+          "send",
+          [](StreamHandle& self, const nb::handle& data, double timeout_s) {
+            const BufferView view(data, PyBUF_SIMPLE);
+            std::string out = header_of(self), heard;
+            out.append(reinterpret_cast<const char*>(view.data()), view.size());
+            exchange(self, out, timeout_s, heard);
+            return to_bytes(heard);
+          },
+          nb::arg("data"), nb::arg("timeout_s") = -1.0, "Bytes of RESP; what there is to hear by then.")
+      .def(
+          "receive",
+          [](StreamHandle& self, double timeout_s) -> nb::object {
+            std::string heard;
+            if (!receive(self, timeout_s, heard)) return nb::none();
+            return to_bytes(heard);
+          },
+          nb::arg("timeout_s") = -1.0, nb::sig("def receive(self, timeout_s: float = -1.0) -> bytes | None"),
+          "What there is to hear, once there is something; None: nothing in time.")
+      .def("close", [](StreamHandle& self) {
+        self.drop();
+        const auto held = lock_from_python(*self.node);
+        if (self.session->is_over()) return;
+        const std::string header = header_of(self);
+        if (Call* call = self.session->call(self.close, std::as_bytes(std::span(header)))) {
+          self.session->cancel(*call);  // nobody waits for the answer
+        }
+      });
+}
+
+}  // namespace verbena::bind

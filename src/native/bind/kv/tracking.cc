@@ -1,0 +1,79 @@
+// Who is told of changes of keys that it has read.
+#include "bind/kv/store.h"
+
+namespace verbena::bind {
+
+void PythonProgram::invalidated(const std::vector<kv::Tracking::Message>& messages) {
+  with_gil([&] {
+    nb::list list;
+    for (const kv::Tracking::Message& message : messages) {
+      nb::list clients;
+      for (const uint64_t client : message.clients) clients.append(client);
+      nb::object keys = nb::none();
+      if (message.keys) {
+        nb::list names;
+        for (const std::string& key : *message.keys) names.append(to_bytes(key));
+        keys = names;
+      }
+      list.append(nb::make_tuple(clients, keys));
+    }
+    object_.attr("invalidated")(list);
+  });
+}
+
+void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
+  engine
+      .def(
+          "track",
+          [](EngineHandle& self, uint64_t client, nb::handle prefixes, bool broadcasts, bool skips_own) {
+            const auto held = self.lock();
+            self.engine->tracking.start(client, {broadcasts, skips_own}, words_of(prefixes));
+          },
+          nb::arg("client"), nb::arg("prefixes"), nb::kw_only(), nb::arg("broadcasts"), nb::arg("skips_own"),
+          nb::sig("def track(self, client: int, prefixes: collections.abc.Iterable[bytes], *, broadcasts: "
+                  "bool, skips_own: bool) -> None"),
+          "The client hears of keys that it has read, or of all with these prefixes if it broadcasts.")
+      .def(
+          "untrack",
+          [](EngineHandle& self, uint64_t client) {
+            const auto held = self.lock();
+            self.engine->tracking.stop(client);
+          },
+          nb::arg("client"))
+      .def(
+          "remember",
+          [](EngineHandle& self, uint64_t client, nb::handle keys) {
+            const auto held = self.lock();
+            for (const std::string_view key : words_of(keys)) self.engine->tracking.remember(client, key);
+          },
+          nb::arg("client"), nb::arg("keys"),
+          nb::sig("def remember(self, client: int, keys: collections.abc.Iterable[bytes]) -> None"),
+          "It has read them, if it tracks.")
+      .def(
+          "invalidate_all",
+          [](EngineHandle& self) {
+            const auto held = self.lock();
+            self.engine->tracking.all_changed();
+          },
+          "Whoever tracks hears that all it has may be out of date.")
+      .def(
+          "limit_tracking",
+          [](EngineHandle& self, size_t keys) {
+            const auto held = self.lock();
+            self.engine->tracking.limit(keys);
+          },
+          nb::arg("keys"), "So many are remembered at most; 0: no bound.")
+      .def_prop_rw(
+          "author",
+          [](EngineHandle& self) {
+            const auto held = self.lock();
+            return self.engine->keyspace.author;
+          },
+          [](EngineHandle& self, uint64_t client) {
+            const auto held = self.lock();
+            self.engine->keyspace.author = client;
+          },
+          "Whose command changes keys now; 0: nobody's.");
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,323 @@
+// Collections of verbena.kv.values, element by element: in pieces for copies, and as a sum for comparisons.
+#include <charconv>
+
+#include "bind/kv/list.h"
+#include "bind/kv/store.h"
+#include "util/siphash.h"
+
+namespace verbena::bind {
+namespace {
+
+std::string_view text_of(PyObject* bytes) {
+  return {PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))};
+}
+
+nb::object attribute(PyObject* object, const char* name) { return nb::handle(object).attr(name); }
+
+// The dict that has the elements: of a sorted set its scores. Null: it is a list.
+PyObject* elements_of(PyObject* value, nb::object& kept) {
+  if (PyDict_Check(value)) return value;
+  if (!PyObject_HasAttrString(value, "scores")) return nullptr;
+  kept = attribute(value, "scores");
+  return kept.ptr();
+}
+
+constexpr size_t kElements = 512, kBytes = 64u << 10;  // of a piece
+
+// A value of the program's that stays until its walk is over, and the GIL around each step.
+class PythonWalk : public kv::ValueWalk {
+ public:
+  PythonWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
+      : program_(program), graves_(std::move(graves)), value_(nb::borrow(value)) {}
+  ~PythonWalk() override {
+    const nb::gil_scoped_acquire gil;
+    graves_->take(value_.release().ptr(), 0);  // it may be deleted by now
+    graves_.reset();
+  }
+
+  Step next(std::string_view key, std::vector<std::string_view>& words) final {
+    Step step = Step::failed;
+    program_.with_gil([&] { step = take(key, words); });
+    return step;
+  }
+
+ protected:
+  virtual Step take(std::string_view key, std::vector<std::string_view>& words) = 0;
+  nb::handle value() const { return value_; }
+
+ private:
+  PythonProgram& program_;
+  std::shared_ptr<Graves> graves_;
+  nb::object value_;
+};
+
+// Of a hash, a set or a sorted set. A dict keeps the order in which elements came, and has new ones at its
+// end.
+class NamedWalk final : public PythonWalk {
+ public:
+  NamedWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
+      : PythonWalk(program, std::move(graves), value),
+        elements_(elements_of(value, scores_)),
+        kind_(nb::cast<std::string>(attribute(value, "TYPE"))),
+        changes_(attribute(value, "begin_walk")()) {}
+  ~NamedWalk() override {
+    const nb::gil_scoped_acquire gil;
+    try {
+      value().attr("end_walk")(changes_);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(value());
+    }
+    names_.clear(), gone_.clear();
+    scores_.reset(), changes_.reset(), changed_.reset();
+  }
+
+ private:
+  static constexpr int kMostBeginnings = 8;
+
+  Step take(std::string_view key, std::vector<std::string_view>& words) override {
+    if (!find_place()) return Step::lost;
+    names_.clear();
+    used_ = 0;
+    if (!gone_.empty()) return take_gone(key, words);  // before any of them is found at the end again
+    begin(words, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
+    PyObject *name, *content;
+    for (; !is_full(words) && PyDict_Next(elements_, &place_, &name, &content); ++passed_) {
+      put(words, name, content);
+    }
+    if (words.size() == 2) take_changed(words);
+    if (words.size() > 2) return Step::more;
+    return gone_.empty() ? Step::whole : take_gone(key, words);
+  }
+
+  // What has changed since the walk began, as it is now.
+  void take_changed(std::vector<std::string_view>& words) {
+    while (!is_full(words) && gone_.size() < kElements) {
+      if (!changed_.is_valid() || PySet_GET_SIZE(changed_.ptr()) == 0) changed_ = changes_.attr("take")();
+      if (PySet_GET_SIZE(changed_.ptr()) == 0) return;
+      nb::object name = nb::steal(PySet_Pop(changed_.ptr()));
+      if (!name.is_valid()) nb::raise_python_error();
+      if (PyObject* content = PyDict_GetItemWithError(elements_, name.ptr())) {
+        put(words, name.ptr(), content);
+        names_.push_back(std::move(name));
+      } else if (PyErr_Occurred()) {
+        nb::raise_python_error();
+      } else {
+        gone_.push_back(std::move(name));
+      }
+    }
+  }
+
+  Step take_gone(std::string_view key, std::vector<std::string_view>& words) {
+    begin(words, kind_ == "hash" ? "HDEL" : kind_ == "set" ? "SREM" : "ZREM", key);
+    names_ = std::exchange(gone_, {});
+    for (const nb::object& each : names_) words.push_back(text_of(each.ptr()));
+    return Step::more;
+  }
+
+  // A dict's new table is without the gaps of the old one, so the walk's place in it is nearer to the
+  // beginning, but behind all that were passed and have not gone. A table has room for as many elements as
+  // were in it when it was made: until half as many have changed, it cannot have been replaced twice, so the
+  // address tells. False: that many have changed too often.
+  bool find_place() {
+    const auto* const dict = reinterpret_cast<const PyDictObject*>(elements_);
+    const void* const table = dict->ma_keys;
+    const auto count = nb::cast<int64_t>(changes_.attr("count"));
+    const Py_ssize_t changed = count - std::exchange(count_, count);
+    const auto forget = [&] { passed_ = std::max<Py_ssize_t>(0, passed_ - changed); };
+    forget();
+    if (changed > dict->ma_used / 2) {
+      place_ = passed_ = 0;
+      ++beginnings_;
+    } else if (table != table_) {
+      place_ = passed_;
+      forget();  // what has gone since may be a gap in the new table
+    }
+    table_ = table;
+    return beginnings_ < kMostBeginnings;
+  }
+
+  void begin(std::vector<std::string_view>& words, std::string_view command, std::string_view key) {
+    words.clear();
+    words.push_back(command);
+    words.push_back(key);
+    bytes_ = 0;
+  }
+  bool is_full(const std::vector<std::string_view>& words) const {
+    return words.size() >= 2 * kElements || bytes_ >= kBytes;
+  }
+  void put(std::vector<std::string_view>& words, PyObject* name, PyObject* content) {
+    if (kind_ == "zset") words.push_back(shown(PyFloat_AS_DOUBLE(content)));
+    words.push_back(text_of(name));
+    bytes_ += words.back().size();
+    if (kind_ != "hash") return;
+    words.push_back(text_of(content));
+    bytes_ += words.back().size();
+  }
+  std::string_view shown(double score) {
+    auto& text = texts_[used_++];
+    return {text.data(),
+            static_cast<size_t>(std::to_chars(text.begin(), text.end(), score).ptr - text.data())};
+  }
+
+  nb::object scores_;
+  PyObject* const elements_;
+  const std::string kind_;
+  nb::object changes_;
+  nb::object changed_;  // names that were taken from there
+  Py_ssize_t place_ = 0;
+  Py_ssize_t passed_ = 0;  // at least so many before it are there still
+  const void* table_ = nullptr;
+  int64_t count_ = 0;
+  int beginnings_ = 0;
+  std::vector<nb::object> names_, gone_;  // held while words are of them
+  std::array<std::array<char, 32>, 2 * kElements> texts_;
+  size_t used_ = 0, bytes_ = 0;
+};
+
+class ListCopyCursor final : public PythonWalk {
+ public:
+  ListCopyCursor(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
+      : PythonWalk(program, std::move(graves), value), list_(nb::cast<ElementList&>(nb::handle(value))) {
+    list_.begin_walk(walk_);
+  }
+  ~ListCopyCursor() override {
+    const nb::gil_scoped_acquire gil;
+    list_.end_walk(walk_);
+  }
+
+ private:
+  using What = kv::ListCopyCursor::Step::What;
+
+  Step take(std::string_view key, std::vector<std::string_view>& words) override {
+    const kv::ListCopyCursor::Step step = walk_.next(list_.size(), kElements);
+    size_t used = 0;
+    switch (step.what) {
+      case What::trim:
+        first_ = std::to_string(step.first), last_ = "-" + std::to_string(step.count + 1);
+        words.assign({"LTRIM", key, first_, last_});
+        break;
+      case What::set:
+        first_ = std::to_string(step.count);
+        words.assign({"LSET", key, first_, text_of(list_.at(step.first))});
+        break;
+      case What::push_right:
+        words.assign({"RPUSH", key});
+        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += words.back().size()) {
+          words.push_back(text_of(list_.at(step.first + used++)));
+        }
+        break;
+      case What::push_left:
+        words.assign({"LPUSH", key});
+        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += words.back().size()) {
+          words.push_back(text_of(list_.at(step.first - ++used)));
+        }
+        break;
+      case What::done:
+        return Step::whole;
+      case What::lost:
+        return Step::lost;
+    }
+    walk_.taken(step, used);
+    return Step::more;
+  }
+
+  ElementList& list_;
+  kv::ListCopyCursor walk_;
+  std::string first_, last_;
+};
+
+class PythonSum final : public kv::ValueSum {
+ public:
+  PythonSum(PythonProgram& program, PyObject* value)
+      : program_(program), value_(nb::borrow(value)), elements_(elements_of(value, scores_)) {
+    if (!elements_) each_ = nb::iter(value_);
+  }
+  ~PythonSum() override {
+    const nb::gil_scoped_acquire gil;
+    each_.reset(), value_.reset(), scores_.reset();
+  }
+
+  bool add(size_t most) override {
+    bool whole = true;  // what cannot be read is not read again
+    program_.with_gil([&] { whole = elements_ ? add_pairs(most) : add_list(most); });
+    return whole;
+  }
+
+ private:
+  static constexpr kv::HashKey kKey{.low = 1, .high = 2};
+
+  bool add_list(size_t most) {
+    for (; most > 0; --most) {
+      const nb::object one = nb::steal(PyIter_Next(each_.ptr()));
+      if (!one.is_valid()) {
+        if (PyErr_Occurred()) nb::raise_python_error();
+        return true;
+      }
+      take(count_, text_of(one.ptr()), {});
+    }
+    return false;
+  }
+
+  bool add_pairs(size_t most) {
+    PyObject *name, *content;
+    for (; most > 0; --most) {
+      if (!PyDict_Next(elements_, &place_, &name, &content)) return true;
+      const std::string_view words = text_of(name);
+      if (PyBytes_Check(content)) {
+        take(words.size(), words, text_of(content));
+      } else if (PyFloat_Check(content)) {
+        const double score = PyFloat_AS_DOUBLE(content);
+        take(words.size(), words, {reinterpret_cast<const char*>(&score), sizeof score});
+      } else {
+        take(words.size(), words, {});
+      }
+    }
+    return false;
+  }
+
+  void take(uint64_t number, std::string_view name, std::string_view content) {
+    text_.assign(reinterpret_cast<const char*>(&number), sizeof number).append(name).append(content);
+    sum_ += kv::siphash(kKey, text_);
+    ++count_;
+  }
+
+  PythonProgram& program_;
+  nb::object value_, scores_, each_;
+  PyObject* const elements_;
+  Py_ssize_t place_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
+  constexpr Py_ssize_t kManyElements = 4096;
+  constexpr uint64_t kManyBytes = 1u << 20;
+  auto* const value = reinterpret_cast<PyObject*>(object);
+  std::unique_ptr<kv::ValueWalk> made;
+  with_gil([&] {
+    const bool large =
+        PyObject_Size(value) > kManyElements || nb::cast<uint64_t>(attribute(value, "held")) > kManyBytes;
+    if (!large) return;
+    if (nb::isinstance<ElementList>(nb::handle(value))) {
+      made = std::make_unique<ListCopyCursor>(*this, graves_, value);
+    } else {
+      made = std::make_unique<NamedWalk>(*this, graves_, value);
+    }
+  });
+  return made;
+}
+
+std::unique_ptr<kv::ValueSum> PythonProgram::sum(uint64_t object) {
+  std::unique_ptr<kv::ValueSum> made;
+  with_gil([&] { made = std::make_unique<PythonSum>(*this, reinterpret_cast<PyObject*>(object)); });
+  return made;
+}
+
+uint64_t PythonProgram::count(uint64_t object) {
+  Py_ssize_t count = 0;
+  with_gil([&] { count = PyObject_Size(reinterpret_cast<PyObject*>(object)); });
+  return static_cast<uint64_t>(count);
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,222 @@
+// Sessions: links come and go under them; calls, blocking or reported to an event queue.
+#include "bind/transport/session.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include "bind/bind.h"
+#include "bind/errors.h"
+#include "bind/verbs/waiting.h"
+
+namespace verbena::bind {
+
+using transport::Call;
+using transport::Node;
+using transport::Outcome;
+using transport::Session;
+
+void raise_setup(const SessionHandle& self, const char* code, const char* operation,
+                 const std::string& detail) {
+  raise(setup_error(code, operation, detail, self.session->peer()));
+}
+
+void raise_outcome(const SessionHandle& self, const char* operation, Outcome outcome, Status status,
+                   std::string_view detail) {
+  using namespace nb::literals;
+  // The peer's words, which need not be UTF-8.
+  const nb::object text =
+      nb::steal(PyUnicode_DecodeUTF8(detail.data(), static_cast<Py_ssize_t>(detail.size()), "replace"));
+  raise(nb::module_::import_("verbena.transport.outcomes")
+            .attr("outcome_error")(static_cast<int>(outcome), static_cast<int>(status), text,
+                                   "operation"_a = operation,
+                                   "peer"_a = nb::str(self.session->peer().c_str())));
+}
+
+void raise_refused(const SessionHandle& self, const char* operation) {
+  const bool over = self.session->is_over();
+  raise_outcome(self, operation, over ? Outcome::session_failed : Outcome::busy, Status::success,
+                over ? "the session has ended" : "too many messages wait to be sent");
+}
+
+nb::bytes finish_call(SessionHandle& self, Call& call, const char* operation, double timeout_s) {
+  Node& node = *self.node;
+  bool done = false;
+  const auto cancel = [&] {
+    const auto held = lock_from_python(node);
+    if (call.finished.load()) {
+      node.calls().end(call);
+    } else {
+      self.session->cancel(call);
+    }
+  };
+  try {
+    done = wait_with_signals(deadline_after(timeout_s),
+                             [&](uint64_t until_ns) { return node.wait(call, until_ns); });
+  } catch (...) {
+    cancel();
+    throw;
+  }
+  if (!done) {
+    cancel();
+    raise_setup(self, "call_timeout", operation, "");
+  }
+  const Outcome outcome = call.outcome;
+  const Status status = call.status;
+  nb::bytes answer(call.answer().data(), call.answer().size());
+  {
+    const auto held = lock_from_python(node);
+    node.calls().end(call);
+  }
+  if (outcome != Outcome::ok) [[unlikely]] {
+    raise_outcome(self, operation, outcome, status, {answer.c_str(), answer.size()});
+  }
+  return answer;
+}
+
+uint64_t hand_over(SessionHandle& self, Call* call, QueueHandle& queue, uint64_t token) {
+  if (!call) return 0;
+  return self.session->report(*call, queue.queue, token);
+}
+
+namespace {
+
+nb::bytes call(SessionHandle& self, uint32_t method, const nb::handle& payload, double timeout_s) {
+  const BufferView view(payload, PyBUF_SIMPLE);
+  Call* call;
+  {
+    const auto held = lock_from_python(*self.node);
+    call = self.session->call(method, bytes_of(view));
+    if (call && self.node->is_answered_at_once(*call)) {
+      nb::bytes answer(call->answer().data(), call->answer().size());
+      self.node->calls().end(*call);
+      return answer;
+    }
+  }
+  if (!call) raise_refused(self, "call");
+  return finish_call(self, *call, "call", timeout_s);
+}
+
+uint64_t start_call(SessionHandle& self, uint32_t method, const nb::handle& payload, QueueHandle& queue,
+                    uint64_t token) {
+  const BufferView view(payload, PyBUF_SIMPLE);
+  const auto held = lock_from_python(*self.node);
+  return hand_over(self, self.session->call(method, bytes_of(view)), queue, token);
+}
+
+void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t told, uint32_t window,
+            uint32_t peer_slot_bytes) {
+  const Unlocked unlocked;
+  const auto held = self.node->lock();
+  if (!link.link) throw Error("invalid_argument", "attach", "the link was dropped or is in use");
+  self.session->attach(std::move(link.link), received, told, window, peer_slot_bytes);
+}
+
+nb::dict metrics(SessionHandle& self) {
+  std::vector<std::pair<std::string, std::shared_ptr<transport::Metrics>>> wires;
+  {
+    const auto held = lock_from_python(*self.node);
+    wires = self.session->metrics_by_wire();
+  }
+  const auto histogram = [](const transport::Histogram& values) {
+    nb::list buckets;
+    for (size_t i = 0; i < values.kBuckets; ++i) buckets.append(values.bucket(i));
+    return nb::make_tuple(values.sum_ns(), buckets);
+  };
+  nb::dict all;
+  for (const auto& [wire, values] : wires) {
+    nb::dict one;
+    for (size_t i = 0; i < values->counts.size(); ++i) {
+      const std::string_view name = transport::kCountNames[i];
+      one[nb::str(name.data(), name.size())] = values->counts[i].load(std::memory_order_relaxed);
+    }
+    one["call_ns"] = histogram(values->call);
+    one["read_ns"] = histogram(values->read);
+    one["write_ns"] = histogram(values->write);
+    all[wire.c_str()] = one;
+  }
+  return all;
+}
+
+template <typename Function>
+auto locked(Function function) {
+  return [function](SessionHandle& self) {
+    const auto held = lock_from_python(*self.node);
+    return function(*self.session);
+  };
+}
+
+}  // namespace
+
+void bind_session(nb::module_& m) {
+  m.def("method_number", transport::method::of_name, nb::arg("name"));
+  m.def("histogram_bound_ns", transport::Histogram::upper_ns, nb::arg("bucket"));
+  m.attr("METHOD_ECHO") = transport::method::echo;
+  m.attr("METHOD_ATOMIC") = transport::method::atomic;
+
+  nb::class_<SessionHandle> session(m, "Session", "A conversation with one peer that outlives its links.");
+  session.def_prop_ro("id", [](const SessionHandle& self) { return self.session->id(); })
+      .def_prop_ro("received", locked([](Session& s) { return s.sequence().done(); }))
+      .def_prop_ro("sent", locked([](Session& s) { return s.sequence().sent(); }))
+      .def_prop_ro("acknowledged", locked([](Session& s) { return s.sequence().acknowledged(); }))
+      .def_prop_ro("links", locked([](Session& s) { return s.links(); }))
+      .def_prop_ro("serving", locked([](Session& s) { return s.serving(); }))
+      .def_prop_ro("waiting", locked([](Session& s) { return s.waiting(); }))
+      .def_prop_ro("has_link", locked([](Session& s) { return s.link() != nullptr; }))
+      .def_prop_ro("is_over", locked([](Session& s) { return s.is_over(); }))
+      .def_prop_ro("slot_bytes", locked([](Session& s) { return s.slot_bytes(); }))
+      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("told"),
+           nb::arg("window"), nb::arg("peer_slot_bytes"))
+      .def(
+          "lose_link",
+          [](SessionHandle& self, uint64_t links, const std::string& why) {
+            const auto held = lock_from_python(*self.node);
+            if (self.session->links() == links) self.session->lose_link(Status::success, why);
+          },
+          nb::arg("links"), nb::arg("why"), "The link with this number is gone; a later one is not meant.")
+      .def("detach", locked([](Session& s) { s.lose_link(Status::success, "detached", false); }),
+           "The link is about to be replaced or closed on purpose.")
+      .def("release_link", locked([](Session& s) { s.release_link(); }),
+           "The lost link's queue pair was closed.")
+      .def(
+          "end",
+          [](SessionHandle& self, const std::string& why) {
+            const Unlocked unlocked;
+            const auto held = self.node->lock();
+            self.session->end(why);
+          },
+          nb::arg("why"))
+      .def("say_goodbye", locked([](Session& s) { s.say_goodbye(); }))
+      .def("call", call, nb::arg("method"), nb::arg("payload"), nb::arg("timeout_s"))
+      .def("start_call", start_call, nb::arg("method"), nb::arg("payload"), nb::arg("queue"),
+           nb::arg("token"))
+      .def(
+          "cancel",
+          [](SessionHandle& self, uint64_t id) {
+            const auto held = lock_from_python(*self.node);
+            if (Call* open = self.node->calls().find(id - 1, *self.session)) self.session->cancel(*open);
+          },
+          nb::arg("call"))
+      .def(
+          "reply",
+          [](SessionHandle& self, uint64_t call, const nb::handle& payload) {
+            const BufferView view(payload, PyBUF_SIMPLE);
+            const auto held = lock_from_python(*self.node);
+            self.session->answered();
+            if (!self.session->reply(call, bytes_of(view))) {
+              self.session->fail(call, Outcome::too_long, "the answer is longer than a message may be");
+            }
+          },
+          nb::arg("call"), nb::arg("payload"))
+      .def(
+          "fail",
+          [](SessionHandle& self, uint64_t call, int outcome, const std::string& why) {
+            const auto held = lock_from_python(*self.node);
+            self.session->answered();
+            self.session->fail(call, static_cast<Outcome>(outcome), why);
+          },
+          nb::arg("call"), nb::arg("outcome"), nb::arg("why"))
+      .def("metrics", metrics, nb::sig("def metrics(self) -> dict[str, dict[str, object]]"));
+  bind_session_memory(session);
+}
+
+}  // namespace verbena::bind

@@ -1,0 +1,262 @@
+// _native.transport: nodes, ports, event queues and exposed memory.
+#include "bind/transport/transport.h"
+
+#include <nanobind/stl/string.h>
+
+#include "bind/bind.h"
+#include "bind/verbs/remote.h"
+
+namespace verbena::bind {
+namespace {
+
+using transport::Event;
+using transport::EventKind;
+using transport::Node;
+using transport::Outcome;
+
+nb::bytes to_bytes(std::span<const std::byte> bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+nb::list take(QueueHandle& self) {
+  nb::list list;
+  for (const Event& event : self.queue->take()) {
+    list.append(nb::make_tuple(static_cast<int>(event.kind), event.session, event.call, event.token,
+                               static_cast<int>(event.outcome), static_cast<int>(event.status), event.method,
+                               to_bytes(event.payload.span())));
+  }
+  return list;
+}
+
+// Everything there is: answers go to their futures, requests (or None for their payload: they were cancelled)
+// to `on_request`.
+void deliver(QueueHandle& self, const nb::dict& futures, const nb::object& on_request) {
+  for (const Event& event : self.queue->take()) {
+    if (event.kind != EventKind::finished) {
+      const bool cancelled = event.kind == EventKind::cancelled;
+      const nb::object payload = cancelled ? nb::none() : nb::object(to_bytes(event.payload.span()));
+      on_request(event.session, event.call, event.method, payload);
+      continue;
+    }
+    const nb::object token = nb::int_(event.token);
+    const nb::object future = nb::borrow(PyDict_GetItemWithError(futures.ptr(), token.ptr()));
+    if (!future) continue;  // nobody waits any more
+    PyDict_DelItem(futures.ptr(), token.ptr());
+    const nb::object answer = to_bytes(event.payload.span());
+    const bool ok = event.outcome == Outcome::ok;
+    const nb::object end =
+        ok ? answer : nb::make_tuple(static_cast<int>(event.outcome), static_cast<int>(event.status), answer);
+    if (!nb::cast<bool>(future.attr("done")())) future.attr("set_result")(end);
+  }
+}
+
+void make_node(NodeHandle* self, uint32_t busy_poll_us, bool sleeps, uint32_t poll_batch, bool by_loop,
+               double heartbeat_s, double silence_s, size_t max_region_bytes) {
+  const auto ns = [](double seconds) { return static_cast<uint64_t>(seconds * 1e9); };
+  new (self) NodeHandle(std::make_shared<Node>(transport::NodeOptions{
+      busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s), poll_batch, sleeps, max_region_bytes}));
+}
+
+PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& cq,
+                     SharedReceiveQueueHandle& srq, const std::string& name, uint32_t slot_bytes,
+                     uint32_t pool_slots, uint32_t window, bool huge_pages, bool pin) {
+  constexpr const char* kOperation = "add a wire";
+  const auto& node = self.node.share(kOperation);
+  auto port = std::make_shared<transport::Port>(
+      pd.context.share(), pd.pd.share(kOperation), cq.cq.share(kOperation), srq.srq.share(kOperation),
+      transport::PortOptions{name, slot_bytes, pool_slots, window, huge_pages, pin});
+  const Unlocked unlocked;
+  node->add_port(port);
+  return new PortHandle{Owned(node), Owned(port)};
+}
+
+void add_queue(PortHandle& self, CompletionQueueHandle& cq) {
+  const auto& queue = cq.cq.share("add a completion queue");
+  const Unlocked unlocked;
+  self.node->add_queue(*self.port, queue);
+}
+
+LinkHandle* prepare_link(PortHandle& self, QueuePairHandle& qp) {
+  const auto held = lock_from_python(*self.node);
+  return new LinkHandle{self.node,
+                        std::make_unique<transport::Link>(self.port.share(), qp.qp.share("prepare a link"))};
+}
+
+void say_ready(LinkHandle& self) {
+  const auto held = lock_from_python(*self.node);
+  if (!self.link || !self.link->say_ready()) {
+    throw Error("queue_full", "say ready", "the link was dropped, or there is no buffer to send from");
+  }
+}
+
+SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& peer, uint64_t peer_epoch,
+                           QueueHandle& control, QueueHandle* requests, uint64_t max_message_bytes,
+                           uint32_t max_serving, uint32_t max_waiting, uint32_t fragment_bytes) {
+  const auto& node = self.node.share("add a session");
+  auto session = node->add_session({id, peer, max_message_bytes, max_serving, max_waiting, fragment_bytes},
+                                   control.queue, requests ? requests->queue : nullptr);
+  return new SessionHandle{Owned(node), Owned(session), peer_epoch};
+}
+
+ExposedHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t access, uint64_t only_session) {
+  const auto& node = self.node.share("expose memory");
+  const bool writes = access & (access::remote_write | access::remote_atomic);
+  BufferView view(buffer, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
+  const auto held = lock_from_python(*node);
+  auto region = node->regions().expose(view.data(), view.size(), access | (writes ? access::local_write : 0),
+                                       only_session);
+  return new ExposedHandle{Owned(node), std::move(view), std::move(region)};
+}
+
+nb::tuple pools(PortHandle& self) {
+  const auto held = lock_from_python(*self.node);
+  transport::Port& port = *self.port;
+  const auto used = [](const transport::SlotPool& pool) { return pool.most() - pool.available(); };
+  return nb::make_tuple(port.sends().most(), used(port.sends()), port.receives().most(),
+                        used(port.receives()));
+}
+
+// Drops owners with the GIL and without the node's lock: that may run the program's code.
+void sweep_registrations(NodeHandle& self) {
+  Node& node = self.node.use("sweep registrations");
+  transport::RegistrationCache::Owners dropped;
+  const auto held = lock_from_python(node);
+  dropped = node.registrations().sweep();
+}
+
+nb::tuple registrations(NodeHandle& self) {
+  const auto held = lock_from_python(*self.node.core());
+  const transport::RegistrationCache& cache = self.node.core()->registrations();
+  return nb::make_tuple(cache.hits(), cache.misses(), cache.evictions(), cache.entries(), cache.bytes());
+}
+
+void set_capture(NodeHandle& self, CaptureHandle* capture) {
+  Node& node = self.node.use("capture");
+  const auto held = lock_from_python(node);
+  node.set_capture(capture ? capture->capture : nullptr);
+}
+
+nb::tuple take_captured(NodeHandle& self, CaptureHandle& capture) {
+  std::vector<std::byte> blocks;
+  uint64_t packets = 0, dropped = 0;
+  {
+    const auto held = lock_from_python(*self.node.core());
+    blocks = capture.capture->take();
+    packets = capture.capture->packets();
+    dropped = capture.capture->dropped();
+  }
+  return nb::make_tuple(to_bytes(blocks), packets, dropped);
+}
+
+}  // namespace
+
+void bind_transport(nb::module_& parent) {
+  nb::module_ m = parent.def_submodule("transport", "Sessions: what moves their bytes.");
+
+  nb::class_<QueueHandle>(m, "EventQueue", "What native code has to tell an event loop.")
+      .def(nb::init<>())
+      .def("fileno", [](const QueueHandle& self) { return self.queue->fileno(); })
+      .def("take", take, nb::sig("def take(self) -> list[tuple[int, int, int, int, int, int, int, bytes]]"),
+           "(kind, session, call, token, outcome, status, method, payload) of each event.")
+      .def("deliver", deliver, nb::arg("futures"), nb::arg("on_request"),
+           nb::sig("def deliver(self, futures: object, on_request: object) -> None"),
+           "Ends futures with the answer, or with (outcome, status, detail); calls on_request(session, call, "
+           "method, payload) for requests, with None for those that were cancelled.")
+      .def(
+          "set_quiet", [](QueueHandle& self, bool quiet) { self.queue->set_quiet(quiet); }, nb::arg("quiet"),
+          "While its loop looks again and again, the descriptor need not say that there is something.");
+
+  nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
+      .def("say_ready", say_ready, "Tells the peer that nothing of a former link can land here any more.")
+      .def_prop_ro(
+          "heard",
+          [](LinkHandle& self) {
+            const auto held = lock_from_python(*self.node);
+            return self.link && !self.link->early.empty();
+          },
+          "The peer has said something.")
+      .def("drop", &LinkHandle::drop, "It did not: the queue pair was closed.");
+
+  nb::class_<PortHandle>(m, "Port", "One wire of a node.")
+      .def_prop_ro("links", [](const PortHandle& self) { return self.port->links(); })
+      .def("pools", pools, nb::sig("def pools(self) -> tuple[int, int, int, int]"),
+           "Slots to send from and how many are in use, slots to receive into and how many are.")
+      .def("add_queue", add_queue, nb::arg("cq"), "One more completion queue for queue pairs of its links.")
+      .def("prepare", prepare_link, nb::arg("qp"), "Before the queue pair is connected.");
+
+  nb::class_<ExposedHandle>(m, "Exposed", "Memory that peers may use.")
+      .def_prop_ro("key", [](const ExposedHandle& self) { return self.region ? self.region->key : 0; })
+      .def_prop_ro("addr",
+                   [](const ExposedHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
+      .def_prop_ro("length", [](const ExposedHandle& self) { return self.view.size(); })
+      .def("revoke", &ExposedHandle::revoke, "Afterwards its key is refused and nobody touches the memory.");
+
+  nb::class_<CaptureHandle>(m, "Capture", "Messages as pcapng blocks, until they are taken.")
+      .def(
+          "__init__",
+          [](CaptureHandle* self, size_t snap_bytes, size_t room_bytes) {
+            new (self) CaptureHandle{std::make_shared<transport::Capture>(snap_bytes, room_bytes)};
+          },
+          nb::kw_only(), nb::arg("snap_bytes"), nb::arg("room_bytes"));
+
+  nb::class_<NodeHandle>(m, "Node", "One program's end of all its sessions.")
+      .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("sleeps"),
+           nb::arg("poll_batch"), nb::arg("by_loop"), nb::arg("heartbeat_s"), nb::arg("silence_s"),
+           nb::arg("max_region_bytes"))
+      .def("add_port", add_port, nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::kw_only(), nb::arg("name"),
+           nb::arg("slot_bytes"), nb::arg("pool_slots"), nb::arg("window"), nb::arg("huge_pages"),
+           nb::arg("pin"))
+      .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("peer_epoch"),
+           nb::arg("control"), nb::arg("requests").none(), nb::arg("max_message_bytes"),
+           nb::arg("max_serving"), nb::arg("max_waiting"), nb::arg("fragment_bytes"))
+      .def(
+          "remove_session",
+          [](NodeHandle& self, SessionHandle& session) {
+            const Unlocked unlocked;
+            self.node.core()->remove_session(*session.session);
+          },
+          nb::arg("session"))
+      .def("expose", expose, nb::arg("buffer"), nb::kw_only(), nb::arg("access"), nb::arg("only_session"))
+      .def_prop_ro("regions",
+                   [](NodeHandle& self) {
+                     Node& node = self.node.use("regions");
+                     const auto held = lock_from_python(node);
+                     return node.regions().size();
+                   })
+      .def("sweep_registrations", sweep_registrations, "Lets go of memory that nobody else has any more.")
+      .def("registrations", registrations,
+           nb::sig("def registrations(self) -> tuple[int, int, int, int, int]"),
+           "Kept registrations: hits, misses, evictions, and how many there are of how many bytes.")
+      .def("set_capture", set_capture, nb::arg("capture").none(), "Messages go there; None: nowhere.")
+      .def("take_captured", take_captured, nb::arg("capture"),
+           nb::sig("def take_captured(self, capture: Capture) -> tuple[bytes, int, int]"),
+           "Whole blocks, once each; how many messages there were, and how many of them found no room.")
+      .def("fileno", [](const NodeHandle& self) { return self.node.use("fileno").fileno(); })
+      .def(
+          "drive",
+          [](NodeHandle& self, uint32_t spin_us, const QueueHandle& queue, size_t enough) {
+            Node& node = self.node.use("drive");
+            // Mostly there is something, and giving up the GIL would cost more than taking it.
+            bool found = false;
+            if (const auto held = node.try_lock(); held) found = node.drive_once();
+            if (found && queue.queue->size() >= enough) return true;
+            const Unlocked unlocked;
+            return node.drive(spin_us, *queue.queue, enough) || found;
+          },
+          nb::arg("spin_us"), nb::arg("queue"), nb::arg("enough"))
+      .def("acknowledge",
+           [](NodeHandle& self) {
+             Node& node = self.node.use("acknowledge");
+             const Unlocked unlocked;
+             node.acknowledge();
+           })
+      .def("rest",
+           [](NodeHandle& self) {
+             Node& node = self.node.use("rest");
+             const Unlocked unlocked;
+             return node.rest();
+           })
+      .def("close", &NodeHandle::close);
+  bind_remote_region(m);
+  bind_session(m);
+}
+
+}  // namespace verbena::bind

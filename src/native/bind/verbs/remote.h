@@ -1,0 +1,26 @@
+// A peer's memory as Python names it: what a queue pair needs to reach it, and what a session does.
+#pragma once
+
+#include "bind/bind.h"
+#include "bind/verbs/remote_layout.h"
+
+namespace verbena::bind {
+
+struct RemoteMemory {
+  uint64_t addr = 0;
+  uint32_t rkey = 0;
+  uint64_t length = 0;
+
+  bool operator==(const RemoteMemory&) const = default;
+};
+
+struct Range {
+  uint64_t offset, length;
+};
+
+// The bounds of [start:stop]; unlike a list's they must lie inside.
+Range range_of(const nb::slice& slice, uint64_t length, const char* operation);
+
+void bind_remote_region(nb::module_& m);
+
+}  // namespace verbena::bind

@@ -1,0 +1,47 @@
+// Work requests as Python writes them: immutable, converted once, posted as often as wanted.
+#pragma once
+
+#include "bind/verbs/memory.h"
+
+namespace verbena::bind {
+
+struct SendWorkRequest {
+  LocalPieces pieces;
+  SendRequest request;
+  nb::object local, remote;
+
+  SendRequest posted() const {
+    // Inline bytes are read by the post itself, whatever became of their region: look again.
+    if (request.flags & send_flag::inline_data) static_cast<void>(LocalPieces(local, true));
+    SendRequest copy = request;
+    copy.local = pieces.span();
+    return copy;
+  }
+};
+
+struct RecvWorkRequest {
+  LocalPieces pieces;
+  uint64_t id;
+  nb::object local;
+
+  RecvRequest posted() const { return {.id = id, .local = pieces.span()}; }
+};
+
+// What was posted last keeps its memory: as many requests as the queue is deep, so none that is under way
+// lacks it.
+class KeptMemory {
+ public:
+  explicit KeptMemory(size_t depth) : ring_(depth) {}
+  void add(const nb::object& local) {
+    if (ring_.empty()) return;
+    ring_[next_] = local;
+    if (++next_ == ring_.size()) next_ = 0;
+  }
+  void clear() { ring_.assign(ring_.size(), nb::object()); }
+
+ private:
+  std::vector<nb::object> ring_;
+  size_t next_ = 0;
+};
+
+}  // namespace verbena::bind

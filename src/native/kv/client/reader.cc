@@ -1,0 +1,237 @@
+#include "kv/client/reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+
+#include "kv/store/index.h"
+#include "util/clock.h"
+
+namespace verbena::kv {
+
+using transport::Call;
+using transport::GatherPiece;
+using transport::Outcome;
+
+OneSidedReader::OneSidedReader(std::shared_ptr<transport::Node> node,
+                               std::shared_ptr<transport::Session> session, uint32_t database)
+    : node_(std::move(node)), session_(std::move(session)), database_(database) {}
+
+OneSidedReader::~OneSidedReader() {
+  const auto held = node_->lock();
+  items_.registration.close();
+  directories_.registration.close();
+}
+
+bool OneSidedReader::load(std::string_view layout) {
+  directory_ = {};
+  return map_.load(layout);
+}
+
+// The wire of one host has one clock; elsewhere, keys that expire are the server's business.
+uint64_t OneSidedReader::now_ms() const {
+  const auto held = node_->lock();
+  const transport::Link* link = session_->link();
+  if (!link || link->port().name() != "shm") return 0;
+  return unix_ms();
+}
+
+bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Call* call;
+    {
+      const auto held = node_->lock();
+      call = session_->gather(pieces);
+      // On one host it has been done by the time it is posted.
+      if (call && node_->is_answered_at_once(*call)) {
+        ++reads_;
+        node_->calls().end(*call);
+        return true;
+      }
+    }
+    if (!call) {
+      if (!learn_regions(pieces)) return false;
+      continue;
+    }
+    ++reads_;
+    if (!node_->wait(*call, now_ns() + kPatienceNs)) {
+      // It cannot be taken back while the wire may write: the link is given up, which ends it.
+      const auto held = node_->lock();
+      session_->lose_link(Status::retry_exc_err, "a read was not answered");
+    }
+    const bool ok = call->outcome == Outcome::ok;
+    node_->end(*call);
+    return ok;
+  }
+  return false;
+}
+
+// A plain READ waits for a link and asks for the region.
+bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
+  uint64_t known = 0;
+  for (const GatherPiece& piece : pieces) {
+    if (piece.region == known) continue;
+    known = piece.region;
+    Call* call;
+    {
+      const auto held = node_->lock();
+      call = session_->operate(Opcode::read, piece.region, piece.offset, nullptr, 1, nullptr);
+    }
+    if (!call) return false;
+    if (!node_->wait(*call, now_ns() + kPatienceNs)) {
+      const auto held = node_->lock();
+      session_->cancel(*call);
+      return false;
+    }
+    const bool ok = call->outcome == Outcome::ok;
+    node_->end(*call);
+    if (!ok) return false;
+  }
+  return true;
+}
+
+bool OneSidedReader::read_at(Location location, uint64_t bytes, Scratch& scratch) {
+  const StoreMap::Place place = map_.place(location);
+  if (place.room < bytes || bytes > scratch.memory.size()) return false;
+  const GatherPiece piece{place.region, place.offset, scratch.memory.data(), static_cast<uint32_t>(bytes),
+                          &scratch.registration};
+  return read({&piece, 1});
+}
+
+bool OneSidedReader::refresh() {
+  IndexRoot root;
+  if (!read_at(map_.root(database_), sizeof root, directories_)) return false;
+  std::memcpy(&root, directories_.memory.data(), sizeof root);
+  if (root.depth > kMaxDepth) return false;
+  const uint64_t bytes = sizeof(Location) << root.depth;
+  Directory fresh{root.depth, std::vector<Location>(size_t{1} << root.depth)};
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t some = std::min<uint64_t>(bytes - done, kDirectoryBytes);
+    if (!read_at(root.directory + done / kUnit, some, directories_)) return false;
+    std::memcpy(reinterpret_cast<std::byte*>(fresh.segments.data()) + done, directories_.memory.data(), some);
+    done += some;
+  }
+  directory_ = std::move(fresh);
+  return true;
+}
+
+void OneSidedReader::note_size(uint64_t item_bytes) {
+  // The next is likely as long as the longest of late: one READ instead of two.
+  const uint64_t length = (item_bytes + kUnit - 1) / kUnit * kUnit;
+  guess_ =
+      static_cast<uint32_t>(std::min(kScratchBytes / 2, std::max<uint64_t>(length, guess_ - guess_ / 4)));
+}
+
+Step OneSidedReader::follow(Lookup& lookup, std::span<std::byte> into,
+                            transport::Registration* registration) {
+  const uint64_t now = now_ms();
+  Step step = Step::refresh;
+  if (!directory_.segments.empty()) step = lookup.begin(directory_, map_, guess_, now);
+  while (true) {
+    if (step == Step::refresh) {
+      if (!refresh()) return Step::ask;
+      step = lookup.begin(directory_, map_, guess_, now);
+    }
+    if (step != Step::read) break;
+    const size_t head = lookup.before_value(), length = lookup.length();
+    if (registration && head > 0 && length > head && length - head <= into.size() && length >= kLongBytes) {
+      const StoreMap::Place place = map_.place(lookup.location());
+      if (place.room < length) return Step::ask;
+      const auto body = static_cast<uint32_t>(length - head);
+      std::optional<uint32_t> crc;
+      const GatherPiece pieces[] = {
+          {place.region, place.offset, items_.memory.data(), static_cast<uint32_t>(head),
+           &items_.registration},
+          {place.region, place.offset + head, into.data(), body, registration, &crc}};
+      if (!read(pieces)) return Step::ask;
+      step = lookup.take({items_.memory.data(), head}, map_, into.first(body), crc);
+      continue;
+    }
+    if (!read_at(lookup.location(), length, items_)) return Step::ask;
+    step = lookup.take({items_.memory.data(), length}, map_);
+  }
+  if (step == Step::found) note_size(lookup.item_bytes());
+  return step;
+}
+
+OneSidedReader::Answer OneSidedReader::get(std::string_view key) {
+  Lookup lookup(key, map_.hash_key(), database_);
+  const Step step = follow(lookup, {}, nullptr);
+  return {step, lookup.value()};
+}
+
+void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) {
+  const uint64_t now = now_ms();
+  std::array<Step, kWave> steps;
+  const auto begin = [&] {
+    for (size_t i = 0; i < lookups.size(); ++i) {
+      if (steps[i] == Step::refresh) steps[i] = lookups[i].begin(directory_, map_, guess_, now);
+    }
+  };
+  for (size_t i = 0; i < lookups.size(); ++i) steps[i] = Step::refresh;
+  begin();
+  uint64_t longest = 0;
+  // What was found stays where it was read to. Close together: at wide, even distances all would compete for
+  // the few lines of a cache that such addresses share.
+  size_t used = 0;
+  std::array<size_t, kWave> whose;
+  while (true) {
+    pieces_.clear();
+    bool stale = false;
+    for (size_t i = 0; i < lookups.size(); ++i) {
+      stale |= steps[i] == Step::refresh;
+      if (steps[i] != Step::read) continue;
+      const StoreMap::Place place = map_.place(lookups[i].location());
+      const uint32_t length = lookups[i].length();
+      if (length > kScratchBytes - used || place.room < length) {
+        steps[i] = Step::ask;  // too long to be read with the others
+        continue;
+      }
+      whose[pieces_.size()] = i;
+      pieces_.push_back(
+          {place.region, place.offset, items_.memory.data() + used, length, &items_.registration});
+      used = std::min(kScratchBytes, (used + length + kLineBytes - 1) / kLineBytes * kLineBytes);
+    }
+    if (!pieces_.empty()) {
+      if (!read(pieces_)) break;
+      for (size_t j = 0; j < pieces_.size(); ++j) {
+        const size_t i = whose[j];
+        steps[i] = lookups[i].take({pieces_[j].local, pieces_[j].length}, map_);
+        if (steps[i] == Step::found) {
+          answers[i] = {Step::found, lookups[i].value()};
+          longest = std::max(longest, lookups[i].item_bytes());
+        } else if (steps[i] == Step::absent) {
+          answers[i] = {Step::absent, {}};
+        }
+      }
+    } else if (stale) {
+      if (!refresh()) break;
+      begin();
+    } else {
+      break;
+    }
+  }
+  if (longest > 0) note_size(longest);
+}
+
+OneSidedReader::Length OneSidedReader::get_into(std::string_view key, std::span<std::byte> into) {
+  transport::Registration registration(into.data(), into.size(), access::local_write);
+  Lookup lookup(key, map_.hash_key(), database_);
+  // A first READ of the header tells how long it is; the second goes where it is wanted.
+  const uint32_t guess = std::exchange(guess_, 128);
+  const Step step = follow(lookup, into, &registration);
+  guess_ = guess;
+  {
+    const auto held = node_->lock();
+    registration.close();
+  }
+  const std::string_view value = lookup.value();
+  if (step == Step::found && value.size() <= into.size() &&
+      value.data() != reinterpret_cast<const char*>(into.data())) {
+    std::memcpy(into.data(), value.data(), value.size());
+  }
+  return {step, value.size()};
+}
+
+}  // namespace verbena::kv

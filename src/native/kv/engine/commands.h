@@ -1,0 +1,92 @@
+// The commands that native code answers: those on strings and on keys as such.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include "kv/engine/client.h"
+#include "kv/store/keyspace.h"
+
+namespace verbena::kv {
+
+// What a command is given.
+struct Call {
+  Keyspace& keyspace;
+  Database& database;
+  Words words;
+  ReplyWriter reply;
+  // For keyspace notifications: (class, event, key); null: nobody listens.
+  std::function<void(char, const char*, std::string_view)>* notify = nullptr;
+  bool failed = false;
+
+  std::string_view operator[](size_t i) const { return words[i]; }
+  size_t size() const { return words.size(); }
+  void error(std::string_view text) {
+    failed = true;
+    reply.error(text);
+  }
+  // Tells the log and whoever watches or listens that a key has changed.
+  void changed(std::string_view key, Words effect, char kind, const char* event) {
+    keyspace.log(database.number(), effect);
+    keyspace.changed(database, key);
+    if (notify) (*notify)(kind, event, key);
+  }
+};
+
+struct NativeCommand {
+  std::string_view name;  // in capitals
+  int arity;              // counts the name; negative: at least so many
+  bool writes, needs_memory;
+  void (*run)(Call&);
+  // For INFO.
+  uint64_t calls = 0, ns = 0, failed = 0, rejected = 0;
+  static constexpr size_t kBuckets = 40;
+  std::array<uint64_t, kBuckets> buckets = {};  // [n]: calls that took less than 2^n ns, and at least half
+};
+
+std::span<const NativeCommand> string_commands();
+std::span<const NativeCommand> key_commands();
+
+// All of them by name, in whatever case.
+class CommandTable {
+ public:
+  CommandTable();
+  CommandTable(const CommandTable&) = delete;
+  CommandTable& operator=(const CommandTable&) = delete;
+  NativeCommand* find(std::string_view name) const;
+  std::span<NativeCommand> all() { return all_; }
+
+ private:
+  struct Name {
+    uint64_t low = 0, high = 0;
+    bool operator==(const Name&) const = default;
+  };
+  static constexpr size_t kRoom = 256;
+  static constexpr size_t kLongest = 16;
+  static Name fold(std::string_view name);
+  static size_t place(const Name& name) {
+    return (name.low * 0x9e3779b97f4a7c15 ^ name.high * 0xc2b2ae3d27d4eb4f) >> 56;
+  }
+  struct Row {
+    Name name;
+    NativeCommand* command = nullptr;
+  };
+  std::array<Row, kRoom> rows_;
+  std::vector<NativeCommand> all_;  // this engine's, with its figures
+};
+
+// Shared by the commands.
+constexpr std::string_view kWrongType = "WRONGTYPE Operation against a key holding the wrong kind of value";
+constexpr std::string_view kNotAnInteger = "ERR value is not an integer or out of range";
+constexpr std::string_view kSyntax = "ERR syntax error";
+constexpr size_t kLongestString = 512u << 20;
+
+// A number as Redis reads it: digits and a sign, nothing else.
+std::optional<int64_t> parse_integer(std::string_view text);
+bool is_word(std::string_view text, std::string_view capitals);
+// The time that an option and its argument mean in Unix ms; empty: an error was answered.
+std::optional<uint64_t> parse_expiry(Call& call, std::string_view argument, bool seconds, bool absolute,
+                                     const char* command);
+
+}  // namespace verbena::kv

@@ -1,0 +1,369 @@
+// Commands on strings.
+#include <cmath>
+#include <limits>
+
+#include "kv/engine/commands.h"
+
+namespace verbena::kv {
+
+namespace {
+
+// The string at a key; false: it is of another type, and the client has been told.
+bool find_string(Call& call, std::string_view key, Entry& entry, bool use = true) {
+  entry = call.database.find(key, use);
+  if (!entry || entry.type() == Type::string) return true;
+  call.error(kWrongType);
+  return false;
+}
+
+void log_set(Call& call, std::string_view key, std::string_view value, uint64_t expires_ms,
+             const char* event) {
+  if (expires_ms == 0) {
+    const std::string_view effect[] = {"SET", key, value};
+    return call.changed(key, effect, '$', event);
+  }
+  char digits[24];
+  const char* end = std::to_chars(digits, digits + sizeof digits, expires_ms).ptr;
+  const std::string_view effect[] = {"SET", key, value, "PXAT", {digits, static_cast<size_t>(end - digits)}};
+  call.changed(key, effect, '$', event);
+  if (call.notify) (*call.notify)('g', "expire", key);
+}
+
+void store(Call& call, Entry there, std::string_view key, std::string_view value, uint64_t expires_ms,
+           const char* event = "set") {
+  if (expires_ms != 0 && expires_ms <= call.keyspace.now_ms()) {  // it would be gone at once
+    if (there) call.database.erase(there);
+    const std::string_view effect[] = {"DEL", key};
+    return call.changed(key, effect, 'g', "del");
+  }
+  call.database.set(there, key, value, expires_ms);
+  log_set(call, key, value, expires_ms, event);
+}
+
+// The same but for small and capital letters. Both are options that are known.
+bool is_same_word(std::string_view one, std::string_view other) {
+  return one.size() == other.size() && ((one[0] ^ other[0]) & ~0x20) == 0;
+}
+
+// It is wanted: whoever wants it next can read it from afar.
+void reply_with(Call& call, Entry& entry) {
+  if (call.keyspace.is_exposed() && !entry.is_sealed()) call.database.seal(entry);
+  call.reply.bulk(entry.value());
+}
+
+void get(Call& call) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  entry ? reply_with(call, entry) : call.reply.null();
+}
+
+void set(Call& call) {
+  enum { always, if_absent, if_present } when = always;
+  bool keep = false, wants_old = false;
+  std::string_view unit, time;  // the last one counts, but units do not mix
+  for (size_t i = 3; i < call.size(); ++i) {
+    const std::string_view word = call[i];
+    if (is_word(word, "NX") && when != if_present) {
+      when = if_absent;
+    } else if (is_word(word, "XX") && when != if_absent) {
+      when = if_present;
+    } else if (is_word(word, "GET")) {
+      wants_old = true;
+    } else if (is_word(word, "KEEPTTL") && unit.empty()) {
+      keep = true;
+    } else if (i + 1 < call.size() && !keep && (unit.empty() || is_same_word(word, unit)) &&
+               (is_word(word, "EX") || is_word(word, "PX") || is_word(word, "EXAT") ||
+                is_word(word, "PXAT"))) {
+      unit = word;
+      time = call[++i];
+    } else {
+      return call.error(kSyntax);
+    }
+  }
+  uint64_t expires_ms = 0;
+  if (!unit.empty()) {
+    const auto parsed = parse_expiry(call, time, (unit[0] & ~0x20) == 'E', unit.size() == 4, "set");
+    if (!parsed) return;
+    expires_ms = *parsed;
+  }
+  const std::string_view key = call[1];
+  Entry there = call.database.find(key, false);
+  if (wants_old) {
+    if (there && there.type() != Type::string) return call.error(kWrongType);
+    there ? call.reply.bulk(there.value()) : call.reply.null();
+  }
+  if ((when == if_absent && there) || (when == if_present && !there)) {
+    if (!wants_old) call.reply.null();
+    return;
+  }
+  if (keep && there) expires_ms = there.expires_ms();
+  store(call, there, key, call[2], expires_ms);
+  if (!wants_old) call.reply.ok();
+}
+
+void setnx(Call& call) {
+  if (call.database.find(call[1], false)) return call.reply.integer(0);
+  store(call, {}, call[1], call[2], 0);
+  call.reply.integer(1);
+}
+
+void set_with_time(Call& call, bool seconds, const char* name) {
+  const auto time = parse_expiry(call, call[2], seconds, false, name);
+  if (!time) return;
+  store(call, call.database.find(call[1], false), call[1], call[3], *time);
+  call.reply.ok();
+}
+void setex(Call& call) { set_with_time(call, true, "setex"); }
+void psetex(Call& call) { set_with_time(call, false, "psetex"); }
+
+void log_expiry(Call& call, std::string_view key, uint64_t expires_ms) {
+  char digits[24];
+  const char* end = std::to_chars(digits, digits + sizeof digits, expires_ms).ptr;
+  const std::string_view timed[] = {"PEXPIREAT", key, {digits, static_cast<size_t>(end - digits)}};
+  const std::string_view never[] = {"PERSIST", key};
+  if (expires_ms) {
+    call.changed(key, timed, 'g', "expire");
+  } else {
+    call.changed(key, never, 'g', "persist");
+  }
+}
+
+void getex(Call& call) {
+  bool persist = false, timed = false;
+  std::string_view unit, time;
+  uint64_t expires_ms = 0;
+  for (size_t i = 2; i < call.size(); ++i) {
+    const std::string_view word = call[i];
+    if (is_word(word, "PERSIST") && !timed && !persist) {
+      persist = true;
+    } else if (i + 1 < call.size() && !timed && !persist &&
+               (is_word(word, "EX") || is_word(word, "PX") || is_word(word, "EXAT") ||
+                is_word(word, "PXAT"))) {
+      if (i + 2 < call.size()) return call.error(kSyntax);
+      unit = word;
+      time = call[++i];
+      timed = true;
+    } else {
+      return call.error(kSyntax);
+    }
+  }
+  Entry entry;
+  const std::string_view key = call[1];
+  if (!find_string(call, key, entry)) return;
+  if (!entry) return call.reply.null();  // before the time is looked at, as Redis does
+  if (timed) {
+    const auto parsed = parse_expiry(call, time, (unit[0] & ~0x20) == 'E', unit.size() == 4, "getex");
+    if (!parsed) return;
+    expires_ms = *parsed;
+  }
+  call.reply.bulk(entry.value());
+  if (timed && expires_ms <= call.keyspace.now_ms()) {
+    call.database.erase(entry);
+    const std::string_view effect[] = {"DEL", key};
+    call.changed(key, effect, 'g', "del");
+  } else if (timed || (persist && entry.expires_ms() != 0)) {
+    call.database.set_expires(entry, expires_ms);
+    log_expiry(call, key, expires_ms);
+  }
+}
+
+void getdel(Call& call) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  if (!entry) return call.reply.null();
+  call.reply.bulk(entry.value());
+  call.database.erase(entry);
+  const std::string_view effect[] = {"DEL", call[1]};
+  call.changed(call[1], effect, 'g', "del");
+}
+
+void getset(Call& call) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  entry ? call.reply.bulk(entry.value()) : call.reply.null();
+  store(call, entry, call[1], call[2], 0);
+}
+
+void mget(Call& call) {
+  call.reply.array(call.size() - 1);
+  for (const std::string_view key : call.words.subspan(1)) {
+    Entry entry = call.database.find(key);
+    entry&& entry.type() == Type::string ? reply_with(call, entry) : call.reply.null();
+  }
+}
+
+void set_many(Call& call) {
+  for (size_t i = 1; i < call.size(); i += 2) {
+    store(call, call.database.find(call[i], false), call[i], call[i + 1], 0);
+  }
+}
+
+bool has_pairs(Call& call, const char* name) {
+  if (call.size() % 2 == 1) return true;
+  call.error(std::string("ERR wrong number of arguments for '") + name + "' command");
+  return false;
+}
+
+void mset(Call& call) {
+  if (!has_pairs(call, "mset")) return;
+  set_many(call);
+  call.reply.ok();
+}
+
+void msetnx(Call& call) {
+  if (!has_pairs(call, "msetnx")) return;
+  for (size_t i = 1; i < call.size(); i += 2) {
+    if (call.database.find(call[i], false)) return call.reply.integer(0);
+  }
+  set_many(call);
+  call.reply.integer(1);
+}
+
+bool is_too_long(Call& call, size_t bytes) {
+  if (bytes <= kLongestString) return false;
+  call.error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+  return true;
+}
+
+// Puts bytes at an offset of a string that is there or not, and makes it longer if need be.
+void write_at(Call& call, Entry entry, size_t offset, std::string_view bytes, const char* event) {
+  const std::string_view key = call[1];
+  const size_t had = entry ? entry.value().size() : 0, needed = std::max(had, offset + bytes.size());
+  if (!entry || needed > had) entry = call.database.resize(entry, key, needed);
+  std::memcpy(call.database.writable(entry) + offset, bytes.data(), bytes.size());
+  call.database.seal(entry);
+  call.changed(key, call.words, '$', event);
+  call.reply.integer(static_cast<int64_t>(needed));
+}
+
+void append(Call& call) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  const size_t had = entry ? entry.value().size() : 0;
+  if (is_too_long(call, had + call[2].size())) return;
+  if (entry && call[2].empty()) return call.reply.integer(static_cast<int64_t>(had));
+  if (!entry) {
+    call.database.set({}, call[1], call[2], 0);
+    call.changed(call[1], call.words, '$', "append");
+    return call.reply.integer(static_cast<int64_t>(call[2].size()));
+  }
+  write_at(call, entry, had, call[2], "append");
+}
+
+void strlen(Call& call) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  call.reply.integer(entry ? static_cast<int64_t>(entry.value().size()) : 0);
+}
+
+void getrange(Call& call) {
+  const auto first = parse_integer(call[2]), last = parse_integer(call[3]);
+  if (!first || !last) return call.error(kNotAnInteger);
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  const std::string_view value = entry ? entry.value() : std::string_view();
+  const auto length = static_cast<int64_t>(value.size());
+  if (*first < 0 && *last < 0 && *first > *last) return call.reply.bulk({});
+  int64_t start = *first < 0 ? std::max<int64_t>(length + std::max(*first, -length), 0) : *first;
+  int64_t stop = *last < 0 ? (*last < -length ? 0 : length + *last) : *last;
+  stop = std::min(stop, length - 1);
+  if (start > stop || length == 0) return call.reply.bulk({});
+  call.reply.bulk(value.substr(static_cast<size_t>(start), static_cast<size_t>(stop - start + 1)));
+}
+
+void setrange(Call& call) {
+  const auto offset = parse_integer(call[2]);
+  if (!offset) return call.error(kNotAnInteger);
+  if (*offset < 0) return call.error("ERR offset is out of range");
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  const std::string_view bytes = call[3];
+  if (bytes.empty()) return call.reply.integer(entry ? static_cast<int64_t>(entry.value().size()) : 0);
+  if (static_cast<uint64_t>(*offset) > kLongestString) return (void)is_too_long(call, kLongestString + 1);
+  if (is_too_long(call, static_cast<size_t>(*offset) + bytes.size())) return;
+  write_at(call, entry, static_cast<size_t>(*offset), bytes, "setrange");
+}
+
+void add(Call& call, int64_t amount, bool subtract) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  const auto old = entry ? parse_integer(entry.value()) : 0;
+  if (!old) return call.error(kNotAnInteger);
+  int64_t sum;
+  if (subtract ? __builtin_sub_overflow(*old, amount, &sum) : __builtin_add_overflow(*old, amount, &sum)) {
+    return call.error("ERR increment or decrement would overflow");
+  }
+  char digits[24];
+  const char* end = std::to_chars(digits, digits + sizeof digits, sum).ptr;
+  const std::string_view value(digits, static_cast<size_t>(end - digits));
+  const uint64_t expires_ms = entry ? entry.expires_ms() : 0;
+  call.database.set(entry, call[1], value, expires_ms);
+  const std::string_view plain[] = {"SET", call[1], value}, timed[] = {"SET", call[1], value, "KEEPTTL"};
+  call.changed(call[1], expires_ms ? Words(timed) : Words(plain), '$', subtract ? "decrby" : "incrby");
+  call.reply.integer(sum);
+}
+
+void incr(Call& call) { add(call, 1, false); }
+void decr(Call& call) { add(call, 1, true); }
+void incrby(Call& call) {
+  const auto amount = parse_integer(call[2]);
+  amount ? add(call, *amount, false) : call.error(kNotAnInteger);
+}
+void decrby(Call& call) {
+  const auto amount = parse_integer(call[2]);
+  if (!amount) return call.error(kNotAnInteger);
+  if (*amount == std::numeric_limits<int64_t>::min()) {
+    return call.error("ERR decrement would overflow");
+  }
+  add(call, *amount, true);
+}
+
+std::optional<long double> parse_long_double(std::string_view text) {
+  if (text.empty() || text.size() > 255 || std::isspace(static_cast<unsigned char>(text[0])))
+    return std::nullopt;
+  const std::string copy(text);
+  char* end = nullptr;
+  const long double value = std::strtold(copy.c_str(), &end);
+  if (end != copy.c_str() + copy.size() || std::isnan(value)) return std::nullopt;
+  return value;
+}
+
+void incrbyfloat(Call& call) {
+  Entry entry;
+  if (!find_string(call, call[1], entry)) return;
+  const auto old = entry ? parse_long_double(entry.value()) : 0.0L;
+  const auto amount = parse_long_double(call[2]);
+  if (!old || !amount) return call.error("ERR value is not a valid float");
+  const long double sum = *old + *amount;
+  if (std::isnan(sum) || std::isinf(sum)) return call.error("ERR increment would produce NaN or Infinity");
+  char text[5200];
+  int length = std::snprintf(text, sizeof text, "%.17Lf", sum);
+  while (length > 0 && text[length - 1] == '0') --length;
+  if (length > 0 && text[length - 1] == '.') --length;
+  if (length == 2 && text[0] == '-' && text[1] == '0') text[0] = '0', length = 1;
+  const std::string_view value(text, static_cast<size_t>(length));
+  const uint64_t expires_ms = entry ? entry.expires_ms() : 0;
+  call.database.set(entry, call[1], value, expires_ms);
+  const std::string_view effect[] = {"SET", call[1], value, "KEEPTTL"};
+  call.changed(call[1], effect, '$', "incrbyfloat");
+  call.reply.bulk(value);
+}
+
+constexpr NativeCommand kStringCommands[] = {
+    {"GET", 2, false, false, get},         {"SET", -3, true, true, set},
+    {"SETNX", 3, true, true, setnx},       {"SETEX", 4, true, true, setex},
+    {"PSETEX", 4, true, true, psetex},     {"GETEX", -2, true, false, getex},
+    {"GETDEL", 2, true, false, getdel},    {"GETSET", 3, true, true, getset},
+    {"MGET", -2, false, false, mget},      {"MSET", -3, true, true, mset},
+    {"MSETNX", -3, true, true, msetnx},    {"APPEND", 3, true, true, append},
+    {"STRLEN", 2, false, false, strlen},   {"GETRANGE", 4, false, false, getrange},
+    {"SETRANGE", 4, true, true, setrange}, {"INCR", 2, true, true, incr},
+    {"DECR", 2, true, true, decr},         {"INCRBY", 3, true, true, incrby},
+    {"DECRBY", 3, true, true, decrby},     {"INCRBYFLOAT", 3, true, true, incrbyfloat},
+};
+
+}  // namespace
+
+std::span<const NativeCommand> string_commands() { return kStringCommands; }
+
+}  // namespace verbena::kv

@@ -1,0 +1,157 @@
+#include "kv/engine/tracking.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace verbena::kv {
+
+Tracking::~Tracking() {
+  if (observer_ != 0) keyspace_.unobserve(observer_);
+}
+
+void Tracking::start(uint64_t client, Wish wish, Words prefixes) {
+  clients_[client] = wish;
+  for (const std::string_view prefix : prefixes) prefixes_[std::string(prefix)].clients.insert(client);
+  if (observer_ != 0) return;
+  observer_ = keyspace_.observe([this](uint32_t, std::optional<std::string_view> key) {
+    if (key) {
+      changed(*key);
+    } else {
+      all_changed();
+    }
+  });
+}
+
+void Tracking::stop(uint64_t client) {
+  if (clients_.erase(client) == 0) return;
+  for (auto& [name, prefix] : prefixes_) prefix.clients.erase(client);
+  std::erase_if(prefixes_, [](const auto& one) { return one.second.clients.empty(); });
+  if (swept_) {
+    sweeps_again_ = true;
+  } else {
+    swept_.emplace();
+  }
+  if (!clients_.empty()) return;
+  keyspace_.unobserve(std::exchange(observer_, 0));
+  flushed_.push_back(std::exchange(table_, {}));
+  items_ = 0;
+}
+
+void Tracking::remember(uint64_t client, std::string_view key) {
+  if (!clients_.contains(client)) return;
+  auto at = table_.find(key);
+  if (at == table_.end()) at = table_.emplace(std::string(key), std::vector<uint64_t>()).first;
+  std::vector<uint64_t>& readers = at->second;
+  const auto place = std::lower_bound(readers.begin(), readers.end(), client);
+  if (place == readers.end() || *place != client) {
+    readers.insert(place, client);
+    ++items_;
+  }
+  constexpr size_t kAtOnce = 4;  // more than come
+  trim(kAtOnce);
+}
+
+void Tracking::changed(std::string_view key) {
+  if (const auto at = table_.find(key); at != table_.end()) forget(at);
+  for (auto& [name, prefix] : prefixes_) {
+    if (!key.starts_with(name)) continue;
+    prefix.changed.insert_or_assign(std::string(key), keyspace_.author);
+    has_broadcasts_ = true;
+  }
+}
+
+void Tracking::forget(Table::iterator at) {
+  items_ -= at->second.size();
+  auto node = table_.extract(at);
+  std::erase_if(node.mapped(), [&](uint64_t client) {
+    const auto found = clients_.find(client);
+    if (found == clients_.end() || found->second.broadcasts) return true;
+    return found->second.skips_own && client == keyspace_.author;
+  });
+  if (node.mapped().empty()) return;
+  Message& message = messages_.emplace_back();
+  message.clients = std::move(node.mapped());
+  message.keys.emplace().push_back(std::move(node.key()));
+}
+
+// All databases at once make one message.
+void Tracking::all_changed() {
+  if (clients_.empty()) return;
+  if (!table_.empty()) flushed_.push_back(std::exchange(table_, {}));
+  items_ = 0;
+  if (!messages_.empty() && !messages_.back().keys) return;
+  Message& message = messages_.emplace_back();
+  for (const auto& [client, wish] : clients_) message.clients.push_back(client);
+}
+
+std::vector<Tracking::Message> Tracking::take_broadcasts() {
+  has_broadcasts_ = false;
+  std::vector<Message> messages;
+  for (auto& [name, prefix] : prefixes_) {
+    const auto changed = std::exchange(prefix.changed, {});
+    if (changed.empty()) continue;
+    Message everything;
+    everything.keys.emplace();
+    for (const auto& [key, author] : changed) everything.keys->push_back(key);
+    for (const uint64_t client : prefix.clients) {
+      const bool some_are_its_own =
+          clients_.at(client).skips_own &&
+          std::any_of(changed.begin(), changed.end(), [&](const auto& one) { return one.second == client; });
+      if (!some_are_its_own) {
+        everything.clients.push_back(client);
+        continue;
+      }
+      Message others{{client}, std::vector<std::string>()};
+      for (const auto& [key, author] : changed) {
+        if (author != client) others.keys->push_back(key);
+      }
+      if (!others.keys->empty()) messages.push_back(std::move(others));
+    }
+    if (!everything.clients.empty()) messages.push_back(std::move(everything));
+  }
+  return messages;
+}
+
+void Tracking::tidy() {
+  constexpr size_t kAtOnce = 2048;
+  trim(kAtOnce);
+  sweep(kAtOnce);
+  for (size_t left = kAtOnce; left > 0 && !flushed_.empty(); --left) {
+    Table& table = flushed_.back();
+    if (table.empty()) {
+      flushed_.pop_back();
+    } else {
+      table.erase(table.begin());
+    }
+  }
+}
+
+// Round and round in the order of keys.
+void Tracking::trim(size_t most) {
+  for (; most_keys_ != 0 && table_.size() > most_keys_ && most > 0; --most) {
+    auto at = table_.upper_bound(given_up_);
+    if (at == table_.end()) at = table_.begin();
+    given_up_ = at->first;
+    const uint64_t author = std::exchange(keyspace_.author, 0);
+    forget(at);
+    keyspace_.author = author;
+  }
+}
+
+void Tracking::sweep(size_t most) {
+  if (!swept_) return;
+  auto at = table_.lower_bound(*swept_);
+  for (; at != table_.end() && most > 0; --most) {
+    items_ -= std::erase_if(at->second, [&](uint64_t client) { return !clients_.contains(client); });
+    at = at->second.empty() ? table_.erase(at) : std::next(at);
+  }
+  if (at != table_.end()) {
+    swept_ = at->first;
+  } else if (std::exchange(sweeps_again_, false)) {
+    swept_.emplace();
+  } else {
+    swept_.reset();
+  }
+}
+
+}  // namespace verbena::kv

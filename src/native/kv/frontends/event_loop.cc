@@ -1,0 +1,407 @@
+#include "kv/frontends/event_loop.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+
+#include "kv/journal/backlog.h"
+#include "util/clock.h"
+#include "util/error.h"
+
+namespace verbena::kv {
+
+namespace {
+
+constexpr uint64_t kBell = 0, kListenerBit = uint64_t{1} << 63, kWatchBit = uint64_t{1} << 62;
+
+std::string show(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    return std::string(text) + ":" + std::to_string(ntohs(v4.sin_port));
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6.sin6_port));
+  }
+  const auto& local = reinterpret_cast<const sockaddr_un&>(address);
+  return std::string(local.sun_path) + ":0";
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.ss_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  }
+  return true;  // a Unix socket
+}
+
+}  // namespace
+
+SocketClient::SocketClient(EventLoop& owner, uint64_t number, UniqueFd socket)
+    : Client(number), loop(owner), wire(std::move(socket)) {}
+
+void SocketClient::wake() { loop.woken_.push_back(this); }
+
+void SocketClient::take_out() {
+  waking = false;
+  ends_now = doomed;
+  ends_then = closing;
+  bytes_out += out.size();
+  loop.engine_.figures.bytes_out += out.size();
+  if (sending.empty()) {
+    sending.swap(out);
+  } else {
+    sending.append(out);
+    out.clear();
+  }
+  if (out.capacity() > 1u << 16) out = {};
+  on_the_way.store(sending.size() - written, std::memory_order_relaxed);
+}
+
+EventLoop::EventLoop(Engine& engine) : engine_(engine), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw Error("fd_limit", "serve", "epoll_create1() failed", errno);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kBell}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event);
+}
+
+EventLoop::~EventLoop() {
+  const auto held = engine_.lock();
+  engine_.set_program(nullptr);
+  for (auto& [id, client] : clients_) engine_.remove(*client);
+}
+
+void EventLoop::listen(UniqueFd socket, std::shared_ptr<net::TlsContext> tls) {
+  const auto held = engine_.lock();
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kListenerBit | listeners_.size()}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    throw Error("invalid_argument", "listen", "epoll_ctl() failed", errno);
+  }
+  listeners_.push_back(std::make_unique<Listener>(Listener{std::move(socket), std::move(tls)}));
+}
+
+void EventLoop::stop_listening() {
+  const auto held = engine_.lock();
+  for (auto& listener : listeners_) listener->socket.reset();
+}
+
+void EventLoop::stop() {
+  stopping_.store(true);
+  bell_.signal();
+}
+
+void EventLoop::post(std::function<void()> work) {
+  const std::lock_guard held(posted_mutex_);
+  posted_.push_back(std::move(work));
+  bell_.signal();
+}
+
+uint64_t EventLoop::watch(int fd, std::function<void()> readable) {
+  const uint64_t id = kWatchBit | ++last_watch_;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    throw Error("fd_limit", "watch", "epoll_ctl() failed", errno);
+  }
+  watches_.emplace(id, std::make_shared<std::function<void()>>(std::move(readable)));
+  return id;
+}
+
+void EventLoop::unwatch(uint64_t watch, int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watches_.erase(watch);
+}
+
+void EventLoop::do_posted() {
+  std::deque<std::function<void()>> work;
+  {
+    const std::lock_guard held(posted_mutex_);
+    work.swap(posted_);
+  }
+  for (auto& piece : work) piece();
+}
+
+int EventLoop::timeout_ms() const {
+  int timeout = kTickMs;
+  const bool unburied = engine_.program() && engine_.program()->unburied() > 0;
+  if (unburied || engine_.keyspace.has_rubbish()) timeout = static_cast<int>(kTickNs / 1'000'000);
+  if (engine_.background) timeout = 1;
+  if (timer_ms_ != 0) {
+    const auto left = static_cast<int64_t>(timer_ms_ - engine_.keyspace.now_ms());
+    timeout = static_cast<int>(std::clamp<int64_t>(left, 0, timeout));
+  }
+  return timeout;
+}
+
+int EventLoop::wait(std::span<epoll_event> events, uint64_t timeout_ns) {
+  const uint64_t budget = busy_poll_ns.load(std::memory_order_relaxed);
+  if (timeout_ns == 0 || budget == 0 || !patience_.looks()) return look(events, timeout_ns);
+  const uint64_t start = now_ns();
+  do {
+    if (const int count = look(events, 0); count != 0) {
+      patience_.found();
+      return count;
+    }
+  } while (now_ns() - start < std::min(budget, timeout_ns));
+  patience_.found_nothing();
+  return look(events, timeout_ns);
+}
+
+int EventLoop::look(std::span<epoll_event> events, uint64_t timeout_ns) {
+  constexpr uint64_t kMs = 1'000'000, kSecond = 1'000'000'000;
+  const auto room = static_cast<int>(events.size());
+  if (timeout_ns % kMs != 0 && waits_exactly_) {
+    const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / kSecond),
+                           .tv_nsec = static_cast<long>(timeout_ns % kSecond)};
+    const int count = epoll_pwait2(epoll_.get(), events.data(), room, &timeout, nullptr);
+    if (count >= 0 || errno != ENOSYS) return count;
+    waits_exactly_ = false;
+  }
+  return epoll_wait(epoll_.get(), events.data(), room, static_cast<int>((timeout_ns + kMs - 1) / kMs));
+}
+
+uint64_t EventLoop::on_turn(Moment moment, Turn work) {
+  turns_.emplace(++last_turn_, std::pair(moment, std::move(work)));
+  bell_.signal();
+  return last_turn_;
+}
+
+uint64_t EventLoop::take_turns(Moment moment) {
+  uint64_t due = kNever;
+  for (const auto& [number, turn] : turns_) {
+    if (turn.first == moment) due = std::min(due, turn.second(now_ns()));
+  }
+  return due;
+}
+
+void EventLoop::note_commands(uint64_t now) {
+  if (engine_.figures.commands != commands_) {
+    commands_ = engine_.figures.commands;
+    heard_ns_ = now;
+    may_be_polite_ = false;
+  }
+  if (is_polite_ == may_be_polite_) return;
+  is_polite_ = may_be_polite_;
+  const int before = is_polite_ ? SCHED_OTHER : SCHED_BATCH;
+  const sched_param plain{};
+  // Whoever was given another policy from outside keeps it.
+  if (sched_getscheduler(0) == before) sched_setscheduler(0, is_polite_ ? SCHED_BATCH : SCHED_OTHER, &plain);
+}
+
+void EventLoop::run() {
+  std::array<epoll_event, 256> events;
+  uint64_t timeout = 0;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const int count = wait(events, timeout);
+    std::vector<SocketClient*> woken;
+    {
+      const auto held = engine_.lock();
+      engine_.refresh_time();
+      engine_.figures.writes += std::exchange(writes_, 0);
+      if (engine_.has_tail()) engine_.tail().set_attended(true);
+      uint64_t due_turn = take_turns(Moment::before);
+      for (int i = 0; i < count; ++i) {
+        const uint64_t id = events[static_cast<size_t>(i)].data.u64;
+        if (id == kBell) {
+          bell_.clear();
+          do_posted();
+          due_turn = take_turns(Moment::before);  // it may have changed when they are due
+        } else if (id & kListenerBit) {
+          accept(*listeners_[id & ~kListenerBit]);
+        } else if (id & kWatchBit) {
+          const auto watch = watches_.find(id);
+          if (watch == watches_.end()) continue;
+          const auto kept = watch->second;  // it may unwatch itself
+          (*kept)();
+        } else if (const auto found = clients_.find(id); found != clients_.end()) {
+          const uint32_t what = events[static_cast<size_t>(i)].events;
+          if (what & EPOLLOUT) engine_.told(*found->second);
+          const bool shakes_on = found->second->shaking_hands && (what & EPOLLOUT);
+          if (shakes_on || what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
+        }
+      }
+      const uint64_t now = now_ns();
+      note_commands(now);
+      if (now - ticked_ns_ >= kTickNs) {
+        ticked_ns_ = now;
+        rusage used{};
+        getrusage(RUSAGE_THREAD, &used);
+        patience_.lost_processor(static_cast<uint64_t>(used.ru_nivcsw), now);
+        engine_.tick(now);
+        for (const auto& work : at_ticks_) work(now);
+      }
+      const bool due = timer_ms_ != 0 && timer_ms_ <= engine_.keyspace.now_ms();
+      if (engine_.program() && (due || now - program_ticked_ns_ >= kTickMs * 1'000'000ull)) {
+        program_ticked_ns_ = now;
+        if (due) timer_ms_ = 0;
+        engine_.program()->tick();
+      }
+      engine_.commit();
+      engine_.settle();
+      due_turn = std::min(due_turn, take_turns(Moment::after));
+      if (engine_.has_tail()) engine_.tail().set_attended(false);
+      timeout = static_cast<uint64_t>(timeout_ms()) * 1'000'000;
+      if (due_turn != kNever) timeout = std::min(timeout, due_turn > now ? due_turn - now : 0);
+      woken.swap(woken_);
+      for (SocketClient* client : woken) client->take_out();
+    }
+    // The lock is free for others while the kernel copies.
+    std::vector<SocketClient*> over;
+    for (SocketClient* client : woken) {
+      if (write(*client)) over.push_back(client);
+    }
+    if (over.empty()) continue;
+    const auto held = engine_.lock();
+    std::sort(over.begin(), over.end());
+    over.erase(std::unique(over.begin(), over.end()), over.end());
+    for (SocketClient* client : over) close(*client);
+    std::erase_if(woken_, [&](SocketClient* client) {
+      return std::find(over.begin(), over.end(), client) != over.end();
+    });
+    engine_.settle();
+    if (!woken_.empty()) timeout = 0;
+  }
+}
+
+void EventLoop::accept(Listener& listener) {
+  for (int i = 0; i < 64; ++i) {
+    UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    greet(std::move(socket), listener.tls);
+  }
+}
+
+void EventLoop::greet(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls) {
+  const int on = 1, fd = socket.get();
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  sockaddr_storage peer{}, own{};
+  socklen_t size = sizeof peer;
+  getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size);
+  size = sizeof own;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
+  const auto refuse = [&](std::string_view why) {
+    ++engine_.figures.rejected_connections;
+    [[maybe_unused]] const ssize_t told = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  };
+  if (engine_.clients().size() >= max_clients) return refuse("-ERR max number of clients reached\r\n");
+  if (is_protected && !is_loopback(peer)) {
+    return refuse(
+        "-DENIED Verbena runs in protected mode: no password is set, so only this machine may connect. "
+        "Set one (requirepass, or an ACL user), or turn protected-mode off if the network can be "
+        "trusted.\r\n");
+  }
+  auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
+  if (tls) {
+    client->wire.encrypt(tls->answer(fd));
+    client->shaking_hands = true;
+  }
+  client->address = show(peer.ss_family == AF_UNIX ? own : peer);
+  client->local_address = show(own);
+  client->ruled = newcomers_ruled;
+  client->stranger = newcomers_strange;
+  client->out_limit = newcomers_out_limit;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = client->id}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return;
+  engine_.add(*client);
+  clients_.emplace(client->id, std::move(client));
+}
+
+void EventLoop::read(SocketClient& client) {
+  if (client.shaking_hands) {
+    const auto step = client.wire.stream()->shake_hands();
+    if (step == net::ByteStream::Step::failed) client.doomed = true;
+    if (client.doomed) return engine_.told(client);
+    watch(client, step == net::ByteStream::Step::wants_write);
+    if (step != net::ByteStream::Step::done) return;
+    client.shaking_hands = false;
+  }
+  do {
+    // A long value goes where it will stay; the rest by a buffer that all share.
+    const size_t expected = client.reader.expected_bytes();
+    if (expected > client.in.size() + kReadBytes && !client.blocked) {
+      const size_t had = client.in.size(), room = std::min(expected - had, size_t{1} << 20);
+      if (client.in.capacity() < had + room) {
+        client.in.reserve(std::min(expected, std::max(had + room, 2 * client.in.capacity())));
+      }
+      client.in.resize(had + room);
+      const iovec piece{client.in.data() + had, room};
+      const ssize_t got = client.wire.read({&piece, 1});
+      client.in.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (got > 0) {
+        ++engine_.figures.reads;
+        client.bytes_in += static_cast<size_t>(got);
+        engine_.figures.bytes_in += static_cast<size_t>(got);
+        engine_.hear(client, {});
+        continue;
+      }
+      if (got == 0 || !net::is_not_now(errno)) client.doomed = true;
+    } else {
+      const iovec piece{buffer_.get(), kReadBytes};
+      const ssize_t got = client.wire.read({&piece, 1});
+      if (got > 0) {
+        ++engine_.figures.reads;
+        engine_.hear(client, {buffer_.get(), static_cast<size_t>(got)});
+        continue;
+      }
+      if (got == 0 || !net::is_not_now(errno)) client.doomed = true;
+    }
+    break;
+  } while (client.wire.has_unread() && !client.doomed);
+  if (client.doomed) engine_.told(client);
+}
+
+bool EventLoop::write(SocketClient& client) {
+  if (client.ends_now) return true;
+  if (client.shaking_hands) return false;
+  std::string& sending = client.sending;
+  while (client.written < sending.size()) {
+    const ssize_t sent = client.wire.write(sending.data() + client.written, sending.size() - client.written);
+    if (sent <= 0) {
+      if (sent < 0 && !net::is_not_now(errno)) return true;
+      client.on_the_way.store(sending.size() - client.written, std::memory_order_relaxed);
+      watch(client, true);
+      return false;
+    }
+    ++writes_;
+    client.written += static_cast<size_t>(sent);
+  }
+  if (!client.wire.flush()) {
+    if (!net::is_not_now(errno)) return true;
+    watch(client, true);
+    return false;
+  }
+  client.written = 0;
+  sending.clear();
+  if (sending.capacity() > 1u << 16) sending = {};
+  client.on_the_way.store(0, std::memory_order_relaxed);
+  if (client.wants_write) watch(client, false);
+  return client.ends_then;
+}
+
+void EventLoop::watch(SocketClient& client, bool writable) {
+  if (client.wants_write == writable) return;
+  client.wants_write = writable;
+  epoll_event event{.events = EPOLLIN | (writable ? EPOLLOUT : 0u), .data = {.u64 = client.id}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fileno(), &event);
+}
+
+void EventLoop::close(SocketClient& client) {
+  if (client.wire.stream()) client.wire.end_writing();
+  engine_.keyspace.unwatch(client.id);
+  engine_.remove(client);
+  clients_.erase(client.id);
+}
+
+}  // namespace verbena::kv

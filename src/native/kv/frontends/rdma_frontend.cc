@@ -1,0 +1,96 @@
+#include "kv/frontends/rdma_frontend.h"
+
+#include "util/clock.h"
+
+namespace verbena::kv {
+
+// Pushes, and answers that were waited for: the loop looks after it soon.
+void RdmaClient::wake() {
+  door.loop_.post([to = &door, number = id] { to->look_after(number); });
+}
+
+RdmaFrontend::RdmaFrontend(Engine& engine, EventLoop& loop) : engine_(engine), loop_(loop) {
+  const auto held = engine_.lock();
+  loop_.on_tick([this](uint64_t now) {
+    std::vector<uint64_t> due;
+    for (const auto& [id, client] : clients_) {
+      if (now - client->spoke_ns >= kKeepaliveNs) due.push_back(id);
+    }
+    for (const uint64_t id : due) {
+      RdmaClient& client = *clients_[id];
+      client.spoke_ns = now;
+      client.link->keep_alive();
+      look_after(id);
+    }
+  });
+}
+
+void RdmaFrontend::admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
+                         std::shared_ptr<Connection> connection, std::shared_ptr<void> kept) {
+  const auto held = engine_.lock();
+  auto made =
+      std::make_unique<RdmaClient>(*this, engine_.next_client(), std::move(link), std::move(connection));
+  RdmaClient& client = *made;
+  client.address = client.connection->peer();
+  client.ruled = loop_.newcomers_ruled;
+  client.stranger = loop_.newcomers_strange;
+  client.spoke_ns = now_ns();
+  client.kept = std::move(kept);
+  client.link->start(std::move(qp));
+  clients_.emplace(client.id, std::move(made));
+  engine_.add(client);
+  const auto look = [this, id = client.id] { look_after(id); };
+  client.cq_watch = loop_.watch(client.link->cq().fileno(), look);
+  client.connection_watch = loop_.watch(client.connection->fileno(), look);
+  loop_.post(look);
+}
+
+void RdmaFrontend::look_after(uint64_t id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  RdmaClient& client = *found->second;
+  ValkeyRdmaLink& link = *client.link;
+  client.waking = true;  // answers go below, not by wake()
+  client.connection->acknowledge();
+  link.cq().acknowledge();
+  link.cq().arm(false);
+  while (link.drive()) {
+    const std::string_view bytes = link.arrived();
+    if (bytes.empty()) break;
+    engine_.hear(client, bytes);
+    link.consume(bytes.size());
+  }
+  client.waking = false;
+  flush(client);
+  const bool gone = client.connection->state() != ConnectionState::established;
+  if (gone || link.is_over() || client.doomed ||
+      (client.closing && client.out.empty() && !link.has_unsent())) {
+    remove(client);
+  }
+}
+
+void RdmaFrontend::flush(RdmaClient& client) {
+  if (client.out.empty()) return;
+  engine_.commit();
+  const size_t sent = client.link->send(client.out);
+  client.out.erase(0, sent);
+  client.bytes_out += sent;
+  engine_.figures.bytes_out += sent;
+  if (sent > 0) client.spoke_ns = now_ns();
+}
+
+void RdmaFrontend::remove(RdmaClient& client) {
+  loop_.unwatch(client.cq_watch, client.link->cq().fileno());
+  loop_.unwatch(client.connection_watch, client.connection->fileno());
+  engine_.keyspace.unwatch(client.id);
+  engine_.remove(client);
+  client.connection->disconnect();
+  clients_.erase(client.id);
+}
+
+void RdmaFrontend::close() {
+  const auto held = engine_.lock();
+  while (!clients_.empty()) remove(*clients_.begin()->second);
+}
+
+}  // namespace verbena::kv

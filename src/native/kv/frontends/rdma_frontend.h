@@ -1,0 +1,55 @@
+// Lets in clients that speak Valkey over RDMA. In the loop's thread, with the engine's lock.
+#pragma once
+
+#include <map>
+
+#include "kv/engine/engine.h"
+#include "kv/frontends/event_loop.h"
+#include "kv/frontends/valkey_rdma_link.h"
+
+namespace verbena::kv {
+
+class RdmaFrontend;
+
+class RdmaClient : public Client {
+ public:
+  RdmaClient(RdmaFrontend& owner, uint64_t number, std::unique_ptr<ValkeyRdmaLink> carrier,
+             std::shared_ptr<Connection> of)
+      : Client(number), door(owner), link(std::move(carrier)), connection(std::move(of)) {}
+  void wake() override;
+
+  RdmaFrontend& door;
+  std::shared_ptr<void> kept;  // first in, last out
+  std::unique_ptr<ValkeyRdmaLink> link;
+  const std::shared_ptr<Connection> connection;
+  uint64_t cq_watch = 0, connection_watch = 0, spoke_ns = 0;
+};
+
+class RdmaFrontend {
+ public:
+  RdmaFrontend(Engine& engine, EventLoop& loop);
+
+  // A connection that is established, with its link and its queue pair, and what must live as long.
+  void admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
+             std::shared_ptr<Connection> connection, std::shared_ptr<void> kept);
+  size_t clients() {
+    const auto held = engine_.lock();
+    return clients_.size();
+  }
+  // Ends them all.
+  void close();
+
+ private:
+  friend class RdmaClient;
+  static constexpr uint64_t kKeepaliveNs = 3'000'000'000;
+
+  void look_after(uint64_t id);
+  void flush(RdmaClient& client);
+  void remove(RdmaClient& client);
+
+  Engine& engine_;
+  EventLoop& loop_;
+  std::map<uint64_t, std::unique_ptr<RdmaClient>> clients_;
+};
+
+}  // namespace verbena::kv

@@ -1,0 +1,77 @@
+// A queue pair that carries a Window's streams: what both ends of Valkey over RDMA are made of. One thread at
+// a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kv/protocol/valkey_rdma_window.h"
+#include "verbs/provider.h"
+
+namespace verbena::kv {
+
+struct WindowParts {
+  std::shared_ptr<Context> context;
+  std::shared_ptr<ProtectionDomain> pd;
+  std::shared_ptr<CompletionQueue> cq;
+  std::shared_ptr<SharedReceiveQueue> srq;  // of this link alone
+};
+
+// Made before the queue pair is connected: its receives must be there when the peer's first words come.
+class ValkeyRdmaLink {
+ public:
+  static constexpr uint32_t kReceives = 1024, kSends = 512;
+
+  ValkeyRdmaLink(WindowParts parts, uint32_t window_bytes);
+  ~ValkeyRdmaLink();
+
+  // The queue pair is connected: lends our window.
+  void start(std::shared_ptr<QueuePair> qp);
+  // Looks at what has completed; then arrived() may have something. False: the link is over.
+  bool drive();
+  std::string_view arrived() const;
+  bool consume(size_t bytes);  // false: the link is over
+  // Takes bytes to be sent, as many as there is room for; 0: not now.
+  size_t send(std::string_view bytes);
+  bool keep_alive();
+  bool is_over() const { return over_; }
+  // Bounds the writes that the peer has not answered by any of its own: a stock server refuses to wait.
+  void set_patient(bool patient) { patient_ = patient; }
+  CompletionQueue& cq() { return *parts_.cq; }
+  bool has_unsent() const { return staged_ > 0; }
+
+ private:
+  static constexpr uint32_t kMostUnanswered = 900;
+  enum Tag : uint64_t { receive_tag = 1, write_tag = 2, control_tag = 3 };
+  struct InFlight {
+    uint32_t bytes;
+  };
+
+  void post_receive(uint32_t index);
+  bool post_control(const ControlMessage& message);
+  bool post_controls();
+  bool handle(const Completion& completion);
+  bool give_up() {
+    over_ = true;
+    return false;
+  }
+
+  const WindowParts parts_;
+  const uint32_t window_bytes_;
+  std::shared_ptr<Memory> memory_;  // our window, the staging ring, receives, control messages
+  std::shared_ptr<MemoryRegion> region_;
+  std::byte *window_memory_, *staging_, *receives_, *controls_;
+  std::unique_ptr<Window> window_;
+  std::shared_ptr<QueuePair> qp_;
+  // The staging ring: [tail, tail + staged) is on its way.
+  uint32_t tail_ = 0, staged_ = 0;
+  std::deque<InFlight> writes_;
+  uint32_t controls_posted_ = 0, controls_done_ = 0;
+  std::deque<ControlMessage> waiting_controls_;
+  uint32_t unanswered_ = 0;
+  bool patient_ = true, over_ = false;
+};
+
+}  // namespace verbena::kv

@@ -1,0 +1,279 @@
+#include "kv/journal/backlog.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+
+#include "util/clock.h"
+#include "util/prefetch.h"
+
+namespace verbena::kv {
+
+Backlog::Backlog(const BacklogOptions& options)
+    : lsn_(options.lsn),
+      offset_(options.offset),
+      epoch_(options.epoch),
+      keep_bytes_(options.keep_bytes),
+      hold_bytes_(options.hold_bytes),
+      visible_lsn_(options.lsn),
+      visible_(options.offset) {}
+
+void Backlog::append(uint32_t database, Words effect) {
+  if (effect.empty()) return;
+  if (log_) {
+    const uint64_t before = log_->position();
+    log_->append(database, effect);
+    // The log could not write it down: whoever follows would miss it without knowing.
+    if (log_->position() == before) return forget();
+    lsn_ = log_->position();
+  } else {
+    ++lsn_;
+  }
+  if (last_) last_[offsetof(LogRecordHeader, flags)] |= static_cast<char>(kMore);
+  const size_t length = words_bytes(effect);
+  if (length > kLongestRecord) return forget();
+  const size_t bytes = sizeof(LogRecordHeader) + padded(length);
+  Chunk& chunk = chunk_for(bytes);
+  const size_t used = chunk.used.load(std::memory_order_relaxed);
+  last_ = chunk.bytes.get() + used;
+  write_record(last_, lsn_, epoch_, database, 0, effect, length);
+  // What comes behind it was last used a lap of the kept bytes ago.
+  for (size_t at = 0; at < std::min(bytes, kFetchBytes); at += 64)
+    prefetch_for_write(last_ + kFetchBytes + at);
+  chunk.used.store(used + bytes, std::memory_order_relaxed);
+  offset_ += bytes;
+}
+
+// Not as they are written: to sum bytes that are still on their way to the cache waits for all before them.
+void Backlog::seal() {
+  if (!filling_) return;
+  const size_t used = filling_->used.load(std::memory_order_relaxed);
+  while (sealed_ < used) sealed_ += seal_record(filling_->bytes.get() + sealed_, kStreamSeed);
+}
+
+Backlog::Chunk& Backlog::chunk_for(size_t bytes) {
+  if (filling_ && filling_->capacity - filling_->used.load(std::memory_order_relaxed) >= bytes) {
+    return *filling_;
+  }
+  seal();
+  sealed_ = 0;
+  filling_ = std::make_shared<Chunk>(next_chunk_++, lsn_, offset_, std::max(bytes, kChunkBytes));
+  const std::lock_guard held(mutex_);
+  chunks_.push_back(filling_);
+  kept_bytes_ += filling_->capacity;
+  trim();
+  return *filling_;
+}
+
+// The newest stays, and so does what a follower has yet to read, up to a bound.
+void Backlog::trim() {
+  while (chunks_.size() > 1 && kept_bytes_ - chunks_.front()->capacity >= keep_bytes_) {
+    const uint64_t oldest = chunks_.front()->number;
+    const bool needed = std::any_of(followers_.begin(), followers_.end(), [&](const Follower* follower) {
+      return !follower->is_lost() && follower->number_.load(std::memory_order_relaxed) <= oldest;
+    });
+    if (needed && kept_bytes_ <= hold_bytes_) return;
+    kept_bytes_ -= chunks_.front()->capacity;
+    chunks_.pop_front();
+  }
+}
+
+void Backlog::publish() {
+  last_ = nullptr;
+  seal();
+  if (visible_.load(std::memory_order_relaxed) == offset_) return;
+  visible_lsn_.store(lsn_, std::memory_order_release);
+  visible_.store(offset_, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0 ||
+      (!attended_ && attended_sleepers_.load(std::memory_order_seq_cst) != 0)) {
+    wake_all();
+  }
+}
+
+bool Backlog::commit() {
+  const bool kept = !log_ || log_->commit();
+  publish();
+  return kept;
+}
+
+void Backlog::tick(uint64_t now) {
+  if (log_) log_->tick(now);
+}
+
+void Backlog::set_log(Journal* log) {
+  publish();
+  log_ = log;
+  if (!log || log->position() == lsn_) return;
+  lsn_ = log->position();
+  visible_lsn_.store(lsn_, std::memory_order_release);
+  forget();
+}
+
+void Backlog::set_limits(size_t keep_bytes, size_t hold_bytes) {
+  const std::lock_guard held(mutex_);
+  keep_bytes_ = keep_bytes;
+  hold_bytes_ = std::max(hold_bytes, keep_bytes);
+  trim();
+}
+
+void Backlog::forget() {
+  last_ = nullptr;
+  filling_ = nullptr;
+  sealed_ = 0;
+  {
+    const std::lock_guard held(mutex_);
+    for (Follower* follower : followers_) follower->lost_.store(true, std::memory_order_release);
+    chunks_.clear();
+    kept_bytes_ = 0;
+  }
+  visible_lsn_.store(lsn_, std::memory_order_release);
+  visible_.store(offset_, std::memory_order_release);
+  wake_all();
+}
+
+void Backlog::count_from(uint64_t offset) {
+  offset_ = offset;
+  forget();
+}
+
+std::unique_ptr<Follower> Backlog::follow(uint64_t from_lsn, std::unique_ptr<SlotSet> slots) {
+  publish();
+  std::shared_ptr<Chunk> chunk;
+  size_t at = 0;
+  const std::lock_guard held(mutex_);
+  if (from_lsn == lsn_ + 1) {
+    if (!chunks_.empty()) {
+      chunk = chunks_.back();
+      at = chunk->used.load(std::memory_order_relaxed);
+    }
+  } else {
+    if (from_lsn > lsn_ || chunks_.empty() || from_lsn < chunks_.front()->first_lsn) return nullptr;
+    chunk = *std::prev(
+        std::upper_bound(chunks_.begin(), chunks_.end(), from_lsn,
+                         [](uint64_t lsn, const auto& candidate) { return lsn < candidate->first_lsn; }));
+    for (LogRecordHeader header;; at += sizeof header + padded(header.length)) {
+      std::memcpy(&header, chunk->bytes.get() + at, sizeof header);
+      if (header.lsn >= from_lsn) break;
+    }
+  }
+  std::unique_ptr<Follower> follower(new Follower(*this, std::move(chunk), at, from_lsn, std::move(slots)));
+  followers_.push_back(follower.get());
+  return follower;
+}
+
+Backlog::Range Backlog::kept() const {
+  const std::lock_guard held(mutex_);
+  const uint64_t end = visible_offset();
+  if (chunks_.empty()) return {visible_lsn() + 1, end, 0};
+  const Chunk& first = *chunks_.front();
+  return {first.first_lsn, first.first_offset, end - first.first_offset};
+}
+
+void Backlog::wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool attended) {
+  std::atomic<uint32_t>& sleepers = attended ? attended_sleepers_ : sleepers_;
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  std::unique_lock held(mutex_);
+  while (visible_.load(std::memory_order_seq_cst) <= offset && wakes_ == wakes) {
+    const uint64_t now = now_ns();
+    if (now >= deadline_ns) break;
+    changed_.wait_for(held, std::chrono::nanoseconds(deadline_ns - now));
+  }
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Backlog::wake_all() {
+  const std::lock_guard held(mutex_);
+  ++wakes_;
+  changed_.notify_all();
+}
+
+Follower::Follower(Backlog& tail, std::shared_ptr<Backlog::Chunk> chunk, size_t at, uint64_t next_lsn,
+                   std::unique_ptr<SlotSet> slots)
+    : tail_(tail),
+      chunk_(std::move(chunk)),
+      number_(chunk_ ? chunk_->number : tail.next_chunk_),
+      at_(at),
+      offset_(chunk_ ? chunk_->first_offset + at : tail.offset_),
+      next_lsn_(next_lsn),
+      slots_(std::move(slots)) {}
+
+Follower::~Follower() {
+  const std::lock_guard held(tail_.mutex_);
+  std::erase(tail_.followers_, this);
+  tail_.trim();
+}
+
+bool Follower::next_chunk() {
+  const std::lock_guard held(tail_.mutex_);
+  const uint64_t wanted = chunk_ ? chunk_->number + 1 : number_.load(std::memory_order_relaxed);
+  if (tail_.chunks_.empty() || wanted < tail_.chunks_.front()->number) {
+    lost_ = true;
+    return false;
+  }
+  chunk_ = tail_.chunks_[wanted - tail_.chunks_.front()->number];
+  number_ = wanted;
+  at_ = 0;
+  return true;
+}
+
+bool Follower::read(std::string& out, size_t max_bytes) {
+  const uint64_t visible = tail_.visible_offset();
+  const size_t before = out.size();
+  while (!lost_.load(std::memory_order_acquire) && offset_ < visible) {
+    if (!chunk_ || at_ == chunk_->used.load(std::memory_order_relaxed)) {
+      if (!next_chunk()) break;
+      continue;
+    }
+    const char* record = chunk_->bytes.get() + at_;
+    LogRecordHeader header;
+    std::memcpy(&header, record, sizeof header);
+    const size_t bytes = sizeof header + padded(header.length);
+    const bool wanted = !slots_ || header.slot == kNoSlot || slots_->test(header.slot);
+    if (wanted) {
+      if (out.size() > before && out.size() - before + bytes > max_bytes) break;
+      out.append(record, bytes);
+      // Of a command that names several slots only some records go: they cannot wait for each other.
+      if (slots_ && header.flags & kMore) {
+        header.flags &= static_cast<uint8_t>(~kMore);
+        char* copy = out.data() + out.size() - bytes;
+        std::memcpy(copy, &header, sizeof header);
+        seal_record(copy, kStreamSeed, 0);
+      }
+    }
+    at_ += bytes;
+    offset_ += bytes;
+    next_lsn_ = header.lsn + 1;
+  }
+  return !lost_.load(std::memory_order_acquire);
+}
+
+size_t Follower::read(std::span<char> to) {
+  const uint64_t visible = tail_.visible_offset();
+  size_t read = 0;
+  while (!lost_.load(std::memory_order_acquire) && offset_ < visible) {
+    if (!chunk_ || at_ == chunk_->used.load(std::memory_order_relaxed)) {
+      if (!next_chunk()) break;
+      continue;
+    }
+    const char* const from = chunk_->bytes.get() + at_;
+    const size_t there = chunk_->used.load(std::memory_order_relaxed) - at_;
+    const size_t most = std::min({static_cast<size_t>(visible - offset_), there, to.size() - read});
+    size_t run = 0;
+    for (LogRecordHeader header; run + sizeof header <= most;) {
+      std::memcpy(&header, from + run, sizeof header);
+      const size_t bytes = sizeof header + padded(header.length);
+      if (bytes > most - run) break;
+      run += bytes;
+      next_lsn_ = header.lsn + 1;
+    }
+    if (run == 0) break;
+    std::memcpy(to.data() + read, from, run);
+    read += run;
+    at_ += run;
+    offset_ += run;
+  }
+  return read;
+}
+
+}  // namespace verbena::kv

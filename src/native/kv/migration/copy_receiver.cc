@@ -1,0 +1,195 @@
+#include "kv/migration/copy_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "util/error.h"
+#include "util/thread_name.h"
+
+namespace verbena::kv {
+
+namespace {
+
+constexpr size_t kApplied = 1u << 20;  // at a time, so that commands go on in between
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void refuse(const transport::Request& request, const EnvelopeHeader& notice, std::string_view why) {
+  request.session.reply(request.call, bytes_of(envelope::answer(notice, true, why)));
+}
+
+}  // namespace
+
+CopyReceiver::CopyReceiver(Engine& engine, std::shared_ptr<transport::Node> node, std::vector<Window> windows,
+                           LogApplier& applier, Tap tap)
+    : engine_(engine),
+      node_(std::move(node)),
+      windows_(std::move(windows)),
+      applier_(applier),
+      tap_(std::move(tap)),
+      thread_([this] { run(); }) {}
+
+void CopyReceiver::close() {
+  std::vector<Asking> left;
+  {
+    const std::lock_guard held(mutex_);
+    closing_ = true;
+    arrived_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  for (const Arrival& arrival : arrivals_) left.push_back(arrival.asking);
+  for (const auto& [number, piece] : waiting_) {
+    left.insert(left.end(), piece.asking.begin(), piece.asking.end());
+  }
+  arrivals_.clear();
+  waiting_.clear();
+  if (!left.empty()) answer(left, "the attempt is over");
+}
+
+std::string CopyReceiver::failure() const {
+  const std::lock_guard held(mutex_);
+  return failure_;
+}
+
+void CopyReceiver::take(const transport::Request& request, const EnvelopeHeader& header, LandedPiece piece) {
+  if (piece.window >= windows_.size() || piece.bytes > windows_[piece.window].size()) {
+    return refuse(request, header,
+                  std::to_string(piece.bytes) + " bytes in window " + std::to_string(piece.window) +
+                      ": there is none such");
+  }
+  const std::lock_guard held(mutex_);
+  if (closing_) return refuse(request, header, "the attempt is over");
+  arrivals_.push_back({{request.session.id(), request.call, header}, piece});
+  arrived_.notify_one();
+}
+
+void CopyReceiver::run() {
+  name_thread("verbena-landing");
+  std::vector<Arrival> arrivals;
+  while (true) {
+    {
+      std::unique_lock held(mutex_);
+      arrived_.wait(held, [this] { return closing_ || !arrivals_.empty(); });
+      if (closing_) return;
+      arrivals.swap(arrivals_);
+    }
+    for (const Arrival& arrival : arrivals) land(arrival);
+    arrivals.clear();
+  }
+}
+
+// In their order, whatever order they arrive in. The source leaves a window alone until it is answered; a
+// notice that a broken link has left behind is refused, since what it speaks of may not be there.
+void CopyReceiver::land(const Arrival& arrival) {
+  const Window piece = windows_[arrival.piece.window].first(arrival.piece.bytes);
+  const EnvelopeHeader& notice = arrival.asking.notice;
+  if (tap_) {
+    std::string whole(reinterpret_cast<const char*>(&notice), sizeof notice);
+    tap_(whole.append(reinterpret_cast<const char*>(&arrival.piece), sizeof arrival.piece), piece);
+  }
+  EnvelopeHeader header{};
+  std::string fault = envelope::read(piece, header);
+  if (fault.empty() && (header.kind != envelope::kSegment ||
+                        std::memcmp(header.migration, notice.migration, sizeof header.migration) != 0)) {
+    fault = "the window holds something else";
+  }
+  if (fault.empty() && header.segment != notice.segment) {
+    fault = "the window holds segment " + std::to_string(header.segment) + ", not " +
+            std::to_string(notice.segment);
+  }
+  const Window payload = fault.empty() ? piece.subspan(sizeof header) : Window();
+  // The next one's long values get to their place while it is summed; of others, nobody knows where records
+  // begin.
+  StagedValues staged(engine_);
+  if (fault.empty() && is_next(header.segment)) {
+    const auto held = engine_.lock();
+    applier_.stage(text_of(payload), staged);
+  }
+  if (fault.empty() && staged.fill(envelope::head_sum(header), text_of(payload)) != header.checksum) {
+    fault = "the checksum over header and payload is wrong";
+  }
+  if (!fault.empty()) return answer({&arrival.asking, 1}, fault);
+  if (header.segment < next_) return answer({&arrival.asking, 1}, failure());  // it came twice
+  Piece& here = waiting_[header.segment];
+  here.payload = payload;
+  here.asking.push_back(arrival.asking);
+  while (!waiting_.empty() && waiting_.begin()->first == next_) {
+    const Piece next = std::move(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    apply(next.payload, &staged);
+    if (failure_.empty()) {
+      ++next_;
+      taken_.fetch_add(next.payload.size(), std::memory_order_relaxed);
+    }
+    answer(next.asking, failure_);
+  }
+}
+
+void CopyReceiver::apply(Window payload, StagedValues* staged) {
+  std::string_view left = text_of(payload);
+  std::string why;
+  while (!left.empty() && failure_.empty() && why.empty()) {
+    const auto held = engine_.lock();
+    try {
+      applier_.apply(left.substr(0, kApplied), true, staged);
+      if (applier_.failed() != 0) why = applier_.first_failure();
+    } catch (const Error& error) {
+      why = error.detail();
+    }
+    left.remove_prefix(std::min(left.size(), kApplied));
+  }
+  if (why.empty()) return;
+  const std::lock_guard held(mutex_);
+  failure_ = why;
+}
+
+void CopyReceiver::answer(std::span<const Asking> asking, const std::string& refusal) {
+  const auto held = node_->lock();
+  for (const Asking& one : asking) {
+    const auto session = node_->find_session(one.session);
+    if (!session || session->is_over()) continue;
+    session->reply(one.call, bytes_of(envelope::answer(one.notice, !refusal.empty(), refusal)));
+  }
+}
+
+std::shared_ptr<CopyReceivers> CopyReceivers::make(transport::Node& node) {
+  auto landings = std::make_shared<CopyReceivers>();
+  node.handle(transport::method::of_name("shards.landed"), landings);
+  return landings;
+}
+
+void CopyReceivers::handle(const transport::Request& request) {
+  EnvelopeHeader header{};
+  const std::string fault = envelope::read(request.payload, header);
+  if (!fault.empty()) return request.session.fail(request.call, transport::Outcome::remote_failure, fault);
+  const auto payload = request.payload.subspan(sizeof header);
+  if (!envelope::is_whole(header, payload)) {
+    return request.session.fail(request.call, transport::Outcome::remote_failure,
+                                "the checksum over header and payload is wrong");
+  }
+  LandedPiece piece;
+  if (header.kind != envelope::kLanded || payload.size() != sizeof piece) {
+    return refuse(request, header, "a notice of a segment has 8 bytes");
+  }
+  std::memcpy(&piece, payload.data(), sizeof piece);
+  CopyReceiver::Migration migration;
+  std::memcpy(migration.data(), header.migration, sizeof migration);
+  const auto found = landings_.find(migration);
+  if (found == landings_.end())
+    return refuse(request, header, "this node knows no such move, or a newer attempt");
+  found->second->take(request, header, piece);
+}
+
+void CopyReceivers::add(const CopyReceiver::Migration& migration, std::shared_ptr<CopyReceiver> landing) {
+  landings_[migration] = std::move(landing);
+}
+
+void CopyReceivers::remove(const CopyReceiver::Migration& migration, const CopyReceiver& landing) {
+  const auto found = landings_.find(migration);
+  if (found != landings_.end() && found->second.get() == &landing) landings_.erase(found);
+}
+
+}  // namespace verbena::kv

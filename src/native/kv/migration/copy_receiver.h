@@ -1,0 +1,99 @@
+// The target's end of a base copy. Pieces land in windows of its memory, a notice says which; one thread
+// checks them, applies them in their order, and answers each notice when its piece is applied. The program
+// only opens and closes it.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "kv/journal/log_applier.h"
+#include "kv/migration/envelope.h"
+#include "transport/node/methods.h"
+#include "transport/node/node.h"
+
+namespace verbena::kv {
+
+// What a notice's payload is.
+struct LandedPiece {
+  uint32_t window, bytes;  // the whole envelope's
+};
+static_assert(sizeof(LandedPiece) == 8);
+
+class CopyReceiver {
+ public:
+  using Window = std::span<const std::byte>;
+  using Migration = std::array<uint8_t, 16>;
+  // Shown each notice with the piece that it is about, on the landing's thread, before anything is checked.
+  using Tap = std::function<void(std::string_view notice, Window piece)>;
+
+  // `applier` and the windows must live until close().
+  CopyReceiver(Engine& engine, std::shared_ptr<transport::Node> node, std::vector<Window> windows,
+               LogApplier& applier, Tap tap);
+  ~CopyReceiver() { close(); }
+
+  // On the node's thread, with its lock.
+  void take(const transport::Request& request, const EnvelopeHeader& header, LandedPiece piece);
+  // Nothing is applied any more when it returns; who waits is refused. Without any lock.
+  void close();
+
+  uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }  // bytes that have been applied
+  std::string failure() const;                                               // empty: none
+
+ private:
+  struct Asking {
+    uint64_t session, call;
+    EnvelopeHeader notice;
+  };
+  struct Arrival {
+    Asking asking;
+    LandedPiece piece;
+  };
+  struct Piece {
+    Window payload;
+    std::vector<Asking> asking;
+  };
+
+  // On the thread:
+  void run();
+  void land(const Arrival& arrival);
+  bool is_next(uint32_t segment) const { return segment == next_ && failure_.empty(); }
+  void apply(Window payload, StagedValues* staged);
+  void answer(std::span<const Asking> asking, const std::string& refusal);
+
+  Engine& engine_;
+  const std::shared_ptr<transport::Node> node_;
+  const std::vector<Window> windows_;
+  LogApplier& applier_;
+  const Tap tap_;
+  uint32_t next_ = 0;
+  std::map<uint32_t, Piece> waiting_;  // for those before them
+  std::atomic<uint64_t> taken_{0};
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<Arrival> arrivals_;
+  std::string failure_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+// All landings of a node, by the migration that the notices name.
+class CopyReceivers : public transport::Handler {
+ public:
+  // Makes it the handler of the node's notices. The node keeps it for good.
+  static std::shared_ptr<CopyReceivers> make(transport::Node& node);
+  void handle(const transport::Request& request) override;
+  // With the node's lock:
+  void add(const CopyReceiver::Migration& migration, std::shared_ptr<CopyReceiver> landing);
+  void remove(const CopyReceiver::Migration& migration, const CopyReceiver& landing);
+
+ private:
+  std::map<CopyReceiver::Migration, std::shared_ptr<CopyReceiver>> landings_;
+};
+
+}  // namespace verbena::kv

@@ -1,0 +1,317 @@
+#include "kv/migration/copy_sender.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "util/clock.h"
+#include "util/crc32c.h"
+
+namespace verbena::kv {
+
+namespace {
+
+using transport::Outcome;
+
+constexpr std::align_val_t kPage{4096};
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+CopySender::CopySender(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes,
+                       Fill fill, std::shared_ptr<Hold> hold, Tap tap)
+    : header_(header),
+      regions_(std::move(regions)),
+      piece_bytes_(piece_bytes),
+      fill_(std::move(fill)),
+      hold_(std::move(hold)),
+      tap_(std::move(tap)),
+      memory_(static_cast<std::byte*>(operator new(regions_.size() * piece_bytes, kPage))),
+      pieces_(regions_.size()) {
+  for (size_t i = 0; i < pieces_.size(); ++i) pieces_[i].data = memory_ + i * piece_bytes;
+}
+
+CopySender::~CopySender() {
+  hold_->from = Hold::kNothing;
+  operator delete(memory_, kPage);
+}
+
+void CopySender::fill_next() {
+  Piece& to = piece(next_);
+  auto* const payload = reinterpret_cast<char*>(to.data) + sizeof(EnvelopeHeader);
+  to.copy.to = {payload, piece_bytes_ - sizeof(EnvelopeHeader)};
+  to.copy.used = 0;
+  to.copy.holes.clear();
+  last_ = fill_(to.copy);
+  to.header = header_;
+  to.header.kind = envelope::kSegment;
+  to.header.flags = last_ ? envelope::kLast : 0;
+  to.header.segment = next_;
+  to.header.offset = offset_;
+  to.header.sequence += next_;
+  to.header.length = static_cast<uint32_t>(to.copy.used);
+  to.sealed = false;
+  to.part = to.written = 0;
+  offset_ += to.copy.used;
+  ++next_;
+}
+
+// When its values are summed.
+void CopySender::seal(Piece& piece) {
+  EnvelopeHeader& header = piece.header;
+  envelope::seal(header, piece.copy.seal());
+  std::memcpy(piece.data, &header, sizeof header);
+  const LandedPiece landed{static_cast<uint32_t>(header.segment % pieces_.size()), piece.bytes()};
+  EnvelopeHeader notice = header;
+  notice.kind = envelope::kLanded;
+  notice.flags = 0;
+  notice.offset = 0;
+  piece.notice = envelope::make(notice, {reinterpret_cast<const char*>(&landed), sizeof landed});
+  piece.sealed = true;
+}
+
+void CopySender::plug(Piece& piece) {
+  piece.copy.plug();
+  if (!piece.sealed) seal(piece);
+  piece.copy.holes.clear();
+  piece.part = piece.written = 0;
+  let_go();
+}
+
+void CopySender::let_go() {
+  uint64_t from = Hold::kNothing;
+  for (uint32_t segment = oldest_; segment != next_ && from == Hold::kNothing; ++segment) {
+    if (!piece(segment).copy.holes.empty()) from = piece(segment).copy.held_from;
+  }
+  hold_->from.store(from, std::memory_order_release);
+}
+
+// One session's share.
+class CopySender::Run : transport::Writer {
+ public:
+  Run(CopySender& carrier, transport::Node& node, transport::Session& session,
+      transport::Registration& memory, uint64_t link, const std::function<bool()>& keep_going)
+      : Writer(node, session, memory, keep_going), carrier_(carrier), link_(link), shown_(carrier.oldest_) {}
+
+  transport::BulkResult run() {
+    try {
+      while (!carrier_.is_complete() && result_.outcome == Outcome::ok && !result_.interrupted) {
+        bool moved = reap();
+        if (result_.outcome != Outcome::ok) break;
+        moved |= fill();
+        if (carrier_.tap_) show();
+        if (send() || moved) continue;
+        if (may_go_on()) rest();
+      }
+    } catch (...) {
+      settle();
+      throw;
+    }
+    settle();
+    return result_;
+  }
+
+ private:
+  // One piece. Where WRITEs are copies some that go together, since a WRITE waits until the notices before it
+  // have been taken.
+  bool fill() {
+    const bool straight = copies();
+    const size_t most = straight ? std::max<size_t>(1, carrier_.pieces_.size() / 2) : 1;
+    size_t filled = 0;
+    while (filled < most && !carrier_.last_ && carrier_.next_ - carrier_.oldest_ < carrier_.pieces_.size()) {
+      carrier_.fill_next();
+      ++filled;
+      if (!straight) carrier_.plug(carrier_.piece(carrier_.next_ - 1));
+    }
+    return filled > 0;
+  }
+
+  bool copies() {
+    const auto held = node_.lock();
+    return session_.link() && session_.link()->copies();
+  }
+
+  // Without the lock: what goes by this session.
+  void show() {
+    for (; shown_ != carrier_.next_; ++shown_) {
+      std::string wire;
+      {
+        const auto held = node_.lock();
+        if (session_.link()) wire = session_.link()->port().name();
+      }
+      Piece& piece = carrier_.piece(shown_);
+      if (!piece.copy.holes.empty()) piece.copy.plug();  // to be seen: it is written from where it was
+      if (!piece.sealed) carrier_.seal(piece);
+      carrier_.tap_(wire, text_of({piece.data, piece.bytes()}));
+      carrier_.tap_(wire, piece.notice);
+    }
+  }
+
+  // Answers, in order.
+  bool reap() {
+    bool moved = false;
+    while (carrier_.oldest_ != carrier_.next_) {
+      Piece& piece = carrier_.piece(carrier_.oldest_);
+      if (!piece.call || !piece.call->finished.load(std::memory_order_acquire)) break;
+      const std::string_view answer = text_of(piece.call->answer());
+      if (piece.call->outcome != Outcome::ok) {
+        fail(piece.call->outcome, piece.call->status, std::string(answer));
+        break;
+      }
+      if (!envelope::is_consent(std::as_bytes(std::span(answer)))) {
+        carrier_.refusal_ = answer;
+        fail(Outcome::remote_failure, Status::success, "a piece was refused");
+        break;
+      }
+      {
+        const auto held = node_.lock();
+        drop(piece.call);
+      }
+      carrier_.acknowledged_ += piece.copy.used;
+      ++carrier_.pieces_acknowledged_;
+      ++carrier_.oldest_;
+      moved = true;
+    }
+    if (moved) carrier_.let_go();
+    return moved;
+  }
+
+  // WRITEs and announces what has been filled; false: nothing, or nothing now.
+  bool send() {
+    bool moved = false;
+    const auto held = node_.lock();
+    if (session_.is_over()) fail(Outcome::session_failed, Status::success, "the session ended");
+    if (is_lost()) {
+      fail(Outcome::failed_status, Status::wr_flush_err, "the link broke before it was answered");
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      Piece& piece = carrier_.piece(segment);
+      if (piece.call) continue;
+      const uint64_t region = carrier_.regions_[segment % carrier_.regions_.size()];
+      while (piece.part < piece.parts()) {
+        if (result_.outcome != Outcome::ok || !write_some(piece, region)) return moved;
+      }
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      Piece& piece = carrier_.piece(segment);
+      if (piece.call) continue;
+      piece.call =
+          session_.call(transport::method::of_name("shards.landed"), std::as_bytes(std::span(piece.notice)));
+      if (!piece.call) return moved;
+      moved = true;
+    }
+    return moved;
+  }
+
+  // Of a piece's next part. Values come first: with their sums the rest can be sealed.
+  bool write_some(Piece& piece, uint64_t region) {
+    const size_t holes = piece.copy.holes.size();
+    if (piece.part < holes) return write_value(piece, piece.copy.holes[piece.part], region);
+    if (!piece.sealed) carrier_.seal(piece);
+    const size_t number = piece.part - holes;
+    const auto end_of = [&](size_t hole) { return piece.copy.holes[hole].at + piece.copy.holes[hole].bytes; };
+    const size_t begin = number == 0 ? 0 : sizeof(EnvelopeHeader) + end_of(number - 1);
+    const size_t end = number == holes ? piece.bytes() : sizeof(EnvelopeHeader) + piece.copy.holes[number].at;
+    if (begin + piece.written < end) {
+      const size_t at = begin + piece.written;
+      std::byte* const from = piece.data + at;
+      const auto length = static_cast<uint32_t>(
+          std::min(end - at, memory_.in_piece(static_cast<size_t>(from - carrier_.memory_))));
+      // It has been summed. A wire that sums what it copies may also spare its caches, where the target
+      // looks.
+      if (!write(region, at, from, length, nullptr)) return false;
+      piece.written += length;
+    }
+    if (begin + piece.written == end) next_part(piece);
+    return true;
+  }
+
+  bool write_value(Piece& piece, CopyPiece::Hole& hole, uint64_t region) {
+    constexpr size_t kAtOnce = 64u << 10;  // stays in the cache
+    transport::Registration& store = registered(hole.chunk);
+    auto* const from = reinterpret_cast<std::byte*>(const_cast<char*>(hole.value)) + piece.written;
+    const auto length =
+        static_cast<uint32_t>(std::min({hole.bytes - piece.written, kAtOnce,
+                                        store.in_piece(static_cast<size_t>(from - hole.chunk.data()))}));
+    std::optional<uint32_t> copied;
+    const uint64_t to = sizeof(EnvelopeHeader) + hole.at + piece.written;
+    if (!write(region, to, store, from, length, piece.sealed ? nullptr : &copied)) return false;
+    if (!piece.sealed) {
+      const uint32_t sum = copied ? *copied : crc32c(0, from, length);
+      hole.sum = piece.written == 0 ? sum : combine_crc32c(hole.sum, sum, length);
+    }
+    piece.written += length;
+    if (piece.written == hole.bytes) next_part(piece);
+    return true;
+  }
+
+  static void next_part(Piece& piece) {
+    ++piece.part;
+    piece.written = 0;
+  }
+
+  transport::Registration& registered(std::span<std::byte> chunk) {
+    return stores_.try_emplace(chunk.data(), chunk.data(), chunk.size(), 0, node_.options().max_region_bytes)
+        .first->second;
+  }
+
+  bool is_lost() const {
+    const uint64_t link = streamed_on_ != 0 ? streamed_on_ : link_;
+    return link != 0 && (!session_.link() || session_.links() != link);
+  }
+
+  void rest() {
+    const Piece& oldest = carrier_.piece(carrier_.oldest_);
+    if (!oldest.call) return node_.linger();
+    node_.wait(*oldest.call, now_ns() + kAskEveryNs);
+    if (!oldest.call->finished.load(std::memory_order_acquire)) keep();
+  }
+
+  // The target takes its time: what it has not acknowledged is copied, so that the store need not keep it.
+  void keep() {
+    {
+      const auto held = node_.lock();
+      if (!session_.link() || !session_.link()->drained()) return;  // it may be being written
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      Piece& piece = carrier_.piece(segment);
+      if (!piece.copy.holes.empty() && piece.call) carrier_.plug(piece);
+    }
+  }
+
+  void settle() {
+    {
+      const auto held = node_.lock();
+      for (Piece& piece : carrier_.pieces_) drop(piece.call);
+    }
+    release(carrier_.is_complete());
+    {
+      const auto held = node_.lock();
+      stores_.clear();
+    }
+    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
+      carrier_.plug(carrier_.piece(segment));
+    }
+    carrier_.let_go();
+  }
+
+  CopySender& carrier_;
+  const uint64_t link_;
+  uint32_t shown_;
+  std::map<std::byte*, transport::Registration> stores_;  // memory that values are written from
+};
+
+transport::BulkResult CopySender::run(transport::Node& node, transport::Session& session, uint64_t link,
+                                      const std::function<bool()>& keep_going) {
+  refusal_.clear();
+  transport::Registration memory(memory_, regions_.size() * piece_bytes_, 0, node.options().max_region_bytes);
+  const transport::BulkResult result = Run(*this, node, session, memory, link, keep_going).run();
+  const auto held = node.lock();
+  memory.close();
+  return result;
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,141 @@
+// Finds items by their keys: extendible hashing. A full bucket splits its segment in two, so growing never
+// stops the server for longer than it takes to move one segment's items. Not thread-safe, but remote readers
+// may look at any time: every word they follow is stored whole.
+#pragma once
+
+#include <atomic>
+#include <string_view>
+
+#include "kv/store/arena.h"
+#include "util/prefetch.h"
+
+namespace verbena::kv {
+
+// What remote readers start from.
+struct IndexRoot {
+  Location directory;  // 1 << depth locations of segments
+  uint32_t depth;
+  uint32_t unused;
+};
+
+class Index {
+ public:
+  // How blocks that readers may still look at are given back.
+  using Retire = std::function<void(Location, size_t)>;
+  // `root`: where readers learn of it, an IndexRoot that outlives it.
+  Index(Arena& arena, Location root, uint8_t owner, Retire retire);
+  ~Index();
+  Index(const Index&) = delete;
+  Index& operator=(const Index&) = delete;
+
+  // The slot of the item with this key; null: there is none. `place`: which one of its bucket it may be in.
+  uint64_t* find(uint64_t hash, std::string_view key, uint32_t place = 0) const;
+  // Hints that a key will be looked for: its bucket first, and when that is here, the item that may be it;
+  // returns its place, for find().
+  void prefetch_bucket(uint64_t hash) const {
+    const auto* bucket = reinterpret_cast<const std::byte*>(&segment_of(hash)->buckets[bucket_of(hash)]);
+    prefetch(bucket);
+    prefetch(bucket + 64);
+  }
+  uint32_t prefetch_item(uint64_t hash) const {
+    const Bucket& bucket = segment_of(hash)->buckets[bucket_of(hash)];
+    for (uint32_t place = 0; place < kSlots; ++place) {
+      const uint64_t slot = bucket.slots[place];
+      if (tag_of(slot) != tag_of(hash) || slot == 0) continue;
+      const std::byte* item = arena_.at(location_of(slot));
+      prefetch(item);
+      prefetch(item + 64);
+      return place;
+    }
+    return 0;
+  }
+  // The key must not be there. Returns its slot.
+  uint64_t* insert(uint64_t hash, Location item);
+  static void replace(uint64_t* slot, uint64_t hash, Location item) { store(slot, make_slot(hash, item)); }
+  void erase(uint64_t* slot) {
+    store(slot, 0);
+    --size_;
+  }
+  size_t size() const { return size_; }
+  Location root() const { return root_; }
+  void set_root(Location root);
+  // Readers who came for the former owner find nothing any more.
+  void set_owner(uint8_t owner);
+  size_t index_bytes() const { return segments_ * sizeof(Segment) + (sizeof(Location) << depth_); }
+
+  // Calls with the items of a few buckets from `cursor` on, about `count` of them; returns the next cursor,
+  // 0 at the end. Whoever is there throughout is seen, whatever splits meanwhile. The function may erase.
+  template <typename Function>
+  uint64_t scan(uint64_t cursor, size_t count, Function function) const;
+  // The items of one bucket, chosen by these bits.
+  template <typename Function>
+  void each_in_bucket(uint64_t bits, Function function) const {
+    visit(segment_of(bits)->buckets[bits >> 57], function);
+  }
+  // The items whose hash may be this one.
+  template <typename Function>
+  void each_like(uint64_t hash, Function function) const {
+    visit(segment_of(hash)->buckets[bucket_of(hash)], [&](uint64_t* slot) {
+      if (tag_of(*slot) == tag_of(hash)) function(slot);
+    });
+  }
+
+ private:
+  static void store(uint64_t* word, uint64_t value) {
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+  }
+  Segment* segment_of(uint64_t hash) const {
+    return reinterpret_cast<Segment*>(arena_.at(directory_[prefix_of(hash, depth_)]));
+  }
+  template <typename Function>
+  static void visit(Bucket& bucket, Function function) {
+    for (uint64_t& slot : bucket.slots) {
+      if (slot) function(&slot);
+    }
+  }
+  Location new_segment(uint32_t depth, uint32_t prefix);
+  void split(uint32_t prefix);
+  void double_directory();
+
+  Arena& arena_;
+  const Retire retire_;
+  uint8_t owner_;
+  Location root_;
+  Location directory_at_;
+  Location* directory_;  // which is there
+  uint32_t depth_ = 0;
+  size_t size_ = 0, segments_ = 0;
+};
+
+// A cursor is a place in the space of hashes in the order of their reversed prefixes, plus one: a segment
+// that splits leaves its halves side by side where it was.
+template <typename Function>
+uint64_t Index::scan(uint64_t cursor, size_t count, Function function) const {
+  const auto reversed = [](uint32_t bits) {
+    uint32_t result = 0;
+    for (uint32_t i = 0; i < kMaxDepth; ++i) result |= (bits >> i & 1) << (kMaxDepth - 1 - i);
+    return result;
+  };
+  size_t seen = 0;
+  uint32_t place = static_cast<uint32_t>(cursor >> kBucketBits) & ((1u << kMaxDepth) - 1);
+  uint32_t bucket = static_cast<uint32_t>(cursor) & (kBuckets - 1);
+  // Sparse segments: an empty bucket is work, too, if less.
+  for (size_t visited = 0; seen < count && visited < count * 10 + kBuckets; ++visited) {
+    const uint32_t prefix = reversed(place) & ((1u << depth_) - 1);
+    auto* segment = reinterpret_cast<Segment*>(arena_.at(directory_[prefix]));
+    const uint32_t depth = segment->buckets[0].depth;
+    visit(segment->buckets[bucket], [&](uint64_t* slot) {
+      ++seen;
+      function(slot);
+    });
+    if (++bucket == kBuckets) {
+      bucket = 0;
+      const uint32_t size = 1u << (kMaxDepth - depth);
+      place = place / size * size + size;
+      if (place >= 1u << kMaxDepth) return 0;
+    }
+  }
+  return uint64_t{place} << kBucketBits | bucket;
+}
+
+}  // namespace verbena::kv

@@ -1,0 +1,58 @@
+#include "kv/values/value_copy.h"
+
+#include "kv/journal/log_record.h"
+
+namespace verbena::kv {
+
+bool ValueCopy::fail(const char* why) {
+  error_ = std::string(why) + ": key " + key_.substr(0, 100);
+  return false;
+}
+
+bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
+  const Entry entry = database.peek(key_);
+  if (!entry || entry.type() == Type::string) walk_.reset();
+  if (!entry) {
+    const std::string_view gone[] = {"DEL", key_};
+    if (begun_) put(gone);
+    return false;
+  }
+  const std::string when = std::to_string(entry.expires_ms());
+  if (entry.type() == Type::string) {
+    const std::string_view words[] = {"SET", key_, entry.value(), "PXAT", when};
+    put(Words(words).first(entry.expires_ms() ? 5 : 3));
+    return false;
+  }
+  Program* const program = engine.program();
+  if (!program) return fail("nobody knows how to write a value");
+  if (!lost_ && (!walk_ || object_ != entry.object())) {
+    object_ = entry.object();
+    walk_ = program->walk(object_);
+    const std::string_view anew[] = {"DEL", key_};
+    if (walk_) put(anew);
+    begun_ |= walk_ != nullptr;
+  }
+  if (walk_) {
+    const ValueWalk::Step step = walk_->next(key_, words_);
+    if (step == ValueWalk::Step::failed) return fail("a value could not be written");
+    if (step == ValueWalk::Step::more) {
+      put(words_);
+      return true;
+    }
+    walk_.reset();
+    if (step == ValueWalk::Step::whole) {
+      const std::string_view timed[] = {"PEXPIREAT", key_, when}, lasting[] = {"PERSIST", key_};
+      put(entry.expires_ms() ? Words(timed) : Words(lasting));
+      return false;
+    }
+    lost_ = true;
+  }
+  std::string bytes;
+  if (!program->dump(entry.object(), bytes)) return fail("a value could not be written");
+  const std::string_view words[] = {"RESTORE", key_, when, bytes, "ABSTTL", "REPLACE"};
+  if (words_bytes(words) > kLongestRecord) return fail("a value is too long");
+  put(words);
+  return false;
+}
+
+}  // namespace verbena::kv

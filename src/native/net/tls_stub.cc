@@ -1,0 +1,12 @@
+// Stands in for tls_openssl.cc where the headers of OpenSSL were not there when this was built.
+#include "net/tls.h"
+#include "util/error.h"
+
+namespace verbena::net {
+
+std::unique_ptr<TlsContext> make_tls_context(const TlsOptions&) {
+  throw Error("tls_missing", "open device",
+              "this build has no TLS: OpenSSL's headers were missing (Debian: libssl-dev)");
+}
+
+}  // namespace verbena::net

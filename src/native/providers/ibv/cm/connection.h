@@ -1,0 +1,93 @@
+// One end of a connection made by the kernel's RDMA connection manager.
+// The queue pair is the program's own, made before there is an id: so it is taken through its states here,
+// with the attributes that the manager computes, and told to the manager by its number.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "providers/ibv/cm/address.h"
+#include "providers/ibv/cm/event_loop.h"
+#include "providers/ibv/context.h"
+#include "providers/ibv/queue_pair.h"
+#include "util/fd.h"
+#include "verbs/provider.h"
+
+namespace verbena::ibv {
+
+// Each message of the manager has room for so much of the program's own.
+enum class PrivateData : uint8_t { connect, accept, reject };
+void check_private_data(size_t size, PrivateData message, const IbvContext& context, const char* operation);
+// What the peer sent. InfiniBand's messages are padded with zeros and do not tell the length: those are cut.
+std::vector<uint8_t> sent_data(const std::vector<uint8_t>& received, const IbvContext& context);
+
+// The device's own address, for a listener or caller that names none; a wildcard where it has none.
+SocketAddress own_address(const IbvContext& context, uint16_t port);
+
+// The QP of this device behind a contract pointer; throws for any other, one that is not in RESET or INIT,
+// and for too much private data.
+std::shared_ptr<IbvQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const IbvContext& context,
+                                         size_t private_bytes, PrivateData message, const char* operation);
+
+class IbvConnection final : public Connection,
+                            public CmTarget,
+                            public std::enable_shared_from_this<IbvConnection> {
+ public:
+  IbvConnection(std::shared_ptr<IbvContext> context, std::shared_ptr<IbvQueuePair> qp, std::string peer,
+                const ConnectParams& params);
+  ~IbvConnection() override;
+
+  ConnectionState state() const override;
+  std::string error_code() const override;
+  std::string peer() const override { return peer_; }
+  std::vector<uint8_t> private_data() const override;
+  int fileno() const override { return event_.get(); }
+  void acknowledge() override { event_.clear(); }
+  void disconnect() override;
+
+  // One of the two begins it. start() throws for an address that is none; accept() when the caller is gone.
+  void start(const std::string& address);
+  void accept(rdma_cm_id* id, uint8_t responder_resources, uint8_t initiator_depth);
+
+  void on_event(const CmEvent& event) override;
+  uint64_t deadline_ns() const override;
+  void on_deadline() override { fail("connect_timeout"); }
+  void on_first_message();  // data overtook the peer's last message: the connection is up all the same
+
+ private:
+  void resolve_soon(const SocketAddress& to);
+  void resolve(const SocketAddress& to);
+  void fail(std::string code);
+  // All under mutex_; steps of set-up throw Error.
+  bool is_over() const;
+  void change(ConnectionState state, std::string code = {});
+  void resolve_address();
+  void resolve_route();
+  void request();
+  void finish(const CmEvent& response);
+  void initialise_qp();
+  void raise_qp(uint8_t responder_resources, uint8_t initiator_depth);
+  rdma_conn_param parameters() const;
+  int milliseconds_left() const;
+  void on_end();
+  void on_reject(const CmEvent& event);
+
+  const std::shared_ptr<IbvContext> context_;
+  const std::shared_ptr<IbvQueuePair> qp_;
+  const std::string peer_;
+  const ConnectParams params_;
+  const uint64_t deadline_ns_;
+  const EventFd event_;
+  mutable std::mutex mutex_;  // before the queue pair's locks
+  rdma_cm_id* id_ = nullptr;
+  SocketAddress to_;
+  bool raised_ = false;  // the queue pair is beyond INIT, so the end breaks it
+  ConnectionState state_ = ConnectionState::connecting;
+  std::string code_;
+  std::vector<uint8_t> private_data_;
+};
+
+}  // namespace verbena::ibv

@@ -1,0 +1,147 @@
+#include "providers/ibv/cm/listener.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "providers/ibv/cm/connection.h"
+#include "util/error.h"
+
+namespace verbena::ibv {
+namespace {
+
+class IbvConnectRequest final : public ConnectRequest {
+ public:
+  explicit IbvConnectRequest(std::shared_ptr<Caller> caller) : caller_(std::move(caller)) {}
+
+  std::string peer() const override { return caller_->peer(); }
+  std::vector<uint8_t> private_data() const override { return caller_->private_data(); }
+
+  std::shared_ptr<Connection> accept(std::shared_ptr<QueuePair> qp, const ConnectParams& params) override {
+    auto managed =
+        managed_qp(qp, *caller_->context(), params.private_data.size(), PrivateData::accept, "accept");
+    if (caller_->is_gone()) throw Error("peer_died", "accept", "the caller has given up");
+    auto connection = std::make_shared<IbvConnection>(caller_->context(), managed, caller_->peer(), params);
+    rdma_cm_id* id = caller_->take_id();
+    if (!id) throw Error("bad_transition", "accept", "the request was answered before");
+    connection->accept(id, caller_->responder_resources(), caller_->initiator_depth());
+    return connection;
+  }
+
+  void reject(std::span<const uint8_t> private_data) override {
+    check_private_data(private_data.size(), PrivateData::reject, *caller_->context(), "reject");
+    caller_->reject(private_data);
+  }
+
+ private:
+  const std::shared_ptr<Caller> caller_;
+};
+
+[[noreturn]] void refuse(const std::string& address, int failure) {
+  if (failure == EADDRINUSE) throw Error("address_in_use", "listen", "'" + address + "' is taken", failure);
+  throw Error("unreachable", "listen", "'" + address + "' is not an address of an RDMA device", failure);
+}
+
+}  // namespace
+
+Caller::Caller(std::shared_ptr<IbvContext> context, const CmEvent& request)
+    : context_(std::move(context)),
+      private_data_(sent_data(request.private_data, *context_)),
+      responder_resources_(request.responder_resources),
+      initiator_depth_(request.initiator_depth),
+      peer_(text_of(rdma_get_peer_addr(request.new_id))),
+      id_(request.new_id) {}
+
+Caller::~Caller() {
+  if (id_) reject({});
+}
+
+void Caller::on_event(const CmEvent&) {
+  const std::lock_guard lock(mutex_);
+  gone_ = true;
+}
+
+bool Caller::is_gone() const {
+  const std::lock_guard lock(mutex_);
+  return gone_;
+}
+
+rdma_cm_id* Caller::take_id() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(id_, nullptr);
+}
+
+void Caller::reject(std::span<const uint8_t> private_data) {
+  rdma_cm_id* id = take_id();
+  if (!id) throw Error("bad_transition", "reject", "the request was answered before");
+  library().rdma_reject(id, private_data.empty() ? nullptr : private_data.data(),
+                        static_cast<uint8_t>(private_data.size()));
+  context_->loop().destroy_id(id);
+}
+
+IbvListener::IbvListener(std::shared_ptr<IbvContext> context, int backlog)
+    : context_(std::move(context)), backlog_(static_cast<size_t>(std::max(backlog, 1))) {}
+
+void IbvListener::start(const std::string& address) {
+  const auto where = split_address(address);
+  if (!where)
+    throw Error("unreachable", "listen", "'" + address + "' is not host:port, [address]:port or :port");
+  SocketAddress at = where->host.empty() ? own_address(*context_, where->port) : look_up(*where, "listen");
+  const std::lock_guard lock(mutex_);
+  id_ = context_->loop().create_id(shared_from_this(), "listen");
+  if (library().rdma_bind_addr(id_, at.get()) != 0) refuse(address, errno);
+  if (id_->verbs && name_of(id_->verbs) != name_of(context_->get())) {
+    // Of two devices on one network interface the connection manager always takes the same.
+    const std::string owner = name_of(id_->verbs), wanted = name_of(context_->get());
+    throw Error("unreachable", "listen",
+                "'" + text_of(at.get()) + "' is an address of " + owner + ", not of " + wanted +
+                    "; if both are on one network interface, remove one of them (rdma link delete " + owner +
+                    ")");
+  }
+  if (library().rdma_listen(id_, static_cast<int>(backlog_)) != 0) refuse(address, errno);
+  address_ = text_of(rdma_get_local_addr(id_));
+}
+
+void IbvListener::on_event(const CmEvent& event) {
+  if (!event.new_id) return;
+  // On any way out the caller is dropped, hence rejected, unless it has joined the others.
+  auto caller = std::make_shared<Caller>(context_, event);
+  context_->loop().adopt_id(event.new_id, caller);
+  if (name_of(event.new_id->verbs) != name_of(context_->get())) return;  // a wildcard hears all devices
+  {
+    const std::lock_guard lock(mutex_);
+    if (!id_ || waiting_.size() >= backlog_) return;
+    waiting_.push_back(std::move(caller));
+  }
+  event_.signal();
+}
+
+std::shared_ptr<ConnectRequest> IbvListener::next() {
+  std::deque<std::shared_ptr<Caller>> gone;  // dropped without the lock
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Caller> caller;
+  while (!caller && !waiting_.empty()) {
+    if (waiting_.front()->is_gone()) {
+      gone.push_back(std::move(waiting_.front()));
+    } else {
+      caller = std::move(waiting_.front());
+    }
+    waiting_.pop_front();
+  }
+  if (waiting_.empty()) event_.clear();
+  return caller ? std::make_shared<IbvConnectRequest>(std::move(caller)) : nullptr;
+}
+
+void IbvListener::close() {
+  rdma_cm_id* id = nullptr;
+  std::deque<std::shared_ptr<Caller>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    id = std::exchange(id_, nullptr);
+    left.swap(waiting_);
+    event_.clear();
+  }
+  if (id) context_->loop().destroy_id(id);
+}
+
+}  // namespace verbena::ibv

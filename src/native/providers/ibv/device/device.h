@@ -1,0 +1,39 @@
+// A device as it describes itself: limits, ports, GID tables, and what sysfs adds.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "providers/ibv/device/library.h"
+#include "verbs/types.h"
+
+namespace verbena::ibv {
+
+struct CloseDevice {
+  void operator()(ibv_context* context) const { library().close_device(context); }
+};
+using DeviceHandle = std::unique_ptr<ibv_context, CloseDevice>;
+
+// The names of the devices that libibverbs offers; empty also when the kernel has no RDMA at all.
+std::vector<std::string> device_names();
+
+// Why there is none, with what to do.
+std::string why_no_device();
+
+// An empty name opens the first; throws no_device.
+DeviceHandle open_device(const std::string& name);
+
+std::string name_of(const ibv_context* context);
+bool is_iwarp(const ibv_context* context);
+
+PortAttributes query_port(ibv_context* context, uint8_t port);
+DeviceAttributes describe(ibv_context* context);
+// What can be told of a device that does not open.
+DeviceAttributes describe_unusable(const std::string& name, const std::string& reason);
+
+constexpr uint32_t mtu_bytes(ibv_mtu mtu) { return 128u << static_cast<uint32_t>(mtu); }
+// The largest MTU of verbs that is not over so many bytes.
+ibv_mtu mtu_for(uint32_t bytes);
+
+}  // namespace verbena::ibv

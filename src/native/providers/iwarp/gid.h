@@ -1,0 +1,15 @@
+// GIDs of the TCP and QUIC wires: a socket address in the form that queue pairs exchange.
+#pragma once
+
+#include <optional>
+
+#include "net/address.h"
+#include "verbs/types.h"
+
+namespace verbena::iwarp {
+
+// A GID that a peer can dial. An IPv4 address leaves room for the port; with IPv6 it travels as the LID.
+Gid to_gid(const net::SocketAddress& address);
+std::optional<net::SocketAddress> to_address(const Gid& gid, uint16_t lid);
+
+}  // namespace verbena::iwarp

@@ -1,0 +1,174 @@
+#include "providers/shm/memory/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "util/error.h"
+#include "util/numa.h"
+
+namespace verbena::shm {
+namespace {
+
+constexpr size_t kArenaBytes = 64u << 20;
+constexpr size_t kPage = 4096, kHugePage = 2u << 20, kAlignment = 64;
+
+size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Returns zeroed memory to the kernel where whole pages are free, and clears the rest.
+void zero(const Arena& arena, size_t offset, size_t length) {
+  const size_t page = arena.huge_pages ? kHugePage : kPage;
+  const size_t begin = round_up(offset, page), end = (offset + length) / page * page;
+  std::byte* base = arena.mapping.data();
+  if (begin >= end || fallocate(arena.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(begin), static_cast<off_t>(end - begin)) != 0) {
+    std::memset(base + offset, 0, length);
+    return;
+  }
+  std::memset(base + offset, 0, begin - offset);
+  std::memset(base + end, 0, offset + length - end);
+}
+
+class ArenaBlock final : public Memory {
+ public:
+  ArenaBlock(std::shared_ptr<ArenaPool> pool, uint32_t arena, size_t offset, size_t length, std::byte* data,
+             size_t size)
+      : pool_(std::move(pool)), arena_(arena), offset_(offset), length_(length), data_(data), size_(size) {}
+  ~ArenaBlock() override { pool_->release(arena_, offset_, length_); }
+  std::byte* data() const override { return data_; }
+  size_t size() const override { return size_; }
+
+ private:
+  std::shared_ptr<ArenaPool> pool_;
+  uint32_t arena_;
+  size_t offset_, length_;
+  std::byte* data_;
+  size_t size_;
+};
+
+// First fit; a block of a page or more starts on a page. Returns the offset, or SIZE_MAX.
+size_t cut(Arena& arena, size_t length) {
+  const size_t alignment = length >= kPage ? kPage : kAlignment;
+  for (auto it = arena.free_blocks.begin(); it != arena.free_blocks.end(); ++it) {
+    const size_t free_at = it->first, free_length = it->second;
+    const size_t at = round_up(free_at, alignment), skipped = at - free_at;
+    if (skipped + length > free_length) continue;
+    arena.free_blocks.erase(it);
+    if (skipped) arena.free_blocks[free_at] = skipped;
+    if (free_length > skipped + length) arena.free_blocks[at + length] = free_length - skipped - length;
+    return at;
+  }
+  return SIZE_MAX;
+}
+
+void give_back(Arena& arena, size_t offset, size_t length) {
+  auto after = arena.free_blocks.lower_bound(offset);
+  if (after != arena.free_blocks.end() && offset + length == after->first) {
+    length += after->second;
+    after = arena.free_blocks.erase(after);
+  }
+  if (after != arena.free_blocks.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      before->second += length;
+      return;
+    }
+  }
+  arena.free_blocks[offset] = length;
+}
+
+}  // namespace
+
+std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages, int numa_node) {
+  if (bytes == 0) throw Error("invalid_argument", "allocate memory", "at least one byte is needed");
+  const size_t length = round_up(bytes, bytes >= kPage ? kPage : kAlignment);
+  std::unique_lock lock(mutex_);
+  for (const auto& arena : arenas_) {
+    if (arena->huge_pages != huge_pages || arena->numa_node != numa_node || arena->abandoned) continue;
+    if (const size_t at = cut(*arena, length); at != SIZE_MAX) {
+      return std::make_shared<ArenaBlock>(shared_from_this(), arena->id, at, length,
+                                          arena->mapping.data() + at, bytes);
+    }
+  }
+  Arena& arena = grow(length, huge_pages, numa_node);
+  const size_t at = cut(arena, length);
+  auto block = std::make_shared<ArenaBlock>(shared_from_this(), arena.id, at, length,
+                                            arena.mapping.data() + at, bytes);
+  const auto announce = announce_;
+  lock.unlock();
+  if (announce) announce(arena);  // stays: it holds the block
+  return block;
+}
+
+Arena& ArenaPool::grow(size_t bytes, bool huge_pages, int numa_node) {
+  // Huge pages are taken from the system at once, so an arena of them is no larger than asked.
+  const size_t size = huge_pages ? round_up(bytes, kHugePage) : std::max(kArenaBytes, round_up(bytes, kPage));
+  const auto taken = [this](uint32_t id) {
+    return std::any_of(arenas_.begin(), arenas_.end(),
+                       [id](const auto& arena) { return arena->id % kMaxArenas == id % kMaxArenas; });
+  };
+  if (arenas_.size() == kMaxArenas - 1) throw Error("limit_exceeded", "allocate memory", "too many arenas");
+  // A retired number is not used again soon: a peer may still have the old arena under it.
+  while (++last_id_ % kMaxArenas == 0 || taken(last_id_)) continue;
+  auto arena = std::make_unique<Arena>();
+  arena->id = last_id_;
+  arena->huge_pages = huge_pages;
+  arena->numa_node = numa_node;
+  arena->fd = make_memfd("verbena-arena", size, huge_pages);
+  arena->mapping = Mapping(arena->fd.get(), size, true);
+  if (numa_node >= 0) prefer_node(arena->mapping.data(), size, numa_node);
+  arena->free_blocks[0] = size;
+  arenas_.push_back(std::move(arena));
+  return *arenas_.back();
+}
+
+void ArenaPool::release(uint32_t id, size_t offset, size_t length) {
+  std::function<void(uint32_t)> retire;
+  std::unique_ptr<Arena> emptied;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(arenas_.begin(), arenas_.end(), [id](const auto& arena) { return arena->id == id; });
+    Arena& arena = **found;
+    zero(arena, offset, length);
+    give_back(arena, offset, length);
+    const bool empty = arena.free_blocks.begin()->second == arena.mapping.size();
+    if (empty && arenas_.size() > 1 && !arena.abandoned) {
+      emptied = std::move(*found);
+      arenas_.erase(found);
+      retire = retire_;
+    }
+  }
+  if (retire) retire(id);
+}
+
+soft::ArenaLocation ArenaPool::locate(const std::byte* addr, size_t length) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& arena : arenas_) {
+    const std::byte* base = arena->mapping.data();
+    if (addr < base || addr >= base + arena->mapping.size()) continue;
+    const auto offset = static_cast<size_t>(addr - base);
+    if (length <= arena->mapping.size() - offset) return {arena->id, offset};
+  }
+  return {};
+}
+
+void ArenaPool::for_each(const std::function<void(const Arena&)>& visit) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& arena : arenas_) visit(*arena);
+}
+
+void ArenaPool::abandon_all() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& arena : arenas_) arena->abandoned = true;
+}
+
+void ArenaPool::stop_announcing() {
+  const std::lock_guard lock(mutex_);
+  announce_ = nullptr;
+  retire_ = nullptr;
+}
+
+}  // namespace verbena::shm

@@ -1,0 +1,76 @@
+#include "transport/node/port.h"
+
+#include <algorithm>
+
+#include "transport/node/ids.h"
+#include "transport/session/link.h"
+
+namespace verbena::transport {
+namespace {
+
+constexpr uint32_t kSpareReceives = 8;  // per link: acknowledgements and pings are outside the window
+
+}  // namespace
+
+Port::Port(std::shared_ptr<Context> context, std::shared_ptr<ProtectionDomain> pd,
+           std::shared_ptr<CompletionQueue> cq, std::shared_ptr<SharedReceiveQueue> srq, PortOptions options)
+    : context_(std::move(context)),
+      pd_(std::move(pd)),
+      queues_{std::move(cq)},
+      srq_(std::move(srq)),
+      options_(std::move(options)),
+      sends_(context_, pd_, options_.slot_bytes, options_.pool_slots, options_.huge_pages, options_.pin),
+      receives_(context_, pd_, options_.slot_bytes, options_.pool_slots, options_.huge_pages, options_.pin) {
+  to_repost_.reserve(kRepostBatch);
+}
+
+void Port::add(Link& link) {
+  links_[link.number()] = &link;
+  post_more_receives();
+}
+
+void Port::remove(const Link& link) {
+  links_.erase(link.number());
+  last_found_ = nullptr;
+}
+
+Link* Port::find(uint32_t qp_num) const {
+  if (last_found_ && last_number_ == qp_num) return last_found_;
+  const auto found = links_.find(qp_num);
+  if (found == links_.end()) return nullptr;
+  last_number_ = qp_num;
+  return last_found_ = found->second;
+}
+
+void Port::repost(Slot* slot) {
+  to_repost_.push_back(slot);
+  if (to_repost_.size() == kRepostBatch) flush_receives();
+}
+
+void Port::flush_receives() {
+  if (to_repost_.empty()) return;
+  Sge pieces[kRepostBatch];
+  RecvRequest batch[kRepostBatch];
+  const size_t count = to_repost_.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Slot& slot = *to_repost_[i];
+    pieces[i] = {reinterpret_cast<uint64_t>(slot.data), options_.slot_bytes, slot.lkey};
+    batch[i] = {.id = request_id(RequestTag::receive, slot.index), .local = {&pieces[i], 1}};
+  }
+  const PostResult posted = srq_->post({batch, count});
+  // What was not taken waits for the next time; the queue is as long as the pool, so it hardly happens.
+  to_repost_.erase(to_repost_.begin(), to_repost_.begin() + static_cast<ptrdiff_t>(posted.accepted));
+}
+
+void Port::post_more_receives() {
+  const uint64_t wanted =
+      std::min<uint64_t>(options_.pool_slots, (uint64_t{options_.window} + kSpareReceives) * links_.size());
+  for (; posted_ < wanted; ++posted_) {
+    Slot* slot = receives_.take();
+    if (!slot) break;
+    repost(slot);
+  }
+  flush_receives();
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,228 @@
+#include "transport/session/bulk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "util/crc32c.h"
+
+namespace verbena::transport {
+namespace {
+
+constexpr uint32_t kMostAttempts = 8;  // per fragment whose contents did not match
+
+// What put and get share: fragments in order, and a window over them.
+class Transfer : protected Writer {
+ public:
+  Transfer(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+           Registration& memory, std::atomic<uint64_t>& acknowledged, const std::function<bool()>& keep_going)
+      : Writer(node, session, memory, keep_going),
+        target_(target),
+        options_(options),
+        acknowledged_(acknowledged) {}
+  virtual ~Transfer() = default;
+
+  BulkResult run() {
+    while (acknowledged_.load(std::memory_order_relaxed) < target_.length && result_.outcome == Outcome::ok) {
+      const bool moved = advance();
+      if (result_.outcome != Outcome::ok) break;
+      if (!moved) {
+        if (!may_go_on()) break;
+        node_.linger();
+      }
+    }
+    settle();
+    return result_;
+  }
+
+ protected:
+  struct Fragment {
+    uint64_t offset = 0;
+    uint32_t length = 0, crc = 0, attempts = 0;
+    bool is_summed = false;
+    Call* check = nullptr;  // the peer's word on the contents
+    Call* read = nullptr;
+  };
+
+  // With the lock. Begins a fragment; false: not now.
+  virtual bool begin(Fragment& fragment) = 0;
+  // Both its calls have finished: are the contents right?
+  virtual bool is_right(const Fragment& fragment, uint32_t answer) = 0;
+  // Before begin(), without the lock.
+  virtual void prepare(Fragment&) {}
+
+  // With the lock. The WRITE of a fragment; false: not now, or it has failed.
+  bool write_fragment(const Fragment& fragment, std::optional<uint32_t>& copied) {
+    return write(target_.region, target_.offset + fragment.offset, at(fragment), fragment.length, &copied);
+  }
+  std::byte* at(const Fragment& fragment) const { return target_.data + fragment.offset; }
+  RangeRequest range(const Fragment& fragment) const {
+    return {target_.region, target_.offset + fragment.offset, fragment.length, fragment.crc, 0};
+  }
+
+  const BulkTarget target_;
+  const BulkOptions options_;
+
+ private:
+  bool advance() {
+    bool moved = reap();
+    if (window_.size() < options_.depth && next_ < target_.length) {
+      Fragment fragment;
+      fragment.offset = next_;
+      fragment.length =
+          static_cast<uint32_t>(std::min<uint64_t>(options_.fragment_bytes, memory_.in_piece(next_)));
+      prepare(fragment);
+      next_ += fragment.length;
+      window_.push_back(fragment);
+      moved = true;
+    }
+    const auto held = node_.lock();
+    if (session_.is_over()) fail(Outcome::session_failed, Status::success, "the session ended");
+    for (Fragment& fragment : window_) {
+      if (fragment.check) continue;
+      if (result_.outcome != Outcome::ok || !begin(fragment)) break;
+      moved = true;
+    }
+    return moved;
+  }
+
+  // Fragments that are done, from the oldest on.
+  bool reap() {
+    bool moved = false;
+    while (!window_.empty() && is_finished(window_.front())) {
+      Fragment& fragment = window_.front();
+      moved = true;
+      const auto failed = [](const Call* call) { return call && call->outcome != Outcome::ok; };
+      if (const Call* bad = failed(fragment.read)    ? fragment.read
+                            : failed(fragment.check) ? fragment.check
+                                                     : nullptr) {
+        const auto text = bad->answer();
+        fail(bad->outcome, bad->status, {reinterpret_cast<const char*>(text.data()), text.size()});
+        return true;
+      }
+      uint32_t answer = 0;
+      if (fragment.check) {
+        std::memcpy(&answer, fragment.check->result.data(),
+                    std::min(sizeof answer, fragment.check->result.size()));
+      }
+      const bool right = is_right(fragment, answer);
+      {
+        const auto held = node_.lock();
+        end_calls(fragment);
+      }
+      if (right) {
+        acknowledged_.fetch_add(fragment.length, std::memory_order_relaxed);
+        window_.pop_front();
+      } else if (++fragment.attempts >= kMostAttempts) {
+        fail(Outcome::damaged, Status::success, "a fragment's contents never matched their checksum");
+      } else {
+        return true;  // advance() begins it again
+      }
+    }
+    return moved;
+  }
+
+  static bool is_finished(const Fragment& fragment) {
+    const auto done = [](const Call* call) {
+      return !call || call->finished.load(std::memory_order_acquire);
+    };
+    return fragment.check && done(fragment.check) && done(fragment.read);
+  }
+
+  void end_calls(Fragment& fragment) {
+    for (Call** call : {&fragment.check, &fragment.read}) {
+      if (*call) node_.calls().end(**call);
+      *call = nullptr;
+    }
+  }
+
+  // Nobody may touch the memory after we return: takes everything back, and waits for what is on the wire.
+  void settle() {
+    {
+      const auto held = node_.lock();
+      for (Fragment& fragment : window_) {
+        drop(fragment.check);
+        drop(fragment.read);
+      }
+    }
+    release(acknowledged_.load(std::memory_order_relaxed) == target_.length);
+  }
+
+  std::atomic<uint64_t>& acknowledged_;
+  std::deque<Fragment> window_;
+  uint64_t next_ = 0;
+};
+
+// A fragment is a WRITE and then a message that has the peer check what has landed. A link that breaks
+// between the two makes the check fail on the next link, and the fragment is written again.
+class Put final : public Transfer {
+  using Transfer::Transfer;
+
+  // A wire that copies the bytes sums them in passing. When it lately has not, they are summed here.
+  void prepare(Fragment& fragment) override {
+    if (to_sum_ == 0) return;
+    --to_sum_;
+    sum(fragment);
+  }
+  void sum(Fragment& fragment) {
+    fragment.crc = crc32c(0, at(fragment), fragment.length);
+    fragment.is_summed = true;
+  }
+
+  bool begin(Fragment& fragment) override {
+    std::optional<uint32_t> copied;
+    if (!write_fragment(fragment, copied)) return false;
+    if (copied) {
+      fragment.crc = *copied;
+      unsummed_ = 0;
+    } else {
+      if (!fragment.is_summed) sum(fragment);
+      if (to_sum_ == 0) to_sum_ = unsummed_ = std::min(2 * unsummed_ + 1, kMostUnsummed);
+    }
+    const RangeRequest request = range(fragment);
+    fragment.check = session_.call(method::verify, std::as_bytes(std::span(&request, 1)));
+    return fragment.check != nullptr;
+  }
+
+  bool is_right(const Fragment&, uint32_t answer) override { return answer == 1; }
+
+  static constexpr uint32_t kMostUnsummed = 63;
+  uint32_t to_sum_ = 0;    // so many fragments more
+  uint32_t unsummed_ = 0;  // it was that many before the wire was asked last
+};
+
+// A fragment is a READ and, beside it, a question for the checksum.
+class Get final : public Transfer {
+  using Transfer::Transfer;
+
+  bool begin(Fragment& fragment) override {
+    if (!session_.may_stream()) return false;
+    fragment.read = session_.operate(Opcode::read, target_.region, target_.offset + fragment.offset,
+                                     at(fragment), fragment.length, &memory_);
+    if (!fragment.read) return false;
+    const RangeRequest request = range(fragment);
+    fragment.check = session_.call(method::checksum, std::as_bytes(std::span(&request, 1)));
+    return fragment.check != nullptr;
+  }
+
+  bool is_right(const Fragment& fragment, uint32_t answer) override {
+    return crc32c(0, at(fragment), fragment.length) == answer;
+  }
+};
+
+}  // namespace
+
+BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+               Registration& memory, std::atomic<uint64_t>& acknowledged,
+               const std::function<bool()>& keep_going) {
+  return Put(node, session, target, options, memory, acknowledged, keep_going).run();
+}
+
+BulkResult get(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
+               Registration& memory, std::atomic<uint64_t>& acknowledged,
+               const std::function<bool()>& keep_going) {
+  return Get(node, session, target, options, memory, acknowledged, keep_going).run();
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,88 @@
+#include "transport/session/link.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/node/ids.h"
+#include "transport/session/message_layout.h"
+
+namespace verbena::transport {
+
+namespace {
+
+bool writes_directly(const QueuePair& qp) {
+  const Capabilities all = qp.capabilities();
+  return std::find(all.begin(), all.end(), std::pair<std::string, std::string>("arena_memory", "direct")) !=
+         all.end();
+}
+
+}  // namespace
+
+Link::Link(std::shared_ptr<Port> port, std::shared_ptr<QueuePair> qp)
+    : port_(std::move(port)),
+      qp_(std::move(qp)),
+      number_(qp_->number()),
+      max_send_(qp_->limits().max_send),
+      max_inline_(qp_->limits().max_inline),
+      signal_every_(std::clamp(max_send_ / 4, 1u, 16u)),
+      copies_(writes_directly(*qp_)) {
+  port_->add(*this);
+}
+
+Link::~Link() {
+  port_->remove(*this);
+  for (Slot* slot : retired) port_->sends().give(slot);
+  for (const auto& [slot, position] : control) port_->sends().give(slot);
+  for (const auto& [slot, bytes] : early) port_->repost(slot);
+}
+
+bool Link::drained() {
+  if (completed_ == posted_) return true;
+  if (unsignaled_ > 0 && room() > 0) {
+    ++posted_;
+    unsignaled_ = 0;
+    const SendRequest nothing{.id = request_id(RequestTag::message, posted_),
+                              .opcode = Opcode::write,
+                              .flags = send_flag::signaled};
+    qp_->post_send({&nothing, 1});
+  }
+  return false;
+}
+
+bool Link::say_ready() {
+  Slot* slot = port_->sends().take();
+  if (!slot) return false;
+  MessageHeader header{.kind = MessageKind::ping};
+  header.crc = message_crc(header, {});
+  std::memcpy(slot->data, &header, sizeof header);
+  control.emplace_back(slot, posted_ + 1);
+  const Sge piece{reinterpret_cast<uint64_t>(slot->data), sizeof header, slot->lkey};
+  return post({.opcode = Opcode::send, .flags = 0, .local = {&piece, 1}}) == PostError::none;
+}
+
+PostError Link::post(SendRequest request) {
+  ++posted_;
+  spoke = true;
+  if (request.flags & send_flag::signaled) {
+    unsignaled_ = 0;
+  } else {
+    request.id = request_id(RequestTag::message, posted_);
+    if (++unsignaled_ >= signal_every_) {
+      unsignaled_ = 0;
+      request.flags |= send_flag::signaled;
+    }
+  }
+  return qp_->post_send({&request, 1}).error;
+}
+
+bool Link::post_all(std::span<SendRequest> requests) {
+  for (SendRequest& request : requests) {
+    ++posted_;
+    if (!(request.flags & send_flag::signaled)) request.id = request_id(RequestTag::message, posted_);
+  }
+  unsignaled_ = 0;
+  spoke = true;
+  return qp_->post_send(requests).accepted == requests.size();
+}
+
+}  // namespace verbena::transport

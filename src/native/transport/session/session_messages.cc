@@ -1,0 +1,280 @@
+// The session's messages: numbered on their way out, checked and delivered once on their way in.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/node/node.h"
+#include "transport/session/session.h"
+#include "util/clock.h"
+#include "util/crc32c.h"
+
+namespace verbena::transport {
+
+Session::Offered::Offered(std::shared_ptr<Memory> memory, size_t size)
+    : bytes(std::move(memory)),
+      length(size),
+      crc(crc32c(0, bytes->data(), length)),
+      registration(bytes->data(), length, access::remote_read) {}
+
+Call* Session::call(uint32_t method, std::span<const std::byte> payload) {
+  if (over_ || waiting() >= options_.max_waiting) return nullptr;
+  Call& call = node_.calls().begin(*this);
+  call.started_ns = now_ns();
+  if (!submit(MessageKind::request, CallTable::id(call), method, payload)) {
+    call.outcome = Outcome::too_long;
+    call.finished.store(true, std::memory_order_release);
+  }
+  return &call;
+}
+
+bool Session::reply(uint64_t call, std::span<const std::byte> payload) {
+  return over_ || submit(MessageKind::reply, call, 0, payload);
+}
+
+void Session::fail(uint64_t call, Outcome outcome, std::string_view why) {
+  if (over_) return;
+  constexpr size_t kLongest = 1024;
+  std::vector<std::byte> payload{static_cast<std::byte>(outcome)};
+  const auto text = std::as_bytes(std::span(why.substr(0, kLongest)));
+  payload.insert(payload.end(), text.begin(), text.end());
+  submit(MessageKind::failure, call, 0, payload);
+}
+
+void Session::cancel(Call& call) {
+  if (call.opcode == Opcode::send) {
+    if (!over_) submit(MessageKind::cancel, CallTable::id(call), 0, {});
+    return node_.calls().end(call);
+  }
+  const size_t dropped = std::erase(pending_, &call);
+  for (auto& [key, entry] : regions_) std::erase(entry.waiting, &call);
+  const bool posted = std::find(posted_.begin(), posted_.end(), &call) != posted_.end();
+  if (dropped || !posted) return node_.calls().end(call);
+  call.queue = nullptr;
+  call.then = [](Call&) {};  // the wire is at it: it ends by itself
+}
+
+void Session::say_goodbye() {
+  if (!over_) submit(MessageKind::goodbye, 0, 0, {});
+}
+
+bool Session::submit(MessageKind kind, uint64_t call, uint32_t method, std::span<const std::byte> payload) {
+  if (payload.size() > options_.max_message_bytes) return false;
+  const bool first = transmitted_ == unacknowledged_.size();
+  Outgoing& message = unacknowledged_.emplace_back();
+  message.header.kind = kind;
+  message.header.call = call;
+  message.header.method = method;
+  message.header.sequence = sequence_.next();
+  message.header.length = static_cast<uint32_t>(payload.size());
+  if (first && may_leave(message) && transmit(message, payload)) return true;
+  if (!message.slot && !message.offered) message.payload.assign(payload.begin(), payload.end());
+  return true;
+}
+
+bool Session::may_leave(const Outgoing& message) const {
+  return link() && link_->room() > 0 && sequence_.may_transmit(message.header.sequence);
+}
+
+void Session::flush() {
+  while (transmitted_ < unacknowledged_.size()) {
+    Outgoing& message = unacknowledged_[transmitted_];
+    if (!may_leave(message) || !transmit(message, message.payload)) return;
+  }
+}
+
+bool Session::transmit(Outgoing& message, std::span<const std::byte> payload) {
+  Port& port = link_->port();
+  Slot* slot = port.sends().take();
+  if (!slot) return false;
+  const size_t most = std::min(peer_slot_bytes_, port.sends().slot_bytes()) - sizeof(MessageHeader);
+  Reference reference;
+  MessageHeader& header = message.header;
+  if (message.offered || payload.size() > most) {
+    try {
+      if (!message.offered) offer(message, payload);
+      Offered& offered = *message.offered;
+      const uint32_t rkey = node_.registering([&] { return offered.registration.on(port).rkey(); });
+      reference = {reinterpret_cast<uint64_t>(offered.bytes->data()), offered.length, rkey, offered.crc};
+      payload = std::as_bytes(std::span(&reference, 1));
+      header.flags = message_flag::by_reference;
+    } catch (const std::exception& error) {
+      give_up(message, error.what());
+      payload = message.payload;
+    }
+  }
+  header.length = static_cast<uint32_t>(payload.size());
+  header.acknowledged = acknowledged_to_peer_ = sequence_.done();
+  header.crc = message_crc(header, payload);
+  std::memcpy(slot->data, &header, sizeof header);
+  if (!payload.empty()) std::memcpy(slot->data + sizeof header, payload.data(), payload.size());
+  message.slot = slot;
+  ++transmitted_;
+  if (message.repeated) metrics_->add(Count::replayed_messages);
+  message.repeated = true;
+  return post_message(*slot, static_cast<uint32_t>(sizeof header + payload.size()));
+}
+
+void Session::offer(Outgoing& message, std::span<const std::byte> payload) {
+  const std::shared_ptr<Memory> memory = link_->port().context().allocate(payload.size(), false);
+  std::memcpy(memory->data(), payload.data(), payload.size());
+  message.offered = std::make_shared<Offered>(memory, payload.size());
+  message.payload = {};
+}
+
+// The payload cannot be registered. The message's number must not be missing, so it says something else.
+void Session::give_up(Outgoing& message, std::string_view why) {
+  message.offered = nullptr;
+  message.header.flags = 0;
+  const auto text = std::as_bytes(std::span(why));
+  if (message.header.kind == MessageKind::reply) {
+    message.header.kind = MessageKind::failure;
+    message.payload = {static_cast<std::byte>(Outcome::remote_failure)};
+    message.payload.insert(message.payload.end(), text.begin(), text.end());
+    return;
+  }
+  message.header.kind = MessageKind::cancel;
+  message.payload.clear();
+  if (Call* call = node_.calls().find(message.header.call, *this)) {
+    call->result.assign(text.begin(), text.end());
+    finish(*call, Outcome::remote_failure);
+  }
+}
+
+bool Session::post_message(const Slot& slot, uint32_t bytes) {
+  const Sge piece{reinterpret_cast<uint64_t>(slot.data), bytes, slot.lkey};
+  const uint32_t flags = bytes <= link_->max_inline() ? send_flag::inline_data : 0;
+  metrics_->add(Count::send_ops);
+  metrics_->add(Count::send_bytes, bytes);
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Direction::sent, id(), link_->port().name(), {slot.data, bytes});
+  }
+  if (link_->post({.opcode = Opcode::send, .flags = flags, .local = {&piece, 1}}) == PostError::none) {
+    return true;
+  }
+  lose_link(Status::wr_flush_err, "the queue pair refused a message");
+  return false;
+}
+
+void Session::send_unsequenced(MessageKind kind) {
+  if (link_->room() == 0) return;
+  auto& buffers = link_->control;
+  auto free = std::find_if(buffers.begin(), buffers.end(),
+                           [this](const auto& buffer) { return buffer.second <= link_->completed(); });
+  if (free == buffers.end()) {
+    Slot* slot = link_->port().sends().take();
+    if (!slot) return;
+    free = buffers.insert(buffers.end(), {slot, 0});
+  }
+  MessageHeader header{.kind = kind, .acknowledged = acknowledged_to_peer_ = sequence_.done()};
+  header.crc = message_crc(header, {});
+  std::memcpy(free->first->data, &header, sizeof header);
+  free->second = link_->position() + 1;
+  post_message(*free->first, sizeof header);
+}
+
+void Session::forget_acknowledged() {
+  while (!unacknowledged_.empty() && unacknowledged_.front().header.sequence <= sequence_.acknowledged()) {
+    if (Slot* slot = unacknowledged_.front().slot) {
+      link_->port().sends().give(slot);
+      --transmitted_;
+    }
+    unacknowledged_.pop_front();
+  }
+}
+
+void Session::acknowledge_if_due() {
+  const uint64_t due = std::max(1u, link_->port().options().window / 2);
+  if (sequence_.done() - acknowledged_to_peer_ >= due) send_unsequenced(MessageKind::acknowledge);
+}
+
+void Session::on_message(std::span<const std::byte> bytes) {
+  if (!link()) return;
+  link_->heard = true;
+  metrics_->add(Count::recv_ops);
+  metrics_->add(Count::recv_bytes, bytes.size());
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Direction::received, id(), link_->port().name(), bytes);
+  }
+  const auto message = parse_message(bytes);
+  if (!message) {
+    metrics_->add(Count::damaged_messages);
+    return lose_link(Status::bad_resp_err, "a message was damaged, or not of this version");
+  }
+  const MessageHeader& header = message->header;
+  const uint64_t before = sequence_.acknowledged();
+  if (!sequence_.acknowledge(header.acknowledged)) {
+    return lose_link(Status::bad_resp_err, "the peer acknowledged what was never sent");
+  }
+  if (sequence_.acknowledged() != before) forget_acknowledged();
+  if (header.sequence != 0) {
+    switch (sequence_.arrive(header.sequence)) {
+      case Arrival::misplaced:
+        return lose_link(Status::bad_resp_err, "a message is missing");
+      case Arrival::repeated:
+        metrics_->add(Count::repeated_messages);
+        break;
+      case Arrival::fresh:
+      case Arrival::resumed:
+        if (header.flags & message_flag::by_reference) {
+          start_pull(*message);
+        } else {
+          deliver(header, message->payload, nullptr);
+        }
+    }
+  }
+  if (!link()) return;
+  if (transmitted_ < unacknowledged_.size()) flush();
+  if (link()) acknowledge_if_due();
+}
+
+void Session::deliver(const MessageHeader& header, std::span<const std::byte> payload, Bytes* long_payload) {
+  switch (header.kind) {
+    case MessageKind::request:
+      if (Handler* handler = node_.handler(header.method)) {
+        return handler->handle({*this, header.call, header.method, payload});
+      }
+      if (!requests_) return fail(header.call, Outcome::no_such_method, "this peer serves no requests");
+      if (serving_ >= options_.max_serving) {
+        return fail(header.call, Outcome::busy, "too many requests are being served");
+      }
+      ++serving_;
+      return requests_->push({.kind = EventKind::request,
+                              .method = header.method,
+                              .session = id(),
+                              .call = header.call,
+                              .payload = long_payload ? std::move(*long_payload) : Bytes(payload)});
+    case MessageKind::reply:
+    case MessageKind::failure:
+      return deliver_answer(header, payload, long_payload);
+    case MessageKind::cancel:
+      if (requests_) {
+        requests_->push({.kind = EventKind::cancelled, .session = id(), .call = header.call});
+      }
+      return;
+    case MessageKind::goodbye:
+      return control_->push({.kind = EventKind::goodbye, .session = id()});
+    case MessageKind::acknowledge:
+    case MessageKind::ping:
+      return;
+  }
+}
+
+void Session::deliver_answer(const MessageHeader& header, std::span<const std::byte> payload,
+                             Bytes* long_payload) {
+  Call* call = node_.calls().find(header.call, *this);
+  // Cancelled, or a name that was never given out; a second answer to one call is none either.
+  if (!call || call->opcode != Opcode::send || call->finished.load(std::memory_order_relaxed)) return;
+  if (header.kind == MessageKind::reply) {
+    if (long_payload) {
+      call->long_result = std::move(*long_payload);
+    } else {
+      call->result.assign(payload.begin(), payload.end());
+    }
+    return finish(*call, Outcome::ok);
+  }
+  const auto code = payload.empty() ? uint8_t{0} : static_cast<uint8_t>(payload[0]);
+  const bool known = code > 0 && code <= static_cast<uint8_t>(Outcome::session_failed);
+  if (!payload.empty()) call->result.assign(payload.begin() + 1, payload.end());
+  finish(*call, known ? static_cast<Outcome>(code) : Outcome::remote_failure);
+}
+
+}  // namespace verbena::transport

@@ -1,0 +1,414 @@
+// One-sided work of a session, and the pulling of payloads that were too long to send.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "transport/node/ids.h"
+#include "transport/node/methods.h"
+#include "transport/node/node.h"
+#include "transport/session/session.h"
+#include "util/clock.h"
+#include "util/crc32c.h"
+#include "util/error.h"
+
+namespace verbena::transport {
+namespace {
+
+constexpr uint32_t kPullDepth = 4;  // READs under way per payload
+
+uint32_t needed_access(Opcode opcode) {
+  return opcode == Opcode::read ? access::remote_read : access::remote_write;
+}
+
+}  // namespace
+
+bool is_own_fault(Status status) {
+  switch (status) {
+    case Status::loc_len_err:
+    case Status::loc_qp_op_err:
+    case Status::loc_prot_err:
+    case Status::loc_access_err:
+    case Status::rem_inv_req_err:
+    case Status::rem_access_err:
+    case Status::rem_op_err:
+      return true;
+    default:
+      return false;
+  }
+}
+
+uint32_t Session::slot_bytes() const {
+  uint32_t least = ~uint32_t{0};
+  for (const auto& port : node_.ports()) least = std::min(least, port->sends().slot_bytes());
+  return least;
+}
+
+Call* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local, uint32_t length,
+                       Registration* registration) {
+  if (over_) return nullptr;
+  Call& call = node_.calls().begin(*this);
+  call.started_ns = now_ns();
+  call.opcode = opcode;
+  call.region = region;
+  call.offset = offset;
+  call.local = local;
+  call.length = length;
+  call.registration = registration;
+  queue_operation(call);
+  if (passes_through_slot(call) && !call.bounce && !call.finished.load(std::memory_order_relaxed)) {
+    keep_bytes(call, local);  // it waits, and the caller's memory does not
+  }
+  return &call;
+}
+
+Call* Session::gather(std::span<const GatherPiece> pieces) {
+  if (!link() || pieces.empty() || pieces.size() > kMostGathered || link_->room() < pieces.size() ||
+      !pending_.empty()) {
+    return nullptr;
+  }
+  gathered_.clear();
+  gathered_to_.clear();
+  gathered_to_.reserve(kMostGathered);  // requests point into it
+  uint32_t total = 0;
+  // Neighbours are mostly of one region, and go to one memory.
+  const RemoteRegion* remote = nullptr;
+  uint32_t lkey = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const GatherPiece& piece = pieces[i];
+    if (i == 0 || piece.region != pieces[i - 1].region) remote = region(piece.region);
+    if (i == 0 || piece.memory != pieces[i - 1].memory) lkey = piece.memory->on(link_->port()).lkey();
+    if (!remote || !remote->known || (remote->access & access::remote_read) == 0 ||
+        piece.offset > remote->length || piece.length > remote->length - piece.offset) {
+      return nullptr;
+    }
+    gathered_to_.push_back({reinterpret_cast<uint64_t>(piece.local), piece.length, lkey});
+    gathered_.push_back({.opcode = Opcode::read,
+                         .flags = 0,
+                         .rkey = remote->rkey,
+                         .remote_addr = remote->addr + piece.offset,
+                         .local = {&gathered_to_.back(), 1},
+                         .crc32c = piece.crc32c});
+    total += piece.length;
+  }
+  Call& call = node_.calls().begin(*this);
+  call.started_ns = now_ns();
+  call.opcode = Opcode::read;
+  call.once = true;
+  call.length = total;
+  posted_.push_back(&call);
+  SendRequest& last = gathered_.back();
+  last.id = request_id(RequestTag::operation, call.index);
+  last.flags = send_flag::signaled;
+  metrics_->add(Count::read_ops, pieces.size() - 1);
+  const bool posted = link_->post_all(gathered_);
+  call.position = link_->position();
+  if (!posted) lose_link(Status::wr_flush_err, "the queue pair refused an operation");
+  return &call;
+}
+
+// A WRITE of bytes that nobody registered. They are in its slot while it is posted, else in its result.
+bool Session::passes_through_slot(const Call& call) {
+  return call.opcode == Opcode::write && !call.registration;
+}
+
+void Session::keep_bytes(Call& call, const std::byte* from) {
+  call.result.assign(from, from + call.length);
+  call.local = call.result.data();
+}
+
+void Session::refuse_operation(Call& call, Outcome outcome) {
+  if (passes_through_slot(call)) call.result.clear();  // it is the reason from now on
+  finish(call, outcome);
+}
+
+void Session::queue_operation(Call& call) {
+  if (pending_.empty() && post_operation(call)) return;
+  pending_.push_back(&call);
+}
+
+void Session::post_pending() {
+  while (!pending_.empty() && link()) {
+    Call* call = pending_.front();
+    pending_.pop_front();  // first: posting may lose the link, which queues it again
+    if (post_operation(*call)) continue;
+    if (link()) pending_.push_front(call);
+    return;
+  }
+}
+
+// True: the call is not to be queued any more, as it was posted, parked at its region, or has failed.
+bool Session::post_operation(Call& call) {
+  if (!link() || link_->room() == 0) return false;
+  Port& port = link_->port();
+  if (call.region != 0) {
+    RemoteRegion& entry = regions_[call.region];
+    if (entry.refused != Outcome::ok) return refuse_operation(call, entry.refused), true;
+    if (!entry.known) {
+      entry.waiting.push_back(&call);
+      if (entry.asked || resolve(call.region, entry)) return true;
+      entry.waiting.pop_back();
+      return false;
+    }
+    if ((entry.access & needed_access(call.opcode)) == 0) {
+      return refuse_operation(call, Outcome::denied), true;
+    }
+    if (call.offset > entry.length || call.length > entry.length - call.offset) {
+      return refuse_operation(call, Outcome::out_of_range), true;
+    }
+    call.remote_addr = entry.addr + call.offset;
+    call.rkey = entry.rkey;
+  }
+  Sge piece{reinterpret_cast<uint64_t>(call.local), call.length, 0};
+  if (call.registration) {
+    try {
+      piece.lkey = node_.registering([&] { return call.registration->lkey(port, call.local); });
+    } catch (const std::exception& error) {
+      const auto text = std::as_bytes(std::span(std::string_view(error.what())));
+      call.result.assign(text.begin(), text.end());
+      return finish(call, Outcome::remote_failure), true;
+    }
+  } else {
+    if (!call.bounce) call.bounce = port.sends().take();
+    if (!call.bounce) return false;
+    piece = {reinterpret_cast<uint64_t>(call.bounce->data), call.length, call.bounce->lkey};
+    if (call.opcode == Opcode::write && call.length > 0) {
+      std::memcpy(call.bounce->data, call.local, call.length);
+      call.result.clear();
+    }
+  }
+  posted_.push_back(&call);
+  const bool is_empty = call.length == 0;
+  call.position = link_->position() + 1;
+  const PostError error = link_->post({.id = request_id(RequestTag::operation, call.index),
+                                       .opcode = call.opcode,
+                                       .flags = send_flag::signaled,
+                                       .rkey = call.rkey,
+                                       .remote_addr = call.remote_addr,
+                                       .local = std::span(&piece, is_empty ? 0 : 1)});
+  if (error == PostError::unsupported_opcode || error == PostError::message_too_long ||
+      error == PostError::invalid) {
+    finish_operation(call, Status::loc_qp_op_err);
+  } else if (error != PostError::none) {
+    lose_link(Status::wr_flush_err, "the queue pair refused an operation");
+  }
+  return true;
+}
+
+void Session::finish_operation(Call& call, Status status) {
+  const auto found = std::find(posted_.begin(), posted_.end(), &call);
+  if (found == posted_.end()) return;
+  posted_.erase(found);
+  const bool is_read = call.opcode == Opcode::read;
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture_operation(*capture, call, status);
+  }
+  if (call.bounce) {
+    if (is_read && status == Status::success) {
+      call.result.assign(call.bounce->data, call.bounce->data + call.length);
+    }
+    link_->port().sends().give(std::exchange(call.bounce, nullptr));
+  }
+  call.status = status;
+  if (status == Status::success) {
+    metrics_->add(is_read ? Count::read_ops : Count::write_ops);
+    metrics_->add(is_read ? Count::read_bytes : Count::write_bytes, call.length);
+    (is_read ? metrics_->read : metrics_->write).record(now_ns() - call.started_ns);
+  }
+  finish(call, status == Status::success ? Outcome::ok : Outcome::failed_status);
+}
+
+void Session::capture_operation(Capture& capture, const Call& call, Status status) {
+  const std::byte* data = call.bounce ? call.bounce->data : call.local;
+  const size_t length = call.opcode == Opcode::read && status != Status::success ? 0 : call.length;
+  capture.record(call.opcode == Opcode::read ? Captured::read : Captured::write, id(), link_->port().name(),
+                 {.remote_addr = call.remote_addr, .rkey = call.rkey, .status = status}, {data, length});
+}
+
+// False: too much waits already. Asking may lose the link, and the entry with it.
+bool Session::resolve(uint64_t key, RemoteRegion& entry) {
+  const ResolveRequest request{key};
+  entry.asked = true;
+  Call* asked = call(method::resolve, std::as_bytes(std::span(&request, 1)));
+  if (!asked) return entry.asked = false;
+  asked->then = [this, key, link = links_](Call& answer) {
+    if (link == links_) resolved(key, answer);  // another link has other keys, and asks again
+  };
+  return true;
+}
+
+void Session::resolved(uint64_t key, Call& answer) {
+  const auto found = regions_.find(key);
+  if (found == regions_.end()) return;
+  RemoteRegion& entry = found->second;
+  const std::vector<Call*> waiting = std::exchange(entry.waiting, {});
+  ResolveReply reply;
+  if (answer.outcome == Outcome::ok && answer.result.size() == sizeof reply) {
+    std::memcpy(&reply, answer.result.data(), sizeof reply);
+    entry = {.addr = reply.addr,
+             .length = reply.length,
+             .rkey = reply.rkey,
+             .access = reply.access,
+             .known = true,
+             .asked = true};
+    for (Call* call : waiting) queue_operation(*call);
+    return;
+  }
+  entry.refused = answer.outcome == Outcome::ok ? Outcome::remote_failure : answer.outcome;
+  for (Call* call : waiting) {
+    call->result = answer.result;
+    finish(*call, entry.refused);
+  }
+}
+
+const RemoteRegion* Session::region(uint64_t key) {
+  if (!link()) return nullptr;
+  RemoteRegion& entry = regions_[key];
+  if (!entry.asked) resolve(key, entry);
+  return link() ? &entry : nullptr;
+}
+
+bool Session::may_stream() const {
+  return link() && link_->room() > 1 && transmitted_ == unacknowledged_.size() &&
+         sequence_.may_transmit(sequence_.sent() + 1) && link_->port().sends().available() > 0;
+}
+
+bool Session::hint(uint64_t region, std::span<const std::byte> bytes) {
+  if (!may_stream() || bytes.size() > link_->max_inline()) return false;
+  const RemoteRegion* there = this->region(region);
+  if (!there || !there->known || there->length < bytes.size()) return false;
+  return write_unreported({reinterpret_cast<uint64_t>(bytes.data()), static_cast<uint32_t>(bytes.size()), 0},
+                          send_flag::inline_data, there->addr, there->rkey, nullptr);
+}
+
+bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr,
+                     uint32_t rkey, std::optional<uint32_t>* crc32c) {
+  return write_unreported({reinterpret_cast<uint64_t>(local), length, lkey}, 0, remote_addr, rkey, crc32c);
+}
+
+bool Session::write_unreported(const Sge& piece, uint32_t flags, uint64_t remote_addr, uint32_t rkey,
+                               std::optional<uint32_t>* crc32c) {
+  metrics_->add(Count::write_ops);
+  metrics_->add(Count::write_bytes, piece.length);
+  if (Capture* capture = node_.capture()) [[unlikely]] {
+    capture->record(Captured::write, id(), link_->port().name(), {.remote_addr = remote_addr, .rkey = rkey},
+                    {reinterpret_cast<const std::byte*>(piece.addr), piece.length});
+  }
+  if (link_->post({.opcode = Opcode::write,
+                   .flags = flags,
+                   .rkey = rkey,
+                   .remote_addr = remote_addr,
+                   .local = {&piece, 1},
+                   .crc32c = crc32c}) == PostError::none) {
+    return true;
+  }
+  lose_link(Status::wr_flush_err, "the queue pair refused a write");
+  return false;
+}
+
+bool Session::let_go(const Registration& registration) {
+  const auto drop = [&](Call* call) {
+    if (call->registration != &registration) return false;
+    node_.calls().end(*call);
+    return true;
+  };
+  std::erase_if(pending_, drop);
+  for (auto& [key, entry] : regions_) std::erase_if(entry.waiting, drop);
+  const auto uses = [&](const Call* call) { return call->registration == &registration; };
+  const bool is_lost = link_ && link_->failed();  // its queue pair may be open still
+  return !is_lost && std::none_of(posted_.begin(), posted_.end(), uses);
+}
+
+void Session::start_pull(const Message& message) {
+  auto pull = std::make_shared<Pull>();
+  pull->header = message.header;
+  std::memcpy(&pull->reference, message.payload.data(), sizeof pull->reference);
+  if (pull->reference.length > options_.max_message_bytes || pull->reference.length == 0) {
+    return refuse_pull(*pull, Outcome::too_long, "the message is longer than this peer takes");
+  }
+  sequence_.hold(message.header.sequence);
+  pulls_[message.header.sequence] = std::move(pull);
+  continue_pull(message.header.sequence);
+}
+
+void Session::refuse_pull(const Pull& pull, Outcome outcome, std::string_view why) {
+  sequence_.finish(pull.header.sequence);
+  if (pull.header.kind == MessageKind::request) return fail(pull.header.call, outcome, why);
+  Call* call = node_.calls().find(pull.header.call, *this);
+  if (!call || call->opcode != Opcode::send || call->finished.load(std::memory_order_relaxed)) return;
+  const auto text = std::as_bytes(std::span(why));
+  call->result.assign(text.begin(), text.end());
+  finish(*call, outcome);
+}
+
+// Payloads may take twice the longest message's memory in all; those after that wait their turn.
+bool Session::admit(Pull& pull) {
+  if (pull.admitted) return true;
+  const uint64_t length = pull.reference.length;
+  if (pulled_bytes_ > 0 && pulled_bytes_ + length > 2 * options_.max_message_bytes) return false;
+  pull.memory = link_->port().context().allocate(length, false);
+  pull.registration = std::make_unique<Registration>(pull.memory->data(), length, access::local_write);
+  node_.registering([&] { pull.registration->on(link_->port()); });
+  pull.admitted = true;
+  pulled_bytes_ += length;
+  return true;
+}
+
+void Session::continue_pull(uint64_t sequence) {
+  const auto found = pulls_.find(sequence);
+  if (found == pulls_.end()) return;
+  const std::shared_ptr<Pull> pull = found->second;
+  try {
+    if (!admit(*pull)) return;
+  } catch (const std::exception& error) {
+    pulls_.erase(found);
+    return refuse_pull(*pull, Outcome::busy, error.what());
+  }
+  while (pull->asked < pull->reference.length && pull->under_way < kPullDepth && pulls_.contains(sequence)) {
+    const auto length = static_cast<uint32_t>(
+        std::min<uint64_t>(options_.fragment_bytes, pull->reference.length - pull->asked));
+    Call& read = node_.calls().begin(*this);
+    read.started_ns = now_ns();
+    read.opcode = Opcode::read;
+    read.remote_addr = pull->reference.addr + pull->asked;
+    read.rkey = pull->reference.rkey;
+    read.local = pull->memory->data() + pull->asked;
+    read.length = length;
+    read.registration = pull->registration.get();
+    read.then = [this, sequence, length](Call& done) {
+      const auto pulled = pulls_.find(sequence);
+      if (pulled == pulls_.end() || done.outcome != Outcome::ok) return;
+      --pulled->second->under_way;
+      pulled->second->arrived += length;
+      continue_pull(sequence);
+    };
+    pull->asked += length;
+    ++pull->under_way;
+    queue_operation(read);
+  }
+  if (pull->arrived == pull->reference.length) finish_pull(sequence);
+}
+
+void Session::finish_pull(uint64_t sequence) {
+  const auto found = pulls_.find(sequence);
+  if (found == pulls_.end()) return;
+  const std::shared_ptr<Pull> pull = found->second;
+  if (crc32c(0, pull->memory->data(), pull->reference.length) != pull->reference.crc) {
+    metrics_->add(Count::damaged_messages);
+    return lose_link(Status::bad_resp_err, "a long message was damaged");
+  }
+  pulls_.erase(found);
+  pulled_bytes_ -= pull->reference.length;
+  pull->registration->close();
+  sequence_.finish(sequence);
+  Bytes payload(pull->memory, pull->reference.length);
+  deliver(pull->header, payload.span(), &payload);
+  for (auto next = pulls_.begin(); next != pulls_.end(); ++next) {
+    if (next->second->admitted) continue;
+    continue_pull(next->first);
+    break;
+  }
+  // Its sender keeps the bytes until it knows.
+  if (link()) send_unsequenced(MessageKind::acknowledge);
+}
+
+}  // namespace verbena::transport

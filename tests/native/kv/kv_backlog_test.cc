@@ -1,0 +1,426 @@
+// The log in memory: followers see every record once and in order, slow ones are told, a base copy and the
+// log after it make the same contents elsewhere whatever goes on meanwhile, and damage is never applied.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "check.h"
+#include "kv/journal/backlog.h"
+#include "kv/journal/base_copy.h"
+#include "kv/journal/log_applier.h"
+#include "kv_engine.h"
+#include "util/clock.h"
+#include "util/crc32c.h"
+#include "util/error.h"
+
+using namespace verbena::kv;
+using engines::heap;
+using engines::QuietClient;
+using verbena::Error;
+
+namespace {
+
+// An engine and somebody who talks to it.
+struct Store {
+  Store() : engine(4, heap), client(engine.next_client()) {
+    engine.refresh_time();
+    engine.add(client);
+  }
+  ~Store() { engine.remove(client); }
+  void run(std::initializer_list<std::string_view> list) {
+    const std::vector<std::string_view> words(list);
+    engine.run(client, words);
+    client.out.clear();
+    client.waking = false;
+  }
+  std::string contents() {
+    std::vector<std::string> lines;
+    for (uint32_t i = 0; i < engine.keyspace.databases(); ++i) {
+      if (!engine.keyspace.exists(i)) continue;
+      uint64_t cursor = 0;
+      do {
+        cursor = engine.keyspace.database(i).scan(cursor, 100, [&](Entry entry) {
+          lines.push_back(std::to_string(i) + " " + std::string(entry.key()) + " = " +
+                          std::string(entry.value()) + " until " + std::to_string(entry.expires_ms()));
+        });
+      } while (cursor != 0);
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    return text;
+  }
+  void sweep(std::initializer_list<std::string_view> list) {  // as the program does
+    const std::vector<std::string_view> words(list);
+    const Sweep kind = sweep_of(words[0]);
+    if (kind == Sweep::swap) {
+      engine.keyspace.swap(static_cast<uint32_t>(words[1][0] - '0'),
+                           static_cast<uint32_t>(words[2][0] - '0'));
+    } else {
+      for (uint32_t i = 0; i < 4; ++i) {
+        if (kind == Sweep::flush_all || i == client.database) engine.keyspace.database(i).clear();
+      }
+    }
+    engine.keyspace.log(client.database, words);
+    if (engine.journal()) engine.journal()->boundary();
+  }
+  Engine engine;
+  QuietClient client;
+};
+
+std::string all_of(Follower& follower, size_t at_a_time = 1u << 20) {
+  std::string out;
+  while (follower.lag_bytes() > 0) {
+    std::string piece;
+    CHECK(follower.read(piece, at_a_time));
+    out += piece;
+  }
+  return out;
+}
+
+// A piece of a copy, made whole; how long it is. It is full if all of it is wanted: then a copy that has
+// taken its time is asked again.
+size_t fill(BaseCopy& copy, std::string& to, size_t enough, bool around) {
+  CopyPiece piece{.to = to};
+  do {
+    copy.fill(piece, enough, around);
+  } while (enough >= to.size() && piece.used < piece.to.size() && !copy.is_complete() &&
+           copy.error().empty());
+  CHECK(around || piece.holes.empty());
+  piece.plug();
+  CHECK(piece.seal() == verbena::crc32c(0, to.data(), piece.used));
+  return piece.used;
+}
+
+}  // namespace
+
+TEST("followers see each record once, in order, from where they begin") {
+  Store store;
+  Backlog& tail = store.engine.tail();
+  const auto first = tail.follow(1);
+  CHECK(first && !tail.follow(2));
+  for (int i = 0; i < 5000; ++i) store.run({"SET", "key" + std::to_string(i), std::string(64, 'x')});
+  std::string early;
+  CHECK(first->read(early, 1000) && early.empty() && first->lag() == 0);  // replies have not gone yet
+  store.engine.commit();
+  CHECK(first->lag() == 5000 && tail.visible_lsn() == 5000);
+  const auto second = tail.follow(4001);
+  const std::string all = all_of(*first, 3000), some = all_of(*second);
+  CHECK(all.size() == tail.visible_offset() && all.ends_with(some) && first->next_lsn() == 5001);
+  Store replica, partial;
+  LogApplier applier(replica.engine, {});
+  // Whatever the pieces: 7 is no divisor of anything here.
+  for (size_t at = 0; at < all.size(); at += 7) applier.apply(std::string_view(all).substr(at, 7));
+  CHECK(applier.lsn() == 5000 && applier.offset() == all.size() && applier.is_idle());
+  CHECK(replica.contents() == store.contents() && applier.applied() == 5000);
+  // Once more: nothing happens.
+  CHECK(applier.apply(all) == 5000 && applier.skipped() == 5000 && applier.applied() == 5000);
+}
+
+TEST("what is too slow is told that it has lost its place; who comes back late is not let in") {
+  Store store;
+  Backlog& tail = store.engine.tail();
+  tail.set_limits(100'000, 300'000);
+  auto slow = tail.follow(1);
+  const auto write = [&](int count) {
+    for (int i = 0; i < count; ++i) store.run({"SET", "key", std::string(1000, 'x')});
+    store.engine.commit();
+  };
+  write(200);  // more than is kept, but somebody needs it
+  CHECK(tail.kept().first_lsn == 1);
+  std::string out;
+  CHECK(slow->read(out, 5000));
+  write(300);  // more than is held for anybody
+  out.clear();
+  while (slow->read(out, 1u << 20) && slow->lag_bytes() > 0) {
+  }
+  CHECK(slow->is_lost());
+  CHECK(tail.kept().bytes <= 300'000 && tail.kept().first_lsn > 100);
+  CHECK(!tail.follow(1) && tail.follow(tail.kept().first_lsn) && tail.follow(501));
+  slow.reset();
+  CHECK(tail.kept().bytes <= 100'000 + (64u << 10));
+}
+
+TEST("bytes are counted from where another history ended, before there is a tail and after") {
+  Store store;
+  store.engine.count_from(5000);
+  Backlog& tail = store.engine.tail();
+  CHECK(tail.written_offset() == 5000 && tail.visible_offset() == 5000);
+  CHECK(tail.kept().first_offset == 5000 && tail.kept().bytes == 0);
+  auto follower = tail.follow(1);
+  store.run({"SET", "key", "value"});
+  store.engine.commit();
+  std::string out;
+  CHECK(follower->read(out, 1000) && !out.empty());
+  CHECK(tail.visible_offset() == 5000 + out.size() && follower->offset() == tail.visible_offset());
+  store.engine.count_from(100);  // back as well: it is another history
+  CHECK(!follower->read(out, 1000) && follower->is_lost());
+  CHECK(tail.visible_offset() == 100 && tail.kept().first_offset == 100 && !tail.follow(1));
+  auto again = tail.follow(2);
+  store.run({"SET", "key", "value"});
+  store.engine.commit();
+  std::string more;
+  CHECK(again->read(more, 1000) && more.size() == out.size());
+  CHECK(tail.visible_offset() == 100 + more.size());
+}
+
+TEST("a record longer than any chunk goes through, and the log may be cut within it") {
+  Store store;
+  Backlog& tail = store.engine.tail();
+  const auto follower = tail.follow(1);
+  const std::string value(3'000'000, 'v');
+  store.run({"SET", "long", value});
+  store.run({"APPEND", "long", "!"});
+  store.engine.commit();
+  std::string first;
+  CHECK(follower->read(first, 100) && first.size() > value.size() && follower->lag() == 1);
+  const std::string all = first + all_of(*follower);
+  Store replica;
+  LogApplier applier(replica.engine, {});
+  for (size_t at = 0; at < all.size(); at += 100'000)
+    applier.apply(std::string_view(all).substr(at, 100'000));
+  CHECK(replica.contents() == store.contents());
+}
+
+TEST("a copy is cut into pieces anywhere, whatever its records' length") {
+  Store store, replica;
+  for (const size_t length : {0u, 1u, 1023u, 1024u, 5000u, 70'001u, 300'000u}) {
+    store.run({"SET", "key" + std::to_string(length), std::string(length, 'v')});
+  }
+  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  LogApplier applier(replica.engine, {});
+  std::string piece;
+  bool around = false;
+  while (!copy.is_complete()) {
+    piece.assign(10'000, 'x');
+    piece.resize(fill(copy, piece, piece.size(), around = !around));
+    CHECK(piece.size() == 10'000 || copy.is_complete());
+    applier.apply(piece);
+  }
+  CHECK(fill(copy, piece, 1, true) == 0);
+  CHECK(applier.is_complete() && replica.contents() == store.contents());
+}
+
+TEST("a long value that would be cut begins the next piece, unless much room would be left") {
+  Store store, replica;
+  for (int i = 0; i < 40; ++i) store.run({"SET", "key" + std::to_string(i), std::string(20'000, 'v')});
+  for (int i = 0; i < 4; ++i) store.run({"SET", "long" + std::to_string(i), std::string(90'000, 'l')});
+  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  LogApplier applier(replica.engine, {});
+  std::string memory(205'000, '\0');
+  size_t short_of = 0;
+  while (!copy.is_complete()) {
+    CopyPiece piece{.to = memory};
+    while (piece.used < piece.to.size() && !copy.is_complete()) copy.fill(piece, 50'000, true);
+    CHECK(copy.is_complete() || piece.used >= memory.size() - memory.size() / 8);
+    for (const CopyPiece::Hole& hole : piece.holes) CHECK(hole.record_bytes != 0 || hole.bytes > 20'000);
+    short_of += piece.used < memory.size();
+    piece.plug();
+    piece.seal();
+    applier.apply(std::string_view(memory).substr(0, piece.used));
+  }
+  CHECK(short_of > 1 && applier.is_complete() && replica.contents() == store.contents());
+}
+
+TEST("long values that a piece refers to stay as they were, whatever commands do, until they are let go") {
+  Store store;
+  for (int i = 0; i < 4; ++i) {
+    store.run({"SET", "key" + std::to_string(i), std::string(80'000, static_cast<char>('a' + i))});
+  }
+  Keyspace& keyspace = store.engine.keyspace;
+  const size_t used = keyspace.arena().used_bytes();
+  const auto hold = keyspace.hold();
+  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  std::string memory(300'000, '\0');
+  CopyPiece piece{.to = memory, .held_from = keyspace.retired_blocks()};
+  hold->from = piece.held_from;
+  while (piece.used < memory.size()) copy.fill(piece, memory.size(), true);
+  CHECK(piece.holes.size() == 4 && piece.holes.back().record_bytes == 0);
+  std::string expected = memory;
+  CopyPiece at_once = piece;
+  at_once.to = expected;
+  at_once.plug();
+  at_once.seal();
+
+  store.run({"SETRANGE", "key0", "7", "changed"});
+  store.run({"APPEND", "key1", "more"});
+  store.run({"SET", "key2", std::string(80'000, 'x')});
+  store.run({"DEL", "key3"});
+  store.sweep({"FLUSHALL"});
+  constexpr uint64_t kLater = 1'000'000'000'000;
+  keyspace.reclaim(verbena::now_ns() + kLater, verbena::now_ns() + kLater);
+  for (int i = 0; i < 20; ++i) store.run({"SET", "new" + std::to_string(i), std::string(50'000, 'n')});
+  piece.plug();
+  piece.seal();
+  CHECK(memory == expected);
+
+  hold->from = Keyspace::Hold::kNothing;
+  for (int i = 0; i < 20; ++i) store.run({"DEL", "new" + std::to_string(i)});
+  keyspace.reclaim(verbena::now_ns() + kLater, verbena::now_ns() + kLater);
+  CHECK(!keyspace.has_rubbish() && keyspace.arena().used_bytes() < used);
+}
+
+TEST("what belongs together is applied together") {
+  Store store, replica;
+  Backlog& tail = store.engine.tail();
+  const auto follower = tail.follow(1);
+  const std::string_view one[] = {"SET", "a", "1"}, two[] = {"SET", "b", "2"};
+  store.engine.keyspace.log(0, one);
+  store.engine.keyspace.log(0, two);
+  tail.boundary();
+  store.engine.commit();
+  const std::string all = all_of(*follower);
+  LogApplier applier(replica.engine, {});
+  CHECK(applier.apply(std::string_view(all).substr(0, all.size() / 2)) == 0 && replica.contents().empty());
+  CHECK(!applier.is_idle());
+  CHECK(applier.apply(std::string_view(all).substr(all.size() / 2)) == 2 && applier.is_idle());
+  CHECK(replica.contents() == "0 a = 1 until 0\n0 b = 2 until 0\n");
+}
+
+TEST("a flipped bit anywhere is refused, and so is a stream of another kind") {
+  Store store;
+  const auto follower = store.engine.tail().follow(1);
+  store.run({"SET", "a", "12345"});
+  store.engine.commit();
+  const std::string all = all_of(*follower);
+  size_t refused = 0, waits = 0;
+  for (size_t bit = 0; bit < all.size() * 8; ++bit) {
+    std::string damaged = all;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
+    Store replica;
+    LogApplier applier(replica.engine, {});
+    try {
+      applier.apply(damaged);
+      ++waits;  // a longer length: the rest of the record does not come
+    } catch (const Error&) {
+      ++refused;
+    }
+    CHECK(replica.contents().empty() && applier.lsn() == 0);
+  }
+  CHECK(refused > 300 && waits < 32);
+}
+
+TEST("a base copy and the log after it make the same contents, whatever commands did meanwhile") {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    Store store, replica;
+    const auto key = [&] { return "key" + std::to_string(random() % 3000); };
+    const auto change = [&] {
+      store.client.database = static_cast<uint32_t>(random() % 3);
+      switch (random() % 40) {
+        case 0:
+          return store.sweep({"SWAPDB", "0", random() % 2 ? "1" : "2"});
+        case 1:
+          if (random() % 20 == 0) return store.sweep({random() % 4 ? "FLUSHDB" : "FLUSHALL"});
+          [[fallthrough]];
+        case 2:
+        case 3:
+        case 4:
+          return store.run({"DEL", key()});
+        case 5:
+        case 6:
+          return store.run({"SET", key(), "timed", "PX", "100000"});
+        case 7:
+        case 8:
+        case 9:
+          return store.run({"INCR", key()});
+        case 10:
+          if (random() % 16 == 0) return store.run({"APPEND", key(), std::string(random() % 20'000, 'l')});
+          [[fallthrough]];
+        default:
+          return store.run({"APPEND", key(), std::string(random() % 30, 'a')});
+      }
+    };
+    for (int i = 0; i < 6000; ++i) change();
+    BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+    LogApplier applier(replica.engine, {});
+    for (bool more = true; more;) {
+      for (auto i = random() % 50; i > 0; --i) change();
+      std::string piece;
+      if (seed % 2) {
+        more = copy.read(piece, 1 + random() % 4000);
+      } else {
+        piece.resize(1 + random() % 16'000);
+        piece.resize(fill(copy, piece, 1 + random() % 20'000, random() % 2));
+        more = !copy.is_complete() && copy.error().empty();
+      }
+      applier.apply(piece, seed % 4 == 0);
+    }
+    CHECK(copy.error().empty() && copy.is_complete() && applier.is_complete());
+    const auto follower = copy.take_follower();
+    CHECK(applier.offset() == follower->offset() && applier.lsn() + 1 == follower->next_lsn());
+    for (int i = 0; i < 500; ++i) change();
+    store.engine.commit();
+    const std::string rest = all_of(*follower);
+    applier.apply(rest);
+    CHECK(applier.offset() == store.engine.tail().visible_offset());
+    CHECK(!store.contents().empty() && replica.contents() == store.contents());
+  }
+}
+
+TEST("a copy of some slots has these alone, and a flush at the source clears nothing else at the target") {
+  Store source, target;
+  auto slots = std::make_unique<SlotSet>();
+  for (uint32_t slot = 0; slot < 8192; ++slot) slots->set(slot);
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    (key_slot(key) < 8192 ? source : target).run({"SET", key, "old"});
+    if (key_slot(key) >= 8192) source.run({"SET", key, "the source's own"});
+  }
+  BaseCopy copy(source.engine, source.engine.tail(), std::make_unique<SlotSet>(*slots));
+  LogApplier applier(target.engine, {}, 0, std::make_unique<SlotSet>(*slots));
+  std::string bytes;
+  while (copy.read(bytes, 500)) {
+  }
+  applier.apply(bytes);
+  CHECK(target.engine.keyspace.database(0).size() == 200);
+  const auto follower = copy.take_follower();
+  const std::string_view low[] = {"SET", "key1", "1"}, high[] = {"SET", "key2", "2"};
+  CHECK((key_slot("key1") < 8192) != (key_slot("key2") < 8192));
+  source.engine.keyspace.log(0, low);  // a command that names two slots, of which one goes along
+  source.engine.keyspace.log(0, high);
+  source.engine.journal()->boundary();
+  source.sweep({"FLUSHALL"});
+  source.run({"SET", "key1", "new"});
+  source.run({"SET", "key2", "new"});
+  source.engine.commit();
+  applier.apply(all_of(*follower));
+  CHECK(applier.is_idle());
+  CHECK(target.contents().find("= old") != std::string::npos);
+  CHECK(target.contents().find("the source's own") == std::string::npos);
+  const bool first = key_slot("key1") < 8192;
+  CHECK(target.engine.keyspace.database(0).peek(first ? "key1" : "key2").value() == "new");
+  CHECK(target.engine.keyspace.database(0).peek(first ? "key2" : "key1").value() == "old");
+  try {
+    Store other;
+    auto few = std::make_unique<SlotSet>();
+    LogApplier strict(other.engine, {}, 0, std::move(few));
+    strict.apply(bytes);
+    CHECK(!"a record of another slot was applied");
+  } catch (const Error&) {
+  }
+}
+
+TEST("a replica keeps what has expired until the primary says so, and nobody finds it") {
+  Store store, replica;
+  const auto follower = store.engine.tail().follow(1);
+  const std::string past = std::to_string(store.engine.keyspace.now_ms() + 50);
+  store.run({"SET", "k", "v", "PXAT", past});
+  store.engine.commit();
+  replica.engine.keyspace.keeps_expired = true;
+  replica.engine.active_expiry = false;
+  LogApplier applier(replica.engine, {});
+  applier.apply(all_of(*follower));
+  replica.engine.keyspace.set_now(store.engine.keyspace.now_ms() + 1000);
+  CHECK(!replica.engine.keyspace.database(0).find("k") && replica.engine.keyspace.database(0).size() == 1);
+  CHECK(!replica.engine.keyspace.database(0).random_key());
+  store.engine.keyspace.set_now(store.engine.keyspace.now_ms() + 1000);
+  CHECK(!store.engine.keyspace.database(0).find("k"));
+  store.engine.commit();
+  applier.apply(all_of(*follower));
+  CHECK(replica.engine.keyspace.database(0).size() == 0);
+}
+
+RUN_TESTS()

@@ -1,0 +1,404 @@
+// Both ends of a replica's link: what one store does the other has, by WRITE and by messages, while links
+// break; and what a primary may say without being believed.
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "check.h"
+#include "kv/replication/receiver.h"
+#include "kv/replication/sender.h"
+#include "kv_engine.h"
+#include "session_side.h"
+#include "util/crc32c.h"
+
+using namespace verbena::kv;
+using engines::heap;
+using engines::QuietClient;
+using sides::join;
+using sides::Side;
+using verbena::transport::Outcome;
+
+namespace {
+
+const uint32_t kLog = verbena::transport::method::of_name("kv.log");
+
+// An engine, the loop that runs it, and somebody who talks to it.
+struct Store {
+  Store()
+      : engine(std::make_shared<Engine>(2, heap)),
+        loop(*engine),
+        client(engine->next_client()),
+        thread([this] { loop.run(); }) {
+    const auto held = engine->lock();
+    engine->refresh_time();
+    engine->add(client);
+  }
+  ~Store() {
+    loop.stop();
+    thread.join();
+    const auto held = engine->lock();
+    engine->remove(client);
+  }
+  void run(std::initializer_list<std::string_view> list) {
+    const std::vector<std::string_view> words(list);
+    const auto held = engine->lock();
+    engine->run(client, words);
+    engine->commit();
+    client.out.clear();
+    client.waking = false;
+  }
+  std::string contents() {
+    std::vector<std::string> lines;
+    const auto held = engine->lock();
+    for (uint32_t i = 0; i < engine->keyspace.databases(); ++i) {
+      if (!engine->keyspace.exists(i)) continue;
+      uint64_t cursor = 0;
+      do {
+        cursor = engine->keyspace.database(i).scan(cursor, 100, [&](Entry entry) {
+          lines.push_back(std::string(entry.key()) + "=" + std::string(entry.value()) + "\n");
+        });
+      } while (cursor != 0);
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string text;
+    for (const std::string& line : lines) text += line;
+    return text;
+  }
+
+  std::shared_ptr<Engine> engine;
+  EventLoop loop;
+  QuietClient client;
+  std::thread thread;
+};
+
+// The replica's end, with a ring that the primary may write.
+struct Replica {
+  explicit Replica(Side& from, size_t ring_bytes)
+      : side(from), memory(side.context->allocate(ring_bytes, false)), applier(*store.engine, nullptr) {
+    const std::span<std::byte> ring(memory->data(), ring_bytes);
+    receiver =
+        ReplicationReceiver::make(*store.engine, store.loop, side.node, side.session->id(), ring, applier);
+    const auto held = side.node->lock();
+    region = side.node->regions().expose(ring.data(), ring.size(), verbena::access::all, side.session->id());
+  }
+  ~Replica() {
+    {
+      const auto held = store.engine->lock();
+      receiver->close();
+    }
+    const auto held = side.node->lock();
+    side.node->regions().revoke(*region);
+  }
+  void begin(bool full, uint64_t place_key = 0) {
+    const auto held = store.engine->lock();
+    receiver->begin(full, 0, place_key);
+  }
+
+  Side& side;
+  Store store;
+  std::shared_ptr<verbena::Memory> memory;
+  std::shared_ptr<verbena::transport::ExposedRegion> region;
+  LogApplier applier;
+  std::shared_ptr<ReplicationReceiver> receiver;
+};
+
+void follow_a_primary(bool by_write, size_t max_inline) {
+  constexpr size_t kRing = 32u << 10;
+  Side ours, theirs;
+  join(ours, theirs);
+  Store primary;
+  const std::string value(300, 'v');
+  for (int i = 0; i < 300; ++i) primary.run({"SET", "before" + std::to_string(i), value});
+  Replica replica(theirs, kRing);
+  replica.store.run({"SET", "stale", "gone"});
+  replica.begin(true);
+  std::unique_ptr<BaseCopy> copy;
+  {
+    const auto held = primary.engine->lock();
+    copy = std::make_unique<BaseCopy>(*primary.engine, primary.engine->tail(), nullptr);
+  }
+  std::atomic<int> receipts{0};
+  const FeederOptions options{.ring_key = replica.region->key,
+                              .mark = replica.receiver->mark(),
+                              .ring_bytes = kRing,
+                              .by_write = by_write,
+                              .max_inline = max_inline};
+  ReplicationSender feeder(primary.engine, primary.loop, ours.node, ours.session, options, std::move(copy),
+                           nullptr, [&] { ++receipts; });
+  for (int i = 0; i < 3000; ++i) {
+    primary.run({"APPEND", "key" + std::to_string(i % 37), std::to_string(i) + ","});
+    if (i % 700 == 699) join(ours, theirs);
+  }
+  feeder.set_eager(true);
+  const uint64_t late = verbena::now_ns() + 60'000'000'000;
+  const auto caught_up = [&] {
+    const FeederFigures now = feeder.figures();
+    return !now.copying && now.acknowledged == now.sent &&
+           now.offset == primary.engine->tail().visible_offset();
+  };
+  const auto wait = [&] {
+    while (!caught_up()) {
+      CHECK(!feeder.figures().ended && verbena::now_ns() < late);
+      std::this_thread::yield();
+    }
+  };
+  wait();
+  // From now on each piece comes with a message.
+  for (int i = 0; i < 20; ++i) {
+    primary.run({"SET", "short", std::to_string(i)});
+    wait();
+  }
+  const uint64_t offset = primary.engine->tail().visible_offset();
+  const FeederFigures figures = feeder.figures();
+  CHECK(!figures.ended && !figures.copying && figures.offset == offset);
+  CHECK(figures.acknowledged == figures.sent && receipts > 0);
+  CHECK((figures.writes > 0) == by_write);
+  CHECK((figures.inlined > 0) == (max_inline > 0));
+  const ReceiverFigures taken = replica.receiver->figures();
+  CHECK(taken.complete && taken.error.empty() && taken.offset == offset);
+  CHECK((taken.written > 0) == by_write);
+  CHECK(replica.store.contents() == primary.contents());
+}
+
+// The primary's end, with memory where its replica may tell its place.
+struct Primary {
+  explicit Primary(Side& from) : side(from), memory(side.context->allocate(sizeof(LogPlace), false)) {
+    const auto held = side.node->lock();
+    region = side.node->regions().expose(memory->data(), sizeof(LogPlace), verbena::access::all,
+                                         side.session->id());
+  }
+  ~Primary() {
+    feeder.reset();
+    const auto held = side.node->lock();
+    side.node->regions().revoke(*region);
+  }
+  void feed(const Replica& replica, size_t ring_bytes) {
+    std::unique_ptr<Follower> follower;
+    {
+      const auto held = store.engine->lock();
+      follower = store.engine->tail().follow(1);
+    }
+    const FeederOptions options{.ring_key = replica.region->key,
+                                .mark = replica.receiver->mark(),
+                                .ring_bytes = ring_bytes,
+                                .place = memory->data()};
+    feeder = std::make_unique<ReplicationSender>(store.engine, store.loop, side.node, side.session, options,
+                                                 nullptr, std::move(follower), [] {});
+  }
+  LogPlace place() const {
+    const auto* at = reinterpret_cast<const volatile LogPlace*>(memory->data());
+    return {at->expected, at->hurries};
+  }
+
+  Side& side;
+  Store store;
+  std::shared_ptr<verbena::Memory> memory;
+  std::shared_ptr<verbena::transport::ExposedRegion> region;
+  std::unique_ptr<ReplicationSender> feeder;
+};
+
+template <typename Function>
+void until(Function is_so) {
+  const uint64_t late = verbena::now_ns() + 60'000'000'000;
+  while (!is_so()) {
+    CHECK(verbena::now_ns() < late);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+// A piece as it lies in the ring, and travels in messages.
+std::string piece(uint64_t mark, const std::string& bytes) {
+  LogPiece header{.mark = mark, .told_ns = 1, .length = static_cast<uint32_t>(bytes.size()), .crc = 0};
+  header.crc = piece_crc(header, bytes.data());
+  std::string text(reinterpret_cast<const char*>(&header), sizeof header);
+  text += bytes;
+  text.resize(piece_bytes(bytes.size()));
+  return text;
+}
+
+std::string message(uint64_t end, uint32_t flags, const std::string& inside = "") {
+  const LogMessage header{.end = end, .flags = flags, .unused = 0};
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + inside;
+}
+
+std::string record(uint64_t lsn, std::string_view key, std::string_view value) {
+  std::string out;
+  const std::string_view words[] = {"SET", key, value};
+  seal_record(out, put_record(out, lsn, 1, 0, 0, words), kStreamSeed);
+  return out;
+}
+
+LogReceipt receipt_of(const std::string& answer) {
+  LogReceipt receipt;
+  CHECK(answer.size() == sizeof receipt);
+  std::memcpy(&receipt, answer.data(), sizeof receipt);
+  return receipt;
+}
+
+}  // namespace
+
+TEST("a replica has what its primary has, by WRITE, while links break") { follow_a_primary(true, 0); }
+TEST("the same by messages alone") { follow_a_primary(false, 512); }
+TEST("the same with short pieces in messages and long ones written") { follow_a_primary(true, 200); }
+
+TEST("a replica with clients tells its primary where it is; without, once that nobody is in a hurry") {
+  constexpr size_t kRing = 32u << 10;
+  Side ours, theirs;
+  join(ours, theirs);
+  Primary primary(ours);
+  Replica replica(theirs, kRing);
+  replica.begin(false, primary.region->key);
+  primary.feed(replica, kRing);
+  int writes = 0;
+  until([&] {
+    replica.store.run({"GET", "key"});
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    const LogPlace place = primary.place();
+    return place.hurries == 1 && place.expected > 0 && place.expected <= primary.feeder->figures().sent;
+  });
+  until([&] {
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    return primary.place().hurries == 0;
+  });
+  CHECK(primary.place().expected > 0 && !primary.feeder->figures().ended);
+}
+
+TEST("a primary rests for a replica that is late, and not for one that says that it is not") {
+  constexpr size_t kRing = 32u << 10;
+  Side ours, theirs;
+  join(ours, theirs);
+  Primary primary(ours);
+  Replica replica(theirs, kRing);
+  replica.begin(false);
+  const LogPlace stuck{.expected = 0, .hurries = 1};
+  std::memcpy(primary.memory->data(), &stuck, sizeof stuck);
+  primary.feed(replica, kRing);
+  const auto rested_ns = [&] { return primary.feeder->figures().rested_ns; };
+  int writes = 0;
+  until([&] {
+    primary.store.run({"SET", "key", std::to_string(++writes)});
+    primary.store.loop.wake();
+    return rested_ns() > 0;
+  });
+  for (const LogPlace place : {LogPlace{.expected = UINT64_MAX, .hurries = 1}, LogPlace{}}) {
+    {
+      const auto held = primary.store.engine->lock();  // the loop does not look meanwhile
+      std::memcpy(primary.memory->data(), &place, sizeof place);
+    }
+    std::atomic<bool> has_turned = false;
+    primary.store.loop.post([&] { has_turned = true; });
+    until([&] { return has_turned.load(); });
+    const uint64_t before = rested_ns();
+    for (int i = 0; i < 100; ++i) {
+      primary.store.run({"SET", "key", std::to_string(++writes)});
+      primary.store.loop.wake();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    CHECK(rested_ns() == before);
+  }
+  CHECK(!primary.feeder->figures().ended);
+  until([&] { return replica.store.contents() == "key=" + std::to_string(writes) + "\n"; });
+}
+
+TEST("messages that make no sense are refused; damaged and misplaced pieces change nothing") {
+  Side primary, theirs;
+  join(primary, theirs);
+  Replica replica(theirs, 4096);
+  replica.begin(false);
+  constexpr uint32_t kAsks = kPieceFollows | kWantsReceipt;
+  const uint64_t mark = replica.receiver->mark();
+  const std::string one = piece(mark, record(1, "a", "1"));
+  const uint64_t size = one.size();
+  const std::string two = piece(mark + size, record(2, "b", "2"));
+  primary.call(kLog, "short", Outcome::remote_failure);
+  primary.call(kLog, message(size, kPieceFollows | 4, one), Outcome::remote_failure);  // unknown flag
+  primary.call(kLog, message(size, kAsks, one + "x"), Outcome::remote_failure);        // another length
+  primary.call(kLog, message(size, kAsks, one.substr(0, 8)), Outcome::remote_failure);
+  primary.call(kLog, message(size, kWantsReceipt, one), Outcome::remote_failure);  // bytes that are none
+  std::string damaged = one;
+  damaged[20] = static_cast<char>(damaged[20] ^ 1);
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, damaged))).expected == 0);
+  CHECK(receipt_of(primary.call(kLog, message(2 * size, kAsks, two))).expected == 0);       // too early
+  CHECK(receipt_of(primary.call(kLog, message(0, kAsks, piece(mark, "")))).expected == 0);  // empty
+  CHECK(receipt_of(primary.call(kLog, message(size, kWantsReceipt))).expected == 0);        // not written
+  CHECK(replica.receiver->figures().damaged == 3 && replica.store.contents().empty());
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);  // once more
+  // Nobody wants its receipt: it comes with the next that is wanted.
+  verbena::transport::Call* patient;
+  {
+    const auto held = primary.node->lock();
+    patient = primary.session->call(kLog, sides::bytes(message(2 * size, kPieceFollows, two)));
+  }
+  const LogReceipt last = receipt_of(primary.call(kLog, message(2 * size, kWantsReceipt)));
+  CHECK(last.expected == 2 * size && last.lsn == 2);
+  CHECK(primary.node->wait(*patient, verbena::now_ns() + 20'000'000'000));
+  primary.node->end(*patient);
+  CHECK(replica.store.contents() == "a=1\nb=2\n");
+}
+
+TEST("what lies in the ring counts when it is whole, in its place, and has the secret") {
+  constexpr size_t kRing = 256;
+  Side primary, theirs;
+  join(primary, theirs);
+  Replica replica(theirs, kRing);
+  replica.begin(false);
+  const uint64_t mark = replica.receiver->mark();
+  const auto put = [&](uint64_t position, const std::string& bytes) {
+    const auto held = replica.store.engine->lock();  // the loop does not look meanwhile
+    std::memcpy(replica.memory->data() + position % kRing, bytes.data(), bytes.size());
+  };
+  const auto taken = [&](uint64_t end) {
+    return receipt_of(primary.call(kLog, message(end, kWantsReceipt))).expected;
+  };
+  const std::string one = piece(mark, record(1, "a", "1"));
+  const uint64_t size = one.size();
+  put(0, piece(mark + 1, record(1, "a", "0")));
+  CHECK(taken(size) == 0);
+  std::string half = one;
+  half.back() = 0, half[size - 8] = static_cast<char>(half[size - 8] ^ 1);
+  put(0, half);
+  CHECK(taken(size) == 0);
+  // One that says that it goes on behind the ring's end.
+  LogPiece longer{.mark = mark, .told_ns = 0, .length = kRing, .crc = 0};
+  put(0, std::string(reinterpret_cast<const char*>(&longer), sizeof longer));
+  CHECK(taken(size) == 0 && replica.store.contents().empty());
+  put(0, one);
+  CHECK(taken(size) == size);
+  // All the way round, with what is left at the end passed over.
+  uint64_t position = size, lsn = 1;
+  for (int i = 0; i < 50; ++i) {
+    position = next_piece(position, kRing);
+    const size_t left = kRing - position % kRing;
+    std::string bytes = record(++lsn, "k", std::to_string(i));
+    std::string rest;
+    if (piece_bytes(bytes.size()) > left) rest = bytes.substr(left - sizeof(LogPiece));
+    bytes.resize(bytes.size() - rest.size());
+    for (const std::string& some : {bytes, rest}) {
+      if (some.empty()) continue;
+      position = next_piece(position, kRing);
+      const std::string whole = piece(mark + position, some);
+      put(position, whole);
+      position += whole.size();
+      CHECK(taken(position) == position);
+    }
+  }
+  CHECK(replica.store.contents() == "a=1\nk=49\n");
+  CHECK(replica.receiver->figures().written > 50 * 40);
+}
+
+TEST("a stream that is damaged within ends with the reason") {
+  Side primary, theirs;
+  join(primary, theirs);
+  Replica replica(theirs, 4096);
+  replica.begin(false);
+  std::string wrong = record(1, "a", "1");
+  wrong[40] = static_cast<char>(wrong[40] ^ 1);
+  const std::string whole = piece(replica.receiver->mark(), wrong);
+  const std::string why = primary.call(kLog, message(whole.size(), kPieceFollows | kWantsReceipt, whole),
+                                       Outcome::remote_failure);
+  CHECK(why.find("checksum") != why.npos);
+  CHECK(!replica.receiver->figures().error.empty() && replica.store.contents().empty());
+}
+
+RUN_TESTS()

@@ -1,0 +1,218 @@
+// Long values of a piece that are copied to their place while the piece is summed: the sum is the piece's,
+// what is applied is what was summed, and nothing is left of a piece that proves wrong, or says something
+// else in the end.
+#include <algorithm>
+#include <cstring>
+
+#include "check.h"
+#include "kv/journal/log_applier.h"
+#include "kv/values/staged_values.h"
+#include "kv_engine.h"
+#include "util/clock.h"
+#include "util/crc32c.h"
+#include "util/error.h"
+
+using namespace verbena::kv;
+
+namespace {
+
+constexpr size_t kLong = 20'000;
+constexpr uint64_t kLater = 1'000'000'000'000;
+
+struct Target {
+  Target() : engine(1, engines::heap), applier(engine, {}) {
+    engine.refresh_time();
+    engine.keyspace.database(0);
+    empty = engine.keyspace.arena().used_bytes();
+  }
+  std::string value(std::string_view key) {
+    const Entry entry = engine.keyspace.database(0).peek(key);
+    return std::string(entry ? entry.value() : "");
+  }
+  size_t keys() { return engine.keyspace.database(0).size(); }
+  // With all that is in it, and nothing else.
+  size_t used() {
+    engine.keyspace.reclaim(verbena::now_ns() + kLater, verbena::now_ns() + kLater);
+    size_t bytes = engine.keyspace.arena().used_bytes();
+    engine.keyspace.database(0).scan(0, 1 << 20, [&](Entry entry) {
+      bytes -= Arena::block_bytes(sizeof(ItemHeader) + entry.key().size() + entry.value().size());
+    });
+    return bytes;
+  }
+  // As a landing does it; `meanwhile` happens to the piece when it has been summed.
+  template <typename Meanwhile>
+  bool land(std::string& piece, uint32_t sum, Meanwhile meanwhile) {
+    StagedValues staged(engine);
+    {
+      const auto held = engine.lock();
+      applier.stage(piece, staged);
+    }
+    if (staged.fill(7, piece) != sum) return false;
+    meanwhile();
+    const auto held = engine.lock();
+    applier.apply(piece, true, &staged);
+    return true;
+  }
+  bool land(std::string piece) {
+    // Of its own length, so that a look beyond it is seen.
+    std::string exact(piece);
+    return land(exact, verbena::crc32c(7, exact.data(), exact.size()), [] {});
+  }
+
+  Engine engine;
+  LogApplier applier;
+  size_t empty;
+};
+
+void add(std::string& stream, uint64_t lsn, std::initializer_list<std::string_view> list, uint8_t flags = 0) {
+  const std::vector<std::string_view> words(list);
+  seal_record(stream, put_record(stream, lsn, 1, 0, flags, words), kStreamSeed);
+}
+
+std::string text(size_t bytes, char first) {
+  std::string made(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>(first + i % 41);
+  return made;
+}
+
+}  // namespace
+
+TEST("a piece whose sum is wrong leaves no key and no memory behind") {
+  Target target;
+  std::string piece;
+  for (uint64_t i = 1; i < 9; ++i) add(piece, i, {"SET", "key" + std::to_string(i), text(kLong, 'a')});
+  const uint32_t sum = verbena::crc32c(7, piece.data(), piece.size());
+  for (size_t at = 3; at < piece.size(); at += 4999) {
+    std::string damaged = piece;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    CHECK(!target.land(damaged, sum, [] {}));
+    CHECK(target.keys() == 0 && target.used() == target.empty && target.applier.lsn() == 0);
+  }
+  CHECK(target.land(piece) && target.keys() == 8 && target.value("key8") == text(kLong, 'a'));
+  CHECK(target.used() == target.empty);
+}
+
+TEST("pieces end anywhere, within records too") {
+  std::string stream;
+  add(stream, 1, {"SET", "first", text(kLong, 'a')});
+  add(stream, 2, {"SET", "short", "value"});
+  add(stream, 3, {"SET", "second", text(kLong, 'b')});
+  for (size_t cut = 1; cut < stream.size(); cut += cut % 20'000 < 90 ? 1 : 997) {
+    Target target;
+    CHECK(target.land(stream.substr(0, cut)) && target.land(stream.substr(cut)));
+    CHECK(target.applier.lsn() == 3 && target.applier.is_idle() && target.keys() == 3);
+    CHECK(target.value("first") == text(kLong, 'a') && target.value("second") == text(kLong, 'b'));
+    CHECK(target.used() == target.empty);
+  }
+}
+
+TEST("what comes twice, or instead of something, is there once") {
+  Target target;
+  Database& database = target.engine.keyspace.database(0);
+  database.set({}, "same", text(kLong, 'x'), 0);
+  database.set({}, "timed", text(100, 'x'), 9'000'000'000'000);
+  std::string piece;
+  add(piece, 1, {"SET", "twice", text(kLong, 'a')}, kImage);
+  add(piece, 1, {"SET", "twice", text(2 * kLong, 'b')}, kImage);
+  add(piece, 1, {"SET", "same", text(kLong, 'c')}, kImage);
+  add(piece, 1, {"SET", "timed", text(kLong, 'd')}, kImage);
+  add(piece, 2, {"SET", "new", text(kLong, 'e')});
+  for (int i = 0; i < 3; ++i) {  // the second time all of it has been passed
+    CHECK(target.land(piece) && target.keys() == 4);
+    CHECK(target.value("twice") == text(2 * kLong, 'b') && target.value("same") == text(kLong, 'c'));
+    CHECK(target.value("timed") == text(kLong, 'd') && target.value("new") == text(kLong, 'e'));
+    CHECK(database.peek("timed").expires_ms() == 0 && database.volatile_keys() == 0);
+    CHECK(target.used() == target.empty);
+  }
+  CHECK(target.applier.skipped() == 10);
+}
+
+TEST("what somebody reads is not changed by what is stored instead") {
+  Target target;
+  Database& database = target.engine.keyspace.database(0);
+  const auto hold = target.engine.keyspace.hold();
+  const std::string_view before = database.set({}, "key", text(kLong, 'x'), 0).value();
+  hold->from = target.engine.keyspace.retired_blocks();
+  std::string piece;
+  add(piece, 1, {"SET", "key", text(kLong, 'a')});
+  CHECK(target.land(piece) && target.value("key") == text(kLong, 'a') && before == text(kLong, 'x'));
+  hold->from = Keyspace::Hold::kNothing;
+  CHECK(target.used() == target.empty);
+}
+
+TEST("records that belong together, have a time, or are no strings are applied as ever") {
+  Target target;
+  std::string piece;
+  add(piece, 1, {"SET", "one", text(kLong, 'a')}, kMore);
+  add(piece, 2, {"SET", "two", text(kLong, 'b')});
+  add(piece, 3, {"SET", "timed", text(kLong, 'c'), "PXAT", "9000000000000"});
+  add(piece, 4, {"APPEND", "two", text(kLong, 'd')});
+  CHECK(target.land(piece) && target.value("one") == text(kLong, 'a'));
+  CHECK(target.value("two") == text(kLong, 'b') + text(kLong, 'd'));
+  CHECK(target.value("timed") == text(kLong, 'c') && target.used() == target.empty);
+}
+
+TEST("a sender that changes its piece when it has been summed gets no memory, and takes none") {
+  std::string piece;
+  add(piece, 1, {"SET", "key", text(kLong, 'a')});
+  add(piece, 2, {"SET", "last", text(kLong, 'b')});
+  const uint32_t sum = verbena::crc32c(7, piece.data(), piece.size());
+  constexpr size_t kName = sizeof(LogRecordHeader) + 4 + 3, kValue = kName + 4 + 3;
+  const auto put = [](std::string& to, size_t at, uint32_t number) {
+    std::memcpy(to.data() + at, &number, sizeof number);
+  };
+  {
+    Target target;  // the value's bytes are those that were summed
+    std::string changed = piece;
+    CHECK(target.land(changed, sum, [&] { changed[kValue + 4] = '!'; }));
+    CHECK(target.value("key") == text(kLong, 'a') && target.used() == target.empty);
+  }
+  {
+    Target target;  // a shorter key, and a value that is longer by as much
+    std::string changed = piece;
+    CHECK(target.land(changed, sum, [&] {
+      put(changed, kName, 1);
+      put(changed, kName + 4 + 1, kLong + 2);
+    }));
+    CHECK(target.keys() == 2 && target.value("k").size() == kLong + 2 && target.used() == target.empty);
+  }
+  {
+    Target target;  // no records any more
+    std::string changed = piece;
+    bool refused = false;
+    try {
+      target.land(changed, sum, [&] { put(changed, sizeof(LogRecordHeader), ~0u); });
+    } catch (const verbena::Error&) {
+      refused = true;
+    }
+    CHECK(refused && target.keys() == 0 && target.used() == target.empty);
+  }
+}
+
+TEST("without memory the record is refused as ever") {
+  size_t left = 2;
+  Engine engine(1, [&left](size_t bytes) {
+    if (left == 0) throw verbena::Error("no_memory", "store a value", "there is none");
+    --left;
+    return engines::heap(bytes);
+  });
+  LogApplier applier(engine, {});
+  std::string piece;
+  for (uint64_t i = 1; i < 4; ++i) {
+    add(piece, i, {"SET", "key" + std::to_string(i), std::string(Arena::kChunkBytes * 2 / 3, 'v')});
+  }
+  bool refused = false;
+  {
+    StagedValues staged(engine);
+    applier.stage(piece, staged);
+    CHECK(staged.fill(0, piece) == verbena::crc32c(0, piece.data(), piece.size()));
+    try {
+      applier.apply(piece, true, &staged);
+    } catch (const verbena::Error& error) {
+      refused = error.code() == "no_memory";
+    }
+  }
+  CHECK(refused && applier.lsn() == 3 && engine.keyspace.database(0).size() == 2);
+}
+
+RUN_TESTS()

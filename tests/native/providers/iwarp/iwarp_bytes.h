@@ -1,0 +1,31 @@
+// Bytes for tests of the iwarp wire: recognisable ones, and a segment's as they leave.
+#pragma once
+
+#include <vector>
+
+#include "check.h"
+#include "providers/iwarp/protocol/segment.h"
+
+namespace iwarp_bytes {
+
+using Bytes = std::vector<std::byte>;
+
+inline Bytes pattern(size_t size, unsigned seed = 1) {
+  Bytes bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 251 + seed);
+  return bytes;
+}
+
+inline Bytes flat(const verbena::iwarp::OutSegment& segment) {
+  Bytes bytes;
+  iovec pieces[verbena::iwarp::kMaxPieces + 2];
+  const size_t count = segment.gather(0, pieces);
+  for (size_t i = 0; i < count; ++i) {
+    const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
+    bytes.insert(bytes.end(), from, from + pieces[i].iov_len);
+  }
+  CHECK(bytes.size() == segment.total_bytes());
+  return bytes;
+}
+
+}  // namespace iwarp_bytes

@@ -1,0 +1,234 @@
+// Two ends of the RDMAP state machine without a socket, over byte vectors, with memory that keeps a diary.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "iwarp_bytes.h"
+#include "providers/iwarp/protocol/stream.h"
+
+namespace ends {
+
+using namespace verbena::iwarp;
+using verbena::Status;
+using namespace iwarp_bytes;
+
+constexpr uint32_t kKey = 0xabcd;
+constexpr size_t kRoom = 8;  // segments for a run
+
+// A region under kKey at offset 0, a queue of receives, and a diary of what was told.
+struct Memory final : StreamHost {
+  Bytes region = Bytes(200'000), inbox = Bytes(200'000), sink = Bytes(200'000);
+  int receives = 1000;
+  bool holds_receive = false, region_is_gone = false;
+  std::vector<uint64_t> messages, written, executed, not_ready;
+  std::vector<uint32_t> immediates;
+  std::vector<std::pair<uint64_t, Status>> failures;
+  std::vector<uint16_t> terminations;
+  uint64_t response_bytes = 0, responses = 0, original = 0;
+  int ready = 0, solicited = 0;
+
+  Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override {
+    if (offset == 0 && !holds_receive) {
+      if (receives == 0) return {.not_ready = true};
+      --receives;
+      holds_receive = true;
+    }
+    if (offset + length > inbox.size()) return {Status::rem_inv_req_err, TerminateCode::ddp_too_long};
+    out.add(inbox.data() + offset, length);
+    return {};
+  }
+  Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+    if (stag != kKey || region_is_gone) return {Status::rem_access_err, TerminateCode::ddp_invalid_stag};
+    if (offset > region.size() || length > region.size() - offset) {
+      return {Status::rem_access_err, TerminateCode::ddp_bounds};
+    }
+    out.add(region.data() + offset, length);
+    return {};
+  }
+  Refusal land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+    if (stag != 1 || offset != response_bytes || offset + length > sink.size()) {
+      return {Status::bad_resp_err, TerminateCode::ddp_invalid_stag};
+    }
+    out.add(sink.data() + offset, length);
+    return {};
+  }
+  Refusal message_arrived(uint64_t length, bool is_solicited, const uint32_t* immediate) override {
+    holds_receive = false;
+    messages.push_back(length);
+    solicited += is_solicited;
+    if (immediate) immediates.push_back(*immediate);
+    return {};
+  }
+  Refusal immediate_arrived(uint32_t immediate, uint64_t bytes, bool) override {
+    if (receives == 0 && !holds_receive) return {.not_ready = true};
+    if (!holds_receive) --receives;
+    holds_receive = false;
+    immediates.push_back(immediate);
+    written.push_back(bytes);
+    return {};
+  }
+  Refusal response_arrived(uint32_t length, bool last) override {
+    response_bytes += length;
+    responses += last;
+    return {};
+  }
+  Refusal atomic_answered(uint32_t, uint64_t value) override {
+    original = value;
+    ++responses;
+    return {};
+  }
+  Refusal read_ordered(const ReadOrder& order) override {
+    Landing unused;
+    Refusal refusal = land_write(order.source_stag, order.source_offset, order.length, unused);
+    if (refusal) refusal.code = TerminateCode::rdmap_bounds;
+    return refusal;
+  }
+  Refusal execute_atomic(const AtomicOrder& order, uint64_t& old) override {
+    if (order.offset % 8 != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
+    std::memcpy(&old, region.data() + order.offset, sizeof old);
+    const uint64_t sum = old + order.add_or_swap;
+    std::memcpy(region.data() + order.offset, &sum, sizeof sum);
+    return {};
+  }
+  const std::byte* source(uint32_t, uint64_t offset, uint32_t) override {
+    return region_is_gone ? nullptr : region.data() + offset;
+  }
+  void acknowledged(uint64_t count) override { executed.push_back(count); }
+  void peer_not_ready(uint64_t count, uint8_t) override { not_ready.push_back(count); }
+  void peer_ready() override { ++ready; }
+  void request_failed(uint64_t request, Status status) override { failures.emplace_back(request, status); }
+  void terminated(const Termination& termination) override { terminations.push_back(termination.code); }
+};
+
+inline Agreement terms(bool initiator, bool acknowledged, bool crc = true) {
+  return {.initiator = initiator,
+          .crc = crc,
+          .acknowledged = acknowledged,
+          .rtr = Rtr::write,
+          .takes_runs = acknowledged};
+}
+
+// Markers from the initiator to the responder, and the other way.
+struct Marked {
+  bool there = false, back = false;
+
+  Agreement of(Agreement agreement) const {
+    agreement.sends_markers = agreement.initiator ? there : back;
+    agreement.expects_markers = agreement.initiator ? back : there;
+    return agreement;
+  }
+};
+
+struct End {
+  End(bool initiator, bool acknowledged, bool crc, size_t mulpdu = kMaxSegmentPayload, Marked marked = {})
+      : stream(marked.of(terms(initiator, acknowledged, crc)), 4, mulpdu, 12, memory) {}
+  Memory memory;
+  Stream stream;
+  OutSegment segment;
+  Bytes out;
+
+  void push() {
+    const Bytes bytes = flat(segment);
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+  void send(const Bytes& bytes, const uint32_t* immediate = nullptr, bool solicited = false) {
+    stream.count_request();
+    size_t at = 0;
+    do {
+      const size_t n = std::min(bytes.size() - at, stream.mulpdu());
+      stream.begin_send(segment, at, at + n == bytes.size(), solicited, immediate);
+      segment.add_piece(bytes.data() + at, n);
+      stream.seal(segment);
+      push();
+      at += n;
+    } while (at < bytes.size());
+  }
+  void write(const Bytes& bytes, uint64_t offset, uint32_t key = kKey) {
+    stream.count_request();
+    size_t at = 0;
+    do {
+      if (const uint32_t run = stream.run_within(bytes.size() - at, kRoom)) {
+        stream.compose_run(segment, run);
+        push();
+      }
+      const size_t n = std::min(bytes.size() - at, stream.mulpdu());
+      stream.begin_write(segment, key, offset + at, static_cast<uint32_t>(n), at + n == bytes.size());
+      segment.add_piece(bytes.data() + at, n);
+      stream.seal(segment);
+      push();
+      at += n;
+    } while (at < bytes.size());
+  }
+  void read(uint64_t offset, uint32_t length, uint32_t key = kKey) {
+    stream.count_request();
+    stream.compose_read(segment, {1, 0, length, key, offset});
+    push();
+  }
+  void talk() {
+    while (stream.compose_control(segment)) push();
+    while (stream.compose_response(segment, kRoom)) push();
+    if (stream.is_ack_due()) {
+      stream.compose_ack(segment);
+      push();
+    }
+    while (stream.compose_last_words(segment)) push();
+  }
+  // Takes bytes as a socket would give them, in runs of `step`.
+  bool hear(const Bytes& bytes, size_t step = 5000) {
+    size_t at = 0;
+    for (; stream.expects_markers() && at < bytes.size(); at += step) {
+      if (!stream.take_marked({bytes.data() + at, std::min(step, bytes.size() - at)})) return false;
+    }
+    while (at < bytes.size()) {
+      iovec room[kMaxRoom];
+      const size_t count = stream.reader().room(room);
+      size_t taken = 0;
+      for (size_t i = 0; i < count && taken < step && at < bytes.size(); ++i) {
+        const size_t n = std::min({room[i].iov_len, step - taken, bytes.size() - at});
+        std::memcpy(room[i].iov_base, bytes.data() + at, n);
+        taken += n;
+        at += n;
+      }
+      stream.reader().arrived(taken);
+      if (!stream.work()) return false;
+    }
+    return true;
+  }
+};
+
+struct Pair {
+  explicit Pair(bool acknowledged = true, bool crc = true, size_t mulpdu = kMaxSegmentPayload,
+                Marked marked = {})
+      : a(true, acknowledged, crc, mulpdu, marked), b(false, acknowledged, crc, mulpdu, marked) {
+    a.talk();
+    exchange();
+  }
+  // Carries bytes both ways until nobody has more to say.
+  void exchange() {
+    while (!a.out.empty() || !b.out.empty()) {
+      const Bytes from_a = std::exchange(a.out, {}), from_b = std::exchange(b.out, {});
+      b.hear(from_a);
+      a.hear(from_b);
+      b.talk();
+      a.talk();
+    }
+  }
+  End a, b;
+};
+
+// What `a` puts on the wire for a WRITE of `bytes`, announced.
+inline Bytes announced_write(Pair& pair, const Bytes& bytes, uint64_t offset = 0) {
+  pair.a.write(bytes, offset);
+  return std::exchange(pair.a.out, {});
+}
+
+// The same with the announcement alone at hand: what follows is the test's.
+inline void announce(Pair& pair, uint32_t bytes) {
+  pair.a.stream.compose_run(pair.a.segment, bytes);
+  pair.a.push();
+}
+
+}  // namespace ends
