@@ -30,7 +30,7 @@ from support.cluster import MAIN, Cluster, ReplyError, Wire, cluster
 from verbena import transport
 from verbena.cli import text
 from verbena.transport import Settings
-from verbena.transport.authority import Authority
+from verbena.transport.handshake.authority import Authority
 from verbena.verbs import QuicOptions, Tls, providers
 
 VALUE = 64 << 10

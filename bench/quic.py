@@ -14,7 +14,7 @@ from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.rounds import Budget, interleave
-from verbena.transport.authority import Authority
+from verbena.transport.handshake.authority import Authority
 from verbena.verbs import providers
 
 DEVICE = "quic:lo"

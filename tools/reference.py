@@ -79,7 +79,7 @@ def configuration_sample() -> str:
 
 
 def metrics_page() -> str:
-    from verbena.transport.metrics import table
+    from verbena.transport.observe.metrics import table
 
     return table.page()
 
@@ -98,7 +98,8 @@ def registry_metrics_page() -> str:
 
 
 def commands_page() -> str:
-    from verbena.kv import commands, commands_page
+    from verbena.kv import commands
+    from verbena.kv.commands import reference_page as commands_page
 
     commands.load()
     return commands_page.page()

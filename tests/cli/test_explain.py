@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from verbena._telling_apart import TELLING_APART
-from verbena.cli.foreign import FOREIGN
-from verbena.cli.recognise import recognise
+from verbena.cli.explanations.foreign import FOREIGN
+from verbena.cli.explanations.recognise import recognise
 from verbena.errors import EXPLANATIONS, WcStatus, setup_error
 from verbena.registry import errors
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from verbena.cli.app import build_parser
-from verbena.transport.metrics.table import METRICS
+from verbena.transport.observe.metrics.table import METRICS
 
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))

@@ -12,7 +12,7 @@ from support.certificates import Authority
 import verbena
 from verbena import errors
 from verbena.transport import Listener, Request, Session, SessionState, Settings
-from verbena.transport.tls import client_context, server_context
+from verbena.transport.handshake.tls import client_context, server_context
 from verbena.verbs import IwarpOptions, QuicOptions, Tls
 
 SECRET = b"correct horse battery staple"

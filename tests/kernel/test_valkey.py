@@ -18,9 +18,9 @@ from kv.test_valkey_rdma import (  # noqa: F401
     test_nonsense_closes_the_connection,
 )
 
-from verbena.kv.persistence import Persistence, Settings
-from verbena.kv.rdma import RdmaListener, rdma_pool
-from verbena.kv.server import Server
+from verbena.kv.frontends.valkey_rdma import RdmaListener, rdma_pool
+from verbena.kv.server.server import Server
+from verbena.kv.storage.persistence import Persistence, Settings
 
 ADDRESS = "10.0.2.15"
 STOCK_PORT = 7379

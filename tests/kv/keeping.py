@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from verbena.kv.persistence import Persistence, Settings
-from verbena.kv.server import Server
-from verbena.kv.values import SortedSet
+from verbena.kv.server.server import Server
+from verbena.kv.storage.persistence import Persistence, Settings
+from verbena.kv.values.collections import SortedSet
 
 
 class Connection:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from verbena.kv.call import Call
 from verbena.kv.commands import load
 from verbena.kv.commands.declare import Command, find
-from verbena.kv.replies import NULL_ARRAY, CommandError, NullArray, Pairs, Reply, WrongType
-from verbena.kv.serial import duplicate
-from verbena.kv.values import Hash, List, Set, SortedSet
+from verbena.kv.commands.replies import NULL_ARRAY, CommandError, NullArray, Pairs, Reply, WrongType
+from verbena.kv.server.call import Call
+from verbena.kv.storage.serial import duplicate
+from verbena.kv.values.collections import Hash, List, Set, SortedSet
 
 load()
 

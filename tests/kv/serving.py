@@ -7,8 +7,8 @@ import socket
 import sys
 
 from verbena import transport
-from verbena.kv.gateway import Gateway
-from verbena.kv.server import Server
+from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.server.server import Server
 
 
 async def main() -> None:

@@ -15,7 +15,7 @@ from kv.keeping import Connection, contents, kept, serving
 
 from verbena.cli import main
 from verbena.errors import StateError, VerbenaError
-from verbena.kv.server import Server
+from verbena.kv.server.server import Server
 
 HEADER = 64
 

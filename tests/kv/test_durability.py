@@ -17,9 +17,9 @@ from kv.keeping import Connection, contents, kept, pack, serving
 from verbena import _native
 from verbena.errors import BusyError
 from verbena.kv.commands.declare import COMMANDS
-from verbena.kv.persistence import Persistence, Settings
-from verbena.kv.replies import CommandError
-from verbena.kv.server import Server
+from verbena.kv.commands.replies import CommandError
+from verbena.kv.server.server import Server
+from verbena.kv.storage.persistence import Persistence, Settings
 
 NATIVE = """
 SET K V

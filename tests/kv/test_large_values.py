@@ -15,8 +15,8 @@ from kv.test_tail import served
 
 from verbena import _native
 from verbena.kv.replication.applying import applier
-from verbena.kv.server import Server
-from verbena.kv.values import List, SortedSet
+from verbena.kv.server.server import Server
+from verbena.kv.values.collections import List, SortedSet
 
 KINDS = ("hash", "set", "zset", "list")
 PIECE = 256 << 10

@@ -13,7 +13,7 @@ from kv.grammar import TEMPLATES, expand
 from kv.memory_database import MemoryServer, wire
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
 
-from verbena.kv.values import Set
+from verbena.kv.values.collections import Set
 
 pytestmark = pytest.mark.skipif(SERVER is None, reason=MISSING)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from verbena import verbs
-from verbena.kv.rdma_device import address_of, choose, device_at, own_address
+from verbena.kv.frontends.rdma_device import address_of, choose, device_at, own_address
 
 DOWN, ACTIVE = verbs.PortState.DOWN, verbs.PortState.ACTIVE
 

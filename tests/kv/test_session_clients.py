@@ -16,8 +16,8 @@ from support.store import Store
 from verbena._native.kv import encode_command
 from verbena.errors import ClosedError, TimedOutError
 from verbena.kv import AsyncClient, Client, CommandError
-from verbena.kv.gateway import Gateway
-from verbena.kv.server import Server
+from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.server.server import Server
 from verbena.transport import Node
 
 

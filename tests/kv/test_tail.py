@@ -13,7 +13,7 @@ from kv.keeping import Connection, contents, kept
 from verbena._native import kv
 from verbena.errors import VerbenaError
 from verbena.kv.replication.applying import applier
-from verbena.kv.server import Server
+from verbena.kv.server.server import Server
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ import pytest
 
 from verbena import verbs
 from verbena.errors import BrokenLinkError
-from verbena.kv.rdma import RdmaListener, RdmaSocket, rdma_pool
-from verbena.kv.server import Server
+from verbena.kv.frontends.valkey_rdma import RdmaListener, RdmaSocket, rdma_pool
+from verbena.kv.server.server import Server
 
 SCHEMES = {"iwarp": "iwarp", "shm": "shm", "ibv": "rdma"}
 

@@ -13,11 +13,11 @@ from support.link import wait_until
 import verbena
 from verbena import config, errors
 from verbena.transport import Request
-from verbena.transport.authority import Authority
 from verbena.transport.configured import quic_options, settings_from
 from verbena.transport.direct import DirectListener
-from verbena.transport.metrics import prometheus
-from verbena.transport.tls import client_context
+from verbena.transport.handshake.authority import Authority
+from verbena.transport.handshake.tls import client_context
+from verbena.transport.observe.metrics import prometheus
 
 SECRET = "correct horse battery staple"
 

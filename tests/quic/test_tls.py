@@ -12,7 +12,7 @@ from support.certificates import Authority
 from support.iwarp_tls import issue
 
 from verbena import errors, verbs
-from verbena.transport.authority import Authority as DevelopmentAuthority
+from verbena.transport.handshake.authority import Authority as DevelopmentAuthority
 from verbena.verbs import QuicOptions, Tls
 
 

@@ -6,7 +6,7 @@ import shutil
 from typing import Any
 
 from support.certificates import Authority
-from verbena.transport.authority import addresses_here
+from verbena.transport.handshake.authority import addresses_here
 from verbena.verbs import Tls
 
 HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"

@@ -17,13 +17,13 @@ from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
 from verbena.kv.cluster.mover import Mover
-from verbena.kv.gateway import Gateway
-from verbena.kv.server import Server
+from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.server.server import Server
 from verbena.shards.cluster_map import Move
 from verbena.shards.migration import Facts, Moved, Prepared, RolledBack, State
 from verbena.shards.slots import SlotRange
-from verbena.transport.authority import Authority
 from verbena.transport.configured import settings_from
+from verbena.transport.handshake.authority import Authority
 from verbena.verbs import providers
 
 MIGRATION = "5e" * 16

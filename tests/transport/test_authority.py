@@ -10,8 +10,8 @@ import pytest
 from support.iwarp_tls import MISSING
 
 from verbena import errors
-from verbena.transport.authority import LONGEST_DAYS, NODE_DAYS, Authority
-from verbena.transport.tls import client_context, server_context
+from verbena.transport.handshake.authority import LONGEST_DAYS, NODE_DAYS, Authority
+from verbena.transport.handshake.tls import client_context, server_context
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

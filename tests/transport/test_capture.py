@@ -17,7 +17,7 @@ import pytest
 import verbena
 from verbena import config, errors
 from verbena.transport import Listener, Request, Settings
-from verbena.transport.capture import OPERATION, PSEUDO_HEADER
+from verbena.transport.observe.capture import OPERATION, PSEUDO_HEADER
 
 SECRET = b"correct horse battery staple"
 SETTINGS = Settings(recv_buffer_pool_size=256, secret=SECRET, fragment_bytes=256 << 10)

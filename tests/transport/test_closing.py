@@ -13,7 +13,8 @@ import pytest
 
 import verbena
 from verbena import errors, transport
-from verbena.transport import Settings, control, dialing
+from verbena.transport import Settings, control
+from verbena.transport.failover import dialer as dialing
 
 SETTINGS = Settings(wires=("iwarp",), recv_buffer_pool_size=256)
 

@@ -12,7 +12,8 @@ from verbena import config
 from verbena.config import KEYS, SECTIONS, Config
 from verbena.errors import ConfigurationError, DeniedError
 from verbena.kv.cluster.node import carrier_settings
-from verbena.transport import DEFAULT_PORT, Request, Settings, configured, log
+from verbena.transport import DEFAULT_PORT, Request, Settings, configured
+from verbena.transport.observe import log
 from verbena.transport.pool import Pool
 
 SECRET = "correct horse battery staple"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from verbena.errors import EXPLANATIONS
-from verbena.transport.failover import (
+from verbena.transport.failover.policy import (
     HOPELESS,
     OWN_ERRORS,
     Action,

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from verbena import errors
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport.hello import (
+from verbena.transport.handshake.frames import FIELDS, FrameType, encode
+from verbena.transport.handshake.hello import (
     Agreement,
     Alive,
     Authentication,
@@ -31,7 +32,6 @@ from verbena.transport.hello import (
     WireOffer,
     hkdf,
 )
-from verbena.transport.hello_frames import FIELDS, FrameType, encode
 
 ANNA = NodeInfo("anna", 2**64 - 1, "host one")
 BERT = NodeInfo("bert", 7, "host one")

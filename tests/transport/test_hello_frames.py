@@ -11,7 +11,7 @@ import pytest
 
 from verbena import errors
 from verbena.errors import VerbenaError
-from verbena.transport.hello_frames import FIELDS, MAX_BODY_BYTES, FrameReader, FrameType, encode
+from verbena.transport.handshake.frames import FIELDS, MAX_BODY_BYTES, FrameReader, FrameType, encode
 
 GOOD: dict[FrameType, dict[str, Any]] = {
     FrameType.HELLO: {

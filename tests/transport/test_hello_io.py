@@ -12,7 +12,8 @@ import pytest
 from support.certificates import Authority
 
 from verbena.errors import DeniedError, RejectedError, TimedOutError, VerbenaError, setup_error
-from verbena.transport.hello import (
+from verbena.transport.handshake.exchange import dial, probe, serve
+from verbena.transport.handshake.hello import (
     Agreement,
     Alive,
     Authentication,
@@ -23,8 +24,7 @@ from verbena.transport.hello import (
     ServerHello,
     WireOffer,
 )
-from verbena.transport.hello_io import dial, probe, serve
-from verbena.transport.tls import client_context, peer_identity, server_context
+from verbena.transport.handshake.tls import client_context, peer_identity, server_context
 
 ANNA, BERT = NodeInfo("anna", 1, "host"), NodeInfo("bert", 2, "host")
 SECRET = Authentication("secret", b"sixteen bytes ok")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verbena.errors import EXPLANATIONS, VerbenaError, setup_error
-from verbena.transport.link_token import (
+from verbena.transport.handshake.link_token import (
     MAX_BYTES,
     AttemptGuard,
     LinkAnswer,

@@ -14,7 +14,8 @@ import pytest
 
 import verbena
 from verbena import errors
-from verbena.transport import Settings, log
+from verbena.transport import Settings
+from verbena.transport.observe import log
 
 SECRET = "correct horse battery staple"
 SETTINGS = Settings(

@@ -14,8 +14,16 @@ from prometheus_client.parser import text_string_to_metric_families
 import verbena
 from verbena import _native, errors
 from verbena.transport import Listener, Request, Session, Settings
-from verbena.transport.metrics import prometheus, table
-from verbena.transport.metrics.figures import BOUNDS_NS, BUCKETS, COUNTS, Figures, Histogram, Snapshot, total
+from verbena.transport.observe.metrics import prometheus, table
+from verbena.transport.observe.metrics.counters import (
+    BOUNDS_NS,
+    BUCKETS,
+    COUNTS,
+    Figures,
+    Histogram,
+    Snapshot,
+    total,
+)
 
 SECRET = "correct horse battery staple"
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"

@@ -14,7 +14,7 @@ from support import browser
 
 import verbena
 from verbena import errors
-from verbena.transport import log
+from verbena.transport.observe import log
 
 
 class Program:

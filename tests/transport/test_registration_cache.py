@@ -12,7 +12,7 @@ import pytest
 
 import verbena
 from verbena.transport import Node, Region, Session, Settings
-from verbena.transport.metrics.figures import Registrations
+from verbena.transport.observe.metrics.counters import Registrations
 from verbena.transport.owners import owner_of
 
 MIB = 1 << 20

@@ -17,8 +17,8 @@ import verbena
 from verbena import errors
 from verbena.config import loads
 from verbena.transport import Listener, RemoteRegion, Request, Session, SessionState, Settings
-from verbena.transport.links import accept_link
-from verbena.transport.tls import client_context, server_context
+from verbena.transport.failover.links import accept_link
+from verbena.transport.handshake.tls import client_context, server_context
 from verbena.verbs import Access
 
 SECRET = "correct horse battery staple"

@@ -13,7 +13,7 @@ import pytest
 from support.certificates import Authority
 
 from verbena.errors import DeniedError, VerbenaError
-from verbena.transport.tls import client_context, handshake_error, peer_identity, server_context
+from verbena.transport.handshake.tls import client_context, handshake_error, peer_identity, server_context
 
 
 def failure(act: Callable[..., object], **options: Any) -> VerbenaError:

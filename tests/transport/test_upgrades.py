@@ -12,7 +12,9 @@ import pytest
 
 import verbena
 from verbena.errors import setup_error
-from verbena.transport import Listener, Request, SessionState, Settings, dialing, links
+from verbena.transport import Listener, Request, SessionState, Settings
+from verbena.transport.failover import dialer as dialing
+from verbena.transport.failover import links
 from verbena.verbs import Access
 
 SECRET = b"correct horse battery staple"

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 import socket
 
-from verbena.transport.authority import AUTHORITY_DAYS, LIST_DAYS, NODE_DAYS, Authority, addresses_here
+from verbena.transport.handshake.authority import (
+    AUTHORITY_DAYS,
+    LIST_DAYS,
+    NODE_DAYS,
+    Authority,
+    addresses_here,
+)
 
 EPILOG = """\
 examples:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from verbena.cli import kv_modes, kv_shell, kv_text
+from verbena.cli.resp import modes as kv_modes
+from verbena.cli.resp import shell as kv_shell
+from verbena.cli.resp import text as kv_text
 from verbena.errors import setup_error
-from verbena.kv.wire import ErrorReply, PushReply, Wire
+from verbena.kv.client.resp_connection import ErrorReply, PushReply, Wire
 
 EPILOG = """\
 examples:

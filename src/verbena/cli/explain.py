@@ -9,8 +9,8 @@ import textwrap
 from typing import Any
 
 from verbena._telling_apart import TELLING_APART
-from verbena.cli.foreign import FOREIGN
-from verbena.cli.recognise import recognise
+from verbena.cli.explanations.foreign import FOREIGN
+from verbena.cli.explanations.recognise import recognise
 from verbena.errors import EXPLANATIONS, WcStatus, error_class, explain
 
 EPILOG = """\

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.address:
         if options.session:
             options.parser.error("--session is of a running node: give its HOST:PORT")
-        from verbena.cli import drill_here
+        from verbena.cli.drill import standalone as drill_here
 
         return drill_here.run(options)
     with remote.open_session(options) as session:

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from verbena.cli import kv_bench
+from verbena.cli.measure import kv_bench
 from verbena.errors import setup_error
-from verbena.kv.disk import MANIFEST, Disk, Inventory, Manifest
+from verbena.kv.storage.disk import MANIFEST, Disk, Inventory, Manifest
 
 EPILOG = """\
 examples:

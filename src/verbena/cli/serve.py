@@ -18,12 +18,12 @@ from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
 from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster import ClusterNode, ClusterSettings
-from verbena.kv.gateway import Gateway
-from verbena.kv.panels import panels
-from verbena.kv.persistence import Persistence, Settings
-from verbena.kv.rdma import RdmaListener, wire_of
+from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.frontends.valkey_rdma import RdmaListener, wire_of
 from verbena.kv.replication.replication import Replication
-from verbena.kv.startup import Listening, listen, make_server
+from verbena.kv.server.panels import panels
+from verbena.kv.server.startup import Listening, listen, make_server
+from verbena.kv.storage.persistence import Persistence, Settings
 from verbena.transport import WIRES
 from verbena.transport.configured import configure_log, listen_address, settings_from
 

@@ -17,24 +17,24 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from verbena.kv.async_client import AsyncClient
-    from verbena.kv.client import Client
+    from verbena.kv.client.async_client import AsyncClient
+    from verbena.kv.client.connectors import async_redis_pool, async_valkey_pool, redis_pool, valkey_pool
+    from verbena.kv.client.sync_client import Client
     from verbena.kv.commands.declare import command
-    from verbena.kv.connectors import async_redis_pool, async_valkey_pool, redis_pool, valkey_pool
-    from verbena.kv.rdma import rdma_pool
-    from verbena.kv.replies import CommandError
+    from verbena.kv.commands.replies import CommandError
+    from verbena.kv.frontends.valkey_rdma import rdma_pool
 else:
     from verbena._lazy import importer
 
     __getattr__ = importer(
         __name__,
-        dict.fromkeys(__all__, "connectors")
+        dict.fromkeys(__all__, "client.connectors")
         | {
-            "AsyncClient": "async_client",
-            "Client": "client",
-            "CommandError": "replies",
+            "AsyncClient": "client.async_client",
+            "Client": "client.sync_client",
+            "CommandError": "commands.replies",
             "command": "commands.declare",
-            "rdma_pool": "rdma",
+            "rdma_pool": "frontends.valkey_rdma",
         },
     )
 

@@ -30,7 +30,7 @@ from verbena.registry.service import Limits, Registry
 from verbena.registry.web.node_page import add_node_page
 from verbena.registry.web.pages import add_pages
 from verbena.transport.address import parse_host_port
-from verbena.transport.tls import server_context
+from verbena.transport.handshake.tls import server_context
 
 logger = logging.getLogger("verbena.registry")
 

@@ -13,9 +13,9 @@ from verbena.config import Config, load
 from verbena.transport import control
 from verbena.transport.address import DEFAULT_PORT
 from verbena.transport.configured import client_tls, listen_address, server_tls, settings_from
-from verbena.transport.dialing import Dialer
 from verbena.transport.direct import DirectLink, DirectListener, dial
-from verbena.transport.failover import LinkState as SessionState
+from verbena.transport.failover.dialer import Dialer
+from verbena.transport.failover.policy import LinkState as SessionState
 from verbena.transport.listener import Listener, OnSession
 from verbena.transport.node import Node
 from verbena.transport.pool import Pool, PoolStats

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from verbena.errors import setup_error
-from verbena.transport.drill import LONGEST_REST_S, drill_for
+from verbena.transport.failover.drill import LONGEST_REST_S, drill_for
+from verbena.transport.observe.status import MOST_SESSIONS, status
 from verbena.transport.session import OWN_PREFIX, Handler, Request
-from verbena.transport.status import MOST_SESSIONS, status
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node

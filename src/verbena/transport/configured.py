@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 
 from verbena.config import Config, read_secret
-from verbena.transport import log
 from verbena.transport.address import HostPort
+from verbena.transport.handshake.tls import client_context, server_context
+from verbena.transport.observe import log
 from verbena.transport.settings import Settings
-from verbena.transport.tls import client_context, server_context
 from verbena.verbs import IbvOptions, IwarpOptions, QuicOptions, Tls
 
 _FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}

@@ -12,18 +12,20 @@ from typing import Any
 
 from verbena import verbs
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import control, hello_io, log
+from verbena.transport import control
 from verbena.transport.address import HostPort, parse_host_port
-from verbena.transport.agreement import Agreement, Caller, Offer, WireOffer
 from verbena.transport.built_in import with_built_ins
-from verbena.transport.failover import LinkState
-from verbena.transport.hello import ServerHello
-from verbena.transport.link_token import PROBE, AttemptGuard, LinkRequest
-from verbena.transport.links import accept_link, refuse
+from verbena.transport.failover.links import accept_link, refuse
+from verbena.transport.failover.policy import LinkState
+from verbena.transport.handshake import exchange as hello_io
+from verbena.transport.handshake.agreement import Agreement, Caller, Offer, WireOffer
+from verbena.transport.handshake.hello import ServerHello
+from verbena.transport.handshake.link_token import PROBE, AttemptGuard, LinkRequest
+from verbena.transport.handshake.tls import peer_identity, watch_handshakes
 from verbena.transport.loop_events import LoopEvents
 from verbena.transport.node import Node
+from verbena.transport.observe import log
 from verbena.transport.session import Handler, Session
-from verbena.transport.tls import peer_identity, watch_handshakes
 from verbena.transport.wires import Wire
 
 _MOST_HELLOS = 256  # at once; more wait in the kernel's queue

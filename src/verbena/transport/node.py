@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from verbena import _native
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
-from verbena.transport.agreement import Authentication, NodeInfo
-from verbena.transport.capture import CaptureFile, file_in
-from verbena.transport.drill import Drilled, drill
-from verbena.transport.hello_frames import is_name
+from verbena.transport.failover.drill import Drilled, drill
+from verbena.transport.handshake.agreement import Authentication, NodeInfo
+from verbena.transport.handshake.frames import is_name
 from verbena.transport.loop_events import LoopEvents
-from verbena.transport.metrics.endpoint import MetricsServer
-from verbena.transport.metrics.figures import Snapshot
-from verbena.transport.metrics.ledger import Ledger, info_rdma
-from verbena.transport.metrics.page import MakePanel
+from verbena.transport.observe.capture import CaptureFile, file_in
+from verbena.transport.observe.metrics.counters import Snapshot
+from verbena.transport.observe.metrics.endpoint import MetricsServer
+from verbena.transport.observe.metrics.ledger import Ledger, info_rdma
+from verbena.transport.observe.metrics.page import MakePanel
 from verbena.transport.outcomes import EventKind
 from verbena.transport.region import Region
 from verbena.transport.session import Session

@@ -15,7 +15,7 @@ from typing import Any
 from verbena import _native
 from verbena.config import Config, load
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport.failover import LinkState
+from verbena.transport.failover.policy import LinkState
 from verbena.transport.node import Node
 from verbena.transport.seats import Seats
 from verbena.transport.session import Handler, Session

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena import _native
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport import control, log
-from verbena.transport.agreement import Agreement
-from verbena.transport.failover import LinkState as SessionState
-from verbena.transport.links import LiveLink
+from verbena.transport import control
+from verbena.transport.failover.links import LiveLink
+from verbena.transport.failover.policy import LinkState as SessionState
+from verbena.transport.handshake.agreement import Agreement
 from verbena.transport.loop_events import Finished, LoopEvents
+from verbena.transport.observe import log
 from verbena.transport.outcomes import Outcome, outcome_error
 from verbena.transport.owners import owner_of
 from verbena.transport.region import RemoteRegion

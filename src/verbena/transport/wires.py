@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
-from verbena.transport import log
+from verbena.transport.observe import log
 from verbena.transport.placement import place
 from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings

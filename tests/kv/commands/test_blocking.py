@@ -6,7 +6,7 @@ import pytest
 from kv.memory_database import MemoryServer
 
 from verbena.kv.commands.declare import COMMANDS
-from verbena.kv.replies import CommandError, NullArray
+from verbena.kv.commands.replies import CommandError, NullArray
 
 
 def again(server: MemoryServer, *words: str):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from verbena.kv.values import List
+from verbena.kv.values.collections import List
 
 
 def change(value: List, model: list[bytes], chance: random.Random) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
 
-from verbena.kv import commands, commands_page
+from verbena.kv import commands
+from verbena.kv.commands import reference_page as commands_page
 from verbena.kv.commands.declare import COMMANDS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kv.memory_database import MemoryServer
 
-from verbena.kv.commands.scanning import pattern
+from verbena.kv.commands.data.scanning import pattern
 
 
 @pytest.mark.parametrize(

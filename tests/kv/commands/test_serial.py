@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kv.memory_database import MemoryServer
 
-from verbena.kv import serial
-from verbena.kv.values import Hash, List, Set, SortedSet
+from verbena.kv.storage import serial
+from verbena.kv.values.collections import Hash, List, Set, SortedSet
 
 words = st.binary(max_size=300)
 scores = st.dictionaries(words, st.floats(allow_nan=False), min_size=1)

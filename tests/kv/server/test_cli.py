@@ -17,9 +17,10 @@ from support.certificates import Authority
 from support.kv_store import StartStore, Store
 from support.resp import pack
 
-from verbena.cli import kv_shell, kv_text
-from verbena.cli.kv_shell import BadQuotes
-from verbena.kv.wire import ErrorReply
+from verbena.cli.resp import shell as kv_shell
+from verbena.cli.resp import text as kv_text
+from verbena.cli.resp.shell import BadQuotes
+from verbena.kv.client.resp_connection import ErrorReply
 
 
 def cli(

@@ -73,7 +73,7 @@ def test_a_command_of_one_s_own_is_like_any_other(start: StartStore, tmp_path: P
     path.write_text(
         """
 from verbena.kv.commands.declare import command
-from verbena.kv.replies import CommandError
+from verbena.kv.commands.replies import CommandError
 
 
 @command("GREET", arity=2, flags="write denyoom", keys=(1, 1, 1), summary="Counts greetings.")

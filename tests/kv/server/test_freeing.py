@@ -10,8 +10,8 @@ import pytest
 import redis
 from kv.server.test_collections_memory import KINDS, fill
 
-from verbena.kv.server import Server
-from verbena.kv.values import Hash, List, Set, SortedSet, Value
+from verbena.kv.server.server import Server
+from verbena.kv.values.collections import Hash, List, Set, SortedSet, Value
 
 COUNT = 5_000
 WAYS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from verbena.kv.server import Server
+from verbena.kv.server.server import Server
 
 
 def test_a_closed_server_is_freed() -> None:

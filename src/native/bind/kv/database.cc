@@ -9,7 +9,7 @@
 namespace verbena::bind {
 namespace {
 
-// The classes of verbena.kv.values by their types, and the exception for the wrong one; kept for good.
+// The classes of verbena.kv.values.collections by their types, and the exception for the wrong one; kept for good.
 PyObject* kinds[6] = {};
 PyObject* wrong_type = nullptr;
 

@@ -1,4 +1,4 @@
-// The log, snapshots and loading, as verbena.kv.persistence uses them.
+// The log, snapshots and loading, as verbena.kv.storage.persistence uses them.
 #include "kv/journal/log.h"
 
 #include <nanobind/stl/string.h>

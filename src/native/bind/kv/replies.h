@@ -7,7 +7,7 @@
 
 namespace verbena::bind {
 
-// Writes what verbena.kv.replies calls a reply. TypeError if it is none.
+// Writes what verbena.kv.commands.replies calls a reply. TypeError if it is none.
 void write_reply(kv::ReplyWriter& writer, nanobind::handle value);
 void bind_kv_replies(nanobind::module_& m);
 

@@ -16,7 +16,7 @@ namespace {
 using transport::Call;
 using transport::Outcome;
 
-PyObject* command_error = nullptr;  // verbena.kv.replies.CommandError, kept for good
+PyObject* command_error = nullptr;  // verbena.kv.commands.replies.CommandError, kept for good
 
 // Builds Python's objects.
 class ObjectBuilder : public kv::ReplyVisitor {

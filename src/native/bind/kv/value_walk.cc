@@ -1,4 +1,4 @@
-// Collections of verbena.kv.values, element by element: in pieces for copies, and as a sum for comparisons.
+// Collections of verbena.kv.values.collections, element by element: in pieces for copies, and as a sum for comparisons.
 #include <charconv>
 
 #include "bind/kv/list.h"

@@ -16,7 +16,7 @@ from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, error, failed, ok, warn
 from verbena.cli.checks.loopback import LENGTH
 from verbena.errors import EXPLANATIONS, VerbenaError
-from verbena.transport.authority import Authority, addresses_here
+from verbena.transport.handshake.authority import Authority, addresses_here
 from verbena.verbs import ProviderInfo
 
 PROGRAM = (sys.executable, "-m", "verbena.cli.checks.loopback")

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from verbena import _native
 from verbena.errors import setup_error
-from verbena.kv.wire import ErrorReply, Wire, pack
+from verbena.kv.client.resp_connection import ErrorReply, Wire, pack
 
 PREFIX = "verbena-bench:"
 DIGITS = 12

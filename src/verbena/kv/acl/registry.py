@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from verbena.kv.acl.selector import RuleMistake
 from verbena.kv.acl.user import User, hashed
-from verbena.kv.replies import CommandError
+from verbena.kv.commands.replies import CommandError
 
 if TYPE_CHECKING:
-    from verbena.kv.clients import Client
     from verbena.kv.commands.declare import Command
+    from verbena.kv.server.clients import Client
 
 _SAME_WITHIN_MS = 60_000  # such refusals count as one
 
@@ -85,7 +85,7 @@ class Acl:
         return CommandError(f"NOPERM {_words(client.user, reason, what, for_client=True)}")
 
     def note(self, client: Client, reason: str, what: bytes, now_ms: int, user: str | None = None) -> None:
-        from verbena.kv.client_text import describe
+        from verbena.kv.server.client_text import describe
 
         self.refused[reason] += 1
         context = "multi" if client.queue is not None else "toplevel"

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from verbena.kv.commands.declare import COMMANDS, Command, find
-from verbena.kv.replies import NO_REPLY, CommandError, Reply
+from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply
 from verbena.shards.cluster_map import ClusterMap
 from verbena.shards.slots import SLOTS
 
 if TYPE_CHECKING:
-    from verbena.kv.clients import Client
-    from verbena.kv.server import Server
+    from verbena.kv.server.clients import Client
+    from verbena.kv.server.server import Server
 
 _NOBODY = 0xFFFF
 _KEEPS_ASKING = frozenset({"ASKING", "MULTI"})

@@ -22,7 +22,7 @@ from verbena.kv.cluster.gossip import Gossip
 from verbena.kv.cluster.moves import Moves
 from verbena.kv.cluster.peers import METHOD, Peers, answer
 from verbena.kv.cluster.roles import Roles
-from verbena.kv.replies import CommandError, Reply
+from verbena.kv.commands.replies import CommandError, Reply
 from verbena.shards.bulk import RDMA_WIRES
 from verbena.shards.checkpoint import Checkpoints
 from verbena.shards.cluster_map import ClusterMap, Member
@@ -33,8 +33,8 @@ from verbena.transport.configured import settings_from
 from verbena.verbs import IbvOptions
 
 if TYPE_CHECKING:
-    from verbena.kv.call import Call
-    from verbena.kv.server import Server
+    from verbena.kv.server.call import Call
+    from verbena.kv.server.server import Server
 
 log = logging.getLogger("verbena.kv.cluster")
 _FALLBACKS = {"tcp": "iwarp", "quic": "quic", "none": "iwarp"}

@@ -20,7 +20,7 @@ from verbena.shards.migration import Facts
 from verbena.verbs import Access
 
 if TYPE_CHECKING:
-    from verbena.kv.server import Server
+    from verbena.kv.server.server import Server
     from verbena.transport import Node, Region
 
 LANDED = struct.Struct("<II")  # window, bytes

@@ -1,12 +1,16 @@
-"""Commands in Python, one function each, by the data type that they are about."""
+"""Commands in Python, one function each. `data` holds those on keys and values, `server` those on the server.
+The modules here are what commands are made of: declaration, arguments, replies."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 
+from verbena.kv.commands import data, server
+
 
 def load() -> None:
-    """Declares all of them."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    """Imports every module of commands, which declares them."""
+    for package in (data, server):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)

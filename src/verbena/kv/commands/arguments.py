@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from verbena.kv.replies import CommandError, NotAFloat, NotAnInteger, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, NotAFloat, NotAnInteger, SyntaxMistake
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from verbena.kv.replies import Reply
+    from verbena.kv.commands.replies import Reply
 
 Function = Callable[..., "Reply"]
 

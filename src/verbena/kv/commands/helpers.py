@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from verbena.kv.replies import CommandError, NotAnInteger
+from verbena.kv.commands.replies import CommandError, NotAnInteger
 
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,18})")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from verbena import _native
 from verbena.kv.commands.declare import find
-from verbena.kv.replies import CommandError
+from verbena.kv.commands.replies import CommandError
 
 if TYPE_CHECKING:
-    from verbena.kv.server import Server
+    from verbena.kv.server.server import Server
 
 log = logging.getLogger("verbena.kv")
 

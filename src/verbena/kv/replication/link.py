@@ -18,7 +18,7 @@ from verbena.verbs import Access
 if TYPE_CHECKING:
     from verbena.config import Config
     from verbena.kv.replication.settings import Settings
-    from verbena.kv.server import Server
+    from verbena.kv.server.server import Server
 
 log = logging.getLogger("verbena.kv")
 

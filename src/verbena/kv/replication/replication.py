@@ -12,17 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
-from verbena.kv.blocking import REPLICAS
+from verbena.kv.commands.replies import CommandError
 from verbena.kv.replication.finding import FIELD
 from verbena.kv.replication.link import METHOD, VERSION, Place, ReplicaLink
 from verbena.kv.replication.settings import Settings, node_settings
-from verbena.kv.replies import CommandError
-from verbena.transport.metrics.figures import Histogram
+from verbena.kv.server.blocked_clients import REPLICAS
+from verbena.transport.observe.metrics.counters import Histogram
 from verbena.verbs import Access
 
 if TYPE_CHECKING:
     from verbena.config import Config
-    from verbena.kv.server import Server
+    from verbena.kv.server.server import Server
 
 log = logging.getLogger("verbena.kv")
 

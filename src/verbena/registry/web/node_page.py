@@ -14,7 +14,7 @@ from verbena.registry.http.server import Server
 from verbena.registry.nodes.nodes import Nodes
 from verbena.registry.web import state
 from verbena.registry.web.pages import checked
-from verbena.transport.metrics import page
+from verbena.transport.observe.metrics import page
 
 Panel = dict[str, Any]
 HEADERS = {

@@ -1,0 +1,1 @@
+"""`verbena failover-drill` without a running node: two processes of its own."""

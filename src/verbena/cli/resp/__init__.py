@@ -1,0 +1,1 @@
+"""The parts of `verbena cli`: prompt, output formats, monitoring modes."""

@@ -1,0 +1,1 @@
+"""Clients of the store: blocking and asyncio clients over sessions, pools for redis-py and valkey-py."""

@@ -1,0 +1,147 @@
+"""The store's client for asyncio: commands are messages; reads of the server's memory on one host are so
+short that they do not leave the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from verbena import _native, transport
+from verbena.errors import VerbenaError, setup_error
+from verbena.kv.commands.replies import CommandError, Refusal
+
+if TYPE_CHECKING:
+    from verbena.kv.client.sync_client import Word
+
+_native.kv.use_command_error(Refusal)
+_ABSENT = _native.kv.ABSENT
+_numbers = itertools.count(1 << 31)
+
+
+async def say(session: transport.Session, stream: bytes, data: bytes) -> bytes:
+    """Bytes of RESP to a stream, in as many messages as they need; what there is to hear by then."""
+    most = session.max_message_bytes - len(stream)
+    heard = [await session.call("kv", stream + data[at : at + most]) for at in range(0, len(data), most)]
+    return b"".join(heard)
+
+
+class AsyncClient:
+    """`await AsyncClient.connect("127.0.0.1:7471")`; an async context manager. Else as verbena.kv.Client."""
+
+    def __init__(self, session: transport.Session, *, own_session: bool = False, database: int = 0) -> None:
+        self.session = session
+        self.one_sided_gets = 0
+        self.asked_gets = 0
+        self._own_session = own_session
+        self._database = database
+        self._stream = next(_numbers).to_bytes(4, "little")
+        self._reader: _native.kv.OneSidedReader | None = None
+        self._unread = b""
+        self._is_cut = False  # a command was sent in part: what came next would pass for the rest of it
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str = "127.0.0.1:7471",
+        *,
+        secret: bytes | str = b"",
+        username: str = "",
+        password: str = "",
+        database: int = 0,
+        wire: str | None = None,
+        one_sided: bool = True,
+    ) -> AsyncClient:
+        session = await transport.connect(address, secret=secret, wire=wire)
+        client = cls(session, own_session=True, database=database)
+        try:
+            if password:
+                await client.execute("AUTH", *([username] if username else []), password)
+            await client.execute("SELECT", database) if database else await client.execute("PING")
+            if one_sided:
+                await client._learn_layout()
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def execute(self, *words: Word) -> Any:
+        """One command, its reply. CommandError if the server refuses."""
+        (reply,) = await self.run([words])
+        if isinstance(reply, CommandError):
+            raise reply
+        return reply
+
+    async def run(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
+        """Several commands in one message; their replies in order, errors among them."""
+        payload = b"".join(map(_native.kv.encode_command, commands))
+        replies: list[Any] = []
+        async with self._turn:
+            if self._is_cut:
+                detail = "a long command was interrupted half-way"
+                raise setup_error("closed", operation="talk to the store", detail=detail)
+            self._is_cut = len(self._stream) + len(payload) > self.session.max_message_bytes
+            heard = await say(self.session, self._stream, payload)
+            self._is_cut = False
+            self._unread += heard
+            while True:
+                some, used = _native.kv.decode(self._unread, len(commands) - len(replies))
+                self._unread = self._unread[used:]
+                replies += some
+                if len(replies) == len(commands):
+                    return replies
+                self._unread += await self.session.call("kv.receive", self._stream)
+
+    async def get(self, key: str | bytes) -> bytes | None:
+        name = key.encode() if isinstance(key, str) else key
+        if self._reader is not None and self.session.wire == "shm":
+            value = self._reader.get(name)
+            if value is not None:
+                self.one_sided_gets += 1
+                return None if value is _ABSENT else value  # type: ignore[return-value]
+        elif self._reader is not None:
+            value = await asyncio.to_thread(self._reader.get, name)  # the wire takes longer than the loop may
+            if value is not None:
+                self.one_sided_gets += 1
+                return None if value is _ABSENT else value  # type: ignore[return-value]
+        self.asked_gets += 1
+        return await self.execute("GET", name)  # type: ignore[no-any-return]
+
+    async def mget(self, keys: Iterable[str | bytes]) -> list[bytes | None]:
+        names = [key.encode() if isinstance(key, str) else key for key in keys]
+        return await self.execute("MGET", *names) if names else []
+
+    async def set(self, key: str | bytes, value: Word, *options: Word) -> bool:
+        """`options` as SET has them: "EX", 10, "NX" …; False: they said no."""
+        return await self.execute("SET", key, value, *options) is not None
+
+    async def mset(self, values: Mapping[str | bytes, Word]) -> None:
+        await self.execute("MSET", *(word for pair in values.items() for word in pair))
+
+    async def delete(self, *keys: str | bytes) -> int:
+        return int(await self.execute("DEL", *keys))
+
+    async def close(self) -> None:
+        if not self.session.closed:
+            with contextlib.suppress(VerbenaError):  # the session ends anyway
+                await self.session.call("kv.close", self._stream, timeout_s=1.0)
+        self._reader = None
+        if self._own_session:
+            await self.session.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _learn_layout(self) -> None:
+        layout = await self.session.call("kv.layout", self._stream)
+        reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)
+        self._reader = reader if layout and reader.load(layout) else None

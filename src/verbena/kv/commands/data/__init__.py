@@ -1,0 +1,1 @@
+"""Commands on keys and values."""

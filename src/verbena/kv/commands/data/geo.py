@@ -1,0 +1,83 @@
+"""Places on the earth: members of a sorted set whose scores are geohashes. Searches are in geo_search.py."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from verbena.kv.commands.arguments import floating
+from verbena.kv.commands.data.sorted_sets import zadd
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import NULL_ARRAY, CommandError, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
+from verbena.kv.values import geohash
+from verbena.kv.values.collections import SortedSet
+from verbena.kv.values.long_double import spelled
+
+KEY = (1, 1, 1)
+UNITS_M = {b"M": 1.0, b"KM": 1000.0, b"FT": 0.3048, b"MI": 1609.34}
+
+
+def unit(word: bytes) -> float:
+    metres = UNITS_M.get(word.upper())
+    if metres is None:
+        raise CommandError("ERR unsupported unit provided. please use M, KM, FT, MI")
+    return metres
+
+
+def place(longitude: bytes, latitude: bytes) -> geohash.Place:
+    east, north = floating(longitude), floating(latitude)
+    if not geohash.is_place(east, north):
+        raise CommandError(f"ERR invalid longitude,latitude pair {east:f},{north:f}")
+    return east, north
+
+
+def coordinates(found: geohash.Place) -> list[bytes]:
+    return [spelled(Fraction(found[0])), spelled(Fraction(found[1]))]
+
+
+@command("GEOADD", arity=-5, flags="write denyoom", keys=KEY, group="geo", since="3.2.0",
+         summary="Adds places: longitude, latitude, name; NX, XX, CH as ZADD.")  # fmt: skip
+def geoadd(call: Call, key: bytes, *words: bytes) -> Reply:
+    start = 0
+    while start < len(words) and words[start].upper() in (b"NX", b"XX", b"CH"):
+        start += 1
+    flags, triples = words[:start], words[start:]
+    names = {flag.upper() for flag in flags}
+    if len(triples) % 3 or {b"NX", b"XX"} <= names:
+        raise SyntaxMistake()
+    pairs: list[bytes] = []
+    for position in range(0, len(triples), 3):
+        east, north = place(triples[position], triples[position + 1])
+        pairs += (b"%d" % geohash.encode(east, north), triples[position + 2])
+    return zadd(call, key, *flags, *pairs)
+
+
+@command("GEOPOS", arity=-2, flags="readonly", keys=KEY, group="geo", since="3.2.0",
+         summary="Longitude and latitude of places.")  # fmt: skip
+def geopos(call: Call, key: bytes, *members: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    scores = {} if value is None else value.scores
+    found = [scores.get(member) for member in members]
+    return [NULL_ARRAY if score is None else coordinates(geohash.decode(score)) for score in found]
+
+
+@command("GEOHASH", arity=-2, flags="readonly", keys=KEY, group="geo", since="3.2.0",
+         summary="Places as geohash texts.")  # fmt: skip
+def geohash_(call: Call, key: bytes, *members: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    scores = {} if value is None else value.scores
+    found = [scores.get(member) for member in members]
+    return [None if score is None else geohash.text(score) for score in found]
+
+
+@command("GEODIST", arity=-4, flags="readonly", keys=KEY, group="geo", since="3.2.0",
+         summary="How far two places are apart.")  # fmt: skip
+def geodist(call: Call, key: bytes, one: bytes, other: bytes, *words: bytes) -> Reply:
+    if len(words) > 1:
+        raise SyntaxMistake()
+    metres = unit(words[0]) if words else 1.0
+    value = call.db.get(key, SortedSet)
+    if value is None or one not in value.scores or other not in value.scores:
+        return None
+    distance = geohash.distance_m(geohash.decode(value.scores[one]), geohash.decode(value.scores[other]))
+    return b"%.4f" % (distance / metres)

@@ -1,0 +1,216 @@
+"""Hashes: fields and their values under one key."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+from verbena.kv.commands.arguments import (
+    INT64_MAX,
+    INT64_MIN,
+    as_integer,
+    count_within,
+    integer,
+)
+from verbena.kv.commands.data import scanning
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, NotAFloat, Pairs, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
+from verbena.kv.values import long_double
+from verbena.kv.values.collections import Hash
+
+KEY = (1, 1, 1)
+MOST_REPETITIONS = 1 << 24
+
+
+def _set_fields(call: Call, key: bytes, words: tuple[bytes, ...], name: str) -> int:
+    if len(words) % 2:
+        raise CommandError(f"ERR wrong number of arguments for '{name}' command")
+    value = call.db.obtain(key, Hash)
+    before = len(value)
+    if len(words) == 2:
+        value[words[0]] = words[1]
+    else:
+        value.update(zip(words[::2], words[1::2], strict=True))
+    call.db.changed(key, event="hset")
+    return len(value) - before
+
+
+@command("HSET", arity=-4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
+         summary="Sets fields of a hash; how many are new.")  # fmt: skip
+def hset(call: Call, key: bytes, *words: bytes) -> Reply:
+    return _set_fields(call, key, words, "hset")
+
+
+@command("HMSET", arity=-4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
+         summary="Sets fields of a hash (HSET does the same).")  # fmt: skip
+def hmset(call: Call, key: bytes, *words: bytes) -> Reply:
+    _set_fields(call, key, words, "hmset")
+    return "OK"
+
+
+@command("HSETNX", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
+         summary="Sets a field unless it is there.")  # fmt: skip
+def hsetnx(call: Call, key: bytes, field: bytes, content: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    if value is not None and field in value:
+        return 0
+    call.db.obtain(key, Hash)[field] = content
+    call.db.changed(key, event="hset")
+    return 1
+
+
+@command("HGET", arity=3, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
+         summary="A field's value.")  # fmt: skip
+def hget(call: Call, key: bytes, field: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    return None if value is None else value.get(field)
+
+
+@command("HMGET", arity=-3, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
+         summary="The values of several fields.")  # fmt: skip
+def hmget(call: Call, key: bytes, *fields: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    return [None] * len(fields) if value is None else [value.get(field) for field in fields]
+
+
+@command("HGETALL", arity=2, flags="readonly", keys=KEY, group="hash", since="2.0.0",
+         summary="All fields and values.")  # fmt: skip
+def hgetall(call: Call, key: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    return {} if value is None else dict(value)
+
+
+@command("HKEYS", arity=2, flags="readonly", keys=KEY, group="hash", since="2.0.0",
+         summary="All fields.")  # fmt: skip
+def hkeys(call: Call, key: bytes) -> Reply:
+    return list(call.db.get(key, Hash) or ())
+
+
+@command("HVALS", arity=2, flags="readonly", keys=KEY, group="hash", since="2.0.0",
+         summary="All values.")  # fmt: skip
+def hvals(call: Call, key: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    return [] if value is None else list(value.values())
+
+
+@command("HLEN", arity=2, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
+         summary="How many fields there are.")  # fmt: skip
+def hlen(call: Call, key: bytes) -> Reply:
+    return len(call.db.get(key, Hash) or ())
+
+
+@command("HEXISTS", arity=3, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
+         summary="Whether a field is there.")  # fmt: skip
+def hexists(call: Call, key: bytes, field: bytes) -> Reply:
+    return int(field in (call.db.get(key, Hash) or ()))
+
+
+@command("HSTRLEN", arity=3, flags="readonly fast", keys=KEY, group="hash", since="3.2.0",
+         summary="The length of a field's value.")  # fmt: skip
+def hstrlen(call: Call, key: bytes, field: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    return 0 if value is None else len(value.get(field, b""))
+
+
+@command("HDEL", arity=-3, flags="write fast", keys=KEY, group="hash", since="2.0.0",
+         summary="Removes fields; how many were there.")  # fmt: skip
+def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
+    value = call.db.get(key, Hash)
+    if value is None:
+        return 0
+    removed = sum(map(value.discard, fields))
+    if removed:
+        call.db.changed(key, event="hdel")
+    return removed
+
+
+@command("HINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
+         summary="Adds an integer to a field.")  # fmt: skip
+def hincrby(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
+    step = integer(increment)
+    value = call.db.get(key, Hash)
+    old = as_integer(value.get(field, b"0")) if value is not None else 0
+    if old is None:
+        raise CommandError("ERR hash value is not an integer")
+    if not INT64_MIN <= old + step <= INT64_MAX:
+        raise CommandError("ERR increment or decrement would overflow")
+    call.db.obtain(key, Hash)[field] = b"%d" % (old + step)
+    call.db.changed(key, event="hincrby")
+    return old + step
+
+
+@command("HINCRBYFLOAT", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.6.0",
+         explicit=True, summary="Adds a decimal number to a field.")  # fmt: skip
+def hincrbyfloat(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
+    try:
+        step = long_double.read(increment)
+    except long_double.Infinite:
+        raise CommandError("ERR value is NaN or Infinity") from None
+    if step is None:
+        raise NotAFloat()
+    value = call.db.get(key, Hash)
+    try:
+        old = long_double.read(value.get(field, b"0") if value is not None else b"0")
+    except long_double.Infinite:
+        raise CommandError("ERR increment would produce NaN or Infinity") from None
+    if old is None:
+        raise CommandError("ERR hash value is not a float")
+    total = long_double.rounded(old + step)
+    if total is None:
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    text = long_double.spelled(total)
+    call.db.obtain(key, Hash)[field] = text
+    call.db.changed(key, b"HSET", key, field, text, event="hincrbyfloat")
+    return text
+
+
+@command("HRANDFIELD", arity=-2, flags="readonly", keys=KEY, group="hash", since="6.2.0",
+         summary="Fields by chance; several: a negative count may repeat them.")  # fmt: skip
+def hrandfield(call: Call, key: bytes, *words: bytes) -> Reply:
+    if not words:
+        value = call.db.get(key, Hash)
+        return None if value is None else next(islice(value, random.randrange(len(value)), None))
+    count = count_within(words[0], INT64_MAX)
+    if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"WITHVALUES"):
+        raise SyntaxMistake()
+    if len(words) == 2:
+        count_of_pairs(count)
+    value = call.db.get(key, Hash)
+    if value is None or count == 0:
+        return []
+    fields = random_choice(list(value), count)
+    return fields if len(words) == 1 else Pairs([(field, value[field]) for field in fields])
+
+
+def count_of_pairs(count: int) -> None:
+    if not -(INT64_MAX // 2) <= count <= INT64_MAX // 2:
+        raise CommandError("ERR value is out of range")
+
+
+def repetitions(count: int) -> int:
+    """A negative count may ask for more than there is memory; Redis would try."""
+    if -count > MOST_REPETITIONS:
+        raise CommandError("ERR value is out of range")
+    return -count
+
+
+def random_choice(members: list[bytes], count: int) -> list[bytes]:
+    """So many of them, each once; a negative count: as many, repeated perhaps."""
+    if count < 0:
+        return random.choices(members, k=repetitions(count))
+    return members if count >= len(members) else random.sample(members, count)
+
+
+@command("HSCAN", arity=-3, flags="readonly", keys=KEY, group="hash", since="2.8.0",
+         summary="Goes through fields and values, some at a time.")  # fmt: skip
+def hscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
+    start = scanning.cursor_of(cursor)
+    value = call.db.get(key, Hash)
+    if value is None:
+        return [b"0", []]
+    chosen = scanning.options(words)
+    following, fields = scanning.members(value, start, chosen.count)
+    if chosen.match is not None:
+        fields = [field for field in fields if chosen.match.match(field)]
+    return [b"%d" % following, [word for field in fields for word in (field, value[field])]]

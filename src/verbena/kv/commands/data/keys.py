@@ -1,0 +1,180 @@
+"""Keys whatever they hold: to list, rename, copy, move, dump and restore."""
+
+from __future__ import annotations
+
+from verbena.kv.commands.arguments import integer
+from verbena.kv.commands.data import scanning
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.server.call import Call, Database
+from verbena.kv.storage import serial
+
+KEY = (1, 1, 1)
+SAME = "ERR source and destination objects are the same"
+
+
+@command("KEYS", arity=2, flags="readonly", group="generic", categories="dangerous",
+         summary="The keys that match a pattern.")  # fmt: skip
+def keys(call: Call, glob: bytes) -> Reply:
+    match = scanning.pattern(glob).match
+    found: list[bytes] = []
+    cursor, some = call.db.scan(0, 1024)
+    while True:
+        found += some if glob == b"*" else filter(match, some)
+        if cursor == 0:
+            return list(dict.fromkeys(found))
+        cursor, some = call.db.scan(cursor, 1024)
+
+
+@command("SCAN", arity=-2, flags="readonly", group="generic", since="2.8.0",
+         summary="Goes through the keys, some at a time: MATCH, COUNT, TYPE.")  # fmt: skip
+def scan(call: Call, cursor: bytes, *words: bytes) -> Reply:
+    start = scanning.cursor_of(cursor)
+    chosen = scanning.options(words, with_type=True)
+    following, found = call.db.scan(start, chosen.count)
+    if chosen.match is not None:
+        found = [key for key in found if chosen.match.match(key)]
+    if chosen.type is not None:
+        kind = chosen.type.decode("latin-1").lower()
+        found = [key for key in found if call.db.type_of(key) == kind]
+    return [b"%d" % following, found]
+
+
+@command("RANDOMKEY", arity=1, flags="readonly", group="generic",
+         summary="A key by chance.")  # fmt: skip
+def randomkey(call: Call) -> Reply:
+    return call.db.random_key()
+
+
+def _rename(call: Call, source: bytes, target: bytes, *, only_if_free: bool) -> bool:
+    value = call.db.any(source)
+    if value is None:
+        raise CommandError("ERR no such key")
+    if source == target or (only_if_free and call.db.exists(target)):
+        return source == target and not only_if_free
+    expires_ms = call.db.expires_ms(source)
+    call.db.delete(source)
+    call.db.put(target, value, expires_ms=expires_ms)
+    # Told in this order, a log that is cut between the two has the value twice rather than never.
+    call.db.changed(target, event="rename_to")
+    call.db.changed(source, b"DEL", source, event="rename_from")
+    return True
+
+
+@command("RENAME", arity=3, flags="write", keys=(1, 2, 1), group="generic", explicit=True,
+         summary="Gives a key another name.")  # fmt: skip
+def rename(call: Call, source: bytes, target: bytes) -> Reply:
+    _rename(call, source, target, only_if_free=False)
+    return "OK"
+
+
+@command("RENAMENX", arity=3, flags="write fast", keys=(1, 2, 1), group="generic", explicit=True,
+         summary="Gives a key another name, if nobody has that.")  # fmt: skip
+def renamenx(call: Call, source: bytes, target: bytes) -> Reply:
+    return int(_rename(call, source, target, only_if_free=True))
+
+
+def _database(call: Call, word: bytes) -> Database:
+    found = call.database(integer(word))
+    if found is None:
+        raise CommandError("ERR DB index is out of range")
+    return found
+
+
+@command("COPY", arity=-3, flags="write denyoom", keys=(1, 2, 1), group="generic", since="6.2.0",
+         explicit=True, summary="Copies a value to another key or database.")  # fmt: skip
+def copy(call: Call, source: bytes, target: bytes, *words: bytes) -> Reply:
+    other, replace, position = call.db, False, 0
+    while position < len(words):
+        name = words[position].upper()
+        if name == b"REPLACE":
+            replace = True
+        elif name == b"DB" and position + 1 < len(words):
+            position += 1
+            other = _database(call, words[position])
+        else:
+            raise SyntaxMistake()
+        position += 1
+    if other.index == call.db.index and source == target:
+        raise CommandError(SAME)
+    value = call.db.any(source)
+    if value is None or (other.exists(target) and not replace):
+        return 0
+    other.put(target, serial.duplicate(value), expires_ms=call.db.expires_ms(source))
+    other.changed(target, event="copy_to")
+    return 1
+
+
+@command("MOVE", arity=3, flags="write fast", keys=KEY, group="generic", explicit=True,
+         summary="Moves a key to another database.")  # fmt: skip
+def move(call: Call, key: bytes, database: bytes) -> Reply:
+    other = _database(call, database)
+    if other.index == call.db.index:
+        raise CommandError(SAME)
+    value = call.db.any(key)
+    if value is None or other.exists(key):
+        return 0
+    expires_ms = call.db.expires_ms(key)
+    call.db.delete(key)
+    other.put(key, value, expires_ms=expires_ms)
+    other.changed(key, event="move_to")
+    call.db.changed(key, b"DEL", key, event="move_from")
+    return 1
+
+
+@command("DUMP", arity=2, flags="readonly", keys=KEY, group="generic", since="2.6.0",
+         summary="A value as bytes that RESTORE takes.")  # fmt: skip
+def dump(call: Call, key: bytes) -> Reply:
+    value = call.db.any(key)
+    return None if value is None else serial.dump(value)
+
+
+@command("RESTORE", arity=-4, flags="write denyoom", keys=KEY, group="generic", since="2.6.0",
+         explicit=True, categories="dangerous",
+         summary="Stores what DUMP gave: REPLACE, ABSTTL, IDLETIME, FREQ.")  # fmt: skip
+def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *words: bytes) -> Reply:
+    flags = _restore_options(words)
+    if b"REPLACE" not in flags and call.db.exists(key):
+        raise CommandError("BUSYKEY Target key name already exists.")
+    expires_ms = integer(ttl)
+    if expires_ms < 0:
+        raise CommandError("ERR Invalid TTL value, must be >= 0")
+    try:
+        value = serial.load(payload)
+    except serial.Damaged:
+        raise CommandError("ERR DUMP payload version or checksum are wrong") from None
+    except serial.Malformed:
+        raise CommandError("ERR Bad data format") from None
+    if expires_ms and b"ABSTTL" not in flags:
+        expires_ms += call.now_ms
+    if expires_ms and expires_ms <= call.now_ms:
+        if call.db.delete(key):
+            call.db.changed(key, b"DEL", key, event="del")
+        return "OK"
+    call.db.put(key, value, expires_ms=expires_ms)
+    call.db.changed(key, event="restore")
+    return "OK"
+
+
+def _restore_options(words: tuple[bytes, ...]) -> set[bytes]:
+    """What evicts may be told how old a key is; who asks is answered, and the engine begins anew."""
+    flags: set[bytes] = set()
+    position = 0
+    while position < len(words):
+        name = words[position].upper()
+        if name in (b"REPLACE", b"ABSTTL"):
+            flags.add(name)
+        elif name in (b"IDLETIME", b"FREQ") and position + 1 < len(words):
+            if flags & {b"IDLETIME", b"FREQ"}:
+                raise SyntaxMistake()
+            position += 1
+            number = integer(words[position])
+            if name == b"IDLETIME" and number < 0:
+                raise CommandError("ERR Invalid IDLETIME value, must be >= 0")
+            if name == b"FREQ" and not 0 <= number <= 255:
+                raise CommandError("ERR Invalid FREQ value, must be >= 0 and <= 255")
+            flags.add(name)
+        else:
+            raise SyntaxMistake()
+        position += 1
+    return flags

@@ -1,0 +1,96 @@
+"""OBJECT: how Redis would keep a value. Ours are kept otherwise; programs ask, so the rules are Redis's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from verbena.kv.commands.arguments import as_integer
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, Reply
+from verbena.kv.server.call import Call
+from verbena.kv.values.collections import Hash, List, Set, Value
+
+KEY = (2, 2, 1)
+
+
+def _small(words: Iterable[bytes]) -> bool:
+    return all(len(word) <= 64 for word in words)
+
+
+def encoding(value: Value | bytes) -> bytes:
+    """What a fresh Redis with its defaults would choose for this content."""
+    if isinstance(value, bytes):
+        if as_integer(value) is not None:
+            return b"int"
+        return b"embstr" if len(value) <= 44 else b"raw"
+    if isinstance(value, List):
+        return b"quicklist"
+    few = len(value) <= 128
+    if isinstance(value, Hash):
+        return b"listpack" if few and _small(value) and _small(value.values()) else b"hashtable"
+    if isinstance(value, Set):
+        whole = len(value) <= 512 and all(as_integer(member) is not None for member in value)
+        return b"intset" if whole else b"hashtable"
+    return b"listpack" if few and _small(value.scores) else b"skiplist"
+
+
+@command("OBJECT", arity=-2, group="generic", since="2.2.3",
+         summary="About a value: ENCODING, REFCOUNT, IDLETIME, FREQ, HELP.")  # fmt: skip
+def object_(call: Call, name: bytes, *words: bytes) -> Reply:
+    raise CommandError(f"ERR unknown subcommand '{name[:128].decode('utf-8', 'replace')}'. Try OBJECT HELP.")
+
+
+@command("OBJECT ENCODING", arity=3, flags="readonly", keys=KEY, group="generic", since="2.2.3",
+         summary="How Redis would keep the value.")  # fmt: skip
+def object_encoding(call: Call, key: bytes) -> Reply:
+    value = call.db.any(key)
+    return None if value is None else encoding(value)
+
+
+@command("OBJECT REFCOUNT", arity=3, flags="readonly", keys=KEY, group="generic", since="2.2.3",
+         summary="How many keys share the value: one.")  # fmt: skip
+def object_refcount(call: Call, key: bytes) -> Reply:
+    return 1 if call.db.exists(key) else None
+
+
+@command("OBJECT IDLETIME", arity=3, flags="readonly", keys=KEY, group="generic", since="2.2.3",
+         summary="Seconds since the value was used.")  # fmt: skip
+def object_idletime(call: Call, key: bytes) -> Reply:
+    details = call.db.details(key)
+    return None if details is None else details[2]
+
+
+@command("OBJECT FREQ", arity=3, flags="readonly", keys=KEY, group="generic", since="4.0.0",
+         summary="How often the value was used, on a logarithmic scale.")  # fmt: skip
+def object_freq(call: Call, key: bytes) -> Reply:
+    details = call.db.details(key)
+    if details is None:
+        return None
+    if not call.lfu:
+        raise CommandError(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when"
+            " switching between policies at runtime LRU and LFU data will take some time to adjust."
+        )
+    return details[3]
+
+
+@command("OBJECT HELP", arity=2, flags="loading stale", group="generic", since="6.2.0",
+         summary="What OBJECT can do.")  # fmt: skip
+def object_help(call: Call) -> Reply:
+    return [
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "ENCODING <key>",
+        "    Return the kind of internal representation used in order to store the value",
+        "    associated with a <key>.",
+        "FREQ <key>",
+        "    Return the access frequency index of the <key>. The returned integer is",
+        "    proportional to the logarithm of the recent access frequency of the key.",
+        "IDLETIME <key>",
+        "    Return the idle time of the <key>, that is the approximated number of",
+        "    seconds elapsed since the last access to the key.",
+        "REFCOUNT <key>",
+        "    Return the number of references of the value associated with the specified",
+        "    <key>.",
+        "HELP",
+        "    Prints this help.",
+    ]

@@ -1,0 +1,145 @@
+"""HSCAN, SSCAN, ZSCAN and SCAN: cursors that survive changes, and Redis's patterns.
+
+A collection is scanned in the order of its members' hashes: the cursor is the hash to go on from, so who is
+there from the first call to the last is seen, whatever comes and goes meanwhile. One sort serves a scan."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from verbena.kv.commands.arguments import integer
+from verbena.kv.commands.replies import CommandError, SyntaxMistake
+from verbena.kv.values.collections import Hash, Set, SortedSet
+
+AT_ONCE = 128  # so many members are given by one call, whatever COUNT says
+_MASK = (1 << 62) - 1
+_CACHED = 8
+
+Scannable = Hash | Set | SortedSet
+
+
+@dataclass(frozen=True)
+class Options:
+    count: int = 10
+    match: re.Pattern[bytes] | None = None
+    type: bytes | None = None
+
+
+def cursor_of(word: bytes) -> int:
+    if not re.fullmatch(rb"[+-]?[0-9]+|", word) or abs(int(word or 0)) >= 1 << 64:
+        raise CommandError("ERR invalid cursor")
+    return int(word or 0) % (1 << 64)
+
+
+def options(words: Sequence[bytes], *, with_type: bool = False) -> Options:
+    count, match, kind = 10, None, None
+    for position in range(0, len(words), 2):
+        name = words[position].upper()
+        if position + 1 == len(words):
+            raise SyntaxMistake()
+        word = words[position + 1]
+        if name == b"COUNT":
+            count = integer(word)
+            if count < 1:
+                raise SyntaxMistake()
+        elif name == b"MATCH":
+            match = None if word == b"*" else pattern(word)
+        elif name == b"TYPE" and with_type:
+            kind = word
+        else:
+            raise SyntaxMistake()
+    return Options(count, match, kind)
+
+
+class _Snapshot(NamedTuple):
+    value: weakref.ref[Scannable]
+    hashes: list[int]
+    members: list[bytes]
+
+
+_snapshots: dict[int, _Snapshot] = {}  # by id() of the value; the last used last
+
+
+def members(value: Scannable, cursor: int, count: int) -> tuple[int, list[bytes]]:
+    """The next cursor, 0 at the end, and the members from `cursor` on."""
+    there: Iterable[bytes] = value.scores if isinstance(value, SortedSet) else value
+    if len(value) <= AT_ONCE:
+        return 0, list(there)
+    snapshot = _snapshots.pop(id(value), None)
+    if cursor == 0 or snapshot is None or snapshot.value() is not value:
+        pairs = sorted((hash(member) & _MASK, member) for member in there)
+        snapshot = _Snapshot(weakref.ref(value), [key for key, _ in pairs], [member for _, member in pairs])
+    first = bisect_left(snapshot.hashes, cursor)
+    last = min(first + count, len(snapshot.hashes))
+    while 0 < last < len(snapshot.hashes) and snapshot.hashes[last] == snapshot.hashes[last - 1]:
+        last += 1
+    found = [member for member in snapshot.members[first:last] if member in value]
+    if last == len(snapshot.hashes):
+        return 0, found
+    _snapshots[id(value)] = snapshot
+    if len(_snapshots) > _CACHED:
+        del _snapshots[next(iter(_snapshots))]
+    return snapshot.hashes[last], found
+
+
+@lru_cache(maxsize=256)
+def pattern(glob: bytes) -> re.Pattern[bytes]:
+    """Redis's globs: * ? [a-z] [^a] \\x. A run of stars is one, and what stands between two stars is looked
+    for once, without going back: a pattern costs no more than its length times the key's."""
+    pieces: list[list[bytes]] = [[]]
+    position = 0
+    while position < len(glob):
+        char = glob[position : position + 1]
+        position += 1
+        if char == b"*":
+            if pieces[-1] or len(pieces) == 1:
+                pieces.append([])
+        elif char == b"?":
+            pieces[-1].append(b".")
+        elif char == b"[":
+            piece, position = _bracket(glob, position)
+            pieces[-1].append(piece)
+        else:
+            if char == b"\\" and position < len(glob):
+                char = glob[position : position + 1]
+                position += 1
+            pieces[-1].append(re.escape(char))
+    parts = [b"".join(piece) for piece in pieces]
+    if len(parts) == 1:
+        return re.compile(rb"(?s)" + parts[0] + rb"\Z")
+    middle = b"".join(
+        b"(?=(?P<g%d>.*?%s))(?P=g%d)" % (number, part, number) for number, part in enumerate(parts[1:-1])
+    )
+    return re.compile(rb"(?s)" + parts[0] + middle + b".*" + parts[-1] + rb"\Z")
+
+
+def _bracket(glob: bytes, position: int) -> tuple[bytes, int]:
+    """A class from after its "[" on, and where the pattern continues. One never closed ends with it."""
+    inverted = glob[position : position + 1] == b"^"
+    position += inverted
+    ranges: list[tuple[int, int]] = []
+    while position < len(glob):
+        byte = glob[position]
+        if byte == 0x5C and position + 1 < len(glob):
+            position += 1
+            ranges.append((glob[position], glob[position]))
+        elif byte == 0x5D:
+            position += 1
+            break
+        elif position + 2 < len(glob) and glob[position + 1] == 0x2D:
+            last = glob[position + 2]
+            ranges.append((min(byte, last), max(byte, last)))
+            position += 2
+        else:
+            ranges.append((byte, byte))
+        position += 1
+    if not ranges:
+        return (b"." if inverted else b"(?!)"), position
+    inside = b"".join(b"\\x%02x-\\x%02x" % pair for pair in ranges)
+    return b"[" + (b"^" if inverted else b"") + inside + b"]", position

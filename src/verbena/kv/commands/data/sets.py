@@ -1,0 +1,221 @@
+"""Sets: members, each once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from verbena.kv.commands.arguments import (
+    INT64_MAX,
+    NOT_POSITIVE,
+    count_within,
+    integer_within,
+    numkeys_at,
+)
+from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data.hashes import random_choice
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
+from verbena.kv.values.collections import Set
+
+KEY = (1, 1, 1)
+EVERY = (1, -1, 1)
+
+
+@command("SADD", arity=-3, flags="write denyoom fast", keys=KEY, group="set",
+         summary="Adds members; how many are new.")  # fmt: skip
+def sadd(call: Call, key: bytes, *members: bytes) -> Reply:
+    add = call.db.obtain(key, Set).add
+    added = sum(add(member) for member in members)
+    if added:
+        call.db.changed(key, event="sadd")
+    return added
+
+
+@command("SREM", arity=-3, flags="write fast", keys=KEY, group="set",
+         summary="Removes members; how many were there.")  # fmt: skip
+def srem(call: Call, key: bytes, *members: bytes) -> Reply:
+    value = call.db.get(key, Set)
+    if value is None:
+        return 0
+    removed = sum(value.discard(member) for member in members)
+    if removed:
+        call.db.changed(key, event="srem")
+    return removed
+
+
+@command("SMEMBERS", arity=2, flags="readonly", keys=KEY, group="set",
+         summary="All members.")  # fmt: skip
+def smembers(call: Call, key: bytes) -> Reply:
+    return frozenset(call.db.get(key, Set) or ())
+
+
+@command("SISMEMBER", arity=3, flags="readonly fast", keys=KEY, group="set",
+         summary="Whether it is a member.")  # fmt: skip
+def sismember(call: Call, key: bytes, member: bytes) -> Reply:
+    return int(member in (call.db.get(key, Set) or ()))
+
+
+@command("SMISMEMBER", arity=-3, flags="readonly fast", keys=KEY, group="set", since="6.2.0",
+         summary="Of each whether it is a member.")  # fmt: skip
+def smismember(call: Call, key: bytes, *members: bytes) -> Reply:
+    value = call.db.get(key, Set) or ()
+    return [int(member in value) for member in members]
+
+
+@command("SCARD", arity=2, flags="readonly fast", keys=KEY, group="set",
+         summary="How many members there are.")  # fmt: skip
+def scard(call: Call, key: bytes) -> Reply:
+    return len(call.db.get(key, Set) or ())
+
+
+@command("SPOP", arity=-2, flags="write fast", keys=KEY, group="set", explicit=True,
+         summary="Takes a member by chance, or so many.")  # fmt: skip
+def spop(call: Call, key: bytes, *words: bytes) -> Reply:
+    if len(words) > 1:
+        raise SyntaxMistake()
+    count = integer_within(words[0], 0, NOT_POSITIVE) if words else 1
+    value = call.db.get(key, Set)
+    if value is None or count == 0:
+        return frozenset() if words else None
+    if count >= len(value):
+        taken = list(value)
+        call.db.delete(key)
+        call.db.changed(key, b"DEL", key, event="spop")
+    else:
+        taken = [value.draw()] if count == 1 else random.sample(list(value), count)
+        for member in taken:
+            value.discard(member)
+        call.db.changed(key, b"SREM", key, *taken, event="spop")
+    return frozenset(taken) if words else taken[0]
+
+
+@command("SRANDMEMBER", arity=-2, flags="readonly", keys=KEY, group="set",
+         summary="Members by chance; several: a negative count may repeat them.")  # fmt: skip
+def srandmember(call: Call, key: bytes, *words: bytes) -> Reply:
+    if len(words) > 1:
+        raise SyntaxMistake()
+    count = count_within(words[0], INT64_MAX) if words else 1
+    value = call.db.get(key, Set)
+    if value is None or count == 0:
+        return [] if words else None
+    if not words:
+        return value.draw()
+    if -16 <= count < 0:
+        return [value.draw() for _ in range(-count)]
+    return random_choice(list(value), count)
+
+
+@command("SMOVE", arity=4, flags="write fast", keys=(1, 2, 1), group="set", explicit=True,
+         summary="Moves a member to another set.")  # fmt: skip
+def smove(call: Call, source: bytes, target: bytes, member: bytes) -> Reply:
+    value = call.db.get(source, Set)
+    if value is None:
+        return 0
+    call.db.get(target, Set)
+    if source == target:
+        return int(member in value)
+    if not value.discard(member):
+        return 0
+    call.db.changed(source, b"SREM", source, member, event="srem")
+    if call.db.obtain(target, Set).add(member):
+        call.db.changed(target, b"SADD", target, member, event="sadd")
+    return 1
+
+
+def _intersection(call: Call, keys: Sequence[bytes]) -> set[bytes]:
+    values = [call.db.get(key, Set) for key in keys]
+    there = [value for value in values if value is not None]
+    if len(there) < len(values):
+        return set()
+    there.sort(key=len)
+    result = set(there[0])
+    for value in there[1:]:
+        result &= value.keys()
+    return result
+
+
+def _union(call: Call, keys: Sequence[bytes]) -> set[bytes]:
+    return set().union(*[call.db.get(key, Set) or () for key in keys])
+
+
+def _difference(call: Call, keys: Sequence[bytes]) -> set[bytes]:
+    values = [call.db.get(key, Set) or () for key in keys]
+    return set(values[0]).difference(*values[1:])
+
+
+def _store(call: Call, target: bytes, members: set[bytes], event: str) -> int:
+    if members:
+        call.db.put(target, Set(members))
+        call.db.changed(target, event=event)
+    elif call.db.delete(target):
+        call.db.changed(target, b"DEL", target, event="del")
+    return len(members)
+
+
+@command("SINTER", arity=-2, flags="readonly", keys=EVERY, group="set",
+         summary="Members that are in all the sets.")  # fmt: skip
+def sinter(call: Call, *keys: bytes) -> Reply:
+    return frozenset(_intersection(call, keys))
+
+
+@command("SINTERCARD", arity=-3, flags="readonly movablekeys", group="set", since="7.0.0",
+         find_keys=numkeys_at(1),
+         summary="How many members are in all the sets, counted up to LIMIT.")  # fmt: skip
+def sintercard(call: Call, numkeys: bytes, *words: bytes) -> Reply:
+    count = integer_within(numkeys, 1, "ERR numkeys should be greater than 0")
+    if count > len(words):
+        raise CommandError("ERR Number of keys can't be greater than number of args")
+    limit = 0
+    rest = words[count:]
+    for position in range(0, len(rest), 2):
+        if rest[position].upper() != b"LIMIT" or position + 1 == len(rest):
+            raise SyntaxMistake()
+        limit = integer_within(rest[position + 1], 0, "ERR LIMIT can't be negative")
+    found = len(_intersection(call, words[:count]))
+    return min(found, limit) if limit else found
+
+
+@command("SINTERSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+         summary="Stores the members that are in all the sets.")  # fmt: skip
+def sinterstore(call: Call, target: bytes, *keys: bytes) -> Reply:
+    return _store(call, target, _intersection(call, keys), "sinterstore")
+
+
+@command("SUNION", arity=-2, flags="readonly", keys=EVERY, group="set",
+         summary="Members that are in any of the sets.")  # fmt: skip
+def sunion(call: Call, *keys: bytes) -> Reply:
+    return frozenset(_union(call, keys))
+
+
+@command("SUNIONSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+         summary="Stores the members that are in any of the sets.")  # fmt: skip
+def sunionstore(call: Call, target: bytes, *keys: bytes) -> Reply:
+    return _store(call, target, _union(call, keys), "sunionstore")
+
+
+@command("SDIFF", arity=-2, flags="readonly", keys=EVERY, group="set",
+         summary="Members of the first set that no other has.")  # fmt: skip
+def sdiff(call: Call, *keys: bytes) -> Reply:
+    return frozenset(_difference(call, keys))
+
+
+@command("SDIFFSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+         summary="Stores the members of the first set that no other has.")  # fmt: skip
+def sdiffstore(call: Call, target: bytes, *keys: bytes) -> Reply:
+    return _store(call, target, _difference(call, keys), "sdiffstore")
+
+
+@command("SSCAN", arity=-3, flags="readonly", keys=KEY, group="set", since="2.8.0",
+         summary="Goes through the members, some at a time.")  # fmt: skip
+def sscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
+    start = scanning.cursor_of(cursor)
+    value = call.db.get(key, Set)
+    if value is None:
+        return [b"0", []]
+    chosen = scanning.options(words)
+    following, members = scanning.members(value, start, chosen.count)
+    if chosen.match is not None:
+        members = [member for member in members if chosen.match.match(member)]
+    return [b"%d" % following, members]

@@ -1,0 +1,141 @@
+"""SORT: the elements of a list, set or sorted set, ordered by themselves or by other keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from verbena.kv.commands.arguments import as_float, integer
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
+from verbena.kv.server.call import Call
+from verbena.kv.values.collections import Hash, List, Set, SortedSet
+
+KEY = (1, 1, 1)
+
+
+@dataclass
+class _Request:
+    by: bytes | None = None
+    get: list[bytes] = field(default_factory=list)
+    offset: int = 0
+    count: int = -1
+    descending: bool = False
+    alpha: bool = False
+    store: bytes | None = None
+
+    @property
+    def sorts(self) -> bool:
+        return self.by is None or b"*" in self.by
+
+
+def _read(words: Sequence[bytes], *, may_store: bool) -> _Request:
+    request = _Request()
+    position = 0
+    while position < len(words):
+        name, left = words[position].upper(), len(words) - position - 1
+        if name in (b"ASC", b"DESC"):
+            request.descending = name == b"DESC"
+        elif name == b"ALPHA":
+            request.alpha = True
+        elif name == b"LIMIT" and left >= 2:
+            request.offset, request.count = integer(words[position + 1]), integer(words[position + 2])
+            position += 2
+        elif name == b"STORE" and left >= 1 and may_store:
+            request.store = words[position + 1]
+            position += 1
+        elif name == b"BY" and left >= 1:
+            request.by = words[position + 1]
+            position += 1
+        elif name == b"GET" and left >= 1:
+            request.get.append(words[position + 1])
+            position += 1
+        else:
+            raise SyntaxMistake()
+        position += 1
+    return request
+
+
+def _looked_up(call: Call, pattern: bytes, element: bytes) -> bytes | None:
+    """The string, or the field of a hash ("key_*->field"), that a pattern names for an element."""
+    if pattern == b"#":
+        return element
+    before, star, after = pattern.partition(b"*")
+    if not star:
+        return None
+    after, arrow, name = after.partition(b"->")
+    if arrow and not name:
+        after, arrow = after + arrow, b""
+    value = call.db.any(before + element + after)
+    if arrow:
+        return value.get(name) if isinstance(value, Hash) else None
+    return value if isinstance(value, bytes) else None
+
+
+def _weight(word: bytes | None) -> float:
+    if not word:
+        return 0.0
+    number = as_float(word)
+    if number is None:
+        raise CommandError("ERR One or more scores can't be converted into double")
+    return number
+
+
+def _ordered(call: Call, elements: list[bytes], request: _Request) -> list[bytes]:
+    by = request.by
+    words = elements if by is None else [_looked_up(call, by, element) for element in elements]
+    if request.alpha:
+        # One that has no word comes before those that have.
+        texts = [(word is not None, word or b"") for word in words]
+        if by is not None:
+            order = sorted(range(len(elements)), key=lambda i: texts[i], reverse=request.descending)
+            return [elements[i] for i in order]
+        return sorted(elements, reverse=request.descending)
+    weights = [_weight(word) for word in words]
+    pairs = sorted(zip(weights, elements, strict=True), reverse=request.descending)
+    return [element for _, element in pairs]
+
+
+def _run(call: Call, key: bytes, request: _Request) -> Reply:
+    value = call.db.any(key)
+    if value is not None and not isinstance(value, List | Set | SortedSet):
+        raise WrongType()
+    elements = list(value) if value is not None else []
+    if not request.sorts and isinstance(value, Set) and request.store is not None:
+        request.by, request.alpha = None, True  # what is stored is to be the same everywhere
+    if request.sorts:
+        elements = _ordered(call, elements, request)
+    elif isinstance(value, SortedSet) and request.descending:
+        elements.reverse()
+    start = max(request.offset, 0)
+    stop = len(elements) if request.count < 0 else start + request.count
+    elements = elements[start:stop]
+    result: list[bytes | None] = list(elements)
+    if request.get:
+        result = [_looked_up(call, pattern, element) for element in elements for pattern in request.get]
+    if request.store is None:
+        return result
+    if result:
+        call.db.put(request.store, List(word or b"" for word in result))
+        call.db.changed(request.store, event="sortstore")
+    elif call.db.delete(request.store):
+        call.db.changed(request.store, b"DEL", request.store, event="del")
+    return len(result)
+
+
+def _keys(argv: list[bytes]) -> list[int]:
+    stores = [i + 1 for i in range(2, len(argv) - 1) if argv[i].upper() == b"STORE"]
+    return [1, *stores[-1:]]
+
+
+@command("SORT", arity=-2, flags="write denyoom movablekeys", keys=KEY, group="generic", find_keys=_keys,
+         explicit=True, categories="set sortedset list dangerous",
+         summary="Elements in order: BY, LIMIT, GET, ASC, DESC, ALPHA, STORE.")  # fmt: skip
+def sort(call: Call, key: bytes, *words: bytes) -> Reply:
+    return _run(call, key, _read(words, may_store=True))
+
+
+@command("SORT_RO", arity=-2, flags="readonly movablekeys", keys=KEY, group="generic", since="7.0.0",
+         categories="set sortedset list dangerous", summary="SORT that cannot STORE.")  # fmt: skip
+def sort_ro(call: Call, key: bytes, *words: bytes) -> Reply:
+    return _run(call, key, _read(words, may_store=False))

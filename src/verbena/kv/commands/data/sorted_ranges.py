@@ -1,0 +1,276 @@
+"""Sorted sets: ranges by place, by score and by member, to read, count, store and remove."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verbena.kv.commands.arguments import LexBound, clamp_range, integer, score_range
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, Pairs, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
+from verbena.kv.values.collections import SortedSet
+
+KEY = (1, 1, 1)
+
+
+def score_slice(value: SortedSet, low: bytes, high: bytes) -> tuple[int, int]:
+    return _score_slice(value, score_range(low, high))
+
+
+def _score_slice(value: SortedSet, bounds: tuple[float, bool, float, bool]) -> tuple[int, int]:
+    least, above, greatest, below = bounds
+    start = _first_above(value, least) if above else _first_at(value, least)
+    stop = _first_at(value, greatest) if below else _first_above(value, greatest)
+    return (start, stop) if start < stop else (0, 0)
+
+
+def _first_at(value: SortedSet, score: float) -> int:
+    alone: Any = (score,)  # sorts before every member with that score
+    return int(value.order.bisect_left(alone))
+
+
+def _first_above(value: SortedSet, score: float) -> int:
+    return len(value) if score == math.inf else _first_at(value, math.nextafter(score, math.inf))
+
+
+def lex_slice(value: SortedSet, low: LexBound, high: LexBound, *, reverse: bool = False) -> tuple[int, int]:
+    """The members between two words. They are meant to have one score; if they have not, it is the first run
+    of members within the range that Redis would find, from the end that it starts at."""
+    order = value.order
+    if order[0][0] == order[-1][0]:
+        score = order[0][0]
+        start = 0 if low.infinity < 0 else len(order)
+        if low.word is not None:
+            start = (order.bisect_right if low.excluded else order.bisect_left)((score, low.word))
+        stop = len(order) if high.infinity > 0 else 0
+        if high.word is not None:
+            stop = (order.bisect_left if high.excluded else order.bisect_right)((score, high.word))
+        return (start, stop) if start < stop else (0, 0)
+    members = [member for _, member in order]
+    if not low.admits_above(members[-1]) or not high.admits_below(members[0]):
+        return 0, 0
+    if reverse:
+        stop = next((i + 1 for i in range(len(members) - 1, -1, -1) if high.admits_below(members[i])), 0)
+        start = stop
+        while start > 0 and low.admits_above(members[start - 1]):
+            start -= 1
+    else:
+        start = next((i for i, member in enumerate(members) if low.admits_above(member)), len(members))
+        stop = start
+        while stop < len(members) and high.admits_below(members[stop]):
+            stop += 1
+    return (start, stop) if start < stop else (0, 0)
+
+
+@dataclass
+class _Range:
+    """What ZRANGE and its relatives were asked for."""
+
+    by: bytes = b"RANK"
+    reverse: bool = False
+    scores: bool = False
+    offset: int = 0
+    limit: int = -1
+
+
+def _options(words: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) -> _Range:
+    position = 0
+    limited = False
+    while position < len(words):
+        name = words[position].upper()
+        if name not in allowed:
+            raise SyntaxMistake()
+        if name == b"WITHSCORES":
+            chosen.scores = True
+        elif name == b"LIMIT":
+            if position + 2 >= len(words):
+                raise SyntaxMistake()
+            chosen.offset, chosen.limit = integer(words[position + 1]), integer(words[position + 2])
+            limited = True
+            position += 2
+        elif name == b"REV" and not chosen.reverse:
+            chosen.reverse = True
+        elif chosen.by == b"RANK" and name != b"REV":
+            chosen.by = name[2:]
+        else:
+            raise SyntaxMistake()
+        position += 1
+    if limited and chosen.limit != -1 and chosen.by == b"RANK":
+        raise CommandError(
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
+        )
+    if chosen.scores and chosen.by == b"LEX":
+        raise CommandError("ERR syntax error, WITHSCORES not supported in combination with BYLEX")
+    return chosen
+
+
+def _select(call: Call, key: bytes, first: bytes, last: bytes, chosen: _Range) -> list[tuple[float, bytes]]:
+    """The pairs (score, member) of a range, in the order asked for. Bounds are read without a key too."""
+    low, high = (last, first) if chosen.reverse else (first, last)
+    places = scores = words = None
+    if chosen.by == b"SCORE":
+        scores = score_range(low, high)
+    elif chosen.by == b"LEX":
+        words = LexBound(low), LexBound(high)
+    else:
+        places = integer(first), integer(last)
+    value = call.db.get(key, SortedSet)
+    if value is None:
+        return []
+    if scores is not None:
+        start, stop = _score_slice(value, scores)
+    elif words is not None:
+        start, stop = lex_slice(value, *words, reverse=chosen.reverse)
+    else:
+        assert places is not None
+        start, stop = clamp_range(*places, len(value))
+        if chosen.reverse:
+            start, stop = len(value) - stop, len(value) - start
+        return list(value.order.islice(start, stop, reverse=chosen.reverse))
+    if chosen.offset < 0 or chosen.offset >= stop - start:
+        return []
+    count = stop - start - chosen.offset
+    if chosen.limit >= 0:
+        count = min(count, chosen.limit)
+    if chosen.reverse:
+        stop -= chosen.offset
+        start = stop - count
+    else:
+        start += chosen.offset
+        stop = start + count
+    return list(value.order.islice(start, stop, reverse=chosen.reverse))
+
+
+def answer(pairs: Sequence[tuple[float, bytes]], scores: bool) -> Reply:
+    if scores:
+        return Pairs([(member, score) for score, member in pairs])
+    return [member for _, member in pairs]
+
+
+def _range(call: Call, key: bytes, first: bytes, last: bytes, chosen: _Range) -> Reply:
+    return answer(_select(call, key, first, last, chosen), chosen.scores)
+
+
+_ALL = frozenset((b"WITHSCORES", b"LIMIT", b"REV", b"BYSCORE", b"BYLEX"))
+_STORE = _ALL - {b"WITHSCORES"}
+_BY_SCORE = frozenset((b"WITHSCORES", b"LIMIT"))
+_BY_RANK = frozenset((b"WITHSCORES",))
+_BY_LEX = frozenset((b"LIMIT",))
+
+
+@command("ZRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="Members between two places, scores (BYSCORE) or words (BYLEX); REV turns it.")  # fmt: skip
+def zrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
+    return _range(call, key, first, last, _options(words, _Range(), _ALL))
+
+
+@command("ZRANGESTORE", arity=-5, flags="write denyoom", keys=(1, 2, 1), group="sorted_set", since="6.2.0",
+         explicit=True, summary="Stores what ZRANGE would give.")  # fmt: skip
+def zrangestore(call: Call, target: bytes, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
+    pairs = _select(call, key, first, last, _options(words, _Range(), _STORE))
+    return store(call, target, {member: score for score, member in pairs}, "zrangestore")
+
+
+def store(call: Call, target: bytes, scores: dict[bytes, float], event: str) -> int:
+    """A sorted set of these under `target`, instead of whatever there was."""
+    if scores:
+        call.db.put(target, SortedSet.of(scores))
+        call.db.changed(target, event=event)
+    elif call.db.delete(target):
+        call.db.changed(target, b"DEL", target, event="del")
+    return len(scores)
+
+
+@command("ZREVRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="Members between two places, the highest score first.")  # fmt: skip
+def zrevrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
+    return _range(call, key, first, last, _options(words, _Range(reverse=True), _BY_RANK))
+
+
+@command("ZRANGEBYSCORE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.0.5",
+         summary="Members between two scores.")  # fmt: skip
+def zrangebyscore(call: Call, key: bytes, low: bytes, high: bytes, *words: bytes) -> Reply:
+    return _range(call, key, low, high, _options(words, _Range(by=b"SCORE"), _BY_SCORE))
+
+
+@command("ZREVRANGEBYSCORE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.2.0",
+         summary="Members between two scores, the highest first.")  # fmt: skip
+def zrevrangebyscore(call: Call, key: bytes, high: bytes, low: bytes, *words: bytes) -> Reply:
+    return _range(call, key, high, low, _options(words, _Range(by=b"SCORE", reverse=True), _BY_SCORE))
+
+
+@command("ZRANGEBYLEX", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.8.9",
+         summary="Members of one score between two words.")  # fmt: skip
+def zrangebylex(call: Call, key: bytes, low: bytes, high: bytes, *words: bytes) -> Reply:
+    return _range(call, key, low, high, _options(words, _Range(by=b"LEX"), _BY_LEX))
+
+
+@command("ZREVRANGEBYLEX", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.8.9",
+         summary="Members of one score between two words, the last first.")  # fmt: skip
+def zrevrangebylex(call: Call, key: bytes, high: bytes, low: bytes, *words: bytes) -> Reply:
+    return _range(call, key, high, low, _options(words, _Range(by=b"LEX", reverse=True), _BY_LEX))
+
+
+def _found(call: Call, key: bytes, by: bytes, low: bytes, high: bytes) -> tuple[SortedSet, int, int] | None:
+    bounds: Any = (
+        score_range(low, high) if by == b"SCORE"
+        else (LexBound(low), LexBound(high)) if by == b"LEX"
+        else (integer(low), integer(high))
+    )  # fmt: skip
+    value = call.db.get(key, SortedSet)
+    if value is None:
+        return None
+    if by == b"SCORE":
+        return (value, *_score_slice(value, bounds))
+    if by == b"LEX":
+        return (value, *lex_slice(value, *bounds))
+    first, last = bounds
+    return (value, *clamp_range(first, last, len(value)))
+
+
+def _count(call: Call, key: bytes, by: bytes, low: bytes, high: bytes) -> int:
+    found = _found(call, key, by, low, high)
+    return 0 if found is None else found[2] - found[1]
+
+
+def _remove(call: Call, key: bytes, by: bytes, low: bytes, high: bytes, event: str) -> int:
+    found = _found(call, key, by, low, high)
+    if found is None or found[1] == found[2]:
+        return 0
+    value, start, stop = found
+    value.remove_range(start, stop)
+    call.db.changed(key, event=event)
+    return stop - start
+
+
+@command("ZCOUNT", arity=4, flags="readonly fast", keys=KEY, group="sorted_set", since="2.0.0",
+         summary="How many members are between two scores.")  # fmt: skip
+def zcount(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
+    return _count(call, key, b"SCORE", low, high)
+
+
+@command("ZLEXCOUNT", arity=4, flags="readonly fast", keys=KEY, group="sorted_set", since="2.8.9",
+         summary="How many members of one score are between two words.")  # fmt: skip
+def zlexcount(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
+    return _count(call, key, b"LEX", low, high)
+
+
+@command("ZREMRANGEBYRANK", arity=4, flags="write", keys=KEY, group="sorted_set", since="2.0.0",
+         summary="Removes the members between two places.")  # fmt: skip
+def zremrangebyrank(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
+    return _remove(call, key, b"RANK", first, last, "zremrangebyrank")
+
+
+@command("ZREMRANGEBYSCORE", arity=4, flags="write", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="Removes the members between two scores.")  # fmt: skip
+def zremrangebyscore(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
+    return _remove(call, key, b"SCORE", low, high, "zremrangebyscore")
+
+
+@command("ZREMRANGEBYLEX", arity=4, flags="write", keys=KEY, group="sorted_set", since="2.8.9",
+         summary="Removes the members of one score between two words.")  # fmt: skip
+def zremrangebylex(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
+    return _remove(call, key, b"LEX", low, high, "zremrangebylex")

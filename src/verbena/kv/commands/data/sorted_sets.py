@@ -1,0 +1,177 @@
+"""Sorted sets: members and scores, one by one. Ranges are in sorted_ranges.py, unions and the like in
+sorted_algebra.py, pops in sorted_pops.py."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from verbena.kv.commands.arguments import INT64_MAX, count_within, floating, format_double
+from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data.hashes import count_of_pairs, repetitions
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, Pairs, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
+from verbena.kv.values.collections import SortedSet
+
+KEY = (1, 1, 1)
+_FLAGS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
+
+
+@command("ZADD", arity=-4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="Adds members, changes scores: NX XX GT LT say which, CH counts, INCR adds.")  # fmt: skip
+def zadd(call: Call, key: bytes, *words: bytes) -> Reply:
+    flags: set[bytes] = set()
+    start = 0
+    while start < len(words) and words[start].upper() in _FLAGS:
+        flags.add(words[start].upper())
+        start += 1
+    pairs = words[start:]
+    if len(pairs) % 2 or not pairs:
+        raise SyntaxMistake()
+    _check_zadd(flags, len(pairs) // 2)
+    scores = [floating(word) for word in pairs[::2]]
+    value = call.db.get(key, SortedSet)
+    increment = b"INCR" in flags
+    if value is None and b"XX" in flags:
+        return None if increment else 0
+    target = value if value is not None else SortedSet()
+    added = updated = 0
+    result: float | None = None
+    for score, member in zip(scores, pairs[1::2], strict=True):
+        old = target.scores.get(member)
+        new = score
+        if (old is None and b"XX" in flags) or (old is not None and b"NX" in flags):
+            continue
+        if old is not None:
+            if increment:
+                new = _sum(old, score)
+            if (b"GT" in flags and new <= old) or (b"LT" in flags and new >= old):
+                continue
+        result = new
+        added += old is None
+        updated += old is not None and old != new
+        target.put(member, new)
+    if added or updated:
+        if value is None:
+            call.db.put(key, target)
+        call.db.changed(key, event="zincr" if increment else "zadd")
+    if increment:
+        return result
+    return added + updated if b"CH" in flags else added
+
+
+def _check_zadd(flags: set[bytes], pairs: int) -> None:
+    if {b"NX", b"XX"} <= flags:
+        raise CommandError("ERR XX and NX options at the same time are not compatible")
+    if len(flags & {b"NX", b"GT", b"LT"}) > 1:
+        raise CommandError("ERR GT, LT, and/or NX options at the same time are not compatible")
+    if b"INCR" in flags and pairs > 1:
+        raise CommandError("ERR INCR option supports a single increment-element pair")
+
+
+def _sum(old: float, step: float) -> float:
+    total = old + step
+    if math.isnan(total):
+        raise CommandError("ERR resulting score is not a number (NaN)")
+    return total
+
+
+@command("ZINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="Adds to a member's score.")  # fmt: skip
+def zincrby(call: Call, key: bytes, increment: bytes, member: bytes) -> Reply:
+    step = floating(increment)
+    value = call.db.get(key, SortedSet)
+    old = None if value is None else value.scores.get(member)
+    total = step if old is None else _sum(old, step)
+    if old is None or total != old:
+        call.db.obtain(key, SortedSet).put(member, total)
+        call.db.changed(key, event="zincr")
+    return total
+
+
+@command("ZREM", arity=-3, flags="write fast", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="Removes members; how many were there.")  # fmt: skip
+def zrem(call: Call, key: bytes, *members: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    if value is None:
+        return 0
+    removed = sum(value.discard(member) for member in members)
+    if removed:
+        call.db.changed(key, event="zrem")
+    return removed
+
+
+@command("ZCARD", arity=2, flags="readonly fast", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="How many members there are.")  # fmt: skip
+def zcard(call: Call, key: bytes) -> Reply:
+    return len(call.db.get(key, SortedSet) or ())
+
+
+@command("ZSCORE", arity=3, flags="readonly fast", keys=KEY, group="sorted_set", since="1.2.0",
+         summary="A member's score.")  # fmt: skip
+def zscore(call: Call, key: bytes, member: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    return None if value is None else value.scores.get(member)
+
+
+@command("ZMSCORE", arity=-3, flags="readonly fast", keys=KEY, group="sorted_set", since="6.2.0",
+         summary="The scores of several members.")  # fmt: skip
+def zmscore(call: Call, key: bytes, *members: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    return [None] * len(members) if value is None else [value.scores.get(member) for member in members]
+
+
+@command("ZRANK", arity=3, flags="readonly fast", keys=KEY, group="sorted_set", since="2.0.0",
+         summary="A member's place, the lowest score first.")  # fmt: skip
+def zrank(call: Call, key: bytes, member: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    return None if value is None else value.rank(member)
+
+
+@command("ZREVRANK", arity=3, flags="readonly fast", keys=KEY, group="sorted_set", since="2.0.0",
+         summary="A member's place, the highest score first.")  # fmt: skip
+def zrevrank(call: Call, key: bytes, member: bytes) -> Reply:
+    value = call.db.get(key, SortedSet)
+    place = None if value is None else value.rank(member)
+    return None if value is None or place is None else len(value) - 1 - place
+
+
+@command("ZRANDMEMBER", arity=-2, flags="readonly", keys=KEY, group="sorted_set", since="6.2.0",
+         summary="Members by chance; several: a negative count may repeat them.")  # fmt: skip
+def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
+    if not words:
+        value = call.db.get(key, SortedSet)
+        return None if value is None else value.order[random.randrange(len(value))][1]
+    count = count_within(words[0], INT64_MAX)
+    if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"WITHSCORES"):
+        raise SyntaxMistake()
+    if len(words) == 2:
+        count_of_pairs(count)
+    value = call.db.get(key, SortedSet)
+    if value is None or count == 0:
+        return []
+    if count < 0:
+        chosen = [value.order[random.randrange(len(value))] for _ in range(repetitions(count))]
+    elif count >= len(value):
+        chosen = list(value.order)
+    else:
+        chosen = [value.order[place] for place in random.sample(range(len(value)), count)]
+    if len(words) == 1:
+        return [member for _, member in chosen]
+    return Pairs([(member, score) for score, member in chosen])
+
+
+@command("ZSCAN", arity=-3, flags="readonly", keys=KEY, group="sorted_set", since="2.8.0",
+         summary="Goes through members and scores, some at a time.")  # fmt: skip
+def zscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
+    start = scanning.cursor_of(cursor)
+    value = call.db.get(key, SortedSet)
+    if value is None:
+        return [b"0", []]
+    chosen = scanning.options(words)
+    following, members = scanning.members(value, start, chosen.count)
+    if chosen.match is not None:
+        members = [member for member in members if chosen.match.match(member)]
+    pairs = [word for member in members for word in (member, format_double(value.scores[member]))]
+    return [b"%d" % following, pairs]

@@ -1,0 +1,1 @@
+"""Commands on the server, its clients and its cluster."""

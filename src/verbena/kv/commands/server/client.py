@@ -1,0 +1,265 @@
+"""CLIENT: about connections, one's own and others'."""
+
+from __future__ import annotations
+
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.helpers import integer, shown, text
+from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake, Verbatim
+from verbena.kv.commands.server.connection import valid_name
+from verbena.kv.server.call import Call
+from verbena.kv.server.client_text import describe, kind
+from verbena.kv.server.clients import Client
+
+OWN = "noscript loading stale"
+OTHERS = "admin noscript loading stale"
+KINDS = {
+    b"NORMAL": "normal",
+    b"PUBSUB": "pubsub",
+    b"MASTER": "master",
+    b"REPLICA": "replica",
+    b"SLAVE": "replica",
+}
+BAD_NAME = "ERR Client names cannot contain spaces, newlines or special characters."
+
+
+@command(
+    "CLIENT ID", arity=2, flags=OWN, group="connection", summary="The connection's number.", since="5.0.0"
+)
+def id_(call: Call) -> Reply:
+    return call.client.id
+
+
+@command("CLIENT GETNAME", arity=2, flags=OWN, group="connection", summary="The connection's name.")
+def getname(call: Call) -> Reply:
+    return call.client.native.name.encode() or None
+
+
+@command(
+    "CLIENT SETNAME", arity=3, flags=OWN, group="connection", summary="Names the connection; empty: no name."
+)
+def setname(call: Call, name: bytes) -> Reply:
+    call.client.native.name = valid_name(name, BAD_NAME)
+    return "OK"
+
+
+@command(
+    "CLIENT SETINFO",
+    arity=4,
+    flags=OWN,
+    group="connection",
+    summary="Says which library the client is (LIB-NAME, LIB-VER).",
+    since="7.2.0",
+)
+def setinfo(call: Call, what: bytes, value: bytes) -> Reply:
+    name = what.upper()
+    if name not in (b"LIB-NAME", b"LIB-VER"):
+        raise CommandError(f"ERR Unrecognized option '{shown(what)}'")
+    word = valid_name(
+        value, f"ERR {what.decode().lower()} cannot contain spaces, newlines or special characters."
+    )
+    if name == b"LIB-NAME":
+        call.client.library_name = word
+    else:
+        call.client.library_version = word
+    return "OK"
+
+
+@command(
+    "CLIENT INFO",
+    arity=2,
+    flags=OWN,
+    group="connection",
+    summary="What is known of the connection.",
+    since="6.2.0",
+)
+def info(call: Call) -> Reply:
+    return Verbatim(f"{describe(call.client, call.now_ms)}\n".encode())
+
+
+@command(
+    "CLIENT LIST",
+    arity=-2,
+    flags=OTHERS,
+    group="connection",
+    summary="All connections, or some.",
+    since="2.4.0",
+)
+def list_(call: Call, *words: bytes) -> Reply:
+    clients = call.server.everybody()
+    if words and words[0].upper() == b"TYPE" and len(words) == 2:
+        wanted = client_kind(words[1])
+        clients = [client for client in clients if kind(client) == wanted]
+    elif words and words[0].upper() == b"ID" and len(words) > 1:
+        numbers = {integer(word, error="ERR Invalid client ID") for word in words[1:]}
+        clients = [client for client in clients if client.id in numbers]
+    elif words:
+        raise SyntaxMistake()
+    return Verbatim("".join(f"{describe(client, call.now_ms)}\n" for client in clients).encode())
+
+
+def client_kind(word: bytes) -> str:
+    if word.upper() not in KINDS:
+        raise CommandError(f"ERR Unknown client type '{shown(word)}'")
+    return KINDS[word.upper()]
+
+
+@command(
+    "CLIENT KILL",
+    arity=-3,
+    flags=OTHERS,
+    group="connection",
+    summary="Closes connections: by address, or by ID, ADDR, LADDR, TYPE, USER, MAXAGE, SKIPME.",
+    since="2.4.0",
+)
+def kill(call: Call, *words: bytes) -> Reply:
+    clients = call.server.everybody()
+    if len(words) == 1:
+        found = [client for client in clients if client.native.address == text(words[0])]
+        if not found:
+            raise CommandError("ERR No such client")
+        _kill(call, found[:1])
+        return "OK"
+    if len(words) % 2:
+        raise SyntaxMistake()
+    skip_me = True
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        name = option.upper()
+        if name == b"ID":
+            number = integer(value, error="ERR client-id should be greater than 0")
+            if number <= 0:
+                raise CommandError("ERR client-id should be greater than 0")
+            clients = [client for client in clients if client.id == number]
+        elif name == b"ADDR":
+            clients = [client for client in clients if client.native.address == text(value)]
+        elif name == b"LADDR":
+            clients = [client for client in clients if client.native.local_address == text(value)]
+        elif name == b"TYPE":
+            wanted = client_kind(value)
+            clients = [client for client in clients if kind(client) == wanted]
+        elif name == b"USER":
+            if text(value) not in call.server.acl.users:
+                raise CommandError(f"ERR No such user '{shown(value)}'")
+            clients = [client for client in clients if client.user.name == text(value)]
+        elif name == b"MAXAGE":
+            age_ms = integer(value) * 1000
+            clients = [client for client in clients if call.now_ms - client.native.created_ms >= age_ms]
+        elif name == b"SKIPME" and value.lower() in (b"yes", b"no"):
+            skip_me = value.lower() == b"yes"
+        else:
+            raise SyntaxMistake()
+    if skip_me:
+        clients = [client for client in clients if client.id != call.client.id]
+    _kill(call, clients)
+    return len(clients)
+
+
+def _kill(call: Call, clients: list[Client]) -> None:
+    for client in clients:
+        client.native.close(at_once=client.id != call.client.id)  # one's own: after the answer
+
+
+@command(
+    "CLIENT NO-EVICT",
+    arity=3,
+    flags=OTHERS,
+    group="connection",
+    summary="Notes that the connection is not to be closed for want of memory: none ever is.",
+    since="7.0.0",
+)
+def no_evict(call: Call, switch: bytes) -> Reply:
+    call.client.no_evict = on_or_off(switch)
+    return "OK"
+
+
+@command(
+    "CLIENT NO-TOUCH",
+    arity=3,
+    flags=OWN,
+    group="connection",
+    summary="Lets the connection's commands leave the age of keys alone.",
+    since="7.2.0",
+)
+def no_touch(call: Call, switch: bytes) -> Reply:
+    call.client.no_touch = on_or_off(switch)
+    call.client.native.no_touch = call.client.no_touch
+    return "OK"
+
+
+def on_or_off(switch: bytes) -> bool:
+    if switch.lower() not in (b"on", b"off"):
+        raise SyntaxMistake()
+    return switch.lower() == b"on"
+
+
+@command(
+    "CLIENT REPLY",
+    arity=3,
+    flags=OWN,
+    group="connection",
+    summary="Whether replies are sent: ON, OFF, or SKIP for the next one.",
+    since="3.2.0",
+)
+def reply(call: Call, mode: bytes) -> Reply:
+    client = call.client
+    name = mode.upper()
+    if name == b"ON":
+        client.muted, client.skips = False, 0
+        client.rule()
+        return "OK"
+    if name == b"OFF":
+        client.muted = True
+    elif name == b"SKIP":
+        if not client.muted:
+            client.skips = 2  # this very command counts it down once
+    else:
+        raise SyntaxMistake()
+    client.rule()
+    return NO_REPLY
+
+
+@command(
+    "CLIENT UNBLOCK",
+    arity=-3,
+    flags=OTHERS,
+    group="connection",
+    summary="Ends another connection's waiting, as if its time were over, or with an error.",
+    since="5.0.0",
+)
+def unblock(call: Call, number: bytes, *words: bytes) -> Reply:
+    reason = words[0].upper() if words else b"TIMEOUT"
+    if len(words) > 1 or reason not in (b"TIMEOUT", b"ERROR"):
+        raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+    error = "UNBLOCKED client unblocked via CLIENT UNBLOCK" if reason == b"ERROR" else ""
+    return int(call.server.blocking.unblock(integer(number), error=error))
+
+
+@command(
+    "CLIENT PAUSE",
+    arity=-3,
+    flags=OTHERS,
+    group="connection",
+    summary="Lets commands, or those that write, wait for so many milliseconds.",
+    since="3.0.0",
+)
+def pause(call: Call, timeout: bytes, *mode: bytes) -> Reply:
+    ms = integer(timeout, error="ERR timeout is not an integer or out of range")
+    if ms < 0:
+        raise CommandError("ERR timeout is negative")
+    name = mode[0].upper() if mode else b"ALL"
+    if len(mode) > 1 or name not in (b"ALL", b"WRITE"):
+        raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
+    call.server.pause.start(call.now_ms + ms, everything=name == b"ALL")
+    return "OK"
+
+
+@command(
+    "CLIENT UNPAUSE",
+    arity=2,
+    flags=OTHERS,
+    group="connection",
+    summary="Ends the pause.",
+    since="6.2.0",
+)
+def unpause(call: Call) -> Reply:
+    call.server.pause.end()
+    return "OK"

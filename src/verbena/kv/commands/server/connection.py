@@ -1,0 +1,148 @@
+"""Who a client is and how it talks: AUTH, HELLO, SELECT, RESET, QUIT."""
+
+from __future__ import annotations
+
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.helpers import integer, shown, text
+from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
+from verbena.kv.server.clients import Client
+
+VERSION = "7.2.0"  # of Redis: what clients may expect
+WRONG_PASSWORD = "WRONGPASS invalid username-password pair or user is disabled."
+BASIC = "noscript loading stale fast no_auth skip_monitor allow_busy"
+
+
+def authenticate(call: Call, name: str, password: bytes) -> None:
+    client = call.client
+    user = call.server.acl.authenticate(name, password)
+    if user is None:
+        call.server.acl.note(client, "auth", b"AUTH", call.now_ms, name)
+        raise CommandError(WRONG_PASSWORD)
+    client.user, client.authenticated = user, True
+    client.rule()
+
+
+@command(
+    "AUTH", arity=-2, flags=BASIC + " skip_slowlog", group="connection", summary="Says who the client is."
+)
+def auth(call: Call, *words: bytes) -> Reply:
+    if len(words) > 2:
+        raise SyntaxMistake()
+    default = call.server.acl.default
+    if len(words) == 1 and default.nopass:
+        raise CommandError(
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure "
+            "your configuration is correct?"
+        )
+    name, password = (text(words[0]), words[1]) if len(words) == 2 else ("default", words[0])
+    authenticate(call, name, password)
+    return "OK"
+
+
+@command(
+    "HELLO",
+    arity=-1,
+    flags=BASIC + " skip_slowlog",
+    group="connection",
+    summary="Chooses the version of the protocol, and may say who the client is.",
+    since="6.0.0",
+)
+def hello(call: Call, *words: bytes) -> Reply:
+    client = call.client
+    version = client.native.version
+    if words:
+        version = integer(words[0], error="ERR Protocol version is not an integer or out of range")
+        if version not in (2, 3):
+            raise CommandError("NOPROTO unsupported protocol version")
+    at, name, credentials = 1, None, None
+    while at < len(words):
+        option = words[at].upper()
+        if option == b"AUTH" and at + 2 < len(words):
+            credentials = (text(words[at + 1]), words[at + 2])
+            at += 3
+        elif option == b"SETNAME" and at + 1 < len(words):
+            name = valid_name(
+                words[at + 1], "ERR Client names cannot contain spaces, newlines or special characters."
+            )
+            at += 2
+        else:
+            raise CommandError(f"ERR Syntax error in HELLO option '{shown(words[at])}'")
+    if credentials is not None:
+        authenticate(call, *credentials)
+    if not client.authenticated:
+        raise CommandError(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> "
+            "AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol "
+            "version at the same time"
+        )
+    if name is not None:
+        client.native.name = name
+    client.native.version = version
+    client.rule()
+    return {
+        b"server": b"redis",
+        b"version": VERSION.encode(),
+        b"proto": version,
+        b"id": client.id,
+        b"mode": b"cluster" if call.server.cluster is not None else b"standalone",
+        b"role": b"master",
+        b"modules": [],
+    }
+
+
+def valid_name(word: bytes, error: str) -> str:
+    if any(not 33 <= value <= 126 for value in word):
+        raise CommandError(error)
+    return word.decode()
+
+
+@command("SELECT", arity=2, flags="loading stale fast", group="connection", summary="Chooses a database.")
+def select(call: Call, index: bytes) -> Reply:
+    number = integer(index, error="ERR value is not an integer or out of range")
+    if not 0 <= number < len(call.server.databases):
+        raise CommandError("ERR DB index is out of range")
+    if number and call.server.cluster is not None:
+        raise CommandError("ERR SELECT is not allowed in cluster mode")
+    call.client.native.database = number
+    return "OK"
+
+
+@command("QUIT", arity=-1, flags=BASIC, group="connection", summary="Ends the connection.")
+def quit_(call: Call, *words: bytes) -> Reply:
+    call.client.native.reply("OK")
+    call.client.native.close()
+    return NO_REPLY
+
+
+@command(
+    "RESET",
+    arity=1,
+    flags=BASIC,
+    group="connection",
+    summary="Makes the connection what it was when it was new.",
+    since="6.2.0",
+)
+def reset(call: Call) -> Reply:
+    client, server = call.client, call.server
+    discard(call, client)
+    server.pubsub.forget(client)
+    server.monitors.forget(client)
+    server.tracking.stop(client)
+    client.muted, client.skips = False, 0
+    client.no_evict = client.no_touch = False
+    client.native.name = ""
+    client.native.database = 0
+    client.native.version = 2
+    client.user = server.acl.default
+    client.authenticated = client.user.needs_no_password
+    server.limits.apply(client)
+    client.rule()
+    return "RESET"
+
+
+def discard(call: Call, client: Client) -> None:
+    """Ends a transaction, if there is one, and the watching of keys."""
+    if client.watching:
+        call.server.engine.unwatch(client.id)
+    client.forget_transaction()

@@ -1,0 +1,149 @@
+"""Commands about what is kept on disk: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, WAITAOF, DEBUG RELOAD."""
+
+from __future__ import annotations
+
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.replies import CommandError, NotAnInteger, Reply, SyntaxMistake
+from verbena.kv.commands.server.monitoring import allow_debug
+from verbena.kv.server.blocked_clients import DISK, REPLICAS
+from verbena.kv.server.call import Call
+from verbena.kv.storage.persistence import IN_PROGRESS, Persistence
+
+ADMIN = "admin noscript no_async_loading"
+OFF = "ERR nothing is kept on disk: kv.persistence.dir is not set"
+
+
+def _persistence(call: Call) -> Persistence:
+    persistence = call.server.persistence
+    if persistence is None or not persistence.is_on:
+        raise CommandError(OFF)
+    return persistence
+
+
+@command(
+    "SAVE",
+    arity=1,
+    flags=ADMIN + " no_multi",
+    group="server",
+    summary="Makes a snapshot, and serves nobody meanwhile.",
+)
+def save(call: Call) -> Reply:
+    _persistence(call).save()
+    return "OK"
+
+
+@command(
+    "BGSAVE",
+    arity=-1,
+    flags=ADMIN,
+    group="server",
+    summary="Begins a snapshot that is made between commands.",
+)
+def bgsave(call: Call, *words: bytes) -> Reply:
+    if len(words) > 1 or (words and words[0].upper() != b"SCHEDULE"):
+        raise SyntaxMistake()
+    _persistence(call).begin()
+    return "Background saving started"
+
+
+@command(
+    "BGREWRITEAOF",
+    arity=1,
+    flags=ADMIN,
+    group="server",
+    summary="The same: the log begins anew behind a snapshot.",
+)
+def bgrewriteaof(call: Call) -> Reply:
+    persistence = _persistence(call)
+    if persistence.is_saving:
+        raise CommandError(IN_PROGRESS.replace("save", "append only file rewriting"))
+    persistence.begin()
+    return "Background append only file rewriting started"
+
+
+@command(
+    "LASTSAVE",
+    arity=1,
+    flags="loading stale fast",
+    group="server",
+    summary="The Unix time of the last snapshot.",
+)
+def lastsave(call: Call) -> Reply:
+    persistence = call.server.persistence
+    return persistence.last_save_s if persistence is not None else int(call.server.started)
+
+
+@command(
+    "WAITAOF", arity=4, flags="blocking", group="server", since="7.2.0",
+    summary="Waits until what has been written is on disk here, and at so many replicas.",
+)  # fmt: skip
+def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
+    try:
+        wanted, copies, wait_ms = int(local), int(replicas), int(timeout)
+    except ValueError:
+        raise NotAnInteger() from None
+    if wait_ms < 0:
+        raise CommandError("ERR timeout is negative")
+    if not 0 <= wanted <= 1 or copies < 0:
+        raise CommandError("ERR value is out of range, must be between 0 and 1")
+    persistence, replication = call.server.persistence, call.server.replication
+    if replication is not None and replication.link is not None:
+        raise CommandError(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are"
+            " just local and are not propagated."
+        )
+    on = persistence is not None and persistence.is_on
+    if wanted and not on:
+        raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
+    lsn = persistence.lsn if persistence is not None else 0
+    offset = replication.written_offset if replication is not None else 0
+
+    def count() -> tuple[int, int]:
+        here = int(on and persistence is not None and persistence.durable_lsn >= lsn)
+        there = replication.count(offset, durable=True) if replication is not None else 0
+        return here, there
+
+    def answer(call: Call) -> Reply | None:
+        here, there = count()
+        return [here, there] if here >= wanted and there >= copies else None
+
+    at_once = answer(call)
+    if at_once is not None:
+        return at_once
+    if replication is not None and copies:
+        replication.await_receipts()
+    return call.server.blocking.block(
+        call, [DISK, REPLICAS], answer, wait_ms / 1000, [*count()], late=lambda: [*count()]
+    )
+
+
+@command(
+    "DEBUG RELOAD",
+    arity=-2,
+    flags=ADMIN,
+    group="server",
+    summary="Makes a snapshot, forgets everything, and reads it back.",
+)
+def debug_reload(call: Call, *words: bytes) -> Reply:
+    allow_debug(call)
+    options = {word.upper() for word in words}
+    if options - {b"NOSAVE", b"NOFLUSH", b"MERGE"}:
+        raise SyntaxMistake()
+    persistence = _persistence(call)
+    if b"NOSAVE" not in options:
+        persistence.save()
+    persistence.reload()
+    return "OK"
+
+
+@command(
+    "DEBUG LOADAOF",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Forgets everything, and reads snapshot and log back.",
+)
+def debug_loadaof(call: Call) -> Reply:
+    allow_debug(call)
+    _persistence(call).reload()
+    return "OK"

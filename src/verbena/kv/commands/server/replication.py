@@ -1,0 +1,97 @@
+"""Replicas: who follows whom, and waiting until they have what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.helpers import integer, shown
+from verbena.kv.commands.replies import CommandError, Reply
+from verbena.kv.server.blocked_clients import REPLICAS
+from verbena.kv.server.call import Call
+
+if TYPE_CHECKING:
+    from verbena.kv.replication.replication import Replication
+
+
+def _replication(call: Call) -> Replication:
+    if call.server.replication is None:
+        raise CommandError("ERR replication needs sessions: kv.sessions is off")
+    return call.server.replication
+
+
+@command("ROLE", arity=1, flags="noscript loading stale fast", categories="admin dangerous", group="server",
+         summary="Whether the server leads or follows, and how far it is.", since="2.8.12")  # fmt: skip
+def role(call: Call) -> Reply:
+    replication = call.server.replication
+    return replication.role() if replication is not None else [b"master", 0, []]
+
+
+def _follow(call: Call, host: bytes, port: bytes) -> Reply:
+    if call.server.cluster is not None:  # the map says who follows whom
+        raise CommandError("ERR REPLICAOF not allowed in cluster mode.")
+    if (host.upper(), port.upper()) == (b"NO", b"ONE"):
+        if call.server.replication is not None:
+            call.server.replication.lead()
+        return "OK"
+    number = integer(port, error="ERR Invalid master port")
+    if not 0 < number < 65536:
+        raise CommandError("ERR Invalid master port")
+    replication = _replication(call)
+    link = replication.link
+    if link is not None and (link.host, link.port) == (shown(host), number):
+        return "OK Already connected to specified master"
+    replication.follow(shown(host), number)
+    return "OK"
+
+
+@command(
+    "REPLICAOF",
+    arity=3,
+    flags="admin noscript stale loading",
+    group="server",
+    summary="Follows another server, by the address of its clients; NO ONE: leads.",
+    since="5.0.0",
+)
+def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
+    return _follow(call, host, port)
+
+
+@command(
+    "SLAVEOF",
+    arity=3,
+    flags="admin noscript stale loading",
+    group="server",
+    summary="The same as REPLICAOF.",
+    since="1.0.0",
+)
+def slaveof(call: Call, host: bytes, port: bytes) -> Reply:
+    return _follow(call, host, port)
+
+
+@command(
+    "WAIT", arity=3, flags="noscript", group="generic", since="3.0.0",
+    summary="Waits until so many replicas have what has been written; how many do.",
+)  # fmt: skip
+def wait(call: Call, replicas: bytes, timeout: bytes) -> Reply:
+    wanted, wait_ms = integer(replicas), integer(timeout)
+    if wait_ms < 0:
+        raise CommandError("ERR timeout is negative")
+    replication = call.server.replication
+    if replication is None:
+        return 0
+    if replication.link is not None:
+        raise CommandError("ERR WAIT cannot be used with replica instances.")
+    leader, offset = replication, replication.written_offset
+
+    def answer(call: Call) -> Reply | None:
+        count = leader.count(offset)
+        return count if count >= wanted else None
+
+    done = answer(call)
+    if done is not None:
+        return done
+    replication.await_receipts()
+    return call.server.blocking.block(
+        call, [REPLICAS], answer, wait_ms / 1000, leader.count(offset), late=lambda: leader.count(offset)
+    )

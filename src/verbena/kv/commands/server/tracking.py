@@ -1,0 +1,147 @@
+"""CLIENT TRACKING and what belongs to it: caches at clients."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from verbena.kv.commands.declare import command
+from verbena.kv.commands.helpers import integer, shown
+from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.server.client import OWN, on_or_off
+from verbena.kv.server.call import Call
+from verbena.kv.server.tracking import Wish
+
+FLAGS = {b"BCAST": "broadcasts", b"OPTIN": "opt_in", b"OPTOUT": "opt_out", b"NOLOOP": "skips_own"}
+SWITCH = "before disabling tracking for this client, and then re-enabling it with a different mode."
+
+
+@command(
+    "CLIENT TRACKING",
+    arity=-3,
+    flags=OWN,
+    group="connection",
+    summary="Tells the client of changes: of keys that it reads, or of all with a PREFIX (BCAST). "
+    "REDIRECT: tells another one; NOLOOP: not of its own changes; OPTIN, OPTOUT: see CLIENT CACHING.",
+    since="6.0.0",
+)
+def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
+    wish, prefixes = _read(call, words)
+    if not on_or_off(switch):
+        call.server.tracking.stop(call.client)
+        call.client.rule()
+        return "OK"
+    before = call.client.tracking
+    if prefixes and not wish.broadcasts:
+        raise CommandError("ERR PREFIX option requires BCAST mode to be enabled")
+    if before is not None and before.broadcasts != wish.broadcasts:
+        raise CommandError(f"ERR You can't switch BCAST mode on/off {SWITCH}")
+    if wish.broadcasts and (wish.opt_in or wish.opt_out):
+        raise CommandError("ERR OPTIN and OPTOUT are not compatible with BCAST")
+    if wish.opt_in and wish.opt_out:
+        raise CommandError("ERR You can't specify both OPTIN mode and OPTOUT mode")
+    if before is not None and ((wish.opt_in and before.opt_out) or (wish.opt_out and before.opt_in)):
+        raise CommandError(f"ERR You can't switch OPTIN/OPTOUT mode {SWITCH}")
+    if wish.broadcasts:
+        _check_overlap(prefixes, before.prefixes if before is not None else set())
+        prefixes = prefixes or [b""]
+    call.server.tracking.start(call.client, wish, prefixes)
+    return "OK"
+
+
+def _read(call: Call, words: tuple[bytes, ...]) -> tuple[Wish, list[bytes]]:
+    wish, prefixes = Wish(), []
+    rest = list(words)
+    while rest:
+        name = rest.pop(0).upper()
+        if name == b"REDIRECT" and rest:
+            if wish.redirect:
+                raise CommandError("ERR A client can only redirect to a single other client")
+            wish.redirect = integer(rest.pop(0))
+            if wish.redirect <= 0 or not call.server.engine.client(wish.redirect).here:
+                raise CommandError("ERR The client ID you want redirect to does not exist")
+        elif name == b"PREFIX" and rest:
+            prefixes.append(rest.pop(0))
+        elif name in FLAGS:
+            setattr(wish, FLAGS[name], True)
+        else:
+            raise SyntaxMistake()
+    return wish, prefixes
+
+
+def _check_overlap(prefixes: list[bytes], there: set[bytes]) -> None:
+    """One change must not be told twice."""
+    pairs = [(one, other, "an existing prefix") for one in prefixes for other in sorted(there)]
+    pairs += [(one, other, "another provided prefix") for one, other in combinations(prefixes, 2)]
+    for one, other, which in pairs:
+        if one.startswith(other) or other.startswith(one):
+            raise CommandError(
+                f"ERR Prefix '{shown(one)}' overlaps with {which} '{shown(other)}'. "
+                "Prefixes for a single client must not overlap."
+            )
+
+
+@command(
+    "CLIENT CACHING",
+    arity=3,
+    flags=OWN,
+    group="connection",
+    summary="Whether keys that the next command reads are remembered: YES with OPTIN, NO with OPTOUT.",
+    since="6.0.0",
+)
+def caching(call: Call, answer: bytes) -> Reply:
+    wish = call.client.tracking
+    if wish is None:
+        raise CommandError(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT "
+            "mode enabled"
+        )
+    word = answer.upper()
+    if word == b"YES" and not wish.opt_in:
+        raise CommandError("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.")
+    if word == b"NO" and not wish.opt_out:
+        raise CommandError("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
+    if word not in (b"YES", b"NO"):
+        raise SyntaxMistake()
+    wish.caching = True
+    return "OK"
+
+
+@command(
+    "CLIENT TRACKINGINFO",
+    arity=2,
+    flags=OWN,
+    group="connection",
+    summary="How the client is told of changes.",
+    since="6.2.0",
+)
+def trackinginfo(call: Call) -> Reply:
+    wish = call.client.tracking or Wish(redirect=-1)
+    found = {
+        b"on": call.client.tracking is not None,
+        b"off": call.client.tracking is None,
+        b"bcast": wish.broadcasts,
+        b"optin": wish.opt_in,
+        b"caching-yes": wish.opt_in and wish.caching,
+        b"optout": wish.opt_out,
+        b"caching-no": wish.opt_out and wish.caching,
+        b"noloop": wish.skips_own,
+        b"broken_redirect": wish.broken,
+    }
+    flags = [name for name, there in found.items() if there]
+    return {
+        b"flags": flags if call.client.native.version == 2 else frozenset(flags),
+        b"redirect": wish.redirect,
+        b"prefixes": sorted(wish.prefixes),
+    }
+
+
+@command(
+    "CLIENT GETREDIR",
+    arity=2,
+    flags=OWN,
+    group="connection",
+    summary="Which client is told of changes instead of this one; 0: itself, -1: nobody.",
+    since="6.0.0",
+)
+def getredir(call: Call) -> Reply:
+    return call.client.tracking.redirect if call.client.tracking is not None else -1

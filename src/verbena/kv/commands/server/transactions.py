@@ -1,0 +1,98 @@
+"""Several commands as one: MULTI, EXEC, and WATCH for those who read before they write."""
+
+from __future__ import annotations
+
+from verbena.kv.commands.declare import command, find
+from verbena.kv.commands.replies import NO_REPLY, NULL_ARRAY, CommandError, Reply
+from verbena.kv.commands.server.connection import discard as end_transaction
+from verbena.kv.server.call import Call
+
+BASIC = "noscript loading stale fast allow_busy"
+
+
+@command("MULTI", arity=1, flags=BASIC, group="transactions", summary="Begins a transaction.", since="1.2.0")
+def multi(call: Call) -> Reply:
+    if call.client.queue is not None:
+        raise CommandError("ERR MULTI calls can not be nested")
+    call.client.queue = []
+    call.client.rule()
+    return "OK"
+
+
+@command(
+    "DISCARD", arity=1, flags=BASIC, group="transactions", summary="Gives a transaction up.", since="2.0.0"
+)
+def discard(call: Call) -> Reply:
+    if call.client.queue is None:
+        raise CommandError("ERR DISCARD without MULTI")
+    end_transaction(call, call.client)
+    call.client.rule()
+    return "OK"
+
+
+@command(
+    "EXEC",
+    arity=1,
+    flags="noscript loading stale skip_slowlog",
+    group="transactions",
+    summary="Runs what a transaction has gathered, and nothing else in between.",
+    since="1.2.0",
+)
+def exec_(call: Call) -> Reply:
+    client, server = call.client, call.server
+    if client.queue is None:
+        raise CommandError("ERR EXEC without MULTI")
+    queue, spoilt, disturbed = client.queue, client.spoilt, client.disturbed
+    end_transaction(call, client)
+    if spoilt:
+        client.rule()
+        raise CommandError("EXECABORT Transaction discarded because of previous errors.")
+    if disturbed:
+        client.rule()
+        return NULL_ARRAY
+    client.native.write(b"*%d\r\n" % len(queue))
+    server.in_transaction = True
+    try:
+        for argv in queue:
+            found = find(argv)
+            if found is None:  # it was there when it was queued
+                reply: Reply = CommandError("ERR unknown command")
+            else:
+                # Rights may have changed since it was queued.
+                denied = (
+                    None if client.user.may_do_all else server.acl.check(client, found, argv, call.now_ms)
+                )
+                reply = denied if denied is not None else server.perform(client, found, argv)
+            if reply is not NO_REPLY:
+                client.native.reply(reply)
+    finally:
+        server.in_transaction = False
+        client.rule()
+    return NO_REPLY
+
+
+@command(
+    "WATCH",
+    arity=-2,
+    flags=BASIC,
+    keys=(1, -1, 1),
+    group="transactions",
+    summary="EXEC will do nothing if one of these keys changes before.",
+    since="2.2.0",
+)
+def watch(call: Call, *keys: bytes) -> Reply:
+    if call.client.queue is not None:
+        raise CommandError("ERR WATCH inside MULTI is not allowed")
+    for key in keys:
+        call.db.exists(key)  # one that has expired goes now, and is no change later
+        call.client.native.watch(call.db.index, key)
+    call.client.watching = True
+    return "OK"
+
+
+@command("UNWATCH", arity=1, flags=BASIC, group="transactions", summary="Forgets WATCH.", since="2.2.0")
+def unwatch(call: Call) -> Reply:
+    if call.client.watching:
+        call.server.engine.unwatch(call.client.id)
+    call.client.watching = call.client.disturbed = False
+    return "OK"

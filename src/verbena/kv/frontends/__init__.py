@@ -1,0 +1,1 @@
+"""How clients reach the engine other than by TCP: sessions and Valkey over RDMA."""

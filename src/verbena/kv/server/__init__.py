@@ -1,0 +1,1 @@
+"""The server process: clients, parameters, INFO, pub/sub, tracking and limits."""

@@ -1,0 +1,161 @@
+"""Clients that wait for a key: blocking pops. Who came first is served first."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from verbena.kv.commands.replies import CommandError, Reply
+from verbena.kv.server.call import Call
+
+if TYPE_CHECKING:
+    from verbena.kv.server.server import Server
+
+Retry = Callable[[Call], "Reply | None"]
+# What WAIT and WAITAOF wait for, under names like keys: they belong to no slot.
+REPLICAS, DISK = b"\0wait", b"\0waitaof"
+
+
+class _Waiter:
+    __slots__ = ("call", "deadline_ms", "empty", "keys", "late", "retry")
+
+    def __init__(self, call: Call, keys: list[bytes], retry: Retry, deadline_ms: int, empty: Reply) -> None:
+        self.call = call
+        self.keys = keys
+        self.retry = retry
+        self.deadline_ms = deadline_ms
+        self.empty = empty
+        self.late: Callable[[], Reply] | None = None  # instead, when its time is over
+
+
+class Blocking:
+    """`waited_for`: (database, key) → those who wait, in order."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.waited_for: dict[tuple[int, bytes], OrderedDict[int, _Waiter]] = {}
+        self._waiters: dict[int, _Waiter] = {}  # by client
+        self._ready: list[tuple[int, bytes]] = []
+        self._deadlines: list[tuple[int, int, int]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def with_deadline(self) -> int:
+        """How many wait for a limited time."""
+        return sum(waiter.deadline_ms != 0 for waiter in self._waiters.values())
+
+    def block(
+        self,
+        call: Call,
+        keys: list[bytes],
+        retry: Retry,
+        timeout_s: float,
+        empty: Reply,
+        *,
+        late: Callable[[], Reply] | None = None,
+    ) -> Reply:
+        """The client waits until one of the keys changes and `retry` has an answer, or `timeout_s` (0: for
+        good) is over: then it gets `empty`, or what `late` says then. Within a transaction it gets `empty` at
+        once."""
+        from verbena.kv.commands.replies import NO_REPLY
+
+        if self._server.in_transaction:
+            return empty
+        client = call.client
+        deadline = call.now_ms + max(1, int(timeout_s * 1000)) if timeout_s else 0
+        waiter = _Waiter(call, list(dict.fromkeys(keys)), retry, deadline, empty)
+        waiter.late = late
+        self._waiters[client.id] = waiter
+        for key in waiter.keys:
+            self.waited_for.setdefault((call.db.index, key), OrderedDict())[client.id] = waiter
+        if deadline:
+            heapq.heappush(self._deadlines, (deadline, next(self._order), client.id))
+            self._server.engine.set_timer(self._deadlines[0][0])
+        client.native.blocked = True
+        return NO_REPLY
+
+    def signal(self, database: int, key: bytes) -> None:
+        """A key has changed. Those who wait are served when the command is over."""
+        if (database, key) in self.waited_for:
+            self._ready.append((database, key))
+
+    def signal_all(self, databases: Collection[int]) -> None:
+        """Whole databases have changed."""
+        self._ready.extend(place for place in self.waited_for if place[0] in databases)
+
+    def serve(self) -> None:
+        """After a command: those whose keys have something."""
+        author = self._server.engine.author
+        while self._ready:
+            place = self._ready.pop(0)
+            for waiter in list(self.waited_for.get(place, {}).values()):
+                call = waiter.call
+                self._server.running = None
+                call.now_ms = self._server.engine.now_ms
+                self._server.engine.author = call.client.id
+                try:
+                    answer = waiter.retry(call)
+                except CommandError as error:
+                    answer = error
+                if answer is not None:
+                    self._finish(call.client.id, answer)
+                self._server.engine.author = author
+
+    def expire(self, now_ms: int) -> None:
+        """Those whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            deadline, _, client = heapq.heappop(self._deadlines)
+            waiter = self._waiters.get(client)
+            if waiter is not None and waiter.deadline_ms == deadline:
+                self._finish(client, waiter.late() if waiter.late is not None else waiter.empty)
+        self._server.engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
+
+    def unblock(self, client: int, *, error: str = "") -> bool:
+        """By CLIENT UNBLOCK: as if its time were over, or with an error."""
+        waiter = self._waiters.get(client)
+        if waiter is None:
+            return False
+        self._finish(client, CommandError(error) if error else waiter.empty)
+        return True
+
+    def unblock_all(self, error: str) -> None:
+        """Whoever waits for keys, or for replicas."""
+        for client in [client for client, waiter in self._waiters.items() if waiter.keys]:
+            self.unblock(client, error=error)
+
+    def answer(self, client: int, reply: Reply) -> None:
+        """Ends a wait with whatever was waited for; who has gone does not hear it."""
+        if client in self._waiters:
+            self._finish(client, reply)
+
+    def waiting(self) -> list[tuple[int, list[bytes]]]:
+        """Clients that wait for keys, and which."""
+        found = [
+            (client, [key for key in waiter.keys if key not in (REPLICAS, DISK)])
+            for client, waiter in self._waiters.items()
+        ]
+        return [(client, keys) for client, keys in found if keys]
+
+    def forget(self, client: int) -> None:
+        waiter = self._waiters.pop(client, None)
+        if waiter is None:
+            return
+        for key in waiter.keys:
+            place = (waiter.call.db.index, key)
+            waiting = self.waited_for.get(place)
+            if waiting is not None:
+                waiting.pop(client, None)
+                if not waiting:
+                    del self.waited_for[place]
+
+    def _finish(self, client: int, answer: Reply) -> None:
+        native = self._waiters[client].call.client.native
+        self.forget(client)
+        native.reply(answer)
+        native.unblock()

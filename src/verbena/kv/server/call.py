@@ -1,0 +1,101 @@
+"""What a command is given: who calls, on which database, when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from verbena.kv.commands.replies import Reply
+    from verbena.kv.server.clients import Client
+    from verbena.kv.server.server import Server
+    from verbena.kv.values.collections import Value
+
+    AnyValue = TypeVar("AnyValue", bound=Value)
+
+
+class Database(Protocol):
+    """One keyspace. Keys that have expired are not there. Every method is for the engine's thread."""
+
+    index: int
+
+    def get(self, key: bytes, kind: type[AnyValue]) -> AnyValue | None:
+        """The value, to be read or changed in place; None: no such key. WrongType: it is of another kind."""
+
+    def obtain(self, key: bytes, kind: type[AnyValue]) -> AnyValue:
+        """The same; an empty one is stored if there is none. Call changed() afterwards."""
+
+    def string(self, key: bytes) -> bytes | None:
+        """A string's bytes. WrongType if it is not a string."""
+
+    def any(self, key: bytes) -> Value | bytes | None:
+        """Whatever it is."""
+
+    def type_of(self, key: bytes) -> str:
+        """ "string", "hash", "list", "set", "zset" or "none"."""
+
+    def put(
+        self, key: bytes, value: Value | bytes, *, expires_ms: int = 0, keep_expiry: bool = False
+    ) -> None:
+        """Stores a value instead of whatever there was. An empty collection: the key goes."""
+
+    def delete(self, key: bytes) -> bool:
+        """True: it was there. To be followed by changed() like any other change."""
+
+    def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
+        """After every change of a key: wakes those who watch it or wait for it, counts it, removes the key if
+        its collection has become empty, and writes `effect`, a command with this one key, into the log.
+        Without one the log gets the command itself, once, or the key's image if the command is `explicit`.
+        `event` is the name for keyspace notifications; "": none."""
+
+    def exists(self, key: bytes) -> bool: ...
+
+    def expires_ms(self, key: bytes) -> int:
+        """Unix time in ms at which it expires; 0: never; -1: there is no such key."""
+
+    def set_expires_ms(self, key: bytes, expires_ms: int) -> None:
+        """0: never."""
+
+    def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
+        """The next cursor, 0 at the end, and about `count` keys. Who is there throughout is returned."""
+
+    def random_key(self) -> bytes | None: ...
+
+    def details(self, key: bytes) -> tuple[str, int, int, int] | None:
+        """Its type, bytes, seconds since it was used, and how often it was; None: no such key."""
+
+    def clear(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
+class Call:
+    """One command's run. `argv` are its words as they came."""
+
+    __slots__ = ("argv", "client", "db", "now_ms", "server")
+
+    def __init__(self, server: Server, client: Client, db: Database, argv: list[bytes], now_ms: int) -> None:
+        self.server = server
+        self.client = client
+        self.db = db
+        self.argv = argv
+        self.now_ms = now_ms
+
+    def database(self, index: int) -> Database | None:
+        """Another keyspace; None: there is none of that number."""
+        databases: Sequence[Database] = self.server.databases  # type: ignore[assignment]
+        return databases[index] if 0 <= index < len(databases) else None
+
+    def block(
+        self, keys: list[bytes], retry: Callable[[Call], Reply | None], timeout_s: float, empty: Reply
+    ) -> Reply:
+        """The client waits until a key changes and `retry` answers other than None; `empty` is the reply
+        after `timeout_s` (0: never), and at once in a transaction. The command has tried once itself."""
+        answer: Reply = self.server.blocking.block(self, keys, retry, timeout_s, empty)
+        return answer
+
+    @property
+    def lfu(self) -> bool:
+        """Whether the engine counts how often keys are used, to evict the least used."""
+        return "lfu" in str(getattr(self.server, "eviction_policy", ""))

@@ -1,0 +1,278 @@
+"""INFO: every field is a figure that somebody counted. Sections of others are in Server.info_sections; one
+with the name of a section here adds to it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from verbena import __version__
+from verbena.kv.server.counters import percentile, resident_bytes
+
+if TYPE_CHECKING:
+    from verbena.kv.server.server import Server
+
+Fields = dict[str, Any]
+
+
+def server_section(server: Server) -> Fields:
+    from verbena.kv.commands.server.connection import VERSION
+
+    uptime = int(time.time() - server.started)
+    return {
+        "redis_version": VERSION,
+        "server_name": "verbena",
+        "verbena_version": __version__,
+        "redis_mode": "cluster" if server.cluster is not None else "standalone",
+        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "arch_bits": 64 if sys.maxsize > 2**32 else 32,
+        "monotonic_clock": "POSIX clock_gettime",
+        "multiplexing_api": "epoll",
+        "python_version": platform.python_version(),
+        "process_id": os.getpid(),
+        "process_supervised": "no",
+        "run_id": server.run_id,
+        "tcp_port": server.parameters.get("port"),
+        "server_time_usec": time.time_ns() // 1000,
+        "uptime_in_seconds": uptime,
+        "uptime_in_days": uptime // 86_400,
+        "hz": server.parameters.get("hz"),
+        "configured_hz": server.parameters.get("hz"),
+        "lru_clock": int(time.time()) & 0xFFFFFF,
+        "executable": sys.executable,
+        "config_file": server.config_file,
+        "io_threads_active": 0,
+    }
+
+
+def clients_section(server: Server) -> Fields:
+    figures = server.engine.figures()
+    clients = server.clients.values()
+    return {
+        "connected_clients": figures["clients"],
+        "maxclients": server.parameters.max_clients,
+        "client_recent_max_input_buffer": figures["recent_input_bytes"],
+        "client_recent_max_output_buffer": figures["recent_output_bytes"],
+        "blocked_clients": len(server.blocking),
+        "tracking_clients": server.tracking.clients,
+        "clients_in_timeout_table": server.blocking.with_deadline,
+        "pubsub_clients": sum(c.is_subscriber for c in clients),
+        "watching_clients": sum(c.watching for c in clients),
+        "total_blocking_keys": len(server.blocking.waited_for),
+    }
+
+
+def human(count: int) -> str:
+    for unit, factor in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.2f}{unit}"
+    return f"{count}B"
+
+
+def memory_section(server: Server) -> Fields:
+    figures = server.engine.figures()
+    used, peak = figures["used_bytes"], max(server.figures.peak_bytes, figures["used_bytes"])
+    rss, limit = resident_bytes(), server.parameters.get("maxmemory")
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "used_memory": used,
+        "used_memory_human": human(used),
+        "used_memory_rss": rss,
+        "used_memory_rss_human": human(rss),
+        "used_memory_peak": peak,
+        "used_memory_peak_human": human(peak),
+        "used_memory_peak_perc": f"{used / peak * 100 if peak else 0:.2f}%",
+        "used_memory_peak_time": int(server.figures.peak_time),
+        "allocator_allocated": used - figures["object_bytes"],
+        "allocator_active": figures["chunk_bytes"],
+        "allocator_frag_ratio": f"{figures['chunk_bytes'] / (used - figures['object_bytes'] or 1):.2f}",
+        "allocator_frag_bytes": figures["chunk_bytes"] - used + figures["object_bytes"],
+        "total_system_memory": total,
+        "total_system_memory_human": human(total),
+        "maxmemory": limit,
+        "maxmemory_human": human(limit),
+        "maxmemory_policy": server.parameters.get("maxmemory-policy"),
+        "mem_fragmentation_ratio": f"{rss / used if used else 0:.2f}",
+        "mem_fragmentation_bytes": rss - used,
+        "mem_clients_normal": sum(
+            c.native.pending_in + c.native.pending_out for c in server.clients.values()
+        ),
+        "mem_aof_buffer": _log_buffer(server),
+        "mem_replication_backlog": server.engine.tail_figures().get("bytes", 0),
+        "mem_allocator": "verbena",
+        "active_defrag_running": 0,
+        "lazyfree_pending_objects": figures["rubbish"] + figures["graves"],
+        "lazyfree_pending_elements": figures["unburied"],
+        "lazyfreed_objects": figures["buried"],
+        "lazyfreed_elements": figures["buried_elements"],
+    }
+
+
+def _log_buffer(server: Server) -> int:
+    return server.persistence.info().get("aof_buffer_length", 0) if server.persistence is not None else 0
+
+
+def persistence_section(server: Server) -> Fields:
+    if server.persistence is not None:
+        return server.persistence.info()
+    return {"loading": 0, "rdb_changes_since_last_save": server.engine.figures()["dirty"]}
+
+
+def stats_section(server: Server) -> Fields:
+    all_, own = server.engine.figures(), server.figures
+    pubsub, refused, followers = server.pubsub, server.acl.refused, server.replication
+    return {
+        "total_connections_received": all_["connections"],
+        "total_commands_processed": all_["commands"],
+        "total_commands_by_program": all_["program_commands"],
+        "instantaneous_ops_per_sec": int(own.ops.per_second),
+        "total_net_input_bytes": all_["bytes_in"],
+        "total_net_output_bytes": all_["bytes_out"],
+        "total_reads_processed": all_["reads"],
+        "total_writes_processed": all_["writes"],
+        "io_threaded_reads_processed": 0,
+        "io_threaded_writes_processed": 0,
+        "instantaneous_input_kbps": f"{own.bytes_in.per_second / 1024:.2f}",
+        "instantaneous_output_kbps": f"{own.bytes_out.per_second / 1024:.2f}",
+        "rejected_connections": all_["rejected_connections"],
+        "sync_full": followers.full_syncs if followers is not None else 0,
+        "sync_partial_ok": followers.partial_syncs if followers is not None else 0,
+        "sync_partial_err": followers.refused_partials if followers is not None else 0,
+        "expired_keys": all_["expired"],
+        "evicted_keys": all_["evicted"],
+        "evicted_clients": 0,
+        "keyspace_hits": all_["hits"],
+        "keyspace_misses": all_["misses"],
+        "pubsub_channels": len(pubsub.channels),
+        "pubsub_patterns": len(pubsub.patterns),
+        "pubsubshard_channels": len(pubsub.shard_channels),
+        # Snapshots are made without a child.
+        "latest_fork_usec": 0,
+        "total_forks": 0,
+        "tracking_total_keys": all_["tracked_keys"],
+        "tracking_total_items": all_["tracked_items"],
+        "tracking_total_prefixes": all_["tracked_prefixes"],
+        "total_error_replies": sum(own.all_errors().values()),
+        "acl_access_denied_auth": refused["auth"],
+        "acl_access_denied_cmd": refused["command"],
+        "acl_access_denied_key": refused["key"],
+        "acl_access_denied_channel": refused["channel"],
+        "client_query_buffer_limit_disconnections": all_["input_disconnections"],
+        "client_output_buffer_limit_disconnections": all_["output_disconnections"],
+    }
+
+
+def replication_section(server: Server) -> Fields:
+    if server.replication is not None:
+        return server.replication.info()
+    return {"role": "master", "connected_slaves": 0, "master_replid": server.run_id, "master_repl_offset": 0}
+
+
+def cpu_section(server: Server) -> Fields:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "used_cpu_sys": f"{own.ru_stime:.6f}",
+        "used_cpu_user": f"{own.ru_utime:.6f}",
+        "used_cpu_sys_children": f"{children.ru_stime:.6f}",
+        "used_cpu_user_children": f"{children.ru_utime:.6f}",
+        "used_cpu_sys_main_thread": f"{server.figures.loop_sys_s:.6f}",
+        "used_cpu_user_main_thread": f"{server.figures.loop_user_s:.6f}",
+    }
+
+
+def modules_section(server: Server) -> Fields:
+    return {}
+
+
+def _named(name: str) -> str:
+    return name.lower().replace(" ", "|")
+
+
+def commandstats_section(server: Server) -> Fields:
+    return {
+        f"cmdstat_{_named(name)}": (
+            f"calls={f.calls},usec={f.ns // 1000},usec_per_call={f.ns / 1000 / (f.calls or 1):.2f},"
+            f"rejected_calls={f.rejected},failed_calls={f.failed}"
+        )
+        for name, f in sorted(server.figures.all_commands().items())
+    }
+
+
+def errorstats_section(server: Server) -> Fields:
+    return {
+        f"errorstat_{code}": f"count={count}" for code, count in sorted(server.figures.all_errors().items())
+    }
+
+
+def latencystats_section(server: Server) -> Fields:
+    wanted = server.parameters.get("latency-tracking-info-percentiles")
+    return {
+        f"latency_percentiles_usec_{_named(name)}": ",".join(
+            f"p{percent:g}={percentile(f.buckets, percent) / 1000:.3f}" for percent in wanted
+        )
+        for name, f in sorted(server.figures.all_commands().items())
+        if f.calls
+    }
+
+
+def cluster_section(server: Server) -> Fields:
+    return {"cluster_enabled": int(server.cluster is not None)}
+
+
+def keyspace_section(server: Server) -> Fields:
+    return {
+        f"db{database.index}": f"keys={len(database)},expires={database.volatile_keys}"
+        for database in server.databases
+        if len(database)
+    }
+
+
+# In the order in which they are shown.
+SECTIONS: dict[str, Callable[[Server], Fields]] = {
+    "server": server_section,
+    "clients": clients_section,
+    "memory": memory_section,
+    "persistence": persistence_section,
+    "stats": stats_section,
+    "replication": replication_section,
+    "cpu": cpu_section,
+    "modules": modules_section,
+    "commandstats": commandstats_section,
+    "errorstats": errorstats_section,
+    "latencystats": latencystats_section,
+    "cluster": cluster_section,
+    "keyspace": keyspace_section,
+}
+_ONLY_WHEN_ASKED = frozenset({"commandstats", "latencystats"})
+
+
+def chosen_sections(server: Server, words: list[str]) -> list[str]:
+    """The sections that these words mean; none: the usual ones."""
+    there = [*SECTIONS, *(name for name in server.info_sections if name not in SECTIONS)]
+    usual = [name for name in there if name not in _ONLY_WHEN_ASKED]
+    if not words:
+        return usual
+    wanted: set[str] = set()
+    for word in words:
+        wanted.update(there if word in ("all", "everything") else usual if word == "default" else [word])
+    return [name for name in there if name in wanted]
+
+
+def fields_of(server: Server, section: str) -> Fields:
+    fields = SECTIONS[section](server) if section in SECTIONS else {}
+    added = server.info_sections.get(section)
+    return {**fields, **added()} if added is not None else fields
+
+
+def render(server: Server, words: list[str]) -> bytes:
+    parts = []
+    for section in chosen_sections(server, words):
+        title = {"cpu": "CPU"}.get(section, section.capitalize())
+        lines = [f"# {title}", *(f"{name}:{value}" for name, value in fields_of(server, section).items())]
+        parts.append("".join(f"{line}\r\n" for line in lines))
+    return "\r\n".join(parts).encode("utf-8", "surrogateescape")

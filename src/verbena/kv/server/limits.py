@@ -1,0 +1,72 @@
+"""What clients may cost: output that they do not fetch, and silence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verbena.kv.server.client_text import kind
+
+if TYPE_CHECKING:
+    from verbena.kv.server.clients import Client
+    from verbena.kv.server.server import Server
+
+_EVERY_MS = 1000
+
+
+@dataclass(frozen=True)
+class Limit:
+    hard_bytes: int  # 0: no bound
+    soft_bytes: int
+    soft_seconds: int
+
+
+class OutputLimits:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.idle_timeout_s = 0  # 0: for good
+        self.by_class = {
+            "normal": Limit(0, 0, 0),
+            "replica": Limit(256 << 20, 64 << 20, 60),
+            "pubsub": Limit(32 << 20, 8 << 20, 60),
+        }
+        self._next_ms = 0
+
+    def hard_limit(self, name: str) -> int:
+        return self.by_class[name].hard_bytes
+
+    def apply(self, client: Client) -> None:
+        """After its class, or the limit, has changed."""
+        client.native.out_limit = self.by_class[kind(client)].hard_bytes
+
+    def apply_all(self) -> None:
+        for client in self._server.everybody():
+            self.apply(client)
+        self._server.rule_all()
+
+    def tick(self, now_ms: int) -> None:
+        if now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + _EVERY_MS
+        soft = any(limit.soft_bytes for limit in self.by_class.values())
+        clients = self._server.everybody() if self.idle_timeout_s else list(self._server.clients.values())
+        for client in clients:
+            native = client.native
+            idle_ms = now_ms - native.last_ms
+            if self.idle_timeout_s and idle_ms > self.idle_timeout_s * 1000 and self._may_be_idle(client):
+                native.close(at_once=True)
+            elif soft:
+                self._check_soft(client, now_ms)
+
+    def _may_be_idle(self, client: Client) -> bool:
+        return not client.is_subscriber and not client.native.blocked and not client.monitors
+
+    def _check_soft(self, client: Client, now_ms: int) -> None:
+        limit = self.by_class[kind(client)]
+        if not limit.soft_bytes or client.native.pending_out <= limit.soft_bytes:
+            client.over_soft_limit_ms = 0
+        elif not client.over_soft_limit_ms:
+            client.over_soft_limit_ms = now_ms
+        elif now_ms - client.over_soft_limit_ms >= limit.soft_seconds * 1000:
+            self._server.engine.count_output_disconnection()
+            client.native.close(at_once=True)

@@ -1,0 +1,51 @@
+"""MONITOR: those who see every command."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verbena.kv.server.clients import Client
+    from verbena.kv.server.server import Server
+
+_SECRET = frozenset({b"AUTH", b"HELLO", b"ACL", b"CONFIG"})  # they may hold passwords
+
+
+class Monitors:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._clients: dict[int, Client] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._clients)
+
+    def add(self, client: Client) -> None:
+        client.monitors = True
+        self._clients[client.id] = client
+        self._server.rule_all()
+
+    def forget(self, client: Client) -> None:
+        if self._clients.pop(client.id, None) is not None:
+            client.monitors = False
+            self._server.rule_all()
+
+    def show(self, client: Client, argv: list[bytes]) -> None:
+        if argv[0].upper() in _SECRET:
+            return
+        where = f"{client.native.database} {client.native.address}"
+        words = " ".join(quoted(word) for word in argv)
+        line = f"+{time.time():.6f} [{where}] {words}\r\n".encode()
+        for watcher in self._clients.values():
+            watcher.native.write(line)
+
+
+_ESCAPES = {10: "\\n", 13: "\\r", 9: "\\t", 7: "\\a", 8: "\\b", 34: '\\"', 92: "\\\\"}
+
+
+def quoted(word: bytes) -> str:
+    """In quotes, with what cannot be printed escaped."""
+    text = "".join(
+        _ESCAPES.get(value) or (chr(value) if 32 <= value < 127 else f"\\x{value:02x}") for value in word
+    )
+    return f'"{text}"'

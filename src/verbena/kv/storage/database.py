@@ -1,0 +1,82 @@
+"""A keyspace as commands see it: the engine's, and the writing down of what changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from verbena import _native
+from verbena.kv.commands import replies
+from verbena.kv.values import collections as values
+
+if TYPE_CHECKING:
+    from verbena.kv.server.server import Server
+
+_native.kv.use_replies(
+    replies.CommandError,
+    replies.Pairs,
+    replies.NullArray,
+    replies.Verbatim,
+    replies.Push,
+    replies.NoReply,
+)
+_native.kv.use_kinds(values.Hash, values.List, values.Set, values.SortedSet, replies.WrongType)
+
+
+class Database:
+    """What verbena.kv.server.call.Database promises. The reading methods are the engine's own."""
+
+    def __init__(self, server: Server, native: _native.kv.Database) -> None:
+        self.index = native.index
+        self._server = server
+        self._native = native
+        self.get = native.get
+        self.obtain = native.obtain
+        self.string = native.string
+        self.any = native.any
+        self.type_of = native.type_of
+        self.put = native.put
+        self.delete = native.delete
+        self.exists = native.exists
+        self.expires_ms = native.expires_ms
+        self.set_expires_ms = native.set_expires_ms
+        self.scan = native.scan
+        self.random_key = native.random_key
+        self.details = native.details
+        self.clear = native.clear
+
+    def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
+        gone = self._native.changed(key)
+        server = self._server
+        if server.logging:
+            if effect:
+                server.engine.log(self.index, effect)
+            elif server.running is not None and not server.running.explicit:
+                server.verbatim = True
+            else:
+                server.engine.log(self.index, self.image(key))
+        if event and server.notifications:
+            server.notify(self.index, "", event, key)
+        if gone and event != "del" and server.notifications:
+            server.notify(self.index, "g", "del", key)
+        if server.blocking.waited_for:
+            server.blocking.signal(self.index, key)
+
+    def image(self, key: bytes) -> tuple[bytes, ...]:
+        """The command that makes the key what it is now."""
+        from verbena.kv.storage.serial import dump
+
+        value = self._native.any(key)
+        if value is None:
+            return (b"DEL", key)
+        expires_ms = self._native.expires_ms(key)
+        if isinstance(value, bytes):
+            return (b"SET", key, value, b"PXAT", b"%d" % expires_ms) if expires_ms else (b"SET", key, value)
+        assert isinstance(value, values.KINDS)
+        return (b"RESTORE", key, b"%d" % expires_ms, dump(value), b"ABSTTL", b"REPLACE")
+
+    @property
+    def volatile_keys(self) -> int:
+        return self._native.volatile_keys
+
+    def __len__(self) -> int:
+        return len(self._native)

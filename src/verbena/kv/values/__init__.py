@@ -1,0 +1,1 @@
+"""Collections and the algorithms on them. Depends on nothing else in verbena.kv."""

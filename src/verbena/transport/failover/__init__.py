@@ -1,0 +1,1 @@
+"""How a session gets its links and replaces lost ones."""

@@ -1,0 +1,286 @@
+"""The dialling end of sessions: the hello, the first link, and keeping a link by the failover policy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+import ssl
+from collections.abc import Coroutine, Mapping
+from typing import Any, Literal, TypeVar
+
+from verbena.errors import RejectedError, VerbenaError, setup_error
+from verbena.transport.address import HostPort, parse_host_port
+from verbena.transport.failover.links import dial_link
+from verbena.transport.failover.policy import Action, Dial, Failover, GiveUp, LinkState, Probe
+from verbena.transport.handshake import exchange as hello_io
+from verbena.transport.handshake.agreement import Agreement
+from verbena.transport.handshake.hello import ClientHello
+from verbena.transport.handshake.link_token import PROBE, LinkRefusal, LinkRefusalReason
+from verbena.transport.handshake.tls import handshake_error, peer_identity
+from verbena.transport.loop_events import LoopEvents
+from verbena.transport.node import Node
+from verbena.transport.session import Handler, Session
+
+T = TypeVar("T")
+
+
+class Dialer:
+    """Keeps one session linked. All on the control thread."""
+
+    def __init__(self, node: Node, address: str, *, tls: ssl.SSLContext | None, wire: str | None) -> None:
+        self.node = node
+        self.address: HostPort = parse_host_port(address)
+        self._tls = tls
+        self._demanded = wire
+        self._session: Session | None = None
+        self._policy: Failover | None = None
+        self._wires: dict[str, str] = {}
+        self._attempt = 0
+        self._wake = asyncio.Event()
+        self._lost: list[tuple[str, str]] = []
+        self._closing = False
+        self._first: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, handlers: Mapping[str, Handler], events: LoopEvents | None) -> Session:
+        """The session, connected by the best wire that works. The errors of the hello, or of the wires."""
+        settings = self.node.settings
+        agreement = await self._hello()
+        offers = {wire.name: wire.address for wire in agreement.wires}
+        wires = [name for name in self.node.wires.names if name in offers and self._fits(name, agreement)]
+        if self._demanded is not None and self._demanded not in wires:
+            raise self._not_offered(self._demanded, offers)
+        self._wires = offers
+        self._policy = Failover(
+            wires,
+            peer_boot_epoch=agreement.peer_boot_epoch,
+            connection_retries=settings.connection_retries,
+            retry_delay_ms=settings.retry_delay_ms,
+            resume_timeout_s=agreement.resume_timeout_s,
+            jitter=random.random,
+            demanded=self._demanded,
+            first_rest_s=settings.upgrade_delay_ms / 1000,
+            longest_rest_s=settings.upgrade_delay_max_ms / 1000,
+        )
+        if self.node._closed:  # meanwhile: it would not be closed with the others
+            raise self._ended()
+        session = Session(self.node, agreement, peer=str(self.address), handlers=handlers, events=events)
+        session._keeper = self
+        self._session = session
+        self._first = asyncio.get_running_loop().create_future()
+        self._task = asyncio.ensure_future(self._run(session, self._policy))
+        self._task.add_done_callback(self._stopped)
+        try:
+            await self._first
+        except BaseException:
+            await session._close(tell=False)
+            raise
+        return session
+
+    def link_lost(self, wire: str, reason: str) -> None:
+        self._lost.append((wire, reason))
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closing = True
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(self._ended())
+            self._first.exception()  # whoever waits gets it; nobody may
+        if self._task is not None:
+            self._task.cancel()
+
+    def _ended(self) -> VerbenaError:
+        detail = "the node was closed, or the session was, before it had a link"
+        return setup_error("closed", operation="connect", peer=str(self.address), detail=detail)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """What it ends with when it is closed is of no interest; any other error is a fault."""
+        if task.cancelled() or (error := task.exception()) is None or self._closing:
+            return
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(error)
+            return
+        told = {"message": f"the session with {self.address} is not kept any more", "exception": error}
+        task.get_loop().call_exception_handler(told)
+
+    def _fits(self, name: str, agreement: Agreement) -> bool:
+        return agreement.same_host or name != "shm"
+
+    def _not_offered(self, wire: str, offers: Mapping[str, str]) -> VerbenaError:
+        mine = self.node.wires.reasons.get(wire)
+        here = f"this end cannot open it: {mine}" if mine else ""
+        there = "" if wire in offers else f"the peer offers {', '.join(offers)}"
+        detail = f"{wire} was demanded; {here or there or 'the peer is on another host'}"
+        return setup_error("no_common_wire", operation="connect", peer=str(self.address), detail=detail)
+
+    async def _hello(self) -> Agreement:
+        reader, writer = await self._dial_control()
+        hello = self._make_hello("open", writer)
+        return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
+
+    async def _probe(self, until: float) -> int | None:
+        """The peer's boot epoch; None if it does not answer in time."""
+        with contextlib.suppress(VerbenaError):
+            return await self._within(until, self._ask_epoch())
+        return None
+
+    async def _ask_epoch(self) -> int:
+        reader, writer = await self._dial_control()
+        hello = self._make_hello("probe", writer)
+        alive = await hello_io.probe(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
+        return alive.boot_epoch
+
+    async def _within(self, until: float, work: Coroutine[Any, Any, T]) -> T:
+        """Its result; connect_timeout if it takes longer than until then, when the policy decides anew."""
+        left_s = None if until == math.inf else max(0.0, until - asyncio.get_running_loop().time())
+        task = asyncio.ensure_future(work)
+        # Who is closed does not hear what its dial ended with, and nobody else is to.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            return await asyncio.wait_for(task, left_s)
+        except VerbenaError:
+            raise  # one of its own, which may be a TimeoutError too
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            raise setup_error(
+                "connect_timeout",
+                operation="dial",
+                peer=str(self.address),
+                detail="the time for a link is over",
+            ) from error
+
+    def _make_hello(self, purpose: Literal["open", "probe"], writer: asyncio.StreamWriter) -> ClientHello:
+        return ClientHello(
+            self.node.info,
+            auth=self.node.authentication,
+            wires=self.node.wires.names,
+            purpose=purpose,
+            secure=self._tls is not None,
+            peer=str(self.address),
+            peer_identity=peer_identity(writer.get_extra_info("ssl_object")),
+        )
+
+    async def _dial_control(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self.address.host, self.address.port
+        timeout_s = self.node.settings.timeout_s
+        dialled = asyncio.open_connection(
+            host, port, ssl=self._tls, server_hostname=host if self._tls is not None else None
+        )
+        try:
+            return await asyncio.wait_for(dialled, timeout_s)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            detail = f"no answer within {timeout_s:g} s"
+            raise setup_error(
+                "connect_timeout", operation="connect", peer=str(self.address), detail=detail
+            ) from error
+        except ssl.SSLError as error:
+            raise handshake_error(error, peer=str(self.address)) from error
+        except OSError as error:
+            raise setup_error(
+                "unreachable",
+                operation="connect",
+                peer=str(self.address),
+                detail=error.strerror or str(error),
+                errno=error.errno,
+            ) from error
+
+    # Keeping the link
+
+    async def _run(self, session: Session, policy: Failover) -> None:
+        loop = asyncio.get_running_loop()
+        settings = self.node.settings
+        first_s = (settings.timeout_s + settings.retry_delay_ms / 1000) * (settings.connection_retries + 1)
+        action: Action = policy.start(loop.time(), timeout_s=first_s * max(1, len(self._wires)))
+        while not isinstance(action, GiveUp) and not self._closing:
+            if isinstance(action, Dial):
+                action = await self._dial(session, policy, action)
+            elif isinstance(action, Probe):
+                action = policy.probed(await self._probe(action.until), loop.time())
+            else:
+                if policy.state is LinkState.UNAVAILABLE and session.state is not policy.state:
+                    session._set_state(LinkState.UNAVAILABLE, None, policy.story())
+                action = await self._wait(policy, action.until)
+        if isinstance(action, GiveUp) and action.reason != "closed":
+            error = setup_error(
+                action.reason, operation="keep the session", peer=str(self.address), detail=policy.story()
+            )
+            if self._first is not None and not self._first.done():
+                self._first.set_exception(error)
+            await session._fail(error)
+
+    async def _wait(self, policy: Failover, until: float) -> Action:
+        loop = asyncio.get_running_loop()
+        timeout_s = None if until == math.inf else max(0.0, until - loop.time())
+        if not self._lost:
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), timeout_s)
+        self._wake.clear()
+        return self._take_losses(policy) or policy.tick(loop.time())
+
+    def _take_losses(self, policy: Failover) -> Action | None:
+        action: Action | None = None
+        while self._lost:
+            wire, reason = self._lost.pop(0)
+            action = policy.link_lost(wire, reason, asyncio.get_running_loop().time())
+        return action
+
+    async def _dial(self, session: Session, policy: Failover, action: Dial) -> Action:
+        loop = asyncio.get_running_loop()
+        name = action.wire
+        try:
+            if self.node._is_resting(name):
+                raise setup_error("drill", operation="dial")
+            if action.background and not await self._answers(name):
+                raise setup_error(
+                    "unreachable", operation="dial", detail="the better wire does not answer yet"
+                )
+            self._attempt += 1
+            async with session._changing:
+                dialled = dial_link(session, self.node.wires[name], self._address_of(name), self._attempt)
+                link = await self._within(action.until, dialled)
+                session._take_link(link, self._why(name, policy))
+        except VerbenaError as error:
+            if action.background and session._link is None:
+                # The better one broke when it was to take over.
+                session._set_state(LinkState.DISCONNECTED, None, f"{name}: {error.what}")
+                policy.link_lost(policy.wire or name, error.code, loop.time())
+            session._log(
+                "dial_failed", wire=name, reason=error.code, detail=error.detail, attempt=self._attempt
+            )
+            return policy.dial_failed(name, error.code, loop.time())
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+        return policy.connected(name, loop.time())
+
+    async def _answers(self, name: str) -> bool:
+        """Whether a better wire works at all, found out without touching the present link."""
+        wire = self.node.wires[name]
+        qp = wire.create_qp()
+        try:
+            connection = await wire.context.connect(
+                qp, self._address_of(name), private_data=PROBE, timeout_s=self.node.settings.timeout_s
+            )
+            connection.disconnect()
+        except VerbenaError as error:
+            if not isinstance(error, RejectedError) or error.code != "rejected":
+                return False
+            # Somebody is there, and turned our probe down. A wire that rests would turn the link down, too.
+            return LinkRefusal.decode(error.private_data).reason is not LinkRefusalReason.DRILL
+        finally:
+            await asyncio.to_thread(wire.close_qp, qp)
+        return True
+
+    def _address_of(self, wire: str) -> str:
+        address = self._wires[wire]
+        return f"{self.address.bracketed}{address}" if address.startswith(":") else address
+
+    def _why(self, wire: str, policy: Failover) -> str:
+        if self._demanded == wire:
+            return "demanded"
+        tried = {happening.wire: happening.reason for happening in policy.history if happening.reason}
+        worse = [
+            f"{name}: {tried.get(name) or self.node.wires.reasons.get(name) or 'the peer does not offer it'}"
+            for name in self.node.settings.wires[: self.node.settings.wires.index(wire)]
+        ]
+        return "; ".join(worse) or "the best both have"

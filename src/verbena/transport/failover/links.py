@@ -1,0 +1,147 @@
+"""Making a session's link on a wire: what is asked and answered in the private data, and taking it down."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verbena import _native, verbs
+from verbena.errors import RejectedError, VerbenaError, setup_error
+from verbena.transport.handshake.link_token import LinkAnswer, LinkRefusal, LinkRequest
+from verbena.transport.wires import Wire
+
+if TYPE_CHECKING:
+    from verbena.transport.session import Session
+
+_LOOK_EVERY_S = 0.001
+
+
+@dataclass
+class LiveLink:
+    """A session's link with all that must be closed with it."""
+
+    wire: Wire
+    qp: verbs.QueuePair
+    connection: verbs.Connection
+    number: int = 0
+    watcher: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Afterwards nothing of it can land any more."""
+        if self.watcher is not None:
+            self.watcher.cancel()
+        await asyncio.to_thread(_close, self.wire, self.connection, self.qp)
+
+
+def _close(wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair) -> None:
+    if connection is not None:
+        connection.disconnect()
+    wire.close_qp(qp)
+
+
+async def dial_link(session: Session, wire: Wire, address: str, attempt: int) -> LiveLink:
+    """Makes a link and gives it to the session. A former link that is up stays until the new one is.
+    The errors of Context.connect(), or what the peer's refusal says."""
+    settings = session.node.settings
+    replaces = session._link is not None and session._native.has_link
+    if not replaces:
+        await session._drop_now()
+    qp = wire.create_qp()
+    prepared = wire.port.prepare(qp._native)
+    connection: verbs.Connection | None = None
+    try:
+        request = LinkRequest(
+            session.id,
+            attempt,
+            session._native.received,
+            settings.window,
+            settings.recv_buffer_size,
+            replaces,
+        )
+        connection = await wire.context.connect(
+            qp,
+            address,
+            private_data=request.encode(key=session._key, wire=wire.name),
+            timeout_s=settings.timeout_s,
+        )
+        answer = LinkAnswer.decode(connection.private_data, key=session._key, wire=wire.name, attempt=attempt)
+        if replaces:
+            await _change_over(session, prepared)
+        return _attach(session, wire, qp, connection, prepared, answer, told=request.received)
+    except RejectedError as error:
+        await _discard(wire, connection, qp, prepared)
+        raise LinkRefusal.decode(error.private_data).error(operation="dial", peer=address) from error
+    except BaseException:
+        await _discard(wire, connection, qp, prepared)
+        raise
+
+
+async def accept_link(
+    session: Session, wire: Wire, request: verbs.ConnectRequest, asked: LinkRequest
+) -> LiveLink:
+    """The server's side: the request was verified."""
+    settings = session.node.settings
+    if not asked.replaces:
+        await session._drop_now()
+    qp = wire.create_qp()
+    prepared = wire.port.prepare(qp._native)
+    connection: verbs.Connection | None = None
+    try:
+        answer = LinkAnswer(session._native.received, settings.window, settings.recv_buffer_size)
+        connection = await request.accept(
+            qp,
+            private_data=answer.encode(key=session._key, wire=wire.name, attempt=asked.attempt),
+            timeout_s=settings.timeout_s,
+        )
+        if asked.replaces:
+            await _change_over(session, prepared)
+        return _attach(session, wire, qp, connection, prepared, asked, told=answer.received)
+    except BaseException:
+        await _discard(wire, connection, qp, prepared)
+        raise
+
+
+async def _change_over(session: Session, prepared: _native.transport.Link) -> None:
+    """The new link is up: closes the former one, and waits until the peer has done so too. Only then can
+    nothing of the former one land any more at either end."""
+    await session._drop_now()
+    prepared.say_ready()
+    deadline = asyncio.get_running_loop().time() + session.node.settings.timeout_s
+    while not prepared.heard:
+        if asyncio.get_running_loop().time() > deadline:
+            raise setup_error(
+                "connect_timeout",
+                operation="change over",
+                peer=session.peer,
+                detail="nothing was heard by the new link",
+            )
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _attach(
+    session: Session,
+    wire: Wire,
+    qp: verbs.QueuePair,
+    connection: verbs.Connection,
+    prepared: _native.transport.Link,
+    peer: LinkRequest | LinkAnswer,
+    *,
+    told: int,
+) -> LiveLink:
+    session._native.attach(
+        prepared, received=peer.received, told=told, window=peer.window, peer_slot_bytes=peer.slot_bytes
+    )
+    return LiveLink(wire, qp, connection, session._native.links)
+
+
+async def _discard(
+    wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair, prepared: _native.transport.Link
+) -> None:
+    await asyncio.shield(asyncio.to_thread(_close, wire, connection, qp))
+    prepared.drop()
+
+
+def refuse(request: verbs.ConnectRequest, error: VerbenaError) -> None:
+    """Turns a link request down with the reason."""
+    request.reject(private_data=LinkRefusal.of(error).encode())

@@ -1,0 +1,1 @@
+"""How two nodes authenticate and agree on wires: the hello, TLS, link tokens."""

@@ -1,0 +1,393 @@
+"""The hello: two nodes agree on a version, prove who they are, and learn what a session needs. No I/O here.
+
+    client                                     server
+    HELLO      versions, node, nonce, wires →
+                                             ← CHALLENGE  version, node, nonce, how to authenticate
+    PROOF      that it knows the secret     →
+                                             ← WELCOME    its own proof, session, wires, limits
+                                               (ALIVE to a probe, REFUSAL at any point)
+
+A proof covers every byte that went over the wire before it, in both directions, and its own frame. Both
+nonces are in there, so nothing recorded can be used again; so are the version and the method, so neither can
+be talked down. Without a secret (methods "none" and "tls") the proof is keyed with nothing: a checksum.
+`hello_io` does the I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal, NoReturn
+
+from verbena.errors import EXPLANATIONS, VerbenaError, setup_error
+from verbena.transport.handshake.agreement import (
+    Agreement,
+    Alive,
+    Authentication,
+    Caller,
+    NodeInfo,
+    Offer,
+    WireOffer,
+)
+from verbena.transport.handshake.frames import (
+    KEY_BYTES,
+    MAX_REASON,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Fields,
+    FrameReader,
+    FrameType,
+    bad_message,
+    encode,
+)
+
+__all__ = [
+    "VERSIONS",
+    "Agreement",
+    "Alive",
+    "Authentication",
+    "Caller",
+    "ClientHello",
+    "Event",
+    "NodeInfo",
+    "Offer",
+    "ServerHello",
+    "WireOffer",
+    "hkdf",
+]
+
+VERSIONS = (1,)
+
+# What a refusal may say. Any other code from a peer is only a rejection.
+_REFUSAL_CODES = {"bad_message", "credentials", "downgrade", "no_common_wire", "rejected", "version_mismatch"}
+
+Random = Callable[[int], bytes]
+
+
+Event = bytes | Caller | Alive | Agreement  # bytes are to be sent
+
+
+class _Hello(ABC):
+    """What both ends do: frames in order, the transcript, proofs, and failing once and for all."""
+
+    def __init__(
+        self, node: NodeInfo, auth: Authentication, peer: str, identity: str, random: Random
+    ) -> None:
+        self.peer = peer
+        self.farewell = b""  # after an error: what to tell the peer before hanging up
+        self._node, self._auth, self._identity, self._random = node, auth, identity, random
+        self._reader = FrameReader()
+        self._transcript = b""
+        self._due: FrameType | None = None
+        self._error: VerbenaError | None = None
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Takes what came and returns what to send and what it means, in that order.
+        After an error send `farewell` and hang up: every further call raises the same."""
+        events: list[Event] = []
+        try:
+            self._check()
+            for kind, fields, raw in self._reader.feed(data):
+                if kind is FrameType.REFUSAL:
+                    raise self._fail(_refusal(fields), tell=False)
+                if kind is not self._due:
+                    due = self._due.name if self._due else "nothing"
+                    raise bad_message(f"{kind.name} where {due} was due")
+                events += self._take(kind, fields, raw)
+            if self._due is None and not self._reader.empty:
+                raise bad_message("bytes after the last frame")
+        except VerbenaError as error:
+            raise self._fail(error) from error.__cause__
+        return events
+
+    def receive_eof(self, errno: int | None = None) -> NoReturn:
+        """The peer hung up, or the connection broke with `errno`, too early: always raises."""
+        self._check()
+        detail = f"the {'connection broke' if errno else 'peer hung up'} {self.progress}"
+        raise self._fail(setup_error(self._eof_code(), operation="hello", detail=detail, errno=errno))
+
+    @property
+    def progress(self) -> str:
+        """How far it has come, for messages."""
+        return f"before {self._due.name}" if self._due else "after the last frame"
+
+    @abstractmethod
+    def _take(self, kind: FrameType, fields: Fields, raw: bytes) -> list[Event]:
+        """The frame that was due."""
+
+    def _eof_code(self) -> str:
+        return "rejected"
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: VerbenaError, *, tell: bool = True) -> VerbenaError:
+        if self._error is None:
+            error.peer = error.peer or self.peer or None
+            self._error, self._due = error, None
+            self.farewell = _farewell(error) if tell else b""
+        return self._error
+
+    def _seal(self, label: bytes, kind: FrameType, fields: Fields) -> bytes:
+        """The frame with its proof in it, added to the transcript."""
+        proof = self._proof(label, kind, fields)
+        raw = encode(kind, {**fields, "proof": proof.hex()})
+        self._transcript += raw
+        return raw
+
+    def _verify(self, label: bytes, kind: FrameType, fields: Fields, raw: bytes) -> None:
+        proof = self._proof(label, kind, fields)
+        if not hmac.compare_digest(proof, bytes.fromhex(fields["proof"])):
+            if not self._auth.secret:
+                raise bad_message("the checksum is wrong")
+            raise setup_error("credentials", operation="hello", detail="the proof is wrong")
+        self._transcript += raw
+
+    def _proof(self, label: bytes, kind: FrameType, fields: Fields) -> bytes:
+        unsigned = encode(kind, {**fields, "proof": "00" * PROOF_BYTES})
+        return hmac.digest(self._auth.secret, label + self._transcript + unsigned, "sha256")
+
+    def _session_key(self, welcome: Fields) -> bytes:
+        entropy = bytes.fromhex(welcome["key"]) or bytes(KEY_BYTES)
+        salt = hashlib.sha256(self._transcript).digest()
+        return hkdf(entropy + self._auth.secret, salt=salt, info=b"verbena session key")
+
+
+class ClientHello(_Hello):
+    """The dialling end. Send start(), then feed receive() until it gives an Agreement, or Alive for a probe.
+    `secure`: inside TLS, whose peer is `peer_identity`. `expect_node` refuses a server of another name."""
+
+    def __init__(
+        self,
+        node: NodeInfo,
+        *,
+        auth: Authentication,
+        wires: Sequence[str] = (),
+        purpose: Literal["open", "probe"] = "open",
+        secure: bool = False,
+        peer: str = "",
+        peer_identity: str = "",
+        expect_node: str = "",
+        versions: Sequence[int] = VERSIONS,
+        random: Random = secrets.token_bytes,
+    ) -> None:
+        super().__init__(node, auth, peer, peer_identity, random)
+        if auth.method == "tls" and not secure:
+            detail = "authentication by certificate needs TLS"
+            raise setup_error("invalid_argument", operation="hello", detail=detail)
+        self._secure, self._expect_node = secure, expect_node
+        nonce = random(NONCE_BYTES)
+        self._hello: Fields = {
+            "versions": list(versions),
+            "purpose": purpose,
+            "node": node.name,
+            "boot_epoch": node.boot_epoch,
+            "host": _blind(node.host_id, nonce) if node.host_id else random(32).hex(),
+            "nonce": nonce.hex(),
+            "wires": list(wires),
+        }
+        self._challenge: Fields = {}
+        self._first = self._transcript = encode(FrameType.HELLO, self._hello)
+        self._due = FrameType.CHALLENGE
+
+    def start(self) -> bytes:
+        """The first frame."""
+        return self._first
+
+    def _take(self, kind: FrameType, fields: Fields, raw: bytes) -> list[Event]:
+        if kind is FrameType.CHALLENGE:
+            return [self._on_challenge(fields, raw)]
+        self._verify(b"verbena server", kind, fields, raw)
+        self._due = None
+        node = self._challenge["node"]
+        if self._expect_node not in ("", node):
+            detail = f"this is node {node!r}, not {self._expect_node!r}"
+            raise setup_error("credentials", operation="hello", detail=detail)
+        if kind is FrameType.ALIVE:
+            return [Alive(node, self._challenge["boot_epoch"], self._identity)]
+        return [self._on_welcome(fields)]
+
+    def _eof_code(self) -> str:
+        # In TLS 1.3 this is all a client sees of a server that does not take its certificate.
+        return "tls_handshake" if self._secure and self._due is FrameType.CHALLENGE else super()._eof_code()
+
+    def _on_challenge(self, fields: Fields, raw: bytes) -> bytes:
+        if fields["version"] not in self._hello["versions"]:
+            raise _version_mismatch(self._hello["versions"], [fields["version"]])
+        self._check_method(fields["auth"])
+        self._challenge = fields
+        self._transcript += raw
+        probe = self._hello["purpose"] == "probe"
+        self._due = FrameType.ALIVE if probe else FrameType.WELCOME
+        return self._seal(b"verbena client", FrameType.PROOF, {})
+
+    def _check_method(self, asked: str) -> None:
+        mine = self._auth.method
+        if asked == mine:
+            return
+        code = "downgrade" if asked == "none" else "credentials"
+        detail = f"the server authenticates by {asked!r}, this end by {mine!r}"
+        raise setup_error(code, operation="hello", detail=detail)
+
+    def _on_welcome(self, fields: Fields) -> Agreement:
+        offered = tuple(WireOffer(wire["name"], wire["address"]) for wire in fields["wires"])
+        if not {wire.name for wire in offered} <= set(self._hello["wires"]):
+            raise bad_message("WELCOME offers a wire that was not asked for")
+        if bool(fields["key"]) != self._secure:
+            raise bad_message("WELCOME must hold a key inside TLS, and nowhere else")
+        return _agreement(
+            self._challenge["version"], self._challenge, fields, self._session_key(fields), self._identity
+        )
+
+
+class ServerHello(_Hello):
+    """The listening end. receive() gives the Caller once it has proven itself; an "open" one is then answered
+    with welcome() or refuse(), a probe has been answered already."""
+
+    def __init__(
+        self,
+        node: NodeInfo,
+        *,
+        auth: Authentication,
+        secure: bool = False,
+        peer: str = "",
+        peer_identity: str = "",
+        versions: Sequence[int] = VERSIONS,
+        random: Random = secrets.token_bytes,
+    ) -> None:
+        super().__init__(node, auth, peer, peer_identity, random)
+        self._secure, self._versions = secure, tuple(versions)
+        self._hello: Fields = {}
+        self._version = 0
+        self._caller: Caller | None = None
+        self._due = FrameType.HELLO
+
+    def welcome(self, offer: Offer) -> list[Event]:
+        """Answers the Caller with those wires of the offer that it has: a frame to send, then the Agreement.
+        no_common_wire if there is none."""
+        caller = self._waiting_caller()
+        wires = [
+            {"name": wire.name, "address": wire.address} for wire in offer.wires if wire.name in caller.wires
+        ]
+        fields: Fields = {
+            "session_id": offer.session_id,
+            "same_host": caller.same_host,
+            "wires": wires,
+            "window": offer.window,
+            "max_message_bytes": offer.max_message_bytes,
+            "resume_timeout_ms": round(offer.resume_timeout_s * 1000),
+            "key": self._random(KEY_BYTES).hex() if self._secure else "",
+        }
+        try:
+            if not wires:
+                theirs = ", ".join(caller.wires) or "none"
+                mine = ", ".join(wire.name for wire in offer.wires) or "none"
+                detail = f"the client has {theirs}; the server offers {mine}"
+                raise setup_error("no_common_wire", operation="hello", detail=detail)
+            raw = self._seal(b"verbena server", FrameType.WELCOME, fields)
+        except VerbenaError as error:
+            raise self._fail(error) from error.__cause__
+        self._caller = None
+        return [
+            raw,
+            _agreement(self._version, self._hello, fields, self._session_key(fields), self._identity),
+        ]
+
+    def refuse(self, error: VerbenaError) -> bytes:
+        """Turns the Caller down: a frame to send before hanging up."""
+        self._waiting_caller()
+        self._fail(error)
+        self._caller = None
+        return self.farewell
+
+    def _take(self, kind: FrameType, fields: Fields, raw: bytes) -> list[Event]:
+        return [self._on_hello(fields, raw)] if kind is FrameType.HELLO else self._on_proof(fields, raw)
+
+    def _on_hello(self, fields: Fields, raw: bytes) -> bytes:
+        common = set(fields["versions"]) & set(self._versions)
+        if not common:
+            raise _version_mismatch(self._versions, fields["versions"])
+        if self._auth.method == "tls" and not (self._secure and self._identity):
+            raise setup_error("credentials", operation="hello", detail="the client showed no certificate")
+        self._hello, self._version, self._due = fields, max(common), FrameType.PROOF
+        challenge: Fields = {
+            "version": self._version,
+            "node": self._node.name,
+            "boot_epoch": self._node.boot_epoch,
+            "nonce": self._random(NONCE_BYTES).hex(),
+            "auth": self._auth.method,
+        }
+        answer = encode(FrameType.CHALLENGE, challenge)
+        self._transcript = raw + answer
+        return answer
+
+    def _on_proof(self, fields: Fields, raw: bytes) -> list[Event]:
+        self._verify(b"verbena client", FrameType.PROOF, fields, raw)
+        self._due = None
+        hello, host_id = self._hello, self._node.host_id
+        host = _blind(host_id, bytes.fromhex(hello["nonce"]))
+        same_host = bool(host_id) and hmac.compare_digest(hello["host"], host)
+        name, epoch, wires = hello["node"], hello["boot_epoch"], tuple(hello["wires"])
+        caller = Caller(hello["purpose"], name, epoch, same_host, wires, self._identity)
+        if caller.purpose == "probe":
+            return [self._seal(b"verbena server", FrameType.ALIVE, {}), caller]
+        self._caller = caller
+        return [caller]
+
+    def _waiting_caller(self) -> Caller:
+        self._check()
+        if self._caller is None:
+            raise setup_error("invalid_argument", operation="hello", detail="no caller waits for an answer")
+        return self._caller
+
+
+def hkdf(material: bytes, *, salt: bytes, info: bytes, length_bytes: int = KEY_BYTES) -> bytes:
+    """HKDF-SHA256 (RFC 5869)."""
+    key = hmac.digest(salt, material, "sha256")
+    block, output = b"", b""
+    for number in range(1, -(-length_bytes // 32) + 1):
+        block = hmac.digest(key, block + info + bytes([number]), "sha256")
+        output += block
+    return output[:length_bytes]
+
+
+def _agreement(version: int, peer: Fields, welcome: Fields, key: bytes, identity: str) -> Agreement:
+    return Agreement(
+        version=version,
+        session_id=welcome["session_id"],
+        key=key,
+        peer_name=peer["node"],
+        peer_boot_epoch=peer["boot_epoch"],
+        same_host=welcome["same_host"],
+        wires=tuple(WireOffer(wire["name"], wire["address"]) for wire in welcome["wires"]),
+        window=welcome["window"],
+        max_message_bytes=welcome["max_message_bytes"],
+        resume_timeout_s=welcome["resume_timeout_ms"] / 1000,
+        peer_identity=identity,
+    )
+
+
+def _blind(host_id: str, nonce: bytes) -> str:
+    # Tells the same host from others without telling a stranger which host it is.
+    return hashlib.sha256(b"verbena host" + nonce + host_id.encode()).hexdigest()
+
+
+def _version_mismatch(mine: Sequence[int], theirs: Sequence[int]) -> VerbenaError:
+    spoken, heard = (", ".join(map(str, versions)) for versions in (mine, theirs))
+    detail = f"this end speaks {spoken}, the other {heard}"
+    return setup_error("version_mismatch", operation="hello", detail=detail)
+
+
+def _refusal(fields: Fields) -> VerbenaError:
+    code = fields["code"] if fields["code"] in _REFUSAL_CODES else "rejected"
+    return setup_error(code, operation="hello", detail=f"the peer says: {fields['reason']}")
+
+
+def _farewell(error: VerbenaError) -> bytes:
+    code = error.code if error.code in _REFUSAL_CODES else "rejected"
+    reason = error.detail or EXPLANATIONS[code].what
+    printable = "".join(c if c.isprintable() else "?" for c in reason)[:MAX_REASON]
+    return encode(FrameType.REFUSAL, {"code": code, "reason": printable})

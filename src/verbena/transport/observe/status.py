@@ -1,0 +1,80 @@
+"""A node's status as a JSON document: what `verbena top` shows, and any peer may ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verbena.transport.observe.metrics.counters import (
+    BOUNDS_NS,
+    OPERATIONS,
+    Figures,
+    Histogram,
+    SessionFigures,
+    Snapshot,
+)
+
+MOST_SESSIONS = 200
+
+_QUANTILES = (("p50_ns", 0.50), ("p99_ns", 0.99))
+
+
+def status(now: Snapshot, *, most: int = MOST_SESSIONS, beside: int = 0) -> dict[str, Any]:
+    """Plain values. Of many sessions the `most` busiest; the one of id `beside`, which asks, is left out."""
+    others = sorted((session for session in now.sessions if session.id != beside), key=_work, reverse=True)
+    return {
+        "node": now.node,
+        "uptime_s": round(now.uptime_s, 3),
+        "wires": {
+            **{wire: {"open": True} for wire in now.open_wires},
+            **{wire: {"open": False, "reason": why} for wire, why in now.absent_wires.items()},
+        },
+        "totals": {wire: _figures(figures) for wire, figures in now.wires.items()},
+        "sessions_open": len(others),
+        "sessions_opened": now.opened,
+        "sessions_ended": dict(now.ended),
+        "sessions": [_session(session) for session in others[:most]],
+        "refused": dict(now.refused),
+        "regions": now.regions,
+        "pools": [
+            {"wire": pool.wire, "pool": pool.kind, "slots": pool.slots, "used": pool.used}
+            for pool in now.pools
+        ],
+    }
+
+
+def _work(session: SessionFigures) -> int:
+    return sum(figures["send_ops"] + figures["read_ops"] for figures in session.wires.values())
+
+
+def _session(session: SessionFigures) -> dict[str, Any]:
+    return {
+        "id": f"{session.id:x}",
+        "peer": session.peer,
+        "peer_name": session.peer_name,
+        "state": session.state,
+        "wire": session.wire,
+        "reason": session.reason,
+        "age_s": round(session.age_s, 3),
+        "wires": {wire: _figures(figures) for wire, figures in session.wires.items()},
+    }
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    return {
+        **figures.counts,
+        "latency": {
+            operation: _times(figures.times[operation])
+            for operation in OPERATIONS
+            if figures.times[operation].count
+        },
+    }
+
+
+def _times(times: Histogram) -> dict[str, Any]:
+    return {
+        "count": times.count,
+        "sum_ns": times.sum_ns,
+        **{name: times.quantile_ns(q) for name, q in _QUANTILES},
+        # Those that are not empty, so that whoever asks twice can tell how it was in between.
+        "buckets": [[BOUNDS_NS[bucket], count] for bucket, count in enumerate(times.buckets) if count],
+    }
