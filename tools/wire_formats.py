@@ -24,19 +24,19 @@ NATIVE = (
 PACKED = (
     (
         "A hello's frame",
-        "transport/hello_frames.py",
+        "transport/handshake/frames.py",
         "_HEADER",
         "magic VRBN, type, length of the JSON object",
     ),
     (
         "A link's request, in the connect's private data, then 24 bytes of HMAC-SHA256 and 0x01",
-        "transport/link_token.py",
+        "transport/handshake/link_token.py",
         "_REQUEST",
         "version, session id, attempt, received, window, slot bytes, replaces",
     ),
     (
         "A link's answer, likewise",
-        "transport/link_token.py",
+        "transport/handshake/link_token.py",
         "_ANSWER",
         "version, received, window, slot bytes",
     ),
