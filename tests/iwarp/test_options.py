@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,20 @@ from verbena.verbs import IwarpOptions, Tls
 PAGE = Path(__file__).parents[2] / "docs/reference/iwarp-options.md"
 
 
+def variable(option: Field[object]) -> str:
+    return f"VERBENA_IWARP_{option.metadata['variable'].partition(',')[0]}"
+
+
 def test_every_option_is_documented_with_its_variable_and_default():
     """The reference page has a row for each option, and no other row."""
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     documented = {row[1].strip(" `"): (row[2].split("`")[1], row[3].strip()) for row in rows}
     options = [*fields(IwarpOptions), *fields(Tls)]
     assert documented == {
-        option.name: (option.metadata["variable"].partition(",")[0], option.metadata["default"])
+        option.name: (
+            f"VERBENA_IWARP_{option.metadata['variable'].partition(',')[0]}",
+            option.metadata["default"],
+        )
         for option in options
     }
 
@@ -39,7 +46,7 @@ def test_what_is_not_given_comes_from_the_environment(monkeypatch):
 def test_the_defaults_are_those_of_the_page(monkeypatch):
     """Without variables and arguments an option has the default that its metadata says."""
     for option in fields(IwarpOptions):
-        monkeypatch.delenv(option.metadata["variable"], raising=False)
+        monkeypatch.delenv(f"VERBENA_IWARP_{option.metadata['variable']}", raising=False)
     native = IwarpOptions().to_native()
     assert native.crc is None  # on, but for TLS
     for option in fields(IwarpOptions):

@@ -24,7 +24,7 @@ from verbena.verbs.device import Device, ProviderInfo, devices, open_device, pro
 from verbena.verbs.endpoint import Endpoint
 from verbena.verbs.gid import Gid
 from verbena.verbs.ibv import IbvOptions
-from verbena.verbs.iwarp import IwarpOptions, Tls
+from verbena.verbs.iwarp import IwarpOptions
 from verbena.verbs.listener import ConnectRequest, Listener
 from verbena.verbs.memory_region import MemoryRegion
 from verbena.verbs.operations import Received
@@ -32,6 +32,7 @@ from verbena.verbs.protection_domain import ProtectionDomain
 from verbena.verbs.queue_pair import QueuePair
 from verbena.verbs.quic import QuicOptions
 from verbena.verbs.shared_receive_queue import SharedReceiveQueue
+from verbena.verbs.stream_options import Tls
 from verbena.verbs.sync import SyncOperations
 
 __all__ = [

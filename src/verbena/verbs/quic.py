@@ -1,81 +1,46 @@
-"""What the quic wire can be told when it is opened. The environment gives what is not said here."""
+"""Options of the quic wire."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
 from verbena import _native, errors
-from verbena.verbs.iwarp import Path, Tls, put
+from verbena.verbs.stream_options import TLS_VARIABLES, Path, StreamOptions, Tls, option
 
 LONGEST_DATAGRAM = 65_000
 SHORTEST_DATAGRAM = 1200
 LARGEST_WINDOW = 1 << 30
 
 
-def _about(what: str, variable: str, default: str) -> dict[str, str]:
-    return {"what": what, "variable": f"VERBENA_QUIC_{variable}", "default": default}
-
-
 @dataclass(frozen=True, kw_only=True)
-class QuicOptions:
-    """Options of a quic context, for open_device(). None: as the environment says, or else the default.
-    Certificates there must be. Their files are read again when they have changed, for new connections."""
+class QuicOptions(StreamOptions):
+    """Options of a quic context, for open_device(). Certificates are required; changed files take effect for
+    new connections. An option that is None takes its environment variable, VERBENA_QUIC_…, or else its
+    default."""
 
-    tls: Tls | None = field(
-        default=None,
-        metadata=_about("our certificate, its key, and the authority we believe", "TLS_…, see below", "none"),
+    tls: Tls | None = option("our certificate, its key and the trusted authority", TLS_VARIABLES, "none")
+    revoked: Path | None = option("a certificate revocation list", "TLS_REVOKED", "none")
+    max_streams: int | None = option(
+        "maximum number of queue pairs of a peer on one connection", "MAX_STREAMS", "256"
     )
-    revoked: Path | None = field(
-        default=None,
-        metadata=_about("a list of certificates that the authority has taken back", "TLS_REVOKED", "none"),
+    datagram_bytes: int | None = option(
+        "payload bytes of a datagram, for paths that carry more than path MTU discovery finds",
+        "DATAGRAM_BYTES",
+        "up to 1452 as the path takes; 16000 on the loopback",
+        maximum=LONGEST_DATAGRAM,
     )
-    handshake_timeout_s: float | None = field(
-        default=None,
-        metadata=_about(
-            "how long a caller has to shake hands, and then to say what it wants", "HANDSHAKE_TIMEOUT_S", "5"
-        ),
-    )
-    stall_timeout_s: float | None = field(
-        default=None,
-        metadata=_about("how long a segment that has begun may take to be complete", "STALL_TIMEOUT_S", "30"),
-    )
-    dead_peer_timeout_s: float | None = field(
-        default=None,
-        metadata=_about(
-            "how long a peer may answer nothing before it is given up", "DEAD_PEER_TIMEOUT_S", "60"
-        ),
-    )
-    max_handshakes: int | None = field(
-        default=None, metadata=_about("how many callers may be undecided at once", "MAX_HANDSHAKES", "1024")
-    )
-    max_streams: int | None = field(
-        default=None,
-        metadata=_about("how many queue pairs a peer may have on one connection", "MAX_STREAMS", "256"),
-    )
-    datagram_bytes: int | None = field(
-        default=None,
-        metadata=_about(
-            "bytes in a datagram, for paths that are known to take more than is found out",
-            "DATAGRAM_BYTES",
-            "up to 1452 as the path takes; 16000 on the loopback",
-        ),
-    )
-    window_bytes: int | None = field(
-        default=None,
-        metadata=_about(
-            "unread bytes that a stream may hold",
-            "WINDOW_BYTES",
-            "8 MiB; 1 MiB where the system allows small receive buffers only",
-        ),
+    window_bytes: int | None = option(
+        "unread bytes that a stream may hold",
+        "WINDOW_BYTES",
+        "8 MiB; 1 MiB where the system allows small receive buffers only",
+        maximum=LARGEST_WINDOW,
     )
 
     def to_native(self) -> _native.QuicOptions:
-        """The native form, completed from the environment; StateError for a value that makes no sense."""
-        native = _native.QuicOptions()
+        """The native form, completed from the environment; StateError for a value out of range."""
         if self.datagram_bytes is not None and self.datagram_bytes < SHORTEST_DATAGRAM:
-            detail = f"datagram_bytes is {self.datagram_bytes}; QUIC wants at least {SHORTEST_DATAGRAM}"
+            detail = f"datagram_bytes is {self.datagram_bytes}; QUIC requires at least {SHORTEST_DATAGRAM}"
             raise errors.setup_error("invalid_argument", operation="open_device", detail=detail)
-        most = {"datagram_bytes": LONGEST_DATAGRAM, "window_bytes": LARGEST_WINDOW}
-        for option in fields(self):
-            put(native, option.name, getattr(self, option.name), most.get(option.name, 1_000_000))
+        native = _native.QuicOptions()
+        self.apply_to(native)
         return native
