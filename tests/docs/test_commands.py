@@ -71,5 +71,5 @@ def test_targets_of_make_and_extras_of_pip_exist() -> None:
             for command in block.commands if block.language == "sh" else ():
                 if command.startswith("make "):
                     assert command.split()[1] in TARGETS, command
-                for extra in re.findall(r"(?:verbena|\.)\[(\w+)\]", command):
+                for extra in re.findall(r"(?:(?:verbena|\.)\[|EXTRAS=)(\w+)", command):
                     assert extra in EXTRAS, command
