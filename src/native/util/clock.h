@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <ctime>
+#include <limits>
 
 namespace verbena {
+
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();  // a deadline that does not come
 
 inline uint64_t clock_ns(clockid_t clock) {
   timespec t;

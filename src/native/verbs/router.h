@@ -6,12 +6,12 @@
 #include <array>
 #include <atomic>
 #include <deque>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
+#include "util/clock.h"
 #include "util/fd.h"
 #include "util/spinlock.h"
 #include "verbs/provider.h"
@@ -20,7 +20,8 @@ namespace verbena {
 
 constexpr uint64_t kTrackedBit = uint64_t{1} << 63;
 constexpr uint32_t kDefaultSpinUs = 50;
-constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+class Waiter;
 
 // How far a batch of requests under one tracked id has come. Written under the pump lock, read by its waiter.
 struct BatchProgress {
@@ -121,7 +122,7 @@ class CompletionRouter {
   template <typename Ready>
   bool wait_until(Slot* slot, uint64_t deadline_ns, uint32_t spin_us, Ready ready);
   template <typename Ready>
-  bool sleep_until(Slot* slot, uint64_t deadline_ns, Ready ready);
+  bool sleep_until(Slot* slot, Waiter& waiter, Ready ready);
 
   const std::shared_ptr<CompletionQueue> cq_;
   const EventFd bell_;

@@ -5,54 +5,29 @@
 // - whoever finishes an operation that an event loop watches, or takes an event that it needs, rings its
 // bell;
 //   the queue's own event would not do, as a wire may hand a completion to a poller without ringing.
-#include <poll.h>
-
 #include <algorithm>
 #include <mutex>
 
-#include "util/clock.h"
+#include "util/waiter.h"
 #include "verbs/router.h"
 
 namespace verbena {
-namespace {
-
-constexpr uint64_t kSliceNs = 20'000'000;  // should a wire lose an event after all, it costs this much
-constexpr int kPumpsPerClock = 8;          // reading the clock costs as much as an empty pump
-
-const EventFd& thread_event() {
-  thread_local const EventFd event;
-  return event;
-}
-
-void sleep_on(int queue_fd, const EventFd& own, uint64_t timeout_ns) {
-  pollfd fds[] = {{.fd = queue_fd, .events = POLLIN, .revents = 0},
-                  {.fd = own.get(), .events = POLLIN, .revents = 0}};
-  const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000),
-                         .tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000)};
-  ::ppoll(fds, 2, &timeout, nullptr);  // an early return only makes the caller look again
-  if (fds[1].revents & POLLIN) own.clear();
-}
-
-}  // namespace
 
 template <typename Ready>
 bool CompletionRouter::wait_until(Slot* slot, uint64_t deadline_ns, uint32_t spin_us, Ready ready) {
-  pump();
-  if (ready()) return true;
-  uint64_t now = now_ns();
-  const uint64_t spin_until = std::min(deadline_ns, now + uint64_t{spin_us} * 1000);
-  for (; now < spin_until; now = now_ns()) {
-    for (int i = 0; i < kPumpsPerClock; ++i) {
-      pump();
-      if (ready()) return true;
-      cpu_relax();
-    }
-  }
-  return now < deadline_ns && sleep_until(slot, deadline_ns, ready);
+  Waiter waiter(uint64_t{spin_us} * 1000, deadline_ns);
+  const auto poll = [&] {
+    pump();
+    if (ready()) return true;
+    cpu_relax();
+    return false;
+  };
+  if (waiter.spin(poll)) return true;
+  return waiter.may_sleep() && sleep_until(slot, waiter, ready);
 }
 
 template <typename Ready>
-bool CompletionRouter::sleep_until(Slot* slot, uint64_t deadline_ns, Ready ready) {
+bool CompletionRouter::sleep_until(Slot* slot, Waiter& waiter, Ready ready) {
   const EventFd& own = thread_event();
   {
     const std::lock_guard lock(pump_mutex_);
@@ -63,18 +38,18 @@ bool CompletionRouter::sleep_until(Slot* slot, uint64_t deadline_ns, Ready ready
       raw_sleepers_.push_back(&own);
     }
   }
-  bool is_ready = false;
-  for (bool closed = false; !closed;) {
-    {
-      const std::lock_guard lock(pump_mutex_);
-      closed = closed_;
-      if (!closed) rearm();
-    }
-    is_ready = ready();
-    const uint64_t now = now_ns();
-    if (is_ready || now >= deadline_ns) break;
-    if (!closed) sleep_on(cq_->fileno(), own, std::min(kSliceNs, deadline_ns - now));
-  }
+  bool is_closed = false;
+  const auto arm = [&] {
+    const std::lock_guard lock(pump_mutex_);
+    is_closed = closed_;
+    if (!is_closed) rearm();
+  };
+  const auto sleep = [&](uint64_t timeout_ns) {
+    if (is_closed) return Wake::stop;
+    if (sleep_on(cq_->fileno(), own.get(), timeout_ns).second) own.clear();
+    return Wake::rearm;  // after any wake-up: close() signals `own` too, and a wire may have lost an event
+  };
+  const bool is_ready = waiter.sleep(ready, arm, sleep) == WaitResult::found;
   const std::lock_guard lock(pump_mutex_);
   --sleepers_;
   if (slot) {
@@ -82,7 +57,7 @@ bool CompletionRouter::sleep_until(Slot* slot, uint64_t deadline_ns, Ready ready
   } else {
     std::erase(raw_sleepers_, &own);
   }
-  own.clear();  // signalled between the last look and here
+  own.clear();  // signalled between the last poll and here
   return is_ready;
 }
 

@@ -1,6 +1,5 @@
 // Valkey over RDMA: the door of a server, and a client's stream.
 #include <nanobind/stl/string.h>
-#include <poll.h>
 
 #include "bind/kv/store.h"
 #include "bind/verbs/connections.h"
@@ -8,10 +7,12 @@
 #include "bind/verbs/queues.h"
 #include "bind/verbs/waiting.h"
 #include "kv/frontends/rdma_frontend.h"
-#include "util/clock.h"
+#include "util/waiter.h"
 
 namespace verbena::bind {
 namespace {
+
+constexpr uint64_t kSpinNs = 50'000;
 
 struct ValkeyRdmaLinkHandle {
   std::unique_ptr<kv::ValkeyRdmaLink> link;
@@ -57,22 +58,19 @@ template <typename Done>
 bool drive_until(RdmaStreamHandle& self, double timeout_s, Done done) {
   return wait_with_signals(deadline_after(timeout_s), [&](uint64_t until_ns) {
     kv::ValkeyRdmaLink& link = *self.link;
-    const uint64_t spin_until = std::min(until_ns, now_ns() + 50'000);
-    while (true) {
-      if (!link.drive() || done()) return true;
-      const uint64_t now = now_ns();
-      if (now >= until_ns) return false;
-      if (now < spin_until) continue;
-      if (self.connection->state() != ConnectionState::established) return true;
+    const auto poll = [&] { return !link.drive() || done(); };
+    const auto arm = [&] {
       link.cq().acknowledge();
       link.cq().arm(false);
-      if (!link.drive() || done()) return true;
-      pollfd fds[] = {{.fd = link.cq().fileno(), .events = POLLIN, .revents = 0},
-                      {.fd = self.connection->fileno(), .events = POLLIN, .revents = 0}};
-      const uint64_t left_ms = std::min<uint64_t>((until_ns - now) / 1'000'000 + 1, 50);
-      ::poll(fds, 2, static_cast<int>(left_ms));
-      if (fds[1].revents & POLLIN) self.connection->acknowledge();
-    }
+    };
+    const auto sleep = [&](uint64_t timeout_ns) {
+      if (self.connection->state() != ConnectionState::established) return Wake::stop;
+      if (sleep_on(link.cq().fileno(), self.connection->fileno(), timeout_ns).second) {
+        self.connection->acknowledge();
+      }
+      return Wake::rearm;
+    };
+    return Waiter(kSpinNs, until_ns).wait(poll, arm, sleep) != WaitResult::timed_out;
   });
 }
 

@@ -14,6 +14,7 @@
 #include "kv/journal/backlog.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/waiter.h"
 
 namespace verbena::kv {
 
@@ -147,13 +148,13 @@ int EventLoop::timeout_ms() const {
 int EventLoop::wait(std::span<epoll_event> events, uint64_t timeout_ns) {
   const uint64_t budget = busy_poll_ns.load(std::memory_order_relaxed);
   if (timeout_ns == 0 || budget == 0 || !patience_.looks()) return look(events, timeout_ns);
-  const uint64_t start = now_ns();
-  do {
-    if (const int count = look(events, 0); count != 0) {
-      patience_.found();
-      return count;
-    }
-  } while (now_ns() - start < std::min(budget, timeout_ns));
+  int count = 0;
+  Waiter waiter(std::min(budget, timeout_ns), kNever);
+  // One poll per clock: epoll_wait() costs more than reading it.
+  if (waiter.spin<1>([&] { return (count = look(events, 0)) != 0; })) {
+    patience_.found();
+    return count;
+  }
   patience_.found_nothing();
   return look(events, timeout_ns);
 }

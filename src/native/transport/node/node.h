@@ -106,7 +106,7 @@ class Node {
   void handle_completion(Port& port, const Completion& completion);
   void arm();
   void watch(const CompletionQueue& cq);
-  uint64_t spin_end(uint64_t now) const;
+  uint64_t spin_ns() const;
   void tick_if_due(uint64_t now);
   void run();
   void stand_in();

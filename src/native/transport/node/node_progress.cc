@@ -9,16 +9,14 @@
 
 #include "transport/node/node.h"
 #include "transport/node/spin_rule.h"
-#include "util/clock.h"
 #include "util/leave_core.h"
 #include "util/spinlock.h"
 #include "util/thread_name.h"
-#include "verbs/router.h"
+#include "util/waiter.h"
 
 namespace verbena::transport {
 namespace {
 
-constexpr uint64_t kSliceNs = 20'000'000;
 constexpr int kTickMs = 20;
 // While callers drive, the thread only looks whether they still do: the more rarely the longer they have, as
 // it takes the core from one of them each time.
@@ -52,22 +50,6 @@ class Spinner {
   SpinRule rule_{now_ns()};
 };
 
-const EventFd& thread_event() {
-  thread_local const EventFd event;
-  return event;
-}
-
-// True: the queues have something, and whoever slept should drive.
-bool sleep_on(const EventFd& event, int queues, uint64_t timeout_ns) {
-  pollfd fds[] = {{.fd = event.get(), .events = POLLIN, .revents = 0},
-                  {.fd = queues, .events = POLLIN, .revents = 0}};
-  const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000),
-                         .tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000)};
-  ::ppoll(fds, 2, &timeout, nullptr);
-  if (fds[0].revents & POLLIN) event.clear();
-  return fds[1].revents & POLLIN;
-}
-
 }  // namespace
 
 bool Node::drive_once() {
@@ -82,6 +64,7 @@ bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
     const auto held = lock();
     found = drive_once() || queue.size() > 0;
   }
+  // Not a Waiter: finding something shortens the spin to kGatherNs instead of ending it, and rest() sleeps.
   Spinner spinner;
   uint64_t now = spinner.look();
   uint64_t until = now + (found ? kGatherNs : uint64_t{spin_us} * 1000);
@@ -110,9 +93,7 @@ bool Node::rest() {
   return drive_locked();
 }
 
-uint64_t Node::spin_end(uint64_t now) const {
-  return options_.sleeps ? now + uint64_t{options_.busy_poll_us} * 1000 : ~uint64_t{0};
-}
+uint64_t Node::spin_ns() const { return options_.sleeps ? uint64_t{options_.busy_poll_us} * 1000 : kNever; }
 
 void Node::arm() {
   for (const auto& port : ports_) {
@@ -126,43 +107,42 @@ void Node::arm() {
 bool Node::wait(Call& call, uint64_t deadline_ns) {
   const auto done = [&call] { return call.finished.load(std::memory_order_acquire); };
   if (done()) return true;
-  callers_.fetch_add(1, std::memory_order_relaxed);
-  Spinner spinner;
-  uint64_t now = spinner.look();
-  const uint64_t spin_until = std::min(deadline_ns, spin_end(now));
-  bool is_done = false;
-  while (!is_done && now < spin_until) {
-    for (int i = 0; i < kRoundsPerClock && !is_done; ++i) {
+  Waiter waiter(spin_ns(), deadline_ns);
+  {
+    callers_.fetch_add(1, std::memory_order_relaxed);
+    caller_rounds_.fetch_add(1, std::memory_order_relaxed);  // counts also if the first poll succeeds
+    Spinner spinner;
+    const auto drive = [&] {
       if (mutex_.try_lock_politely()) {
         drive_locked();
         mutex_.unlock();
       } else {
         cpu_relax();
       }
-      is_done = done();
-    }
-    caller_rounds_.fetch_add(1, std::memory_order_relaxed);
-    if (!is_done) now = spinner.look();
+      return done();
+    };
+    const auto clock = [&] {
+      caller_rounds_.fetch_add(1, std::memory_order_relaxed);
+      return spinner.look();
+    };
+    const bool is_done = waiter.spin<kRoundsPerClock>(drive, clock);
+    callers_.fetch_sub(1, std::memory_order_relaxed);
+    if (is_done || !waiter.may_sleep()) return is_done;
   }
-  callers_.fetch_sub(1, std::memory_order_relaxed);
-  if (is_done || now >= deadline_ns) return is_done;
-
   const EventFd& own = thread_event();
-  {
+  const auto arm_and_drive = [&] {
     const auto held = lock();
-    if (done()) return true;
     call.sleeper = &own;
     arm();
     drive_locked();
-  }
-  while (!(is_done = done()) && (now = now_ns()) < deadline_ns) {
-    if (sleep_on(own, epoll_.get(), std::min(kSliceNs, deadline_ns - now))) {
-      const auto held = lock();
-      arm();
-      drive_locked();
-    }
-    if (stopping_.load(std::memory_order_relaxed)) break;
-  }
+  };
+  const auto sleep = [&](uint64_t timeout_ns) {
+    const Readable woken = sleep_on(own.get(), epoll_.get(), timeout_ns);
+    if (woken.first) own.clear();
+    if (stopping_.load(std::memory_order_relaxed)) return Wake::stop;
+    return woken.second ? Wake::rearm : Wake::poll;
+  };
+  waiter.sleep(done, arm_and_drive, sleep);
   const auto held = lock();
   call.sleeper = nullptr;
   own.clear();
@@ -189,16 +169,17 @@ bool Node::is_answered_at_once(Call& call) {
 void Node::linger() {
   callers_.fetch_add(1, std::memory_order_relaxed);
   Spinner spinner;
-  const uint64_t until = spinner.look() + uint64_t{options_.busy_poll_us} * 1000;
-  bool found = false;
-  while (!found && spinner.look() < until) {
+  const auto drive = [&] {
     if (mutex_.try_lock_politely()) {
-      found = drive_locked();
+      const bool found = drive_locked();
       mutex_.unlock();
-    } else {
-      cpu_relax();
+      return found;
     }
-  }
+    cpu_relax();
+    return false;
+  };
+  Waiter waiter(uint64_t{options_.busy_poll_us} * 1000, kNever);
+  const bool found = waiter.spin<1>(drive, [&] { return spinner.look(); });
   caller_rounds_.fetch_add(1, std::memory_order_relaxed);
   callers_.fetch_sub(1, std::memory_order_relaxed);
   if (!found && options_.sleeps)
@@ -211,6 +192,8 @@ void Node::sleep(int timeout_ms) {
   ::poll(fds, 2, timeout_ms);
 }
 
+// Not a Waiter: the thread waits for no condition, backs off while callers drive, and does not arm as long as
+// it finds work.
 void Node::run() {
   name_thread("verbena-node");
   const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
