@@ -135,10 +135,10 @@ test-kernel: .venv/.test-ready install ## run the tests on the kernel's RDMA sta
 	test $$status = 77 || exit $$status
 
 crash-matrix: .venv/.test-ready install ## kill slot moves at every checkpoint (ARGS="--random 200": also at random times)
-	@python tests/support/crash_matrix.py $(ARGS)
+	@python tests/support/kv/crash_matrix.py $(ARGS)
 
 partition-matrix: .venv/.test-ready install ## cut the network between nodes during slot moves and failovers (ARGS="--only ROW")
-	@python tests/support/partition_matrix.py $(ARGS)
+	@python tests/support/kv/partition_matrix.py $(ARGS)
 
 conformance: .venv/.test-ready install ## run the OCI conformance suite (SPEC=, IMAGE_SPEC=: clones of its repositories)
 	@tools/conformance.sh $(SPEC) $(IMAGE_SPEC)

@@ -25,7 +25,7 @@ from figure import Figure, Ratio, program
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.cluster import MAIN, Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import MAIN, Cluster, ReplyError, Wire, cluster
 
 from verbena import transport
 from verbena.cli import text

@@ -20,8 +20,8 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # --import-mode=importlib leaves it out, and tests import support
 
-from support import devices, iwarp_tls, link, matrix
 from support.certificates import Authority
+from support.rdma import devices, iwarp_tls, link, matrix
 
 from verbena import errors, verbs
 

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.browser import Aside  # noqa: E402
-from support.registry_filling import image_manifest  # noqa: E402
-from support.registry_http import Client, serve  # noqa: E402
+from support.registry.filling import image_manifest  # noqa: E402
+from support.registry.http_client import Client, serve  # noqa: E402
 
 PICTURES = ROOT / "docs" / "guide" / "images"
 NODE = {"rdma_enabled": True, "rdma_listen_addr": "127.0.0.1", "rdma_listen_port": 0}

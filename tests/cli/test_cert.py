@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.iwarp_tls import MISSING
+from support.rdma.iwarp_tls import MISSING
 
 from verbena.cli import main
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.namespaces import NoNamespaces, machines
+from support.rdma.namespaces import NoNamespaces, machines
 
 from verbena import config
 from verbena.cli.app import build_parser

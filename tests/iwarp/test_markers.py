@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.link import (
+from support.rdma.link import (
     Pair,
     compare_swap,
     connect_managed,

@@ -6,7 +6,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 
 import pytest
-from support.link import connect_managed, make_end
+from support.rdma.link import connect_managed, make_end
 
 from verbena import errors, verbs
 from verbena.verbs import IwarpOptions, Tls

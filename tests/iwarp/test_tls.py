@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from support import iwarp_tls, link
 from support.certificates import Authority
-from support.iwarp_tls import issue
+from support.rdma import iwarp_tls, link
+from support.rdma.iwarp_tls import issue
 
 from verbena import errors, verbs
 from verbena.verbs import IwarpOptions, Tls

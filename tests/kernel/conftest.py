@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.link import End, wait_until
-from support.pyverbs_peer import PyverbsPeer, meet
+from support.rdma.link import End, wait_until
+from support.rdma.pyverbs_peer import PyverbsPeer, meet
 
 GUEST = Path(__file__).parent / "guest"
 

@@ -4,8 +4,8 @@ import json
 import time
 
 import pytest
-from support.link import connect_endpoints, drain, make_end, send, write
-from support.pyverbs_peer import PyverbsPeer, meet
+from support.rdma.link import connect_endpoints, drain, make_end, send, write
+from support.rdma.pyverbs_peer import PyverbsPeer, meet
 
 from verbena import errors
 from verbena.errors import WcStatus

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.cluster import MAIN, Wire, cluster
+from support.kv.cluster import MAIN, Wire, cluster
 
 ADDRESS = "10.0.2.15"
 # Nodes of one machine share memory, and would do so here: these do without.

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support import iwarp_tls, link
 from support.certificates import Authority
+from support.rdma import iwarp_tls, link
 
 from verbena import verbs
 from verbena.verbs import IwarpOptions, QuicOptions, Tls

@@ -6,9 +6,9 @@ import subprocess
 from array import array
 
 import pytest
-from support.link import DEADLINE_S, End, drain, make_end
-from support.perftest import CYCLE_BYTES, MTU, PORT, Conversation, Keys
-from support.pyverbs_peer import ipv4_gid
+from support.rdma.link import DEADLINE_S, End, drain, make_end
+from support.rdma.perftest import CYCLE_BYTES, MTU, PORT, Conversation, Keys
+from support.rdma.pyverbs_peer import ipv4_gid
 
 from verbena.verbs import Endpoint, Gid, RecvWorkRequest, RemoteMemory, open_device
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 import pytest
-from support.link import connect_managed, make_end, write
+from support.rdma.link import connect_managed, make_end, write
 
 from verbena import errors
 from verbena.verbs import Endpoint, open_device

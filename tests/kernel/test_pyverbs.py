@@ -1,7 +1,7 @@
 """rdma-core's pyverbs at the cable's other end: every operation, each way."""
 
 import pytest
-from support.link import compare_swap, drain, fetch_add, pattern, read, send, word, write
+from support.rdma.link import compare_swap, drain, fetch_add, pattern, read, send, word, write
 
 from verbena.errors import WcStatus
 from verbena.verbs import Opcode, RecvWorkRequest

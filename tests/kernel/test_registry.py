@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.registry_processes import Processes
+from support.registry.processes import Processes
 
 OPTIONS = {
     **{"wires": ["ibv"], "devices": {"ibv": "rxe0"}, "listen": "10.0.2.15:0"},

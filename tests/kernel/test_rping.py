@@ -4,8 +4,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import rping
-from support.link import DEADLINE_S
+from support.rdma import rping
+from support.rdma.link import DEADLINE_S
 
 from verbena import verbs
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.link import (
+from support.rdma.link import (
     End,
     drain,
     fetch_add,

@@ -4,11 +4,11 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.link import DEADLINE_S
+from support.rdma.link import DEADLINE_S
 
 from verbena import verbs
 
-rping = pytest.importorskip("support.rping", reason="tests/support/rping.py is not here")
+rping = pytest.importorskip("support.rdma.rping", reason="tests/support/rdma/rping.py is not here")
 pytestmark = pytest.mark.usefixtures("siw")
 
 SIW, SIW_V6 = "10.8.0.1", "fd08::1"

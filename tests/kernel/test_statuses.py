@@ -1,8 +1,8 @@
 """Each error status that Soft-RoCE can be made to give, against rdma-core's pyverbs, with its explanation."""
 
 import pytest
-from support.devices import Case, expected
-from support.link import drain, fetch_add, read, send, statuses, wait_until, write
+from support.rdma.devices import Case, expected
+from support.rdma.link import drain, fetch_add, read, send, statuses, wait_until, write
 
 from verbena import errors
 from verbena.errors import WcStatus

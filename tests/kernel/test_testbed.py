@@ -2,8 +2,8 @@
 
 import subprocess
 
-from support import rping
-from support.link import wait_until
+from support.rdma import rping
+from support.rdma.link import wait_until
 
 # Debian's interpreter: its pyverbs is independent of everything in this project.
 PYVERBS = "/usr/bin/python3"

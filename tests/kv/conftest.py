@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.store import Store
+from support.kv.store import Store
 
 SERVING = Path(__file__).with_name("serving.py")
 

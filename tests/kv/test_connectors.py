@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.store import Store
+from support.kv.store import Store
 
 from verbena import kv
 

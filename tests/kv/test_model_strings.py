@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.kv_store import running
-from support.resp import ErrorReply, Wire
+from support.kv.kv_store import running
+from support.kv.resp import ErrorReply, Wire
 
 KEYS = st.sampled_from(["a", "b", "c", "key with spaces", "n"])
 VALUES = st.one_of(

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from kv.keeping import Connection
-from support.replicas import Served, everything, in_step, served, until
-from support.resp import Wire
+from support.kv.replicas import Served, everything, in_step, served, until
+from support.kv.resp import Wire
 
 from verbena import transport
 from verbena.kv.replication.link import METHOD, VERSION

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kv.keeping import Connection
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
-from support.replicas import Served, everything, in_step, served, until
+from support.kv.replicas import Served, everything, in_step, served, until
 
 ALWAYS = "--kv-persistence-fsync=always"
 BY_MESSAGES = "--no-replication-rdma-use-rdma-write"

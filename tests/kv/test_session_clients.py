@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.kv.store import Store
 from support.leaks import descriptors
-from support.store import Store
 
 from verbena._native.kv import encode_command
 from verbena.errors import ClosedError, TimedOutError

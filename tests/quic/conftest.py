@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import iwarp_tls, link
 from support.certificates import Authority
+from support.rdma import iwarp_tls, link
 
 from verbena import verbs
 from verbena.verbs import QuicOptions, Tls

@@ -8,7 +8,7 @@ import socket
 import struct
 
 import pytest
-from support import link
+from support.rdma import link
 from support.relay import Relay
 
 from verbena import errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support import link
+from support.rdma import link
 from support.relay import Path, Relay
 
 from verbena import verbs

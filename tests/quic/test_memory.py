@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from support import link
+from support.rdma import link
 
 from verbena import errors, verbs
 

@@ -8,7 +8,7 @@ import socket
 import ssl
 
 import pytest
-from support.link import wait_until
+from support.rdma.link import wait_until
 
 import verbena
 from verbena import config, errors

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import link
 from support.certificates import Authority
-from support.iwarp_tls import issue
+from support.rdma import link
+from support.rdma.iwarp_tls import issue
 
 from verbena import errors, verbs
 from verbena.transport.handshake.authority import Authority as DevelopmentAuthority

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
-from support.registry_filling import Filler
-from support.registry_http import Client, serve
+from support.registry.filling import Filler
+from support.registry.http_client import Client, serve
 
 from verbena.registry.service import Registry
 

@@ -12,8 +12,8 @@ import bcrypt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.registry_filling import image_manifest
-from support.registry_http import Client, serve
+from support.registry.filling import image_manifest
+from support.registry.http_client import Client, serve
 
 from verbena.errors import ConfigurationError
 from verbena.registry.access.passwords import Passwords

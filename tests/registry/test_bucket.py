@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.registry_http import Client, serve
-from support.registry_process import registry_process
-from support.s3_gate import Gate
-from support.swift import BUCKET, KEY, PROGRAM, REASON, SECRET, Swift
+from support.registry.http_client import Client, serve
+from support.registry.process import registry_process
+from support.registry.s3_gate import Gate
+from support.registry.swift import BUCKET, KEY, PROGRAM, REASON, SECRET, Swift
 
 from verbena.errors import UnavailableError
 from verbena.registry import digests
@@ -278,7 +278,7 @@ async def test_collection_takes_objects_that_nobody_needs(tmp_path: Path, place:
 
 async def test_pushes_go_on_while_garbage_is_collected(tmp_path: Path, place: Place) -> None:
     """With no grace at all: what was acknowledged and is named by a manifest is there."""
-    from support.registry_filling import image_manifest
+    from support.registry.filling import image_manifest
 
     async with serve(tmp_path / "data", **place.keys) as client:
         pushed, over = [], False

@@ -15,7 +15,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 from support.certificates import Authority
-from support.registry_process import Process, registry_process
+from support.registry.process import Process, registry_process
 
 from verbena.registry import digests
 from verbena.registry.manifests import OCI_INDEX, OCI_MANIFEST

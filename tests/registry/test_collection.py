@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.registry_filling import Filler, image_manifest
+from support.registry.filling import Filler, image_manifest
 
 from verbena.registry import digests
 from verbena.registry.errors import BlobsUnknown

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.registry_process import registry_process
+from support.registry.process import registry_process
 
 SUITE = os.environ.get("OCI_CONFORMANCE", "")
 EVERYTHING = (

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from support.registry_filling import image_manifest
-from support.registry_http import Client, serve
+from support.registry.filling import image_manifest
+from support.registry.http_client import Client, serve
 
 from verbena.registry import digests
 from verbena.registry.errors import CODES

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.registry_http import Client
+from support.registry.http_client import Client
 
 from verbena.registry import digests
 from verbena.registry.digests import Digest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.registry_filling import image_manifest
-from support.registry_http import Client, serve
+from support.registry.filling import image_manifest
+from support.registry.http_client import Client, serve
 
 from verbena.registry import digests
 from verbena.registry.manifests import OCI_INDEX, OCI_MANIFEST

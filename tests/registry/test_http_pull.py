@@ -7,8 +7,8 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.registry_filling import image_manifest
-from support.registry_http import Client
+from support.registry.filling import image_manifest
+from support.registry.http_client import Client
 
 from verbena.registry import digests
 from verbena.registry.http.ranges import Unsatisfiable, matches, parse_content_range, parse_range

@@ -8,8 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.registry_filling import image_manifest
-from support.registry_http import OCTETS, Client, serve
+from support.registry.filling import image_manifest
+from support.registry.http_client import OCTETS, Client, serve
 
 from verbena.registry import digests
 from verbena.registry.manifests import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST

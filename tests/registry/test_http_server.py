@@ -19,8 +19,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 from support.certificates import Authority
-from support.registry_filling import image_manifest
-from support.registry_http import Client, serve
+from support.registry.filling import image_manifest
+from support.registry.http_client import Client, serve
 
 from verbena.config import Config, override
 from verbena.errors import AddressError

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support.registry_filling import Filler, image_manifest
+from support.registry.filling import Filler, image_manifest
 
 from verbena.registry import digests
 from verbena.registry.digests import Digest

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.registry_process import registry_process
+from support.registry.process import registry_process
 
 VERBENA = [sys.executable, "-m", "verbena.cli"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import at_once
-from support.registry_filling import Filler, image_manifest
+from support.registry.filling import Filler, image_manifest
 
 from verbena.errors import BusyError, UnavailableError
 from verbena.registry import digests

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.registry_filling import image_manifest
-from support.registry_process import Process, registry_process
+from support.registry.filling import image_manifest
+from support.registry.process import Process, registry_process
 
 from verbena.registry import digests
 from verbena.registry.digests import Digest

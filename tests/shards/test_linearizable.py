@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.linearizable import INITIAL, Operation, fault
+from support.kv.linearizable import INITIAL, Operation, fault
 
 
 def write(value: int, called: float, returned: float = math.inf) -> Operation:

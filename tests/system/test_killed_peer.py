@@ -6,9 +6,10 @@ import random
 import time
 
 import pytest
-from support import devices, leaks
-from support.link import DEADLINE_S, drain, make_end, pattern, read, send, statuses, wait_until, write
-from support.peer import RemotePeer
+from support import leaks
+from support.rdma import devices
+from support.rdma.link import DEADLINE_S, drain, make_end, pattern, read, send, statuses, wait_until, write
+from support.rdma.peer import RemotePeer
 
 from verbena import errors, verbs
 from verbena.errors import WcStatus

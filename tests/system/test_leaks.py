@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from support import leaks
-from support.link import DEADLINE_S, End, connect_endpoints, make_end, write
+from support.rdma.link import DEADLINE_S, End, connect_endpoints, make_end, write
 
 from verbena import verbs
 from verbena.verbs import Access

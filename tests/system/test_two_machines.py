@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.namespaces import Network, NoNamespaces, machines
+from support.rdma.namespaces import Network, NoNamespaces, machines
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide" / "sessions.md"

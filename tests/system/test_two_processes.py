@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from support import devices
-from support.link import (
+from support.rdma import devices
+from support.rdma.link import (
     DEADLINE_S,
     compare_swap,
     connect_endpoints,
@@ -20,7 +20,7 @@ from support.link import (
     word,
     write,
 )
-from support.peer import RemotePeer, linked
+from support.rdma.peer import RemotePeer, linked
 
 from verbena.errors import QueueFullError, WcStatus
 from verbena.verbs import Access, QpState, RemoteMemory

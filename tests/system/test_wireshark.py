@@ -3,8 +3,8 @@
 import contextlib
 
 import pytest
-from support import capture
-from support.link import (
+from support.rdma import capture
+from support.rdma.link import (
     Pair,
     compare_swap,
     connect_managed,

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from support.devices import arriving
-from support.link import (
+from support.rdma.devices import arriving
+from support.rdma.link import (
     DEADLINE_S,
     drain,
     make_end,

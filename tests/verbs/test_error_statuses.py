@@ -1,8 +1,8 @@
 """A9: errors as completion statuses, seen from both ends, each explained."""
 
 import pytest
-from support.devices import Case, expected, refusal
-from support.link import (
+from support.rdma.devices import Case, expected, refusal
+from support.rdma.link import (
     REMOTE_ALL,
     compare_swap,
     drain,

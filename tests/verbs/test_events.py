@@ -3,8 +3,8 @@
 import select
 
 import pytest
-from support.devices import Case, expected
-from support.link import DEADLINE_S, drain, read, send, write
+from support.rdma.devices import Case, expected
+from support.rdma.link import DEADLINE_S, drain, read, send, write
 
 from verbena.errors import WcStatus
 from verbena.verbs import QpState, RemoteMemory

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from support.devices import needs
-from support.link import (
+from support.rdma.devices import needs
+from support.rdma.link import (
     DEADLINE_S,
     IMPATIENT,
     connect_endpoints,

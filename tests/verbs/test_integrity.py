@@ -4,7 +4,7 @@ import random
 import threading
 
 import pytest
-from support.link import DEADLINE_S, connect_endpoints, fetch_add, make_end, pattern, read, word, write
+from support.rdma.link import DEADLINE_S, connect_endpoints, fetch_add, make_end, pattern, read, word, write
 
 from verbena.errors import WcStatus
 from verbena.testing import damaged_packets

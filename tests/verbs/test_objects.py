@@ -6,7 +6,7 @@ import pickle
 import weakref
 
 import pytest
-from support.link import make_end
+from support.rdma.link import make_end
 
 from verbena import errors, verbs
 from verbena.verbs import Access, Endpoint, QpState, RemoteMemory

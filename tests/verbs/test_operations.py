@@ -3,8 +3,8 @@
 import threading
 
 import pytest
-from support.devices import needs
-from support.link import (
+from support.rdma.devices import needs
+from support.rdma.link import (
     DEADLINE_S,
     Pair,
     compare_swap,

@@ -1,7 +1,7 @@
 """A9: the TCP wire towards ends that are not Verbena's: what plain iWARP gives, and what it does not."""
 
 import pytest
-from support.link import (
+from support.rdma.link import (
     DEADLINE_S,
     compare_swap,
     connect_endpoints,

@@ -1,7 +1,7 @@
 """A7 on the shm wire: a peer's memory that is in no arena is reached by the kernel, or staged by the peer."""
 
 import pytest
-from support.link import fetch_add, pattern, read, word, write
+from support.rdma.link import fetch_add, pattern, read, word, write
 
 from verbena.errors import WcStatus
 from verbena.verbs import Access, QpState

@@ -6,8 +6,8 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.devices import needs
-from support.link import drain, pattern, read, send, write
+from support.rdma.devices import needs
+from support.rdma.link import drain, pattern, read, send, write
 
 from verbena import errors
 from verbena.verbs import RecvWorkRequest

@@ -1,8 +1,8 @@
 """A6: protection domains: a queue pair and the memory it touches must belong together."""
 
 import pytest
-from support.devices import Case, expected, refusal
-from support.link import (
+from support.rdma.devices import Case, expected, refusal
+from support.rdma.link import (
     IMPATIENT,
     compare_swap,
     connect_endpoints,

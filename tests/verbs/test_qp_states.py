@@ -1,7 +1,7 @@
 """A2: what each state of a queue pair lets through, holds back, flushes or forgets."""
 
 import pytest
-from support.link import (
+from support.rdma.link import (
     IMPATIENT,
     REMOTE_ALL,
     connect_endpoints,

@@ -1,7 +1,7 @@
 """A2: the state diagram of a reliable queue pair, edge by edge and attribute by attribute."""
 
 import pytest
-from support.link import REMOTE_ALL
+from support.rdma.link import REMOTE_ALL
 
 from verbena import errors
 from verbena.verbs import QpState

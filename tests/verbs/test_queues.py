@@ -3,8 +3,8 @@
 from collections import Counter
 
 import pytest
-from support.devices import needs
-from support.link import (
+from support.rdma.devices import needs
+from support.rdma.link import (
     End,
     Pair,
     connect_endpoints,

@@ -13,8 +13,8 @@ import weakref
 
 import numpy as np
 import pytest
-from support.devices import refusal
-from support.link import pattern, read, statuses, write
+from support.rdma.devices import refusal
+from support.rdma.link import pattern, read, statuses, write
 
 from verbena import errors
 from verbena.errors import WcStatus

@@ -1,8 +1,18 @@
 """A9: retries: a peer that is gone, and a peer that is not ready to receive."""
 
 import pytest
-from support.devices import needs
-from support.link import IMPATIENT, connect_endpoints, drain, fetch_add, pattern, read, send, statuses, write
+from support.rdma.devices import needs
+from support.rdma.link import (
+    IMPATIENT,
+    connect_endpoints,
+    drain,
+    fetch_add,
+    pattern,
+    read,
+    send,
+    statuses,
+    write,
+)
 
 from verbena.errors import WcStatus
 from verbena.verbs import QpState

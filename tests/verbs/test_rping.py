@@ -4,8 +4,8 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import rping
-from support.link import DEADLINE_S, open_contexts
+from support.rdma import rping
+from support.rdma.link import DEADLINE_S, open_contexts
 
 pytestmark = pytest.mark.rule("CM")
 

@@ -1,7 +1,7 @@
 """A8: scatter/gather lists, inline data, signalled and unsignalled requests."""
 
 import pytest
-from support.link import drain, pattern, read, send, statuses, wait_until, write
+from support.rdma.link import drain, pattern, read, send, statuses, wait_until, write
 
 from verbena import errors
 from verbena.errors import WcStatus

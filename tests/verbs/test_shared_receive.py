@@ -1,8 +1,8 @@
 """A3: shared receive queues: several queue pairs fed from one pool of receives."""
 
 import pytest
-from support.devices import Case, expected, needs, refusal
-from support.link import (
+from support.rdma.devices import Case, expected, needs, refusal
+from support.rdma.link import (
     End,
     connect_endpoints,
     drain,

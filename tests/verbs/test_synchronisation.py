@@ -4,8 +4,8 @@ import threading
 import time
 
 import pytest
-from support.devices import needs
-from support.link import (
+from support.rdma.devices import needs
+from support.rdma.link import (
     DEADLINE_S,
     drain,
     fetch_add,

@@ -6,8 +6,8 @@ import gc
 import threading
 
 import pytest
-from support.devices import needs
-from support.link import DEADLINE_S, drain, pattern, wait_until, word, write
+from support.rdma.devices import needs
+from support.rdma.link import DEADLINE_S, drain, pattern, wait_until, word, write
 
 from verbena import errors
 from verbena.errors import WcStatus

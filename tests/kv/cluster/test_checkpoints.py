@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, Node, cluster
+from support.kv.cluster import Cluster, Node, cluster
 
 from verbena import _native
 from verbena.errors import ProtocolError

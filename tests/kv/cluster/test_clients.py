@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 from redis.exceptions import ResponseError
-from support.cluster import Cluster, Node, ReplyError, Wire, cluster, info
-from support.store import Store
+from support.kv.cluster import Cluster, Node, ReplyError, Wire, cluster, info
+from support.kv.store import Store
 
 from verbena import kv
 from verbena.shards.slots import slot_of

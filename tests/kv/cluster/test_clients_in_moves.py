@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.cluster import MAIN, Cluster, cluster
+from support.kv.cluster import MAIN, Cluster, cluster
 
 OPTIONS = ("--cluster-write-pause-budget-ms", "10000")  # a loaded machine is no reason to give up
 HALVES = ("0-8191", "8192-16383")

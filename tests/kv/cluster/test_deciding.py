@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import ReplyError, Wire
-from support.members import Member, two, whole_move
+from support.kv.cluster import ReplyError, Wire
+from support.kv.members import Member, two, whole_move
 
 from verbena.errors import setup_error
 from verbena.kv.cluster.receiver import Receiver

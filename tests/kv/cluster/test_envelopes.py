@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.members import HAS_QUIC, MIGRATION, SEGMENT, SLOTS, Member, two, whole_move
+from support.kv.members import HAS_QUIC, MIGRATION, SEGMENT, SLOTS, Member, two, whole_move
 
 from verbena import transport
 from verbena.errors import RemoteError

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, Node, ReplyError, Wire, cluster
-from support.crash_matrix import Writer
 from support.etcd import ETCD, etcd
-from support.linearizable import Operation, fault
+from support.kv.cluster import Cluster, Node, ReplyError, Wire, cluster
+from support.kv.crash_matrix import Writer
+from support.kv.linearizable import Operation, fault
 
 from verbena import transport
 from verbena.shards.envelope import Envelope, Flag, Kind, parse

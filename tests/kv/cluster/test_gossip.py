@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import MAIN, Cluster, Node, Wire, cluster
+from support.kv.cluster import MAIN, Cluster, Node, Wire, cluster
 
 from verbena.shards.cluster_map import Member
 from verbena.shards.stores import change, open_store

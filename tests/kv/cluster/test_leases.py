@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, ReplyError, Wire, cluster
 from support.etcd import ETCD, etcd, etcd_process
+from support.kv.cluster import Cluster, ReplyError, Wire, cluster
 
 from verbena.shards.stores import open_store
 

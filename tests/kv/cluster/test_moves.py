@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import MAIN, Cluster, ReplyError, Wire, cluster
-from support.crash_matrix import STOPPING, at_rest, crash_at, settled
+from support.kv.cluster import MAIN, Cluster, ReplyError, Wire, cluster
+from support.kv.crash_matrix import STOPPING, at_rest, crash_at, settled
 
 OPTIONS = ("--cluster-write-pause-budget-ms", "5000")  # a loaded machine is no reason to give up
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import browser
-from support.cluster import MAIN, Cluster, Node, cluster
+from support.kv.cluster import MAIN, Cluster, Node, cluster
 
 
 def panel(title: str) -> str:

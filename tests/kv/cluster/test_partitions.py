@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import partition_matrix
 from support.etcd import ETCD
-from support.namespaces import NoNamespaces
+from support.kv import partition_matrix
+from support.rdma.namespaces import NoNamespaces
 
 pytestmark = [
     pytest.mark.skipif(ETCD is None, reason="etcd is not installed (apt-get install etcd-server)"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from redis.cluster import LoadBalancingStrategy
-from support.cluster import Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import Cluster, ReplyError, Wire, cluster
 
 # Long enough that nobody takes the place of a primary that is stopped for a while.
 OPTIONS = (

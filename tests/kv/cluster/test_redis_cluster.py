@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.cluster import Cluster, ReplyError, Wire, cluster
+from support.kv.cluster import Cluster, ReplyError, Wire, cluster
 
 SERVER = shutil.which("redis-server")
 NOBODY = "0" * 40

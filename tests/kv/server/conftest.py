@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from support.kv_store import StartStore, Store, running
+from support.kv.kv_store import StartStore, Store, running
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.kv_store import StartStore, Store
-from support.resp import Wire
+from support.kv.kv_store import StartStore, Store
+from support.kv.resp import Wire
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 from support.certificates import Authority
-from support.kv_store import StartStore, Store
-from support.resp import pack
+from support.kv.kv_store import StartStore, Store
+from support.kv.resp import pack
 
 from verbena.cli.resp import shell as kv_shell
 from verbena.cli.resp import text as kv_text

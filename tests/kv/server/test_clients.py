@@ -12,8 +12,8 @@ import threading
 import pytest
 import redis
 import redis.asyncio
-from support.kv_store import StartStore, Store
-from support.resp import Wire, pack
+from support.kv.kv_store import StartStore, Store
+from support.kv.resp import Wire, pack
 
 valkey = pytest.importorskip("valkey")
 

@@ -13,7 +13,7 @@ import pytest
 import redis
 from kv.keeping import Connection
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
-from support.kv_store import Store, running
+from support.kv.kv_store import Store, running
 
 Event = Callable[[redis.Redis, Store], object]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import redis
-from support.kv_store import Store
+from support.kv.kv_store import Store
 
 POLICIES = [
     "allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu", "allkeys-random", "volatile-random",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import redis
-from support.kv_store import Store
-from support.resp import Wire
+from support.kv.kv_store import Store
+from support.kv.resp import Wire
 
 
 @pytest.fixture(params=[2, 3])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.kv_store import StartStore, running
-from support.link import wait_until
+from support.kv.kv_store import StartStore, running
+from support.rdma.link import wait_until
 
 import verbena
 

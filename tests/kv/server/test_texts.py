@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kv.redis_peer import MISSING, Peer, redis_server
-from support.kv_store import StartStore
+from support.kv.kv_store import StartStore
 
 LINES = """
 SET k v

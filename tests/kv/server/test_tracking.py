@@ -12,8 +12,8 @@ import pytest
 import redis
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
-from support.kv_store import StartStore, Store
-from support.resp import Wire, pack
+from support.kv.kv_store import StartStore, Store
+from support.kv.resp import Wire, pack
 
 
 @pytest.fixture

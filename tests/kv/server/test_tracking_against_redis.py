@@ -12,7 +12,7 @@ import pytest
 from kv.grammar import TEMPLATES, WORDS, expand
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
 from kv.transcripts import Cast
-from support.kv_store import running
+from support.kv.kv_store import running
 
 pytestmark = pytest.mark.skipif(SERVER is None, reason=MISSING)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import redis
-from support.kv_store import Store
-from support.resp import Wire
+from support.kv.kv_store import Store
+from support.kv.resp import Wire
 
 
 def test_a_transaction_runs_as_a_whole(client: redis.Redis):

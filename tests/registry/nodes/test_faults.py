@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.registry_nodes import Cluster, follow, pull, push, settled
-from support.registry_processes import Processes
+from support.registry.nodes import Cluster, follow, pull, push, settled
+from support.registry.processes import Processes
 
 from verbena.registry.errors import Refused
 from verbena.registry.incoming import IncomingBlob, IncomingFailed

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.registry_filling import Filler
-from support.registry_nodes import Cluster, follow, pull, push, settled
+from support.registry.filling import Filler
+from support.registry.nodes import Cluster, follow, pull, push, settled
 
 from verbena.registry import digests
 from verbena.registry.errors import Refused

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.registry_process import Process, registry_process
+from support.registry.process import Process, registry_process
 
 NODE = ("--rdma-enabled", "--rdma-listen-addr", "127.0.0.1", "--rdma-listen-port", "0")
 

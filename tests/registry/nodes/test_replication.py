@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 import pytest
-from support.registry_filling import Filler
-from support.registry_nodes import Cluster, push
-from support.registry_processes import Processes
+from support.registry.filling import Filler
+from support.registry.nodes import Cluster, push
+from support.registry.processes import Processes
 
 from verbena.registry.errors import Refused
 from verbena.registry.nodes.settings import PIECE

@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from support.registry_nodes import Cluster, pull, push
+from support.registry.nodes import Cluster, pull, push
 
 from verbena.registry.nodes.settings import PIECE
 

@@ -13,10 +13,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from support import docker_registry
-from support.docker_registry import DockerRegistry
-from support.registry_filling import image_manifest
-from support.registry_nodes import Cluster, follow, pull, settled
+from support.registry import docker_registry
+from support.registry.docker_registry import DockerRegistry
+from support.registry.filling import image_manifest
+from support.registry.nodes import Cluster, follow, pull, settled
 
 from verbena.registry import digests
 from verbena.registry.errors import Refused

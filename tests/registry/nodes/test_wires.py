@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from support.certificates import Authority
-from support.namespaces import Network, NoNamespaces, machines
-from support.registry_nodes import pull, push, settled
+from support.rdma.namespaces import Network, NoNamespaces, machines
+from support.registry.nodes import pull, push, settled
 
 from verbena import config, verbs
 from verbena.registry import digests

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from support import browser
 from support.browser import Aside
-from support.registry_filling import Filler, image_manifest
-from support.registry_http import Client, serve
+from support.registry.filling import Filler, image_manifest
+from support.registry.http_client import Client, serve
 
 from verbena.registry.manifests import OCI_INDEX
 from verbena.registry.nodes.settings import PIECE

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from support.link import End, make_end, wait_until
+from support.rdma.link import End, make_end, wait_until
 from verbena.errors import WcStatus
 from verbena.verbs import Endpoint, Gid, Opcode, RemoteMemory, open_device
 

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.registry_filling import Filler
-from support.registry_nodes import follow, settled
+from support.registry.filling import Filler
+from support.registry.nodes import follow, settled
 from verbena import transport
 from verbena.registry import digests
 from verbena.registry.errors import Refused

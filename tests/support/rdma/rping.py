@@ -10,7 +10,7 @@ import contextlib
 import struct
 import subprocess
 
-from support.link import DEADLINE_S, REMOTE_ALL
+from support.rdma.link import DEADLINE_S, REMOTE_ALL
 from verbena.errors import WcStatus
 from verbena.verbs import (
     Context,

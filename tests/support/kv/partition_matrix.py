@@ -2,8 +2,8 @@
 not hear each other while slots move (at each checkpoint) or a primary is followed, then they do again.
 Whoever accepts commands is asked all the while, and every key is looked for.
 
-    python tests/support/partition_matrix.py                     every checkpoint and every pair, as a table
-    python tests/support/partition_matrix.py --only DECIDING     that row alone, or "together", "replicas"
+    python tests/support/kv/partition_matrix.py                    all checkpoints and pairs, as a table
+    python tests/support/kv/partition_matrix.py --only DECIDING     that row alone, or "together", "replicas"
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from support.cluster import MAIN, Cluster, Node, ReplyError, Wire
 from support.etcd import etcd
-from support.linearizable import Operation, fault
-from support.namespaces import Network, machines
-from support.verdicts import Verdicts
+from support.kv.cluster import MAIN, Cluster, Node, ReplyError, Wire
+from support.kv.linearizable import Operation, fault
+from support.rdma.namespaces import Network, machines
+from support.rdma.verdicts import Verdicts
 from verbena.shards.stores import open_store
 
 PHASES = ("no move", "PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED")

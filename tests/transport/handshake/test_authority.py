@@ -7,7 +7,7 @@ import stat
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from support.iwarp_tls import MISSING
+from support.rdma.iwarp_tls import MISSING
 
 from verbena import errors
 from verbena.transport.handshake.authority import LONGEST_DAYS, NODE_DAYS, Authority

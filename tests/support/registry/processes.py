@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-MAIN = Path(__file__).with_name("registry_node_main.py")
+MAIN = Path(__file__).with_name("node_main.py")
 
 
 class NodeProcess:

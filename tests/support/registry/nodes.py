@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from support.registry_filling import Filler
+from support.registry.filling import Filler
 from verbena import transport
 from verbena.registry.digests import Digest
 from verbena.registry.incoming import IncomingBlob

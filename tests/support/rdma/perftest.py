@@ -10,7 +10,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from support.link import DEADLINE_S
+from support.rdma.link import DEADLINE_S
 
 PORT = 18515
 VERSION = b"6.06".ljust(16, b"\0")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.link import End
+from support.rdma.link import End
 from verbena import verbs
 
 MAIN = Path(__file__).with_name("peer_main.py")

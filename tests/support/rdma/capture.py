@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from support.link import wait_until
+from support.rdma.link import wait_until
 
 # Its guess at who uses RDMA takes a payload of five bytes for a broken remote procedure call.
 _NOT_OURS = ("--disable-protocol", "rpcordma", "-o", "tcp.try_heuristic_first:TRUE")  # the port may be known

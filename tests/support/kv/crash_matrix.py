@@ -1,8 +1,8 @@
 """The crash matrix: a move under load, SIGKILL for its source, its target or its coordinator at a checkpoint
 or at a random instant, a restart, and then every key is looked for.
 
-    python tests/support/crash_matrix.py                   every checkpoint and every victim, as a table
-    python tests/support/crash_matrix.py --random 200      so many random instants as well
+    python tests/support/kv/crash_matrix.py                   every checkpoint and every victim, as a table
+    python tests/support/kv/crash_matrix.py --random 200      so many random instants as well
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from support.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
-from support.linearizable import Operation, fault
-from support.verdicts import Verdicts
+from support.kv.cluster import MAIN, Cluster, Node, ReplyError, Wire, cluster
+from support.kv.linearizable import Operation, fault
+from support.rdma.verdicts import Verdicts
 from verbena.shards.stores import open_store
 
 CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")

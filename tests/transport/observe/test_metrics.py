@@ -26,7 +26,7 @@ from verbena.transport.observe.metrics.counters import (
 )
 
 SECRET = "correct horse battery staple"
-PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/metrics.md"
 INFO = {
     "rdma_connections",
     *(f"rdma_{kind}_ops" for kind in ("send", "recv", "read", "write")),

@@ -1,0 +1,1 @@
+"""Stores, clusters and their faults for tests of the key-value store."""

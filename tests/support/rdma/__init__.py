@@ -1,0 +1,1 @@
+"""Peers, links and devices for tests of the wires."""

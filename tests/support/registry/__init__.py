@@ -1,0 +1,1 @@
+"""Registries, nodes and buckets for tests of the registry."""
