@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     for (uint32_t i = 0; i < kSlotCount; i += 2) slots->set(i);
   }
   LogApplier applier(
-      engine, [choice](uint32_t, Words words) { return !words.empty() && (choice & 2) != 0; }, 0,
+      engine, [choice](uint32_t, Arguments words) { return !words.empty() && (choice & 2) != 0; }, 0,
       std::move(slots));
   std::string stream = choice & 4 ? std::string(view(input.take(400))) : make_stream(input);
   for (int changes = input.byte() % 3; changes > 0 && !stream.empty(); --changes) {

@@ -138,14 +138,14 @@ def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
                     send(words, may_fail=True)
         assert copy.complete
         assert seed or pieces > 10
-        follower = copy.take_follower()
+        follower = copy.take_reader()
         for _ in range(50):
             send([word.encode() for word in changing(kind, "big", chance, 10_000)], may_fail=True)
         while follower.lag():
             applied.apply(follower.read(1000)[0])
     assert applied.complete
     assert state(target) == state(source)
-    assert applied.offset == source.engine.tail_figures()["offset"]
+    assert applied.offset == source.engine.backlog_counters()["offset"]
     sums = []
     for server in (source, target):  # as a move of slots compares both ends
         digest = _native.kv.SlotDigest(server.engine, list(range(16384)))
@@ -193,7 +193,7 @@ def test_a_copy_does_not_begin_anew_when_the_table_moves(kind: str, churns: bool
                 gone = [f"m{chance.randrange(86_000)}" for _ in range(30)]
                 send(going(kind, gone))
         assert copy.complete
-        follower = copy.take_follower()
+        follower = copy.take_reader()
         while follower.lag():
             applied.apply(follower.read(1000)[0])
     assert 86_000 + 30 * rounds > 87_382  # two thirds of 2¹⁷

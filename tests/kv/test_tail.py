@@ -75,7 +75,7 @@ def test_a_copy_and_the_log_after_it_make_the_same_contents_of_every_type() -> N
         assert copy.complete
         assert applied.complete
         assert contents(target) == contents(source)
-        follower = copy.take_follower()
+        follower = copy.take_reader()
         run(*MORE)
         assert follower.lag() > 5
         pieces = []
@@ -87,7 +87,7 @@ def test_a_copy_and_the_log_after_it_make_the_same_contents_of_every_type() -> N
     assert applied.failed == 0, applied.first_failure
     assert applied.idle
     assert contents(target) == contents(source)
-    assert applied.offset == source.engine.tail_figures()["offset"]
+    assert applied.offset == source.engine.backlog_counters()["offset"]
     before = applied.applied
     for piece in pieces:  # once more
         applied.apply(piece)
@@ -118,7 +118,7 @@ def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> Non
         follower = source.follow()
         assert follower.next_lsn == 3
         run(*FILL, *MORE)
-        assert source.engine.tail_figures()["lsn"] == persistence.lsn
+        assert source.engine.backlog_counters()["lsn"] == persistence.lsn
         piece, next_lsn = follower.read(1 << 20)
         assert next_lsn == persistence.lsn + 1
         with pytest.raises(ValueError, match="base copy"):
@@ -137,7 +137,7 @@ def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> Non
 def test_who_is_too_far_behind_is_told() -> None:
     """What is kept is bounded; then only a base copy helps."""
     source = Server()
-    source.engine.set_tail_limits(keep_bytes=70_000, hold_bytes=70_000)
+    source.engine.set_backlog_limits(keep_bytes=70_000, hold_bytes=70_000)
     follower = source.follow()
     with served(source) as run:
         run(*[f"SET key{i} {'x' * 1000}" for i in range(500)])

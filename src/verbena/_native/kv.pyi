@@ -63,7 +63,7 @@ class Engine:
 
     def count_slot(self, slot: int) -> int: ...
     def slot_keys(self, slot: int, most: int) -> list[bytes]: ...
-    def follow(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> Follower:
+    def read_backlog(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> BacklogReader:
         """
         The log from an LSN on, or from now on; `slots`: records of these, and of no key. ValueError: it is not kept from there on.
         """
@@ -73,7 +73,7 @@ class Engine:
         Begins a copy of everything, or of some slots, which goes on between commands.
         """
 
-    def set_tail_limits(self, *, keep_bytes: int, hold_bytes: int) -> None:
+    def set_backlog_limits(self, *, keep_bytes: int, hold_bytes: int) -> None:
         """
         How much of the log stays in memory: for those who come back, and for those who are behind.
         """
@@ -83,7 +83,7 @@ class Engine:
         Where another node's history ended, this one goes on. Who followed is lost.
         """
 
-    def tail_figures(self) -> dict[str, int]: ...
+    def backlog_counters(self) -> dict[str, int]: ...
     def track(self, client: int, prefixes: Iterable[bytes], *, broadcasts: bool, skips_own: bool) -> None:
         """
         The client hears of keys that it has read, or of all with these prefixes if it broadcasts.
@@ -445,7 +445,7 @@ class OneSidedReader:
 
 def use_command_error(type: object) -> None: ...
 def encode_command(words: object) -> bytes:
-    """A command in RESP. Words are bytes, str, int, float or buffers."""
+    """A command in RESP. Arguments are bytes, str, int, float or buffers."""
 
 def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
     """
@@ -551,7 +551,7 @@ class Log:
     def set_fsync(self, fsync: str) -> None: ...
     @property
     def complaint(self) -> str: ...
-    def figures(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, int]: ...
 
 class Snapshot:
     """A copy of everything, made while commands go on."""
@@ -569,7 +569,7 @@ class Snapshot:
 
     @property
     def error(self) -> str: ...
-    def figures(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, int]: ...
 
 class Loader:
     """
@@ -635,12 +635,12 @@ class SlotSweep:
     @property
     def removed(self) -> int: ...
 
-class Follower:
+class BacklogReader:
     """Reads the log's records as they come. One thread at a time."""
 
     def read(self, max_bytes: int = 1048576) -> tuple[bytes, int]:
         """
-        Whole records, as many as there are and fit (one at least), and the LSN of what comes next. ValueError: they are gone, as this follower was too slow.
+        Whole records, as many as there are and fit (one at least), and the LSN of what comes next. ValueError: they are gone, as this reader was too slow.
         """
 
     def lag(self) -> int:
@@ -682,13 +682,13 @@ class BaseCopy:
     def first_lsn(self) -> int:
         """Of the first record that may be among the images."""
 
-    def take_follower(self) -> Follower:
+    def take_reader(self) -> BacklogReader:
         """What comes after a complete copy: nothing between them is missing."""
 
     def close(self) -> None: ...
 
 class LogApplier:
-    """Applies what a base copy and a follower of another engine gave."""
+    """Applies what a base copy and a reader of another engine gave."""
 
     def __init__(self, engine: Engine, run: object, *, lsn: int = 0, slots: object | None = None) -> None:
         """
@@ -752,10 +752,10 @@ class CopySender:
         regions: Iterable[int],
         piece_bytes: int,
         *,
-        tap: Callable[[str, bytes], None] | None = None,
+        observer: Callable[[str, bytes], None] | None = None,
     ) -> None:
         """
-        `header`: an envelope's, with what all have in common, and the first one's sequence. `tap` is shown each envelope before it leaves, and by which wire.
+        `header`: an envelope's, with what all have in common, and the first one's sequence. `observer` is shown each envelope before it leaves, and by which wire.
         """
 
     def run(self, session: verbena._native.transport.Session, link: int, *, patience_s: float) -> bool:
@@ -789,10 +789,10 @@ class CopyReceivers:
         windows: Iterable[Buffer],
         applier: LogApplier,
         *,
-        tap: Callable[[bytes, bytes], None] | None = None,
+        observer: Callable[[bytes, bytes], None] | None = None,
     ) -> CopyReceiver:
         """
-        For the pieces of this migration, instead of any landing before. `tap` is shown each notice and the piece that it is about, on another thread.
+        For the pieces of this migration, instead of any receiver before. `observer` is shown each notice and the piece that it is about, on another thread.
         """
 
 class ReplicationSender:
@@ -827,7 +827,7 @@ class ReplicationSender:
 
     @property
     def offset(self) -> int: ...
-    def figures(self) -> dict[str, Any]: ...
+    def counters(self) -> dict[str, Any]: ...
     def set_eager(self, eager: bool) -> None:
         """Somebody waits for receipts."""
 
@@ -849,6 +849,6 @@ class ReplicationReceiver:
     def mark(self) -> int:
         """The primary is to add it to the positions of its pieces."""
 
-    def figures(self) -> dict[str, Any]: ...
+    def counters(self) -> dict[str, Any]: ...
     def close(self) -> None:
-        """Nothing is applied any more: figures() are the last."""
+        """Nothing is applied any more: counters() are the last."""

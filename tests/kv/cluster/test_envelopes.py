@@ -250,7 +250,7 @@ async def test_a_target_a_million_records_behind_is_not_ready(
         return fence(slots)
 
     monkeypatch.setattr(source.cluster.gate, "fence", watched)
-    source.server.engine.set_tail_limits(keep_bytes=1 << 20, hold_bytes=1 << 30)
+    source.server.engine.set_backlog_limits(keep_bytes=1 << 20, hold_bytes=1 << 30)
     end, states = await whole_move(source, target, tap)
     assert isinstance(end, Moved), end
     before, ready = [state for state in states if isinstance(state, CatchUp)]

@@ -1,4 +1,4 @@
-// The log in memory: followers see every record once and in order, slow ones are told, a base copy and the
+// The log in memory: readers see every record once and in order, slow ones are told, a base copy and the
 // log after it make the same contents elsewhere whatever goes on meanwhile, and damage is never applied.
 #include <algorithm>
 #include <cstdlib>
@@ -70,11 +70,11 @@ struct Store {
   QuietClient client;
 };
 
-std::string all_of(Follower& follower, size_t at_a_time = 1u << 20) {
+std::string all_of(BacklogReader& reader, size_t at_a_time = 1u << 20) {
   std::string out;
-  while (follower.lag_bytes() > 0) {
+  while (reader.lag_bytes() > 0) {
     std::string piece;
-    CHECK(follower.read(piece, at_a_time));
+    CHECK(reader.read(piece, at_a_time));
     out += piece;
   }
   return out;
@@ -96,19 +96,19 @@ size_t fill(BaseCopy& copy, std::string& to, size_t enough, bool around) {
 
 }  // namespace
 
-TEST("followers see each record once, in order, from where they begin") {
+TEST("readers see each record once, in order, from where they begin") {
   Store store;
-  Backlog& tail = store.engine.tail();
-  const auto first = tail.follow(1);
-  CHECK(first && !tail.follow(2));
+  Backlog& backlog = store.engine.backlog();
+  const auto first = backlog.read_from(1);
+  CHECK(first && !backlog.read_from(2));
   for (int i = 0; i < 5000; ++i) store.run({"SET", "key" + std::to_string(i), std::string(64, 'x')});
   std::string early;
   CHECK(first->read(early, 1000) && early.empty() && first->lag() == 0);  // replies have not gone yet
   store.engine.commit();
-  CHECK(first->lag() == 5000 && tail.visible_lsn() == 5000);
-  const auto second = tail.follow(4001);
+  CHECK(first->lag() == 5000 && backlog.visible_lsn() == 5000);
+  const auto second = backlog.read_from(4001);
   const std::string all = all_of(*first, 3000), some = all_of(*second);
-  CHECK(all.size() == tail.visible_offset() && all.ends_with(some) && first->next_lsn() == 5001);
+  CHECK(all.size() == backlog.visible_offset() && all.ends_with(some) && first->next_lsn() == 5001);
   Store replica, partial;
   LogApplier applier(replica.engine, {});
   // Whatever the pieces: 7 is no divisor of anything here.
@@ -121,15 +121,15 @@ TEST("followers see each record once, in order, from where they begin") {
 
 TEST("what is too slow is told that it has lost its place; who comes back late is not let in") {
   Store store;
-  Backlog& tail = store.engine.tail();
-  tail.set_limits(100'000, 300'000);
-  auto slow = tail.follow(1);
+  Backlog& backlog = store.engine.backlog();
+  backlog.set_limits(100'000, 300'000);
+  auto slow = backlog.read_from(1);
   const auto write = [&](int count) {
     for (int i = 0; i < count; ++i) store.run({"SET", "key", std::string(1000, 'x')});
     store.engine.commit();
   };
   write(200);  // more than is kept, but somebody needs it
-  CHECK(tail.kept().first_lsn == 1);
+  CHECK(backlog.kept().first_lsn == 1);
   std::string out;
   CHECK(slow->read(out, 5000));
   write(300);  // more than is held for anybody
@@ -137,46 +137,46 @@ TEST("what is too slow is told that it has lost its place; who comes back late i
   while (slow->read(out, 1u << 20) && slow->lag_bytes() > 0) {
   }
   CHECK(slow->is_lost());
-  CHECK(tail.kept().bytes <= 300'000 && tail.kept().first_lsn > 100);
-  CHECK(!tail.follow(1) && tail.follow(tail.kept().first_lsn) && tail.follow(501));
+  CHECK(backlog.kept().bytes <= 300'000 && backlog.kept().first_lsn > 100);
+  CHECK(!backlog.read_from(1) && backlog.read_from(backlog.kept().first_lsn) && backlog.read_from(501));
   slow.reset();
-  CHECK(tail.kept().bytes <= 100'000 + (64u << 10));
+  CHECK(backlog.kept().bytes <= 100'000 + (64u << 10));
 }
 
-TEST("bytes are counted from where another history ended, before there is a tail and after") {
+TEST("bytes are counted from where another history ended, before there is a backlog and after") {
   Store store;
   store.engine.count_from(5000);
-  Backlog& tail = store.engine.tail();
-  CHECK(tail.written_offset() == 5000 && tail.visible_offset() == 5000);
-  CHECK(tail.kept().first_offset == 5000 && tail.kept().bytes == 0);
-  auto follower = tail.follow(1);
+  Backlog& backlog = store.engine.backlog();
+  CHECK(backlog.written_offset() == 5000 && backlog.visible_offset() == 5000);
+  CHECK(backlog.kept().first_offset == 5000 && backlog.kept().bytes == 0);
+  auto reader = backlog.read_from(1);
   store.run({"SET", "key", "value"});
   store.engine.commit();
   std::string out;
-  CHECK(follower->read(out, 1000) && !out.empty());
-  CHECK(tail.visible_offset() == 5000 + out.size() && follower->offset() == tail.visible_offset());
+  CHECK(reader->read(out, 1000) && !out.empty());
+  CHECK(backlog.visible_offset() == 5000 + out.size() && reader->offset() == backlog.visible_offset());
   store.engine.count_from(100);  // back as well: it is another history
-  CHECK(!follower->read(out, 1000) && follower->is_lost());
-  CHECK(tail.visible_offset() == 100 && tail.kept().first_offset == 100 && !tail.follow(1));
-  auto again = tail.follow(2);
+  CHECK(!reader->read(out, 1000) && reader->is_lost());
+  CHECK(backlog.visible_offset() == 100 && backlog.kept().first_offset == 100 && !backlog.read_from(1));
+  auto again = backlog.read_from(2);
   store.run({"SET", "key", "value"});
   store.engine.commit();
   std::string more;
   CHECK(again->read(more, 1000) && more.size() == out.size());
-  CHECK(tail.visible_offset() == 100 + more.size());
+  CHECK(backlog.visible_offset() == 100 + more.size());
 }
 
 TEST("a record longer than any chunk goes through, and the log may be cut within it") {
   Store store;
-  Backlog& tail = store.engine.tail();
-  const auto follower = tail.follow(1);
+  Backlog& backlog = store.engine.backlog();
+  const auto reader = backlog.read_from(1);
   const std::string value(3'000'000, 'v');
   store.run({"SET", "long", value});
   store.run({"APPEND", "long", "!"});
   store.engine.commit();
   std::string first;
-  CHECK(follower->read(first, 100) && first.size() > value.size() && follower->lag() == 1);
-  const std::string all = first + all_of(*follower);
+  CHECK(reader->read(first, 100) && first.size() > value.size() && reader->lag() == 1);
+  const std::string all = first + all_of(*reader);
   Store replica;
   LogApplier applier(replica.engine, {});
   for (size_t at = 0; at < all.size(); at += 100'000)
@@ -189,7 +189,7 @@ TEST("a copy is cut into pieces anywhere, whatever its records' length") {
   for (const size_t length : {0u, 1u, 1023u, 1024u, 5000u, 70'001u, 300'000u}) {
     store.run({"SET", "key" + std::to_string(length), std::string(length, 'v')});
   }
-  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  BaseCopy copy(store.engine, store.engine.backlog(), nullptr);
   LogApplier applier(replica.engine, {});
   std::string piece;
   bool around = false;
@@ -207,7 +207,7 @@ TEST("a long value that would be cut begins the next piece, unless much room wou
   Store store, replica;
   for (int i = 0; i < 40; ++i) store.run({"SET", "key" + std::to_string(i), std::string(20'000, 'v')});
   for (int i = 0; i < 4; ++i) store.run({"SET", "long" + std::to_string(i), std::string(90'000, 'l')});
-  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  BaseCopy copy(store.engine, store.engine.backlog(), nullptr);
   LogApplier applier(replica.engine, {});
   std::string memory(205'000, '\0');
   size_t short_of = 0;
@@ -232,7 +232,7 @@ TEST("long values that a piece refers to stay as they were, whatever commands do
   Keyspace& keyspace = store.engine.keyspace;
   const size_t used = keyspace.arena().used_bytes();
   const auto hold = keyspace.hold();
-  BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+  BaseCopy copy(store.engine, store.engine.backlog(), nullptr);
   std::string memory(300'000, '\0');
   CopyPiece piece{.to = memory, .held_from = keyspace.retired_blocks()};
   hold->from = piece.held_from;
@@ -264,14 +264,14 @@ TEST("long values that a piece refers to stay as they were, whatever commands do
 
 TEST("what belongs together is applied together") {
   Store store, replica;
-  Backlog& tail = store.engine.tail();
-  const auto follower = tail.follow(1);
+  Backlog& backlog = store.engine.backlog();
+  const auto reader = backlog.read_from(1);
   const std::string_view one[] = {"SET", "a", "1"}, two[] = {"SET", "b", "2"};
   store.engine.keyspace.log(0, one);
   store.engine.keyspace.log(0, two);
-  tail.boundary();
+  backlog.boundary();
   store.engine.commit();
-  const std::string all = all_of(*follower);
+  const std::string all = all_of(*reader);
   LogApplier applier(replica.engine, {});
   CHECK(applier.apply(std::string_view(all).substr(0, all.size() / 2)) == 0 && replica.contents().empty());
   CHECK(!applier.is_idle());
@@ -281,10 +281,10 @@ TEST("what belongs together is applied together") {
 
 TEST("a flipped bit anywhere is refused, and so is a stream of another kind") {
   Store store;
-  const auto follower = store.engine.tail().follow(1);
+  const auto reader = store.engine.backlog().read_from(1);
   store.run({"SET", "a", "12345"});
   store.engine.commit();
-  const std::string all = all_of(*follower);
+  const std::string all = all_of(*reader);
   size_t refused = 0, waits = 0;
   for (size_t bit = 0; bit < all.size() * 8; ++bit) {
     std::string damaged = all;
@@ -334,7 +334,7 @@ TEST("a base copy and the log after it make the same contents, whatever commands
       }
     };
     for (int i = 0; i < 6000; ++i) change();
-    BaseCopy copy(store.engine, store.engine.tail(), nullptr);
+    BaseCopy copy(store.engine, store.engine.backlog(), nullptr);
     LogApplier applier(replica.engine, {});
     for (bool more = true; more;) {
       for (auto i = random() % 50; i > 0; --i) change();
@@ -349,13 +349,13 @@ TEST("a base copy and the log after it make the same contents, whatever commands
       applier.apply(piece, seed % 4 == 0);
     }
     CHECK(copy.error().empty() && copy.is_complete() && applier.is_complete());
-    const auto follower = copy.take_follower();
-    CHECK(applier.offset() == follower->offset() && applier.lsn() + 1 == follower->next_lsn());
+    const auto reader = copy.take_reader();
+    CHECK(applier.offset() == reader->offset() && applier.lsn() + 1 == reader->next_lsn());
     for (int i = 0; i < 500; ++i) change();
     store.engine.commit();
-    const std::string rest = all_of(*follower);
+    const std::string rest = all_of(*reader);
     applier.apply(rest);
-    CHECK(applier.offset() == store.engine.tail().visible_offset());
+    CHECK(applier.offset() == store.engine.backlog().visible_offset());
     CHECK(!store.contents().empty() && replica.contents() == store.contents());
   }
 }
@@ -369,14 +369,14 @@ TEST("a copy of some slots has these alone, and a flush at the source clears not
     (key_slot(key) < 8192 ? source : target).run({"SET", key, "old"});
     if (key_slot(key) >= 8192) source.run({"SET", key, "the source's own"});
   }
-  BaseCopy copy(source.engine, source.engine.tail(), std::make_unique<SlotSet>(*slots));
+  BaseCopy copy(source.engine, source.engine.backlog(), std::make_unique<SlotSet>(*slots));
   LogApplier applier(target.engine, {}, 0, std::make_unique<SlotSet>(*slots));
   std::string bytes;
   while (copy.read(bytes, 500)) {
   }
   applier.apply(bytes);
   CHECK(target.engine.keyspace.database(0).size() == 200);
-  const auto follower = copy.take_follower();
+  const auto reader = copy.take_reader();
   const std::string_view low[] = {"SET", "key1", "1"}, high[] = {"SET", "key2", "2"};
   CHECK((key_slot("key1") < 8192) != (key_slot("key2") < 8192));
   source.engine.keyspace.log(0, low);  // a command that names two slots, of which one goes along
@@ -386,7 +386,7 @@ TEST("a copy of some slots has these alone, and a flush at the source clears not
   source.run({"SET", "key1", "new"});
   source.run({"SET", "key2", "new"});
   source.engine.commit();
-  applier.apply(all_of(*follower));
+  applier.apply(all_of(*reader));
   CHECK(applier.is_idle());
   CHECK(target.contents().find("= old") != std::string::npos);
   CHECK(target.contents().find("the source's own") == std::string::npos);
@@ -405,21 +405,21 @@ TEST("a copy of some slots has these alone, and a flush at the source clears not
 
 TEST("a replica keeps what has expired until the primary says so, and nobody finds it") {
   Store store, replica;
-  const auto follower = store.engine.tail().follow(1);
+  const auto reader = store.engine.backlog().read_from(1);
   const std::string past = std::to_string(store.engine.keyspace.now_ms() + 50);
   store.run({"SET", "k", "v", "PXAT", past});
   store.engine.commit();
   replica.engine.keyspace.keeps_expired = true;
   replica.engine.active_expiry = false;
   LogApplier applier(replica.engine, {});
-  applier.apply(all_of(*follower));
+  applier.apply(all_of(*reader));
   replica.engine.keyspace.set_now(store.engine.keyspace.now_ms() + 1000);
   CHECK(!replica.engine.keyspace.database(0).find("k") && replica.engine.keyspace.database(0).size() == 1);
   CHECK(!replica.engine.keyspace.database(0).random_key());
   store.engine.keyspace.set_now(store.engine.keyspace.now_ms() + 1000);
   CHECK(!store.engine.keyspace.database(0).find("k"));
   store.engine.commit();
-  applier.apply(all_of(*follower));
+  applier.apply(all_of(*reader));
   CHECK(replica.engine.keyspace.database(0).size() == 0);
 }
 

@@ -218,7 +218,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
     engine.commit();
     // It is not known whether it will be kept: no reply, and the connection ends.
     CHECK(client.doomed && client.out.empty() && !reader.doomed);
-    CHECK(log.complaint.starts_with("MISCONF ") && log.figures().failures == 1);
+    CHECK(log.complaint.starts_with("MISCONF ") && log.counters().failures == 1);
     QuietClient next(engine.next_client());
     engine.add(next);
     do_words(engine, next, {"SET", "c", "1"});
@@ -262,7 +262,7 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
   broken = true;
   do_words(engine, client, {"SET", "a", "1"});
   engine.commit();
-  CHECK(client.doomed && log.figures().needs_snapshot && log.complaint.find("fsync") != std::string::npos);
+  CHECK(client.doomed && log.counters().needs_snapshot && log.complaint.find("fsync") != std::string::npos);
   broken = false;
   engine.tick(now_ns());
   CHECK(!log.complaint.empty());  // the kernel may have dropped it: trying again proves nothing
@@ -272,7 +272,7 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
   }
   log.forgive();
   engine.tick(now_ns() + 1'000'000'000);
-  CHECK(log.complaint.empty() && !log.figures().needs_snapshot);
+  CHECK(log.complaint.empty() && !log.counters().needs_snapshot);
   engine.remove(client);
   engine.set_log(nullptr);
 }
@@ -294,7 +294,7 @@ TEST("syncs are another thread's, and writes go on meanwhile") {
     CHECK(log.commit() && log.durable_lsn() == 0);
     if (i == 0) entered.wait();
   }
-  CHECK(log.figures().syncing && log.figures().delayed_syncs == 0);
+  CHECK(log.counters().syncing && log.counters().delayed_syncs == 0);
   CHECK(examine(read_file(folder.segment(1)), LogReader::Kind::log).records == 3);
   leave.count_down();
   log.close();
@@ -318,7 +318,7 @@ TEST("a sync that takes too long makes writers wait for it") {
   entered.wait();
   const std::jthread helper([&] { leave.count_down(); });
   log.append(0, effect);
-  CHECK(log.commit() && log.durable_lsn() >= 1 && log.figures().delayed_syncs == 1);
+  CHECK(log.commit() && log.durable_lsn() >= 1 && log.counters().delayed_syncs == 1);
 }
 
 TEST("a snapshot that is made while commands go on, and the log behind it, give the same contents") {
@@ -385,7 +385,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
     // From the whole log, and from the snapshot and what came behind it.
     for (const bool whole : {true, false}) {
       Engine other(4, heap);
-      Loader loader(other, [](uint32_t, Words) { CHECK(!"a foreign command"); });
+      Loader loader(other, [](uint32_t, Arguments) { CHECK(!"a foreign command"); });
       const auto load = [&](Loader::Phase phase, const std::string& path) {
         loader.begin(phase, path, fs::file_size(path), whole ? 0 : snapshot.last_lsn());
         while (loader.step(0)) {

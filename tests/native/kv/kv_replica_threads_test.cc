@@ -115,30 +115,30 @@ void follow_a_primary(bool by_write, size_t max_inline) {
   std::unique_ptr<BaseCopy> copy;
   {
     const auto held = primary.engine->lock();
-    copy = std::make_unique<BaseCopy>(*primary.engine, primary.engine->tail(), nullptr);
+    copy = std::make_unique<BaseCopy>(*primary.engine, primary.engine->backlog(), nullptr);
   }
   std::atomic<int> receipts{0};
-  const FeederOptions options{.ring_key = replica.region->key,
-                              .mark = replica.receiver->mark(),
-                              .ring_bytes = kRing,
-                              .by_write = by_write,
-                              .max_inline = max_inline};
-  ReplicationSender feeder(primary.engine, primary.loop, ours.node, ours.session, options, std::move(copy),
+  const ReplicationSenderOptions options{.ring_key = replica.region->key,
+                                         .mark = replica.receiver->mark(),
+                                         .ring_bytes = kRing,
+                                         .by_write = by_write,
+                                         .max_inline = max_inline};
+  ReplicationSender sender(primary.engine, primary.loop, ours.node, ours.session, options, std::move(copy),
                            nullptr, [&] { ++receipts; });
   for (int i = 0; i < 3000; ++i) {
     primary.run({"APPEND", "key" + std::to_string(i % 37), std::to_string(i) + ","});
     if (i % 700 == 699) join(ours, theirs);
   }
-  feeder.set_eager(true);
+  sender.set_eager(true);
   const uint64_t late = verbena::now_ns() + 60'000'000'000;
   const auto caught_up = [&] {
-    const FeederFigures now = feeder.figures();
+    const ReplicationSenderCounters now = sender.counters();
     return !now.copying && now.acknowledged == now.sent &&
-           now.offset == primary.engine->tail().visible_offset();
+           now.offset == primary.engine->backlog().visible_offset();
   };
   const auto wait = [&] {
     while (!caught_up()) {
-      CHECK(!feeder.figures().ended && verbena::now_ns() < late);
+      CHECK(!sender.counters().ended && verbena::now_ns() < late);
       std::this_thread::yield();
     }
   };
@@ -148,13 +148,13 @@ void follow_a_primary(bool by_write, size_t max_inline) {
     primary.run({"SET", "short", std::to_string(i)});
     wait();
   }
-  const uint64_t offset = primary.engine->tail().visible_offset();
-  const FeederFigures figures = feeder.figures();
+  const uint64_t offset = primary.engine->backlog().visible_offset();
+  const ReplicationSenderCounters figures = sender.counters();
   CHECK(!figures.ended && !figures.copying && figures.offset == offset);
   CHECK(figures.acknowledged == figures.sent && receipts > 0);
   CHECK((figures.writes > 0) == by_write);
   CHECK((figures.inlined > 0) == (max_inline > 0));
-  const ReceiverFigures taken = replica.receiver->figures();
+  const ReplicationReceiverCounters taken = replica.receiver->counters();
   CHECK(taken.complete && taken.error.empty() && taken.offset == offset);
   CHECK((taken.written > 0) == by_write);
   CHECK(replica.store.contents() == primary.contents());
@@ -168,22 +168,22 @@ struct Primary {
                                          side.session->id());
   }
   ~Primary() {
-    feeder.reset();
+    sender.reset();
     const auto held = side.node->lock();
     side.node->regions().revoke(*region);
   }
   void feed(const Replica& replica, size_t ring_bytes) {
-    std::unique_ptr<Follower> follower;
+    std::unique_ptr<BacklogReader> reader;
     {
       const auto held = store.engine->lock();
-      follower = store.engine->tail().follow(1);
+      reader = store.engine->backlog().read_from(1);
     }
-    const FeederOptions options{.ring_key = replica.region->key,
-                                .mark = replica.receiver->mark(),
-                                .ring_bytes = ring_bytes,
-                                .place = memory->data()};
-    feeder = std::make_unique<ReplicationSender>(store.engine, store.loop, side.node, side.session, options,
-                                                 nullptr, std::move(follower), [] {});
+    const ReplicationSenderOptions options{.ring_key = replica.region->key,
+                                           .mark = replica.receiver->mark(),
+                                           .ring_bytes = ring_bytes,
+                                           .place = memory->data()};
+    sender = std::make_unique<ReplicationSender>(store.engine, store.loop, side.node, side.session, options,
+                                                 nullptr, std::move(reader), [] {});
   }
   LogPlace place() const {
     const auto* at = reinterpret_cast<const volatile LogPlace*>(memory->data());
@@ -194,7 +194,7 @@ struct Primary {
   Store store;
   std::shared_ptr<verbena::Memory> memory;
   std::shared_ptr<verbena::transport::ExposedRegion> region;
-  std::unique_ptr<ReplicationSender> feeder;
+  std::unique_ptr<ReplicationSender> sender;
 };
 
 template <typename Function>
@@ -254,13 +254,13 @@ TEST("a replica with clients tells its primary where it is; without, once that n
     replica.store.run({"GET", "key"});
     primary.store.run({"SET", "key", std::to_string(++writes)});
     const LogPlace place = primary.place();
-    return place.hurries == 1 && place.expected > 0 && place.expected <= primary.feeder->figures().sent;
+    return place.hurries == 1 && place.expected > 0 && place.expected <= primary.sender->counters().sent;
   });
   until([&] {
     primary.store.run({"SET", "key", std::to_string(++writes)});
     return primary.place().hurries == 0;
   });
-  CHECK(primary.place().expected > 0 && !primary.feeder->figures().ended);
+  CHECK(primary.place().expected > 0 && !primary.sender->counters().ended);
 }
 
 TEST("a primary rests for a replica that is late, and not for one that says that it is not") {
@@ -273,7 +273,7 @@ TEST("a primary rests for a replica that is late, and not for one that says that
   const LogPlace stuck{.expected = 0, .hurries = 1};
   std::memcpy(primary.memory->data(), &stuck, sizeof stuck);
   primary.feed(replica, kRing);
-  const auto rested_ns = [&] { return primary.feeder->figures().rested_ns; };
+  const auto rested_ns = [&] { return primary.sender->counters().rested_ns; };
   int writes = 0;
   until([&] {
     primary.store.run({"SET", "key", std::to_string(++writes)});
@@ -296,7 +296,7 @@ TEST("a primary rests for a replica that is late, and not for one that says that
     }
     CHECK(rested_ns() == before);
   }
-  CHECK(!primary.feeder->figures().ended);
+  CHECK(!primary.sender->counters().ended);
   until([&] { return replica.store.contents() == "key=" + std::to_string(writes) + "\n"; });
 }
 
@@ -321,7 +321,7 @@ TEST("messages that make no sense are refused; damaged and misplaced pieces chan
   CHECK(receipt_of(primary.call(kLog, message(2 * size, kAsks, two))).expected == 0);       // too early
   CHECK(receipt_of(primary.call(kLog, message(0, kAsks, piece(mark, "")))).expected == 0);  // empty
   CHECK(receipt_of(primary.call(kLog, message(size, kWantsReceipt))).expected == 0);        // not written
-  CHECK(replica.receiver->figures().damaged == 3 && replica.store.contents().empty());
+  CHECK(replica.receiver->counters().damaged == 3 && replica.store.contents().empty());
   CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);
   CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);  // once more
   // Nobody wants its receipt: it comes with the next that is wanted.
@@ -384,7 +384,7 @@ TEST("what lies in the ring counts when it is whole, in its place, and has the s
     }
   }
   CHECK(replica.store.contents() == "a=1\nk=49\n");
-  CHECK(replica.receiver->figures().written > 50 * 40);
+  CHECK(replica.receiver->counters().written > 50 * 40);
 }
 
 TEST("a stream that is damaged within ends with the reason") {
@@ -398,7 +398,7 @@ TEST("a stream that is damaged within ends with the reason") {
   const std::string why = primary.call(kLog, message(whole.size(), kPieceFollows | kWantsReceipt, whole),
                                        Outcome::remote_failure);
   CHECK(why.find("checksum") != why.npos);
-  CHECK(!replica.receiver->figures().error.empty() && replica.store.contents().empty());
+  CHECK(!replica.receiver->counters().error.empty() && replica.store.contents().empty());
 }
 
 RUN_TESTS()

@@ -39,7 +39,7 @@ struct Target {
     });
     return bytes;
   }
-  // As a landing does it; `meanwhile` happens to the piece when it has been summed.
+  // As a receiver does it; `meanwhile` happens to the piece when it has been summed.
   template <typename Meanwhile>
   bool land(std::string& piece, uint32_t sum, Meanwhile meanwhile) {
     StagedValues staged(engine);

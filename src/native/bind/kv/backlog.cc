@@ -1,4 +1,4 @@
-// The log in memory, as replication and the moving of shards use it: followers, base copies, and appliers.
+// The log in memory, as replication and the moving of shards use it: readers, base copies, and appliers.
 #include "bind/kv/backlog.h"
 
 #include <nanobind/stl/optional.h>
@@ -29,7 +29,7 @@ LogApplierHandle::LogApplierHandle(EngineHandle& handle, nb::object function, ui
   handle.engine->add(*ghost);
   --handle.engine->figures.connections;
   applier = std::make_unique<kv::LogApplier>(
-      *handle.engine, [this](uint32_t database, kv::Words words) { return ask(database, words); }, lsn,
+      *handle.engine, [this](uint32_t database, kv::Arguments words) { return ask(database, words); }, lsn,
       std::move(wanted));
 }
 
@@ -44,7 +44,7 @@ void LogApplierHandle::close() {
   ghost.reset();
 }
 
-bool LogApplierHandle::ask(uint32_t database, kv::Words words) {
+bool LogApplierHandle::ask(uint32_t database, kv::Arguments words) {
   bool done = false;
   if (!engine->program) return false;
   engine->program->with_gil([&] {
@@ -71,32 +71,32 @@ bool BaseCopyHandle::fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold) {
 
 namespace {
 
-// A follower is read by one thread at a time: Python's, which lets the GIL go for long copies only.
-struct FollowerHandle {
-  FollowerHandle(EngineHandle* handle, std::unique_ptr<kv::Follower> taken)
-      : engine(handle), follower(std::move(taken)) {}
-  kv::Follower& get() const {
-    if (!follower) throw nb::value_error("the follower is closed");
-    return *follower;
+// A reader is read by one thread at a time: Python's, which lets the GIL go for long copies only.
+struct BacklogReaderHandle {
+  BacklogReaderHandle(EngineHandle* handle, std::unique_ptr<kv::BacklogReader> taken)
+      : engine(handle), reader(std::move(taken)) {}
+  kv::BacklogReader& get() const {
+    if (!reader) throw nb::value_error("the reader is closed");
+    return *reader;
   }
   EngineHandle* engine;
-  std::unique_ptr<kv::Follower> follower;
+  std::unique_ptr<kv::BacklogReader> reader;
 };
 
 [[noreturn]] void raise_lost() {
   throw nb::value_error("the log from there on is not kept: begin with a base copy");
 }
 
-FollowerHandle* follow(EngineHandle& self, nb::handle slots, std::optional<uint64_t> from_lsn) {
+BacklogReaderHandle* read_backlog(EngineHandle& self, nb::handle slots, std::optional<uint64_t> from_lsn) {
   auto wanted = slots_of(slots);
   const auto held = self.lock();
-  kv::Backlog& tail = self.engine->tail();
-  auto follower = tail.follow(from_lsn.value_or(tail.position() + 1), std::move(wanted));
-  if (!follower) raise_lost();
-  return new FollowerHandle(&self, std::move(follower));
+  kv::Backlog& backlog = self.engine->backlog();
+  auto reader = backlog.read_from(from_lsn.value_or(backlog.position() + 1), std::move(wanted));
+  if (!reader) raise_lost();
+  return new BacklogReaderHandle(&self, std::move(reader));
 }
 
-nb::tuple read_follower(FollowerHandle& self, size_t max_bytes) {
+nb::tuple read_backlog_records(BacklogReaderHandle& self, size_t max_bytes) {
   std::string out;
   bool there;
   {
@@ -151,51 +151,52 @@ auto applier_figure() {
   };
 }
 
-nb::dict tail_figures(EngineHandle& self) {
+nb::dict backlog_counters(EngineHandle& self) {
   const auto held = self.lock();
   nb::dict dict;
-  dict["has_tail"] = static_cast<uint64_t>(self.engine->has_tail());
-  if (!self.engine->has_tail()) {
+  dict["has_backlog"] = static_cast<uint64_t>(self.engine->has_backlog());
+  if (!self.engine->has_backlog()) {
     dict["offset"] = dict["written_offset"] = self.engine->first_offset();
     return dict;
   }
-  const kv::Backlog& tail = self.engine->tail();
-  const kv::Backlog::Range kept = tail.kept();
-  dict["lsn"] = tail.visible_lsn();
-  dict["offset"] = tail.visible_offset();
-  dict["written_offset"] = tail.written_offset();
+  const kv::Backlog& backlog = self.engine->backlog();
+  const kv::Backlog::Range kept = backlog.kept();
+  dict["lsn"] = backlog.visible_lsn();
+  dict["offset"] = backlog.visible_offset();
+  dict["written_offset"] = backlog.written_offset();
   dict["first_lsn"] = kept.first_lsn;
   dict["first_offset"] = kept.first_offset;
   dict["bytes"] = kept.bytes;
-  dict["epoch"] = tail.epoch();
+  dict["epoch"] = backlog.epoch();
   return dict;
 }
 
 }  // namespace
 
-void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
-  nb::class_<FollowerHandle>(m, "Follower", "Reads the log's records as they come. One thread at a time.")
-      .def("read", read_follower, nb::arg("max_bytes") = 1u << 20,
+void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
+  nb::class_<BacklogReaderHandle>(m, "BacklogReader",
+                                  "Reads the log's records as they come. One thread at a time.")
+      .def("read", read_backlog_records, nb::arg("max_bytes") = 1u << 20,
            nb::sig("def read(self, max_bytes: int = 1048576) -> tuple[bytes, int]"),
            "Whole records, as many as there are and fit (one at least), and the LSN of what comes next. "
-           "ValueError: they are gone, as this follower was too slow.")
+           "ValueError: they are gone, as this reader was too slow.")
       .def(
-          "lag", [](FollowerHandle& self) { return self.get().lag(); }, "How many records it is behind.")
-      .def_prop_ro("lag_bytes", [](FollowerHandle& self) { return self.get().lag_bytes(); })
-      .def_prop_ro("next_lsn", [](FollowerHandle& self) { return self.get().next_lsn(); })
-      .def_prop_ro("offset", [](FollowerHandle& self) { return self.get().offset(); })
+          "lag", [](BacklogReaderHandle& self) { return self.get().lag(); }, "How many records it is behind.")
+      .def_prop_ro("lag_bytes", [](BacklogReaderHandle& self) { return self.get().lag_bytes(); })
+      .def_prop_ro("next_lsn", [](BacklogReaderHandle& self) { return self.get().next_lsn(); })
+      .def_prop_ro("offset", [](BacklogReaderHandle& self) { return self.get().offset(); })
       .def(
           "wait",
-          [](FollowerHandle& self, double seconds) {
-            kv::Follower& follower = self.get();
+          [](BacklogReaderHandle& self, double seconds) {
+            kv::BacklogReader& reader = self.get();
             const Unlocked unlocked;
-            kv::Backlog& tail = follower.tail();
-            tail.wait_beyond(follower.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9),
-                             tail.wakes());
-            return follower.lag_bytes() > 0;
+            kv::Backlog& backlog = reader.backlog();
+            backlog.wait_beyond(reader.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9),
+                                backlog.wakes());
+            return reader.lag_bytes() > 0;
           },
           nb::arg("seconds"), "Until there is something to read, at most so long; True: there is.")
-      .def("close", [](FollowerHandle& self) { self.follower.reset(); });
+      .def("close", [](BacklogReaderHandle& self) { self.reader.reset(); });
   nb::class_<BaseCopyHandle>(m, "BaseCopy",
                              "Everything, or some slots, as records that an LogApplier applies in order.")
       .def(
@@ -222,12 +223,12 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
                    })
       .def_ro("first_lsn", &BaseCopyHandle::first_lsn, "Of the first record that may be among the images.")
       .def(
-          "take_follower",
+          "take_reader",
           [](BaseCopyHandle& self) {
             const auto held = self.engine->lock();
-            auto follower = self.get().is_complete() ? self.get().take_follower() : nullptr;
-            if (!follower) throw nb::value_error("the copy is not complete, or its follower has been taken");
-            return new FollowerHandle(self.engine, std::move(follower));
+            auto reader = self.get().is_complete() ? self.get().take_reader() : nullptr;
+            if (!reader) throw nb::value_error("the copy is not complete, or its reader has been taken");
+            return new BacklogReaderHandle(self.engine, std::move(reader));
           },
           nb::keep_alive<0, 1>(), "What comes after a complete copy: nothing between them is missing.")
       .def("close", [](BaseCopyHandle& self) {
@@ -235,7 +236,7 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
         self.copy.reset();
       });
   nb::class_<LogApplierHandle>(m, "LogApplier",
-                               "Applies what a base copy and a follower of another engine gave.")
+                               "Applies what a base copy and a reader of another engine gave.")
       .def(nb::init<EngineHandle&, nb::object, uint64_t, nb::handle>(), nb::arg("engine"), nb::arg("run"),
            nb::kw_only(), nb::arg("lsn") = 0, nb::arg("slots").none() = nb::none(), nb::keep_alive<1, 2>(),
            "`run` is called with (client, database, words) of what native code does not know, and says "
@@ -259,11 +260,11 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
         return std::string(self.get().first_failure());
       });
   engine
-      .def("follow", follow, nb::arg("slots").none() = nb::none(), nb::arg("from_lsn").none() = nb::none(),
-           nb::keep_alive<0, 1>(), nb::rv_policy::take_ownership,
-           nb::sig(
-               "def follow(self, slots: collections.abc.Iterable[int] | None = None, from_lsn: int | None = "
-               "None) -> Follower"),
+      .def("read_backlog", read_backlog, nb::arg("slots").none() = nb::none(),
+           nb::arg("from_lsn").none() = nb::none(), nb::keep_alive<0, 1>(), nb::rv_policy::take_ownership,
+           nb::sig("def read_backlog(self, slots: collections.abc.Iterable[int] | None = None, from_lsn: int "
+                   "| None = "
+                   "None) -> BacklogReader"),
            "The log from an LSN on, or from now on; `slots`: records of these, and of no key. ValueError: it "
            "is not kept from there on.")
       .def(
@@ -272,10 +273,10 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
           nb::sig("def base_copy(self, slots: collections.abc.Iterable[int] | None = None) -> BaseCopy"),
           "Begins a copy of everything, or of some slots, which goes on between commands.")
       .def(
-          "set_tail_limits",
+          "set_backlog_limits",
           [](EngineHandle& self, size_t keep_bytes, size_t hold_bytes) {
             const auto held = self.lock();
-            self.engine->tail().set_limits(keep_bytes, hold_bytes);
+            self.engine->backlog().set_limits(keep_bytes, hold_bytes);
           },
           nb::kw_only(), nb::arg("keep_bytes"), nb::arg("hold_bytes"),
           "How much of the log stays in memory: for those who come back, and for those who are behind.")
@@ -286,7 +287,7 @@ void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine) {
             self.engine->count_from(offset);
           },
           nb::arg("offset"), "Where another node's history ended, this one goes on. Who followed is lost.")
-      .def("tail_figures", tail_figures, nb::sig("def tail_figures(self) -> dict[str, int]"));
+      .def("backlog_counters", backlog_counters, nb::sig("def backlog_counters(self) -> dict[str, int]"));
 }
 
 }  // namespace verbena::bind

@@ -28,7 +28,7 @@ struct LogApplierHandle {
     if (!applier) throw nb::value_error("the applier is closed");
     return *applier;
   }
-  bool ask(uint32_t database, kv::Words words);
+  bool ask(uint32_t database, kv::Arguments words);
 
   EngineHandle* engine;
   nb::object run;
@@ -40,8 +40,8 @@ struct BaseCopyHandle {
   BaseCopyHandle(EngineHandle& handle, nb::handle slots) : engine(&handle) {
     auto wanted = slots_of(slots);
     const auto held = handle.lock();
-    copy = std::make_unique<kv::BaseCopy>(*handle.engine, handle.engine->tail(), std::move(wanted));
-    first_lsn = handle.engine->tail().position() + 1;
+    copy = std::make_unique<kv::BaseCopy>(*handle.engine, handle.engine->backlog(), std::move(wanted));
+    first_lsn = handle.engine->backlog().position() + 1;
   }
   kv::BaseCopy& get() const {
     if (!copy) throw nb::value_error("the copy is closed");

@@ -42,22 +42,22 @@ struct LogHandle {
   std::unique_ptr<kv::Log> log;
 };
 
-nb::dict log_figures(LogHandle& self) {
+nb::dict log_counters(LogHandle& self) {
   const auto held = self.engine->lock();
-  const kv::LogFigures figures = self.log->figures();
+  const kv::LogCounters counters = self.log->counters();
   nb::dict dict;
-  dict["lsn"] = figures.lsn;
-  dict["durable_lsn"] = figures.durable_lsn;
-  dict["segment_bytes"] = figures.segment_bytes;
-  dict["segment_first_lsn"] = figures.segment_first_lsn;
-  dict["written_bytes"] = figures.written_bytes;
-  dict["syncs"] = figures.syncs;
-  dict["delayed_syncs"] = figures.delayed_syncs;
-  dict["failures"] = figures.failures;
-  dict["longest_sync_ns"] = figures.longest_sync_ns;
-  dict["pending_bytes"] = figures.pending_bytes;
-  dict["syncing"] = static_cast<uint64_t>(figures.syncing);
-  dict["needs_snapshot"] = static_cast<uint64_t>(figures.needs_snapshot);
+  dict["lsn"] = counters.lsn;
+  dict["durable_lsn"] = counters.durable_lsn;
+  dict["segment_bytes"] = counters.segment_bytes;
+  dict["segment_first_lsn"] = counters.segment_first_lsn;
+  dict["written_bytes"] = counters.written_bytes;
+  dict["syncs"] = counters.syncs;
+  dict["delayed_syncs"] = counters.delayed_syncs;
+  dict["failures"] = counters.failures;
+  dict["longest_sync_ns"] = counters.longest_sync_ns;
+  dict["pending_bytes"] = counters.pending_bytes;
+  dict["syncing"] = static_cast<uint64_t>(counters.syncing);
+  dict["needs_snapshot"] = static_cast<uint64_t>(counters.needs_snapshot);
   return dict;
 }
 
@@ -93,7 +93,7 @@ std::string state(SnapshotHandle& self) {
   return kNames[static_cast<size_t>(self.get().state())];
 }
 
-nb::dict snapshot_figures(SnapshotHandle& self) {
+nb::dict snapshot_counters(SnapshotHandle& self) {
   const kv::Snapshot& snapshot = self.get();
   nb::dict dict;
   dict["first_lsn"] = snapshot.first_lsn();
@@ -112,7 +112,7 @@ struct LoaderHandle {
     handle.engine->add(*ghost);
     --handle.engine->figures.connections;
     loader = std::make_unique<kv::Loader>(
-        *handle.engine, [this](uint32_t database, kv::Words words) { run(database, words); });
+        *handle.engine, [this](uint32_t database, kv::Arguments words) { run(database, words); });
   }
   ~LoaderHandle() { close(); }
   void close() {
@@ -130,7 +130,7 @@ struct LoaderHandle {
     if (!loader) throw nb::value_error("the loader is closed");
     return *loader;
   }
-  void run(uint32_t database, kv::Words words) {
+  void run(uint32_t database, kv::Arguments words) {
     unlocked->enter();
     struct Leave {
       Unlocked* outside;
@@ -248,7 +248,7 @@ void bind_kv_log(nb::module_& m) {
                      const auto held = self.engine->lock();
                      return self.log->complaint;
                    })
-      .def("figures", log_figures, nb::sig("def figures(self) -> dict[str, int]"));
+      .def("counters", log_counters, nb::sig("def counters(self) -> dict[str, int]"));
   nb::class_<SnapshotHandle>(m, "Snapshot", "A copy of everything, made while commands go on.")
       .def(nb::init<LogHandle&, const std::string&, uint32_t>(), nb::arg("log"), nb::kw_only(),
            nb::arg("path"), nb::arg("epoch"), nb::keep_alive<1, 2>())
@@ -256,7 +256,7 @@ void bind_kv_log(nb::module_& m) {
       .def("close", &SnapshotHandle::close, "Gives it up if it is not done.")
       .def_prop_ro("state", state, "scanning, writing, done or failed")
       .def_prop_ro("error", [](SnapshotHandle& self) { return self.get().error(); })
-      .def("figures", snapshot_figures, nb::sig("def figures(self) -> dict[str, int]"));
+      .def("counters", snapshot_counters, nb::sig("def counters(self) -> dict[str, int]"));
   nb::class_<LoaderHandle>(m, "Loader",
                            "Applies snapshots and segments to an engine, which is loading meanwhile.")
       .def(nb::init<EngineHandle&, nb::object>(), nb::arg("engine"), nb::arg("apply"), nb::keep_alive<1, 2>(),

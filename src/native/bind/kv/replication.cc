@@ -14,18 +14,18 @@ namespace {
 struct ReplicationSenderHandle {
   ~ReplicationSenderHandle() { close(); }
   void close() {
-    if (!feeder) return;
+    if (!sender) return;
     const Unlocked unlocked;
-    feeder.reset();
+    sender.reset();
   }
   kv::ReplicationSender& get() const {
-    if (!feeder) throw nb::value_error("the feeder is closed");
-    return *feeder;
+    if (!sender) throw nb::value_error("the sender is closed");
+    return *sender;
   }
 
   EngineHandle* engine = nullptr;
   std::optional<BufferView> place;
-  std::unique_ptr<kv::ReplicationSender> feeder;
+  std::unique_ptr<kv::ReplicationSender> sender;
   bool full = true;
   uint64_t lsn = 0, offset = 0;  // where the stream begins
 };
@@ -47,7 +47,7 @@ std::function<void()> told_by(EngineHandle& engine, nb::object function) {
   };
 }
 
-void make_feeder(ReplicationSenderHandle* self, EngineHandle& engine, SessionHandle& session,
+void make_sender(ReplicationSenderHandle* self, EngineHandle& engine, SessionHandle& session,
                  uint64_t ring_key, uint64_t mark, size_t ring_bytes, bool by_write, nb::object place,
                  size_t max_inline, std::optional<uint64_t> lsn, uint64_t offset, nb::object on_receipt) {
   new (self) ReplicationSenderHandle;
@@ -56,45 +56,45 @@ void make_feeder(ReplicationSenderHandle* self, EngineHandle& engine, SessionHan
   if (self->place && self->place->size() < sizeof(kv::LogPlace))
     throw nb::value_error("the place is too small");
   auto told = told_by(engine, std::move(on_receipt));
-  const kv::FeederOptions options{.ring_key = ring_key,
-                                  .mark = mark,
-                                  .ring_bytes = ring_bytes,
-                                  .by_write = by_write,
-                                  .place = self->place ? self->place->data() : nullptr,
-                                  .max_inline = max_inline};
+  const kv::ReplicationSenderOptions options{.ring_key = ring_key,
+                                             .mark = mark,
+                                             .ring_bytes = ring_bytes,
+                                             .by_write = by_write,
+                                             .place = self->place ? self->place->data() : nullptr,
+                                             .max_inline = max_inline};
   const auto held = engine.lock();
-  kv::Backlog& tail = engine.engine->tail();
-  std::unique_ptr<kv::Follower> follower;
+  kv::Backlog& backlog = engine.engine->backlog();
+  std::unique_ptr<kv::BacklogReader> reader;
   std::unique_ptr<kv::BaseCopy> copy;
-  if (lsn) follower = tail.follow(*lsn + 1);
-  if (follower && follower->offset() != offset) follower.reset();
-  if (!follower) copy = std::make_unique<kv::BaseCopy>(*engine.engine, tail, nullptr);
+  if (lsn) reader = backlog.read_from(*lsn + 1);
+  if (reader && reader->offset() != offset) reader.reset();
+  if (!reader) copy = std::make_unique<kv::BaseCopy>(*engine.engine, backlog, nullptr);
   self->full = copy != nullptr;
-  self->lsn = follower ? *lsn : tail.position();
-  self->offset = follower ? offset : tail.written_offset();
-  self->feeder = std::make_unique<kv::ReplicationSender>(engine.engine, *engine.loop, session.node.share(),
+  self->lsn = reader ? *lsn : backlog.position();
+  self->offset = reader ? offset : backlog.written_offset();
+  self->sender = std::make_unique<kv::ReplicationSender>(engine.engine, *engine.loop, session.node.share(),
                                                          session.session.share(), options, std::move(copy),
-                                                         std::move(follower), std::move(told));
+                                                         std::move(reader), std::move(told));
 }
 
-nb::dict feeder_figures(ReplicationSenderHandle& self) {
-  const kv::FeederFigures figures = self.get().figures();
+nb::dict sender_counters(ReplicationSenderHandle& self) {
+  const kv::ReplicationSenderCounters counters = self.get().counters();
   nb::dict dict;
-  dict["sent"] = figures.sent;
-  dict["acknowledged"] = figures.acknowledged;
-  dict["lsn"] = figures.lsn;
-  dict["offset"] = figures.offset;
-  dict["durable_offset"] = figures.durable;
-  dict["silent_ns"] = now_ns() - figures.receipt_ns;
-  dict["writes"] = figures.writes;
-  dict["messages"] = figures.messages;
-  dict["inlined"] = figures.inlined;
-  dict["repeats"] = figures.repeats;
-  dict["rested_ns"] = figures.rested_ns;
-  dict["copying"] = figures.copying;
-  dict["fraction"] = figures.fraction;
-  dict["ended"] = figures.ended;
-  dict["why"] = figures.why;
+  dict["sent"] = counters.sent;
+  dict["acknowledged"] = counters.acknowledged;
+  dict["lsn"] = counters.lsn;
+  dict["offset"] = counters.offset;
+  dict["durable_offset"] = counters.durable;
+  dict["silent_ns"] = now_ns() - counters.receipt_ns;
+  dict["writes"] = counters.writes;
+  dict["messages"] = counters.messages;
+  dict["inlined"] = counters.inlined;
+  dict["repeats"] = counters.repeats;
+  dict["rested_ns"] = counters.rested_ns;
+  dict["copying"] = counters.copying;
+  dict["fraction"] = counters.fraction;
+  dict["ended"] = counters.ended;
+  dict["why"] = counters.why;
   return dict;
 }
 
@@ -124,21 +124,21 @@ void make_receiver(ReplicationReceiverHandle* self, EngineHandle& engine, Sessio
       kv::ReplicationReceiver::make(*engine.engine, *engine.loop, node, id, memory, applier.get());
 }
 
-nb::dict receiver_figures(ReplicationReceiverHandle& self) {
-  const kv::ReceiverFigures figures = self.get().figures();
+nb::dict receiver_counters(ReplicationReceiverHandle& self) {
+  const kv::ReplicationReceiverCounters counters = self.get().counters();
   nb::dict dict;
-  dict["lsn"] = figures.lsn;
-  dict["offset"] = figures.offset;
-  dict["pieces"] = figures.pieces;
-  dict["bytes"] = figures.bytes;
-  dict["written_bytes"] = figures.written;
-  dict["damaged"] = figures.damaged;
-  dict["silent_ns"] = figures.heard_ns ? now_ns() - figures.heard_ns : 0;
-  dict["complete"] = figures.complete;
+  dict["lsn"] = counters.lsn;
+  dict["offset"] = counters.offset;
+  dict["pieces"] = counters.pieces;
+  dict["bytes"] = counters.bytes;
+  dict["written_bytes"] = counters.written;
+  dict["damaged"] = counters.damaged;
+  dict["silent_ns"] = counters.heard_ns ? now_ns() - counters.heard_ns : 0;
+  dict["complete"] = counters.complete;
   nb::list lags;
-  for (const uint32_t count : figures.lags.buckets()) lags.append(count);
+  for (const uint32_t count : counters.lags.buckets()) lags.append(count);
   dict["lags"] = nb::tuple(lags);
-  dict["error"] = figures.error;
+  dict["error"] = counters.error;
   return dict;
 }
 
@@ -147,7 +147,7 @@ nb::dict receiver_figures(ReplicationReceiverHandle& self) {
 void bind_kv_replication(nb::module_& m) {
   nb::class_<ReplicationSenderHandle>(m, "ReplicationSender",
                                       "Sends a replica what it lacks, and the log as it grows.")
-      .def("__init__", make_feeder, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
+      .def("__init__", make_sender, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
            nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("place").none(),
            nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"), nb::arg("on_receipt"),
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
@@ -157,7 +157,7 @@ void bind_kv_replication(nb::module_& m) {
       .def_ro("full", &ReplicationSenderHandle::full, "It began with a copy of everything.")
       .def_ro("lsn", &ReplicationSenderHandle::lsn, "Behind which the stream begins.")
       .def_ro("offset", &ReplicationSenderHandle::offset)
-      .def("figures", feeder_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
+      .def("counters", sender_counters, nb::sig("def counters(self) -> dict[str, typing.Any]"))
       .def(
           "set_eager", [](ReplicationSenderHandle& self, bool eager) { self.get().set_eager(eager); },
           nb::arg("eager"), "Somebody waits for receipts.")
@@ -180,9 +180,9 @@ void bind_kv_replication(nb::module_& m) {
       .def_prop_ro(
           "mark", [](ReplicationReceiverHandle& self) { return self.get().mark(); },
           "The primary is to add it to the positions of its pieces.")
-      .def("figures", receiver_figures, nb::sig("def figures(self) -> dict[str, typing.Any]"))
+      .def("counters", receiver_counters, nb::sig("def counters(self) -> dict[str, typing.Any]"))
       .def("close", &ReplicationReceiverHandle::close,
-           "Nothing is applied any more: figures() are the last.");
+           "Nothing is applied any more: counters() are the last.");
 }
 
 }  // namespace verbena::bind

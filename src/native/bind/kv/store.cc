@@ -83,7 +83,7 @@ void PythonProgram::rest() {
   thread_->leave();
 }
 
-void PythonProgram::run(kv::Client& client, kv::Words words) {
+void PythonProgram::run(kv::Client& client, kv::Arguments words) {
   const size_t before = client.out.size();
   bool answered = false;
   with_gil([&] {
@@ -308,7 +308,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_rdma(m);
   bind_kv_log(m);
   bind_kv_cluster(m, engine);
-  bind_kv_tail(m, engine);
+  bind_kv_backlog(m, engine);
   bind_kv_base_copy(m);
   bind_kv_replication(m);
   bind_kv_tracking(engine);

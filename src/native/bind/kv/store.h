@@ -21,7 +21,7 @@ namespace nb = nanobind;
 inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
-// Words as Python has them, for as long as the list lives.
+// Arguments as Python has them, for as long as the list lives.
 std::vector<std::string_view> words_of(nb::handle sequence);
 
 // The program's part in Python: an object with run(client, argv), opened(client), closed(client),
@@ -32,7 +32,7 @@ class PythonProgram : public kv::Program {
   PythonProgram(kv::Engine& engine, nb::object object);
   ~PythonProgram() override;
 
-  void run(kv::Client& client, kv::Words words) override;
+  void run(kv::Client& client, kv::Arguments words) override;
   void opened(kv::Client& client) override;
   void closed(kv::Client& client) override;
   void release(const std::vector<uint64_t>& objects) override;
@@ -123,7 +123,7 @@ void bind_kv_stream(nb::module_& m);
 void bind_kv_rdma(nb::module_& m);
 void bind_kv_log(nb::module_& m);
 void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine);
-void bind_kv_tail(nb::module_& m, nb::class_<EngineHandle>& engine);
+void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine);
 void bind_kv_base_copy(nb::module_& m);
 void bind_kv_replication(nb::module_& m);
 void bind_kv_tracking(nb::class_<EngineHandle>& engine);

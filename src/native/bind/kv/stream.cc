@@ -340,7 +340,7 @@ void bind_kv_stream(nb::module_& m) {
         put_command(out, words);
         return to_bytes(out);
       },
-      nb::arg("words"), "A command in RESP. Words are bytes, str, int, float or buffers.");
+      nb::arg("words"), "A command in RESP. Arguments are bytes, str, int, float or buffers.");
   m.def(
       "decode",
       [](const nb::bytes& data, size_t most) {

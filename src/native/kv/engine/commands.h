@@ -14,7 +14,7 @@ namespace verbena::kv {
 struct Call {
   Keyspace& keyspace;
   Database& database;
-  Words words;
+  Arguments words;
   ReplyWriter reply;
   // For keyspace notifications: (class, event, key); null: nobody listens.
   std::function<void(char, const char*, std::string_view)>* notify = nullptr;
@@ -27,7 +27,7 @@ struct Call {
     reply.error(text);
   }
   // Tells the log and whoever watches or listens that a key has changed.
-  void changed(std::string_view key, Words effect, char kind, const char* event) {
+  void changed(std::string_view key, Arguments effect, char kind, const char* event) {
     keyspace.log(database.number(), effect);
     keyspace.changed(database, key);
     if (notify) (*notify)(kind, event, key);

@@ -39,23 +39,24 @@ void Engine::use_journal(Journal* journal) {
 
 void Engine::set_log(Journal* log) {
   log_ = log;
-  if (tail_) tail_->set_log(log);
-  use_journal(tail_ ? tail_.get() : log);
+  if (backlog_) backlog_->set_log(log);
+  use_journal(backlog_ ? backlog_.get() : log);
 }
 
-Backlog& Engine::tail() {
-  if (!tail_) {
+Backlog& Engine::backlog() {
+  if (!backlog_) {
     commit();
-    tail_ = std::make_unique<Backlog>(BacklogOptions{.lsn = log_ ? log_->position() : 0, .offset = offset_});
-    tail_->set_log(log_);
-    use_journal(tail_.get());
+    backlog_ =
+        std::make_unique<Backlog>(BacklogOptions{.lsn = log_ ? log_->position() : 0, .offset = offset_});
+    backlog_->set_log(log_);
+    use_journal(backlog_.get());
   }
-  return *tail_;
+  return *backlog_;
 }
 
 void Engine::count_from(uint64_t offset) {
   offset_ = offset;
-  if (tail_) tail_->count_from(offset);
+  if (backlog_) backlog_->count_from(offset);
 }
 
 void Engine::refresh_time() {
@@ -163,7 +164,7 @@ void Engine::process(Client& client, std::string_view input, size_t& used) {
   if (client.closing || client.doomed) used = input.size();
 }
 
-bool Engine::answer(Client& client, Words words) {
+bool Engine::answer(Client& client, Arguments words) {
   if (!slots || admits(client, words)) {
     run(client, words);
   } else if (client.blocked) {
@@ -178,7 +179,7 @@ bool Engine::process_whole(Client& client, std::string_view input, const Request
                            size_t& used) {
   struct Request {
     size_t bytes;
-    Words words;
+    Arguments words;
     uint64_t hash;
     uint32_t place;
   };
@@ -218,7 +219,7 @@ bool Engine::process_whole(Client& client, std::string_view input, const Request
   return true;
 }
 
-bool Engine::admits(Client& client, Words words) {
+bool Engine::admits(Client& client, Arguments words) {
   NativeCommand* const command = native_for(client, words);
   if (!command) return true;  // the program asks for itself
   const KeySpec keys = slots->keys[static_cast<size_t>(command - commands.all().data())];
@@ -250,11 +251,11 @@ void Engine::release_held() {
   }
 }
 
-NativeCommand* Engine::native_for(const Client& client, Words words) const {
+NativeCommand* Engine::native_for(const Client& client, Arguments words) const {
   return ruled || client.ruled ? nullptr : commands.find(words[0]);
 }
 
-void Engine::run(Client& client, Words words) {
+void Engine::run(Client& client, Arguments words) {
   ++client.commands;
   ++figures.commands;
   keyspace.touching = !client.no_touch;
@@ -284,7 +285,7 @@ void Engine::run(Client& client, Words words) {
   if (!client.out.empty()) told(client);
 }
 
-bool Engine::run_native(Client& client, Words words, NativeCommand* command) {
+bool Engine::run_native(Client& client, Arguments words, NativeCommand* command) {
   if (!command) command = commands.find(words[0]);
   if (!command) return false;
   client.last_command = command->name.data();
@@ -361,7 +362,7 @@ void Engine::tell_invalidated() {
   if (tracking.has_messages()) program_->invalidated(tracking.take_messages());
 }
 
-void Engine::note_slow(const Client& client, Words words, uint64_t ns) {
+void Engine::note_slow(const Client& client, Arguments words, uint64_t ns) {
   constexpr size_t kWords = 32, kBytes = 128;
   if (slow_.size() >= 128) return;
   Slow slow{client.id, ns, keyspace.now_ms(), {}};

@@ -56,7 +56,7 @@ class Program {
  public:
   virtual ~Program() = default;
   // A command that native code does not answer, or whose client is ruled.
-  virtual void run(Client& client, Words words) = 0;
+  virtual void run(Client& client, Arguments words) = 0;
   virtual void opened(Client& client) = 0;
   virtual void closed(Client& client) = 0;
   // Values that nothing refers to any more.
@@ -127,14 +127,14 @@ class Engine {
   // The log on disk, if there is one.
   void set_log(Journal* log);
   Journal* log() const { return log_; }
-  // Who hears of changes: the tail, or the log itself while nobody has followed yet.
+  // Who hears of changes: the backlog, or the log itself while nobody has followed yet.
   Journal* journal() const { return journal_; }
   // The log in memory; there is one from now on.
-  Backlog& tail();
-  bool has_tail() const { return tail_ != nullptr; }
+  Backlog& backlog();
+  bool has_backlog() const { return backlog_ != nullptr; }
   // What is logged from now on goes on from this offset: another node's history ended there.
   void count_from(uint64_t offset);
-  uint64_t first_offset() const { return offset_; }  // of the tail, if there is none yet
+  uint64_t first_offset() const { return offset_; }  // of the backlog, if there is none yet
 
   void add(Client& client);
   void remove(Client& client);
@@ -147,11 +147,11 @@ class Engine {
   // A client that was blocked may go on with what it has said meanwhile.
   void resume(Client& client);
   // Runs one command of a client's, whoever it is ruled by: the reply goes to its `out`.
-  void run(Client& client, Words words);
+  void run(Client& client, Arguments words);
   // The same for native commands only; false: it is not one.
-  bool run_native(Client& client, Words words, NativeCommand* command = nullptr);
+  bool run_native(Client& client, Arguments words, NativeCommand* command = nullptr);
   // Can this be run here and now by whoever holds the lock, without the program?
-  NativeCommand* native_for(const Client& client, Words words) const;
+  NativeCommand* native_for(const Client& client, Arguments words) const;
   // There is something for the client in `out`.
   void told(Client& client);
   // What has changed is to be kept as the journal promises: then replies may go. Clients whose replies would
@@ -208,13 +208,13 @@ class Engine {
   // Runs requests that are there as a whole, some at a time; false: there is none.
   bool process_whole(Client& client, std::string_view input, const RequestLimits& bounds, size_t& used);
   // False: it has to wait, and is to be read again.
-  bool answer(Client& client, Words words);
+  bool answer(Client& client, Arguments words);
   // In a cluster, native commands: false if the client was told to go elsewhere, or waits (it is blocked).
-  bool admits(Client& client, Words words);
+  bool admits(Client& client, Arguments words);
   void note_error(std::string_view reply);
   void tell_notices();
   void tell_invalidated();
-  void note_slow(const Client& client, Words words, uint64_t ns);
+  void note_slow(const Client& client, Arguments words, uint64_t ns);
   void use_journal(Journal* journal);
 
   static constexpr size_t kAhead = 16;
@@ -224,8 +224,8 @@ class Engine {
   std::recursive_mutex mutex_;
   Program* program_ = nullptr;
   Journal *log_ = nullptr, *journal_ = nullptr;
-  std::unique_ptr<Backlog> tail_;
-  uint64_t offset_ = 0;  // from which the tail counts
+  std::unique_ptr<Backlog> backlog_;
+  uint64_t offset_ = 0;  // from which the backlog counts
   std::unordered_map<uint64_t, Client*> clients_;
   std::vector<uint64_t> pledged_;  // clients with replies that count on the next commit()
   uint64_t committed_ = 0;         // the journal's position then

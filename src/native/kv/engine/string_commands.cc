@@ -299,7 +299,8 @@ void add(Call& call, int64_t amount, bool subtract) {
   const uint64_t expires_ms = entry ? entry.expires_ms() : 0;
   call.database.set(entry, call[1], value, expires_ms);
   const std::string_view plain[] = {"SET", call[1], value}, timed[] = {"SET", call[1], value, "KEEPTTL"};
-  call.changed(call[1], expires_ms ? Words(timed) : Words(plain), '$', subtract ? "decrby" : "incrby");
+  call.changed(call[1], expires_ms ? Arguments(timed) : Arguments(plain), '$',
+               subtract ? "decrby" : "incrby");
   call.reply.integer(sum);
 }
 

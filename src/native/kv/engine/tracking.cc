@@ -9,7 +9,7 @@ Tracking::~Tracking() {
   if (observer_ != 0) keyspace_.unobserve(observer_);
 }
 
-void Tracking::start(uint64_t client, Wish wish, Words prefixes) {
+void Tracking::start(uint64_t client, Wish wish, Arguments prefixes) {
   clients_[client] = wish;
   for (const std::string_view prefix : prefixes) prefixes_[std::string(prefix)].clients.insert(client);
   if (observer_ != 0) return;

@@ -27,7 +27,7 @@ class Tracking {
     bool skips_own = false;   // not what it has changed itself
   };
   // From now on, or from now on in another way. Prefixes are added to those that it has.
-  void start(uint64_t client, Wish wish, Words prefixes);
+  void start(uint64_t client, Wish wish, Arguments prefixes);
   void stop(uint64_t client);
   // It has read the key.
   void remember(uint64_t client, std::string_view key);

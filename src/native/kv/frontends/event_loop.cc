@@ -210,7 +210,7 @@ void EventLoop::run() {
       const auto held = engine_.lock();
       engine_.refresh_time();
       engine_.figures.writes += std::exchange(writes_, 0);
-      if (engine_.has_tail()) engine_.tail().set_attended(true);
+      if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(true);
       uint64_t due_turn = take_turns(Moment::before);
       for (int i = 0; i < count; ++i) {
         const uint64_t id = events[static_cast<size_t>(i)].data.u64;
@@ -251,7 +251,7 @@ void EventLoop::run() {
       engine_.commit();
       engine_.settle();
       due_turn = std::min(due_turn, take_turns(Moment::after));
-      if (engine_.has_tail()) engine_.tail().set_attended(false);
+      if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(false);
       timeout = static_cast<uint64_t>(timeout_ms()) * 1'000'000;
       if (due_turn != kNever) timeout = std::min(timeout, due_turn > now ? due_turn - now : 0);
       woken.swap(woken_);

@@ -19,7 +19,7 @@ Backlog::Backlog(const BacklogOptions& options)
       visible_lsn_(options.lsn),
       visible_(options.offset) {}
 
-void Backlog::append(uint32_t database, Words effect) {
+void Backlog::append(uint32_t database, Arguments effect) {
   if (effect.empty()) return;
   if (log_) {
     const uint64_t before = log_->position();
@@ -31,7 +31,7 @@ void Backlog::append(uint32_t database, Words effect) {
     ++lsn_;
   }
   if (last_) last_[offsetof(LogRecordHeader, flags)] |= static_cast<char>(kMore);
-  const size_t length = words_bytes(effect);
+  const size_t length = arguments_bytes(effect);
   if (length > kLongestRecord) return forget();
   const size_t bytes = sizeof(LogRecordHeader) + padded(length);
   Chunk& chunk = chunk_for(bytes);
@@ -66,12 +66,12 @@ Backlog::Chunk& Backlog::chunk_for(size_t bytes) {
   return *filling_;
 }
 
-// The newest stays, and so does what a follower has yet to read, up to a bound.
+// The newest stays, and so does what a reader has yet to read, up to a bound.
 void Backlog::trim() {
   while (chunks_.size() > 1 && kept_bytes_ - chunks_.front()->capacity >= keep_bytes_) {
     const uint64_t oldest = chunks_.front()->number;
-    const bool needed = std::any_of(followers_.begin(), followers_.end(), [&](const Follower* follower) {
-      return !follower->is_lost() && follower->number_.load(std::memory_order_relaxed) <= oldest;
+    const bool needed = std::any_of(readers_.begin(), readers_.end(), [&](const BacklogReader* reader) {
+      return !reader->is_lost() && reader->number_.load(std::memory_order_relaxed) <= oldest;
     });
     if (needed && kept_bytes_ <= hold_bytes_) return;
     kept_bytes_ -= chunks_.front()->capacity;
@@ -123,7 +123,7 @@ void Backlog::forget() {
   sealed_ = 0;
   {
     const std::lock_guard held(mutex_);
-    for (Follower* follower : followers_) follower->lost_.store(true, std::memory_order_release);
+    for (BacklogReader* reader : readers_) reader->lost_.store(true, std::memory_order_release);
     chunks_.clear();
     kept_bytes_ = 0;
   }
@@ -137,7 +137,7 @@ void Backlog::count_from(uint64_t offset) {
   forget();
 }
 
-std::unique_ptr<Follower> Backlog::follow(uint64_t from_lsn, std::unique_ptr<SlotSet> slots) {
+std::unique_ptr<BacklogReader> Backlog::read_from(uint64_t from_lsn, std::unique_ptr<SlotSet> slots) {
   publish();
   std::shared_ptr<Chunk> chunk;
   size_t at = 0;
@@ -157,9 +157,10 @@ std::unique_ptr<Follower> Backlog::follow(uint64_t from_lsn, std::unique_ptr<Slo
       if (header.lsn >= from_lsn) break;
     }
   }
-  std::unique_ptr<Follower> follower(new Follower(*this, std::move(chunk), at, from_lsn, std::move(slots)));
-  followers_.push_back(follower.get());
-  return follower;
+  std::unique_ptr<BacklogReader> reader(
+      new BacklogReader(*this, std::move(chunk), at, from_lsn, std::move(slots)));
+  readers_.push_back(reader.get());
+  return reader;
 }
 
 Backlog::Range Backlog::kept() const {
@@ -188,37 +189,37 @@ void Backlog::wake_all() {
   changed_.notify_all();
 }
 
-Follower::Follower(Backlog& tail, std::shared_ptr<Backlog::Chunk> chunk, size_t at, uint64_t next_lsn,
-                   std::unique_ptr<SlotSet> slots)
-    : tail_(tail),
+BacklogReader::BacklogReader(Backlog& backlog, std::shared_ptr<Backlog::Chunk> chunk, size_t at,
+                             uint64_t next_lsn, std::unique_ptr<SlotSet> slots)
+    : backlog_(backlog),
       chunk_(std::move(chunk)),
-      number_(chunk_ ? chunk_->number : tail.next_chunk_),
+      number_(chunk_ ? chunk_->number : backlog.next_chunk_),
       at_(at),
-      offset_(chunk_ ? chunk_->first_offset + at : tail.offset_),
+      offset_(chunk_ ? chunk_->first_offset + at : backlog.offset_),
       next_lsn_(next_lsn),
       slots_(std::move(slots)) {}
 
-Follower::~Follower() {
-  const std::lock_guard held(tail_.mutex_);
-  std::erase(tail_.followers_, this);
-  tail_.trim();
+BacklogReader::~BacklogReader() {
+  const std::lock_guard held(backlog_.mutex_);
+  std::erase(backlog_.readers_, this);
+  backlog_.trim();
 }
 
-bool Follower::next_chunk() {
-  const std::lock_guard held(tail_.mutex_);
+bool BacklogReader::next_chunk() {
+  const std::lock_guard held(backlog_.mutex_);
   const uint64_t wanted = chunk_ ? chunk_->number + 1 : number_.load(std::memory_order_relaxed);
-  if (tail_.chunks_.empty() || wanted < tail_.chunks_.front()->number) {
+  if (backlog_.chunks_.empty() || wanted < backlog_.chunks_.front()->number) {
     lost_ = true;
     return false;
   }
-  chunk_ = tail_.chunks_[wanted - tail_.chunks_.front()->number];
+  chunk_ = backlog_.chunks_[wanted - backlog_.chunks_.front()->number];
   number_ = wanted;
   at_ = 0;
   return true;
 }
 
-bool Follower::read(std::string& out, size_t max_bytes) {
-  const uint64_t visible = tail_.visible_offset();
+bool BacklogReader::read(std::string& out, size_t max_bytes) {
+  const uint64_t visible = backlog_.visible_offset();
   const size_t before = out.size();
   while (!lost_.load(std::memory_order_acquire) && offset_ < visible) {
     if (!chunk_ || at_ == chunk_->used.load(std::memory_order_relaxed)) {
@@ -248,8 +249,8 @@ bool Follower::read(std::string& out, size_t max_bytes) {
   return !lost_.load(std::memory_order_acquire);
 }
 
-size_t Follower::read(std::span<char> to) {
-  const uint64_t visible = tail_.visible_offset();
+size_t BacklogReader::read(std::span<char> to) {
+  const uint64_t visible = backlog_.visible_offset();
   size_t read = 0;
   while (!lost_.load(std::memory_order_acquire) && offset_ < visible) {
     if (!chunk_ || at_ == chunk_->used.load(std::memory_order_relaxed)) {

@@ -1,6 +1,6 @@
 // The log's latest records in memory, for those who follow it: replicas, and shards on the move. They are the
 // records of the disk, in the same format, with the same LSNs; only what their checksum begins from differs.
-// Whoever holds the engine's lock appends; followers read without it.
+// Whoever holds the engine's lock appends; readers read without it.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 namespace verbena::kv {
 
 using SlotSet = std::bitset<kSlotCount>;
-class Follower;
+class BacklogReader;
 
 struct BacklogOptions {
   uint64_t lsn = 0;     // the last one so far; the log's, if there is one
@@ -34,19 +34,19 @@ class Backlog final : public Journal {
   explicit Backlog(const BacklogOptions& options);
 
   // With the engine's lock.
-  void append(uint32_t database, Words effect) override;
+  void append(uint32_t database, Arguments effect) override;
   void boundary() override { last_ = nullptr; }
   uint64_t position() const override { return lsn_; }
   uint64_t written_offset() const { return offset_; }  // that of position(), visible or not yet
   bool commit() override;
   void tick(uint64_t now) override;
   // The log on disk, which gives the LSNs while it is there. One that is not where we are begins another
-  // history: all followers are lost.
+  // history: all readers are lost.
   void set_log(Journal* log);
-  // What has happened can be read by followers. Between commands only.
+  // What has happened can be read by readers. Between commands only.
   void publish();
-  // Whoever has the engine looks after some followers before it gives it back: they need not be woken.
-  void set_attended(bool attended) { attended_ = attended; }
+  // Whoever has the engine looks after some readers before it gives it back: they need not be woken.
+  void set_served_by_loop(bool attended) { attended_ = attended; }
   void set_limits(size_t keep_bytes, size_t hold_bytes);
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   uint32_t epoch() const { return epoch_; }
@@ -55,7 +55,7 @@ class Backlog final : public Journal {
   // The same, and bytes are counted from here on.
   void count_from(uint64_t offset);
   // From this LSN on; empty: it is not there any more, or not yet.
-  std::unique_ptr<Follower> follow(uint64_t from_lsn, std::unique_ptr<SlotSet> slots = nullptr);
+  std::unique_ptr<BacklogReader> read_from(uint64_t from_lsn, std::unique_ptr<SlotSet> slots = nullptr);
 
   // From any thread.
   uint64_t visible_lsn() const { return visible_lsn_.load(std::memory_order_acquire); }
@@ -66,13 +66,13 @@ class Backlog final : public Journal {
   };
   Range kept() const;
   // Returns when there is more than this, or at the deadline, or when all were woken since wakes() was this.
-  // `attended`: or when somebody publishes who does not look after followers himself.
+  // `attended`: or when somebody publishes who does not look after readers himself.
   void wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool attended = false);
   uint64_t wakes() const { return wakes_.load(std::memory_order_acquire); }
   void wake_all();
 
  private:
-  friend class Follower;
+  friend class BacklogReader;
   struct Chunk {
     Chunk(uint64_t n, uint64_t lsn, uint64_t offset, size_t room)
         : number(n),
@@ -106,36 +106,36 @@ class Backlog final : public Journal {
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<Chunk>> chunks_;
   size_t kept_bytes_ = 0;
-  std::vector<Follower*> followers_;
+  std::vector<BacklogReader*> readers_;
   std::condition_variable changed_;
   std::atomic<uint32_t> sleepers_{0}, attended_sleepers_{0};
   std::atomic<uint64_t> wakes_{0};  // written with the mutex
 };
 
-// Somebody's place in the tail. One thread at a time; the tail must outlive it.
-class Follower {
+// Somebody's place in the backlog. One thread at a time; the backlog must outlive it.
+class BacklogReader {
  public:
-  ~Follower();
+  ~BacklogReader();
   // Appends whole records to `out`, up to `max_bytes` unless the first alone is longer; false: they are gone,
-  // as this follower was too slow.
+  // as this reader was too slow.
   bool read(std::string& out, size_t max_bytes);
-  // The same to memory, for followers of all slots: as many whole records as fit. 0: none does, or there are
+  // The same to memory, for readers of all slots: as many whole records as fit. 0: none does, or there are
   // none.
   size_t read(std::span<char> to);
   uint64_t next_lsn() const { return next_lsn_; }
   uint64_t offset() const { return offset_; }  // of what comes next
-  uint64_t lag() const { return tail_.visible_lsn() + 1 - next_lsn_; }
-  uint64_t lag_bytes() const { return tail_.visible_offset() - offset_; }
+  uint64_t lag() const { return backlog_.visible_lsn() + 1 - next_lsn_; }
+  uint64_t lag_bytes() const { return backlog_.visible_offset() - offset_; }
   bool is_lost() const { return lost_; }
-  Backlog& tail() const { return tail_; }
+  Backlog& backlog() const { return backlog_; }
 
  private:
   friend class Backlog;
-  Follower(Backlog& tail, std::shared_ptr<Backlog::Chunk> chunk, size_t at, uint64_t next_lsn,
-           std::unique_ptr<SlotSet> slots);
+  BacklogReader(Backlog& backlog, std::shared_ptr<Backlog::Chunk> chunk, size_t at, uint64_t next_lsn,
+                std::unique_ptr<SlotSet> slots);
   bool next_chunk();
 
-  Backlog& tail_;
+  Backlog& backlog_;
   std::shared_ptr<Backlog::Chunk> chunk_;  // empty: nothing had been written when it began
   std::atomic<uint64_t> number_;           // of the chunk, or of the first one
   size_t at_;

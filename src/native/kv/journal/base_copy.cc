@@ -15,7 +15,7 @@ class BaseCopy::Sink {
   virtual char* claim(size_t bytes) = 0;
   // A record with a long value that stays where it is, if the sink can do with that.
   virtual bool put_around(uint64_t /*lsn*/, uint32_t /*epoch*/, uint32_t /*database*/, uint8_t /*flags*/,
-                          Words /*words*/, size_t /*length*/) {
+                          Arguments /*words*/, size_t /*length*/) {
     return false;
   }
   virtual size_t size() const = 0;
@@ -69,7 +69,7 @@ class BaseCopy::PieceSink final : public Sink {
     return false;
   }
 
-  bool put_around(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+  bool put_around(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Arguments words,
                   size_t length) override {
     if (!around_ || !rest_.empty()) return false;
     const char* const value = words[kValue].data();
@@ -83,7 +83,7 @@ class BaseCopy::PieceSink final : public Sink {
       return true;
     }
     // It goes on in the next piece, so this one must have its checksum.
-    const size_t head = sizeof(LogRecordHeader) + words_bytes(words.first(kValue)) + sizeof(uint32_t);
+    const size_t head = sizeof(LogRecordHeader) + arguments_bytes(words.first(kValue)) + sizeof(uint32_t);
     if (room() <= head) return false;
     rest_.resize(bytes);
     const RecordHole hole = write_around(rest_.data(), lsn, epoch, database, flags, words, length, kValue);
@@ -108,11 +108,11 @@ class BaseCopy::PieceSink final : public Sink {
   size_t& rest_from_;
 };
 
-BaseCopy::BaseCopy(Engine& engine, Backlog& tail, std::unique_ptr<SlotSet> slots)
+BaseCopy::BaseCopy(Engine& engine, Backlog& backlog, std::unique_ptr<SlotSet> slots)
     : engine_(engine),
-      tail_(tail),
+      backlog_(backlog),
       slots_(slots ? std::make_unique<SlotSet>(*slots) : nullptr),
-      follower_(tail.follow(tail.position() + 1, std::move(slots))),
+      reader_(backlog.read_from(backlog.position() + 1, std::move(slots))),
       progress_(engine.keyspace.databases()) {
   for (uint32_t i = 0; i < progress_.size(); ++i) {
     if (engine.keyspace.exists(i)) keys_ += engine.keyspace.database(i).size();
@@ -126,14 +126,14 @@ double BaseCopy::fraction() const {
 
 // True: all of it, so that images may follow.
 bool BaseCopy::copy_log(Sink& out, size_t max_bytes) {
-  tail_.publish();
+  backlog_.publish();
   log_.clear();
-  if (!follower_->read(log_, max_bytes)) {
+  if (!reader_->read(log_, max_bytes)) {
     error_ = "the log grew faster than it was read";
     return false;
   }
   relay(out, log_);
-  return follower_->offset() == tail_.visible_offset();
+  return reader_->offset() == backlog_.visible_offset();
 }
 
 // What the log has of a key whose pieces are on their way is not for the receiver, which has only some of
@@ -146,7 +146,7 @@ void BaseCopy::relay(Sink& out, std::string_view records) {
     const std::string_view record = records.substr(0, sizeof header + padded(header.length));
     if (is_under_way(header, record)) {
       const std::string_view words[] = {"TOUCH", progress_[header.database].objects.front().key()};
-      const size_t length = words_bytes(words);
+      const size_t length = arguments_bytes(words);
       char* const to = out.claim(sizeof header + padded(length));
       write_sealed_record(to, header.lsn, header.epoch, header.database, header.flags, words, length,
                           kStreamSeed);
@@ -163,7 +163,7 @@ bool BaseCopy::is_under_way(const LogRecordHeader& header, std::string_view reco
   const auto& objects = progress_[header.database].objects;
   if (objects.empty() || !objects.front().has_begun()) return false;
   std::vector<std::string_view> words;
-  return parse_words(record.substr(sizeof header, header.length), words) && words.size() > 1 &&
+  return parse_arguments(record.substr(sizeof header, header.length), words) && words.size() > 1 &&
          words[1] == objects.front().key();
 }
 
@@ -172,7 +172,7 @@ void BaseCopy::follow_swap(std::string_view record) {
   LogRecordHeader header;
   std::memcpy(&header, record.data(), sizeof header);
   std::vector<std::string_view> words;
-  if (!parse_words(record.substr(sizeof header, header.length), words) || words.size() < 3) return;
+  if (!parse_arguments(record.substr(sizeof header, header.length), words) || words.size() < 3) return;
   if (sweep_of(words[0]) != Sweep::swap) return;
   const auto one = parse_integer(words[1]), other = parse_integer(words[2]);
   const auto count = static_cast<int64_t>(progress_.size());
@@ -224,7 +224,7 @@ bool BaseCopy::read(Sink& out, size_t max_bytes) {
     }
   }
   if (!error_.empty()) return false;
-  const uint64_t offset = follower_->offset();
+  const uint64_t offset = reader_->offset();
   const std::string_view last[] = {{reinterpret_cast<const char*>(&images_), sizeof images_},
                                    {reinterpret_cast<const char*>(&offset), sizeof offset}};
   put(out, 0, kEnd, last);
@@ -240,7 +240,7 @@ bool BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
     Database& database = engine_.keyspace.database(number);
     const Entry entry = database.peek(copy.key());
     if (entry.type() == Type::string && !out.takes(entry.value().size())) return false;
-    const auto write = [&](Words words) { put(out, number, kImage, words); };
+    const auto write = [&](Arguments words) { put(out, number, kImage, words); };
     if (copy.step(engine_, database, write)) return true;
     error_ = copy.error();
     ++copied_;
@@ -255,23 +255,23 @@ bool BaseCopy::scan_some(Sink& out, uint32_t number, Progress& progress) {
     }
     const std::string when = entry.expires_ms() ? std::to_string(entry.expires_ms()) : std::string();
     const std::string_view words[] = {"SET", entry.key(), entry.value(), "PXAT", when};
-    put(out, number, kImage, Words(words).first(entry.expires_ms() ? 5 : 3));
+    put(out, number, kImage, Arguments(words).first(entry.expires_ms() ? 5 : 3));
     ++copied_;
   });
   progress.scanned = progress.cursor == 0;
   return true;
 }
 
-void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Words words) {
-  const size_t length = words_bytes(words);
+void BaseCopy::put(Sink& out, uint32_t database, uint8_t flags, Arguments words) {
+  const size_t length = arguments_bytes(words);
   images_ += (flags & kImage) != 0;
-  const uint64_t lsn = tail_.position();
+  const uint64_t lsn = backlog_.position();
   // Only a string's value is in the store's memory.
   if (words.size() > kValue && words[0] == "SET" && words[kValue].size() >= kLongValue &&
-      out.put_around(lsn, tail_.epoch(), database, flags, words, length)) {
+      out.put_around(lsn, backlog_.epoch(), database, flags, words, length)) {
     return;
   }
-  write_sealed_record(out.claim(sizeof(LogRecordHeader) + padded(length)), lsn, tail_.epoch(), database,
+  write_sealed_record(out.claim(sizeof(LogRecordHeader) + padded(length)), lsn, backlog_.epoch(), database,
                       flags, words, length, kStreamSeed);
 }
 

@@ -17,11 +17,11 @@ namespace verbena::kv {
 class BaseCopy {
  public:
   // With the engine's lock, all of it.
-  BaseCopy(Engine& engine, Backlog& tail, std::unique_ptr<SlotSet> slots);
+  BaseCopy(Engine& engine, Backlog& backlog, std::unique_ptr<SlotSet> slots);
   // Appends about `max_bytes` of whole records, or fewer, even none, when it has taken a millisecond: few
   // keys may be of these slots; false: there is nothing more to come from here, as the copy is whole or has
   // failed. The last record is the end (kEnd): its words are how many images there were, and the offset from
-  // which follower() goes on.
+  // which reader() goes on.
   bool read(std::string& out, size_t max_bytes);
   // The same into a piece, until it is full, or has about `enough` bytes more, or the copy ends: a record
   // that does not fit goes on in the next piece, or, a long value's, begins it: then `piece.to` ends where
@@ -32,8 +32,8 @@ class BaseCopy {
   uint64_t images() const { return images_; }
   double fraction() const;  // of the databases that have been walked, roughly
   // What goes on where the copy ends: it belongs to whoever takes it.
-  std::unique_ptr<Follower> take_follower() { return std::move(follower_); }
-  const Follower* follower() const { return follower_.get(); }
+  std::unique_ptr<BacklogReader> take_reader() { return std::move(reader_); }
+  const BacklogReader* reader() const { return reader_.get(); }
 
  private:
   struct Progress {
@@ -50,14 +50,14 @@ class BaseCopy {
   bool is_under_way(const LogRecordHeader& header, std::string_view record) const;
   bool read(Sink& out, size_t max_bytes);
   bool scan_some(Sink& out, uint32_t number, Progress& progress);
-  void put(Sink& out, uint32_t database, uint8_t flags, Words words);
+  void put(Sink& out, uint32_t database, uint8_t flags, Arguments words);
   void take_rest(CopyPiece& piece);
   bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
 
   Engine& engine_;
-  Backlog& tail_;
+  Backlog& backlog_;
   const std::unique_ptr<SlotSet> slots_;
-  std::unique_ptr<Follower> follower_;
+  std::unique_ptr<BacklogReader> reader_;
   std::vector<Progress> progress_;
   uint64_t images_ = 0, keys_ = 0, copied_ = 0;
   bool complete_ = false;

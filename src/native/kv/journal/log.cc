@@ -63,12 +63,12 @@ Log::Segment Log::begin_segment() {
   return segment;
 }
 
-void Log::append(uint32_t database, Words effect) {
+void Log::append(uint32_t database, Arguments effect) {
   if (closed_ || effect.empty()) return;
   seal_last(!whole_);
   if (whole_ && pending_.empty() && durable_lsn() > marked_lsn_) put_mark();
   whole_ = false;
-  if (words_bytes(effect) > kLongestRecord) {
+  if (arguments_bytes(effect) > kLongestRecord) {
     needs_snapshot_ = true;
     fail("a change is longer than a record can be", EFBIG);
     return;
@@ -274,7 +274,7 @@ void Log::set_fsync(Fsync policy) {
   if (policy == Fsync::always) flush();
 }
 
-LogFigures Log::figures() const {
+LogCounters Log::counters() const {
   const std::lock_guard held(mutex_);
   return {.lsn = lsn_,
           .durable_lsn = durable_lsn(),

@@ -28,7 +28,7 @@ struct LogOptions {
   std::function<int(int)> sync = {};     // instead of fdatasync(), for tests
 };
 
-struct LogFigures {
+struct LogCounters {
   uint64_t lsn = 0, durable_lsn = 0;
   uint64_t segment_bytes = 0, segment_first_lsn = 0;
   uint64_t written_bytes = 0, syncs = 0, delayed_syncs = 0, failures = 0;
@@ -43,7 +43,7 @@ class Log final : public Journal {
   explicit Log(LogOptions options);
   ~Log() override;
 
-  void append(uint32_t database, Words effect) override;
+  void append(uint32_t database, Arguments effect) override;
   void boundary() override { whole_ = true; }
   uint64_t position() const override { return lsn_; }
   bool commit() override;
@@ -61,9 +61,9 @@ class Log final : public Journal {
   void set_fsync(Fsync policy);
   Fsync fsync() const { return options_.fsync; }
   // A snapshot that is being made hears of every effect: (LSN, database, words).
-  std::function<void(uint64_t, uint32_t, Words)> on_effect;
+  std::function<void(uint64_t, uint32_t, Arguments)> on_effect;
 
-  LogFigures figures() const;
+  LogCounters counters() const;
   uint64_t durable_lsn() const { return durable_.load(std::memory_order_acquire); }
 
  private:

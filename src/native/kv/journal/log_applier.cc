@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kLongValue = 8u << 10;  // a shorter one is copied as fast as it is looked for
 
-bool stores_a_string(Words words) { return words.size() == 3 && words[0] == "SET"; }
+bool stores_a_string(Arguments words) { return words.size() == 3 && words[0] == "SET"; }
 
 // What the engine is while the source's effects are applied: nothing expires, is refused or evicted, and
 // nothing is written down but the effects themselves. Afterwards no hash of a key of theirs is expected.
@@ -67,7 +67,7 @@ bool LogApplier::look(std::string_view bytes, Ahead& found) {
     return is_wrong("a checksum is wrong");
   }
   const size_t first = words_.size();
-  if (!append_words(bytes.substr(sizeof header, header.length), words_) || words_.size() == first) {
+  if (!append_arguments(bytes.substr(sizeof header, header.length), words_) || words_.size() == first) {
     return is_wrong("a record's words do not fit it");
   }
   const LogRecord record{0, size, header.lsn, header.epoch, header.database, header.slot, header.flags};
@@ -101,7 +101,7 @@ void LogApplier::stage(std::string_view bytes, StagedValues& staged) const {
     std::memcpy(&header, bytes.data(), sizeof header);
     const size_t size = sizeof header + padded(header.length);
     if (size > bytes.size()) return;
-    if (header.length >= kLongValue && parse_words(bytes.substr(sizeof header, header.length), words) &&
+    if (header.length >= kLongValue && parse_arguments(bytes.substr(sizeof header, header.length), words) &&
         stores_a_string(words) && words[2].size() >= kLongValue &&
         !staged.expect(words[1].size(), words[2])) {
       return;
@@ -146,7 +146,7 @@ size_t LogApplier::apply_some(std::string_view bytes) {
   const auto records = std::span(ahead_).first(count);
   if (count > 1) expect(records);
   for (const Ahead& ahead : records) {
-    const Words words = Words(words_).subspan(ahead.first_word, ahead.words);
+    const Arguments words = Arguments(words_).subspan(ahead.first_word, ahead.words);
     if (ahead.hash != 0) engine_.keyspace.expect(words[1], ahead.hash, ahead.place);
     take(ahead.record, words);
   }
@@ -175,7 +175,7 @@ void LogApplier::restart() {
   group_.clear();
 }
 
-void LogApplier::take(const LogRecord& record, Words words) {
+void LogApplier::take(const LogRecord& record, Arguments words) {
   if (record.more() || !group_.empty()) {
     Kept kept{record, {}};
     for (const std::string_view word : words) {
@@ -194,13 +194,13 @@ void LogApplier::apply_group() {
   const auto group = std::exchange(group_, {});
   std::vector<std::string_view> words;
   for (const Kept& kept : group) {
-    parse_words(kept.words, words);
+    parse_arguments(kept.words, words);
     run(kept.record, words);
   }
   if (journal_) journal_->boundary();
 }
 
-void LogApplier::run(const LogRecord& record, Words words) {
+void LogApplier::run(const LogRecord& record, Arguments words) {
   epoch_ = std::max(epoch_, record.epoch);
   if (record.is_end()) {
     if (words.size() != 2 || words[1].size() != sizeof offset_) refuse("a copy's end makes no sense");
@@ -256,7 +256,7 @@ void LogApplier::store(Database& database, std::string_view key, std::string_vie
   }
 }
 
-void LogApplier::sweep(const LogRecord& record, Words words, Sweep kind) {
+void LogApplier::sweep(const LogRecord& record, Arguments words, Sweep kind) {
   Keyspace& keyspace = engine_.keyspace;
   if (slots_ && kind == Sweep::swap) refuse("SWAPDB while slots move");
   if (kind == Sweep::swap) {

@@ -1,4 +1,4 @@
-// Applies a stream of records, as a base copy and a follower give them, to an engine. Records that have been
+// Applies a stream of records, as a base copy and a reader give them, to an engine. Records that have been
 // applied are known by their LSN and passed over, so a piece may come twice; what belongs together is applied
 // together; nothing damaged is applied at all.
 #pragma once
@@ -18,7 +18,7 @@ namespace verbena::kv {
 class LogApplier {
  public:
   // What native code does not know goes to `foreign` (database, words); false: it failed, and is counted.
-  using Foreign = std::function<bool(uint32_t, Words)>;
+  using Foreign = std::function<bool(uint32_t, Arguments)>;
   // `lsn`: the source's records up to this one are here already. `slots`: the stream is of these alone.
   LogApplier(Engine& engine, Foreign foreign, uint64_t lsn = 0, std::unique_ptr<SlotSet> slots = nullptr)
       : engine_(engine), foreign_(std::move(foreign)), slots_(std::move(slots)), lsn_(lsn) {}
@@ -63,11 +63,11 @@ class LogApplier {
   // Applies the records that are whole, some at a time; returns how many bytes they have.
   size_t apply_some(std::string_view bytes);
   void expect(std::span<Ahead> records);
-  void take(const LogRecord& record, Words words);
+  void take(const LogRecord& record, Arguments words);
   void apply_group();
-  void run(const LogRecord& record, Words words);
+  void run(const LogRecord& record, Arguments words);
   void store(Database& database, std::string_view key, std::string_view value);
-  void sweep(const LogRecord& record, Words words, Sweep kind);
+  void sweep(const LogRecord& record, Arguments words, Sweep kind);
   void clear_slots(uint32_t number);
   [[noreturn]] void refuse(const std::string& why);
 

@@ -38,7 +38,7 @@ struct LogRecordHeader {
   uint8_t flags;
 };
 static_assert(sizeof(LogRecordHeader) == 24 && offsetof(LogRecordHeader, lsn) == 8);
-// Words follow: each is its length in 4 bytes, and its bytes.
+// Arguments follow: each is its length in 4 bytes, and its bytes.
 
 constexpr uint8_t kMore = 1;   // the next record belongs to the same command or transaction: both or none
 constexpr uint8_t kMark = 2;   // no words: records up to `lsn` are on disk

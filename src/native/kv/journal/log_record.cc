@@ -125,7 +125,7 @@ std::string header_fault(std::string_view file, const char (&magic)[8]) {
   return {};
 }
 
-size_t words_bytes(Words words) {
+size_t arguments_bytes(Arguments words) {
   size_t bytes = 0;
   for (const std::string_view word : words) bytes += sizeof(uint32_t) + word.size();
   return bytes;
@@ -133,7 +133,7 @@ size_t words_bytes(Words words) {
 
 namespace {
 
-LogRecordHeader header_of(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+LogRecordHeader header_of(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Arguments words,
                           size_t length) {
   const bool keyless = words.size() < 2 || sweep_of(words[0]) != Sweep::none;
   return {.checksum = 0,
@@ -161,7 +161,7 @@ inline void put_header(char* to, const LogRecordHeader& header) {
 }  // namespace
 
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                         Words words, size_t length, uint32_t seed) {
+                         Arguments words, size_t length, uint32_t seed) {
   constexpr size_t kLong = 1024;
   LogRecordHeader header = header_of(lsn, epoch, database, flags, words, length);
   char* const begin = to;
@@ -188,7 +188,7 @@ void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t databa
   std::memcpy(begin, &header.checksum, sizeof header.checksum);
 }
 
-void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Arguments words,
                   size_t length) {
   put_header(to, header_of(lsn, epoch, database, flags, words, length));
   to += sizeof(LogRecordHeader);
@@ -201,8 +201,8 @@ void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uin
   std::memset(to, 0, padded(length) - length);
 }
 
-RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
-                        size_t length, size_t missing) {
+RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                        Arguments words, size_t length, size_t missing) {
   put_header(to, header_of(lsn, epoch, database, flags, words, length));
   RecordHole hole{};
   size_t at = sizeof(LogRecordHeader);
@@ -230,8 +230,8 @@ void seal_around(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum,
 }
 
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                  Words words) {
-  const size_t at = out.size(), length = words_bytes(words);
+                  Arguments words) {
+  const size_t at = out.size(), length = arguments_bytes(words);
   out.resize(at + sizeof(LogRecordHeader) + padded(length));
   write_record(out.data() + at, lsn, epoch, database, flags, words, length);
   return at;
@@ -257,12 +257,12 @@ LogReader::LogReader(std::string_view file, Kind kind) : file_(file), kind_(kind
   expected_ = kind == Kind::log ? header_.first_lsn : header_.first_lsn - 1;
 }
 
-bool parse_words(std::string_view bytes, std::vector<std::string_view>& words) {
+bool parse_arguments(std::string_view bytes, std::vector<std::string_view>& words) {
   words.clear();
-  return append_words(bytes, words);
+  return append_arguments(bytes, words);
 }
 
-bool append_words(std::string_view bytes, std::vector<std::string_view>& words) {
+bool append_arguments(std::string_view bytes, std::vector<std::string_view>& words) {
   const char* at = bytes.data();
   for (size_t left = bytes.size(); left > 0;) {
     uint32_t length;
@@ -300,7 +300,7 @@ std::string LogReader::examine(size_t at) {
     std::snprintf(text, sizeof text, "the checksum is %08x instead of %08x", checksum, header.checksum);
     return text;
   }
-  if (!parse_words(file_.substr(at + sizeof header, header.length), words_))
+  if (!parse_arguments(file_.substr(at + sizeof header, header.length), words_))
     return "the words do not fit the record";
   record_ = {at, bytes, header.lsn, header.epoch, header.database, header.slot, header.flags};
   if (header.flags & kMark) {

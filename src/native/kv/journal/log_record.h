@@ -11,7 +11,7 @@
 
 namespace verbena::kv {
 
-using Words = std::span<const std::string_view>;
+using Arguments = std::span<const std::string_view>;
 
 // Where a key belongs: CRC16 of its hash tag, or of the whole key without one.
 uint16_t key_slot(std::string_view key);
@@ -29,30 +29,30 @@ std::string header_fault(std::string_view file, const char (&magic)[8]);
 constexpr uint32_t seed_of(uint64_t file_id) { return static_cast<uint32_t>(file_id ^ file_id >> 32); }
 
 // How many bytes these words take; more than kLongestRecord: they cannot be written.
-size_t words_bytes(Words words);
+size_t arguments_bytes(Arguments words);
 // Writes a record without its checksum to where there is room for it; seal_record() makes it whole.
-void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
+void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Arguments words,
                   size_t length);
 size_t seal_record(char* record, uint32_t seed, uint8_t more_flags = 0);  // returns its length
 // Both at once; long words are summed while they are copied.
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                         Words words, size_t length, uint32_t seed);
+                         Arguments words, size_t length, uint32_t seed);
 // A record without the bytes of word `missing`, for which it leaves room, and without a checksum.
 struct RecordHole {
   size_t at, bytes;
 };
-RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Words words,
-                        size_t length, size_t missing);
+RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                        Arguments words, size_t length, size_t missing);
 // Its checksum, from that of the bytes that are not there.
 void seal_around(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum, uint32_t seed);
 // The same as the first at the end of `out`; returns where it begins.
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                  Words words);
+                  Arguments words);
 void seal_record(std::string& out, size_t at, uint32_t seed, uint8_t more_flags = 0);
 uint32_t record_checksum(uint32_t seed, const char* record, size_t bytes);
-// Words from what follows a record's header; false: they do not fit.
-bool parse_words(std::string_view bytes, std::vector<std::string_view>& words);
-bool append_words(std::string_view bytes, std::vector<std::string_view>& words);
+// Arguments from what follows a record's header; false: they do not fit.
+bool parse_arguments(std::string_view bytes, std::vector<std::string_view>& words);
+bool append_arguments(std::string_view bytes, std::vector<std::string_view>& words);
 
 struct LogRecord {
   size_t offset = 0, bytes = 0;  // in the file
@@ -78,7 +78,7 @@ class LogReader {
   // The next record; false: the file is at its end, or damaged (fault() says how).
   bool next();
   const LogRecord& record() const { return record_; }
-  Words words() const { return words_; }  // within the file
+  Arguments words() const { return words_; }  // within the file
   size_t position() const { return position_; }
   // The LSN that the next record must have (a snapshot: at least).
   uint64_t expected_lsn() const { return expected_; }

@@ -113,7 +113,7 @@ double Loader::fraction() const {
 bool Loader::step(uint64_t deadline_ns) {
   for (uint32_t n = 1; reader_->next(); ++n) {
     const LogRecord& record = reader_->record();
-    const Words words = reader_->words();
+    const Arguments words = reader_->words();
     if (record.is_mark() || record.is_end()) continue;
     if (phase_ == Phase::survey) {
       if (record.lsn > last_lsn_) return false;
@@ -135,7 +135,7 @@ bool Loader::step(uint64_t deadline_ns) {
 }
 
 // Does the snapshot hold what this record did?
-bool Loader::is_in_image(const LogRecord& record, Words words) const {
+bool Loader::is_in_image(const LogRecord& record, Arguments words) const {
   if (record.lsn > last_lsn_) return false;
   const uint32_t origin = origin_[record.database];
   if (record.lsn <= flushed_[origin]) return true;
@@ -144,7 +144,7 @@ bool Loader::is_in_image(const LogRecord& record, Words words) const {
   return found != images_.end() && record.lsn <= found->second;
 }
 
-void Loader::apply(const LogRecord& record, Words words) {
+void Loader::apply(const LogRecord& record, Arguments words) {
   if (record.database >= origin_.size()) {
     throw Error("log_failed", "read back",
                 "LSN " + std::to_string(record.lsn) + " is of database " + std::to_string(record.database) +
@@ -163,7 +163,7 @@ void Loader::apply(const LogRecord& record, Words words) {
   run(record.database, words);
 }
 
-void Loader::sweep(const LogRecord& record, Words words, Sweep kind) {
+void Loader::sweep(const LogRecord& record, Arguments words, Sweep kind) {
   Keyspace& keyspace = engine_.keyspace;
   if (kind == Sweep::swap) {
     const auto one = words.size() > 2 ? parse_integer(words[1]) : std::nullopt;
@@ -193,7 +193,7 @@ void Loader::sweep(const LogRecord& record, Words words, Sweep kind) {
   ++applied_;
 }
 
-void Loader::run(uint32_t number, Words words) {
+void Loader::run(uint32_t number, Arguments words) {
   ++applied_;
   Database& database = engine_.keyspace.database(number);
   if (words.size() == 3 && words[0] == "SET") {

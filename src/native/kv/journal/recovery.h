@@ -48,7 +48,7 @@ FileReport examine(std::string_view file, LogReader::Kind kind);
 class Loader {
  public:
   // What native code does not know goes to `foreign` (database, words), within step().
-  using Foreign = std::function<void(uint32_t, Words)>;
+  using Foreign = std::function<void(uint32_t, Arguments)>;
   Loader(Engine& engine, Foreign foreign);
   ~Loader();
 
@@ -68,10 +68,10 @@ class Loader {
   static std::string name_of(uint32_t database, std::string_view key) {
     return std::string(1, static_cast<char>(database)).append(key);
   }
-  void apply(const LogRecord& record, Words words);
-  bool is_in_image(const LogRecord& record, Words words) const;
-  void sweep(const LogRecord& record, Words words, Sweep kind);
-  void run(uint32_t database, Words words);
+  void apply(const LogRecord& record, Arguments words);
+  bool is_in_image(const LogRecord& record, Arguments words) const;
+  void sweep(const LogRecord& record, Arguments words, Sweep kind);
+  void run(uint32_t database, Arguments words);
 
   Engine& engine_;
   Foreign foreign_;

@@ -25,7 +25,7 @@ Snapshot::Snapshot(Engine& engine, Log& log, const std::string& path, uint32_t e
   seed_ = seed_of(header.id);
   filling_.assign(reinterpret_cast<const char*>(&header), sizeof header);
   for (uint32_t i = 0; i < engine.keyspace.databases(); ++i) origin_.push_back(i);
-  log_.on_effect = [this](uint64_t lsn, uint32_t database, Words effect) { note(lsn, database, effect); };
+  log_.on_effect = [this](uint64_t lsn, uint32_t database, Arguments effect) { note(lsn, database, effect); };
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -37,7 +37,7 @@ Snapshot::~Snapshot() {
 
 // What commands do meanwhile. Keys and databases that go are written down among the images: what the log has
 // done to them before must not be done again to nothing.
-void Snapshot::note(uint64_t lsn, uint32_t database, Words effect) {
+void Snapshot::note(uint64_t lsn, uint32_t database, Arguments effect) {
   if (state() != State::scanning) return;
   const Sweep sweep = sweep_of(effect[0]);
   if (sweep == Sweep::none) {
@@ -94,7 +94,7 @@ bool Snapshot::work(uint64_t deadline_ns) {
 void Snapshot::scan_some(uint32_t number, Progress& progress) {
   if (!progress.objects.empty()) {
     ValueCopy& copy = progress.objects.front();
-    const auto write = [&](Words words) { put(log_.position(), origin_[number], 0, words); };
+    const auto write = [&](Arguments words) { put(log_.position(), origin_[number], 0, words); };
     if (copy.step(engine_, engine_.keyspace.database(number), write)) return;
     if (!copy.error().empty()) fail(copy.error());
     return progress.objects.pop_front();
@@ -114,7 +114,7 @@ void Snapshot::scan_some(uint32_t number, Progress& progress) {
   progress.scanned = progress.cursor == 0;
 }
 
-void Snapshot::put(uint64_t lsn, uint32_t database, uint8_t flags, Words words) {
+void Snapshot::put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments words) {
   seal_record(filling_, put_record(filling_, lsn, epoch_, database, flags, words), seed_);
   if (!(flags & kEnd)) records_.fetch_add(1, std::memory_order_relaxed);
   if (filling_.size() >= kPieceBytes) push(false);

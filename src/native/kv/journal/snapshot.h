@@ -22,7 +22,7 @@ class Snapshot final : public Background {
   enum class State : uint8_t { scanning, writing, done, failed };
 
   // Begins: the log goes on in a new segment. Throws if there can be no file. For whoever holds the engine's
-  // lock, like all of it but state(), figures and wait().
+  // lock, like all of it but state(), counters and wait().
   Snapshot(Engine& engine, Log& log, const std::string& path, uint32_t epoch);
   ~Snapshot() override;
 
@@ -49,9 +49,9 @@ class Snapshot final : public Background {
     std::deque<ValueCopy> objects;  // the program's values that were seen, and not written yet
     bool done() const { return scanned && objects.empty(); }
   };
-  void note(uint64_t lsn, uint32_t database, Words effect);
+  void note(uint64_t lsn, uint32_t database, Arguments effect);
   void scan_some(uint32_t number, Progress& progress);
-  void put(uint64_t lsn, uint32_t database, uint8_t flags, Words words);
+  void put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments words);
   void push(bool last);
   void fail(std::string why);
   bool is_full();

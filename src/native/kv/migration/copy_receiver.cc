@@ -24,12 +24,12 @@ void refuse(const transport::Request& request, const EnvelopeHeader& notice, std
 }  // namespace
 
 CopyReceiver::CopyReceiver(Engine& engine, std::shared_ptr<transport::Node> node, std::vector<Window> windows,
-                           LogApplier& applier, Tap tap)
+                           LogApplier& applier, Observer observer)
     : engine_(engine),
       node_(std::move(node)),
       windows_(std::move(windows)),
       applier_(applier),
-      tap_(std::move(tap)),
+      observer_(std::move(observer)),
       thread_([this] { run(); }) {}
 
 void CopyReceiver::close() {
@@ -67,7 +67,7 @@ void CopyReceiver::take(const transport::Request& request, const EnvelopeHeader&
 }
 
 void CopyReceiver::run() {
-  name_thread("verbena-landing");
+  name_thread("verbena-receiver");
   std::vector<Arrival> arrivals;
   while (true) {
     {
@@ -86,9 +86,9 @@ void CopyReceiver::run() {
 void CopyReceiver::land(const Arrival& arrival) {
   const Window piece = windows_[arrival.piece.window].first(arrival.piece.bytes);
   const EnvelopeHeader& notice = arrival.asking.notice;
-  if (tap_) {
+  if (observer_) {
     std::string whole(reinterpret_cast<const char*>(&notice), sizeof notice);
-    tap_(whole.append(reinterpret_cast<const char*>(&arrival.piece), sizeof arrival.piece), piece);
+    observer_(whole.append(reinterpret_cast<const char*>(&arrival.piece), sizeof arrival.piece), piece);
   }
   EnvelopeHeader header{};
   std::string fault = envelope::read(piece, header);
@@ -156,9 +156,9 @@ void CopyReceiver::answer(std::span<const Asking> asking, const std::string& ref
 }
 
 std::shared_ptr<CopyReceivers> CopyReceivers::make(transport::Node& node) {
-  auto landings = std::make_shared<CopyReceivers>();
-  node.handle(transport::method::of_name("shards.landed"), landings);
-  return landings;
+  auto receivers = std::make_shared<CopyReceivers>();
+  node.handle(transport::method::of_name("shards.landed"), receivers);
+  return receivers;
 }
 
 void CopyReceivers::handle(const transport::Request& request) {
@@ -177,19 +177,19 @@ void CopyReceivers::handle(const transport::Request& request) {
   std::memcpy(&piece, payload.data(), sizeof piece);
   CopyReceiver::Migration migration;
   std::memcpy(migration.data(), header.migration, sizeof migration);
-  const auto found = landings_.find(migration);
-  if (found == landings_.end())
+  const auto found = receivers_.find(migration);
+  if (found == receivers_.end())
     return refuse(request, header, "this node knows no such move, or a newer attempt");
   found->second->take(request, header, piece);
 }
 
-void CopyReceivers::add(const CopyReceiver::Migration& migration, std::shared_ptr<CopyReceiver> landing) {
-  landings_[migration] = std::move(landing);
+void CopyReceivers::add(const CopyReceiver::Migration& migration, std::shared_ptr<CopyReceiver> receiver) {
+  receivers_[migration] = std::move(receiver);
 }
 
-void CopyReceivers::remove(const CopyReceiver::Migration& migration, const CopyReceiver& landing) {
-  const auto found = landings_.find(migration);
-  if (found != landings_.end() && found->second.get() == &landing) landings_.erase(found);
+void CopyReceivers::remove(const CopyReceiver::Migration& migration, const CopyReceiver& receiver) {
+  const auto found = receivers_.find(migration);
+  if (found != receivers_.end() && found->second.get() == &receiver) receivers_.erase(found);
 }
 
 }  // namespace verbena::kv

@@ -28,12 +28,12 @@ class CopyReceiver {
  public:
   using Window = std::span<const std::byte>;
   using Migration = std::array<uint8_t, 16>;
-  // Shown each notice with the piece that it is about, on the landing's thread, before anything is checked.
-  using Tap = std::function<void(std::string_view notice, Window piece)>;
+  // Shown each notice with the piece that it is about, on the receiver's thread, before anything is checked.
+  using Observer = std::function<void(std::string_view notice, Window piece)>;
 
   // `applier` and the windows must live until close().
   CopyReceiver(Engine& engine, std::shared_ptr<transport::Node> node, std::vector<Window> windows,
-               LogApplier& applier, Tap tap);
+               LogApplier& applier, Observer observer);
   ~CopyReceiver() { close(); }
 
   // On the node's thread, with its lock.
@@ -69,7 +69,7 @@ class CopyReceiver {
   const std::shared_ptr<transport::Node> node_;
   const std::vector<Window> windows_;
   LogApplier& applier_;
-  const Tap tap_;
+  const Observer observer_;
   uint32_t next_ = 0;
   std::map<uint32_t, Piece> waiting_;  // for those before them
   std::atomic<uint64_t> taken_{0};
@@ -82,18 +82,18 @@ class CopyReceiver {
   std::thread thread_;
 };
 
-// All landings of a node, by the migration that the notices name.
+// All receivers of a node, by the migration that the notices name.
 class CopyReceivers : public transport::Handler {
  public:
   // Makes it the handler of the node's notices. The node keeps it for good.
   static std::shared_ptr<CopyReceivers> make(transport::Node& node);
   void handle(const transport::Request& request) override;
   // With the node's lock:
-  void add(const CopyReceiver::Migration& migration, std::shared_ptr<CopyReceiver> landing);
-  void remove(const CopyReceiver::Migration& migration, const CopyReceiver& landing);
+  void add(const CopyReceiver::Migration& migration, std::shared_ptr<CopyReceiver> receiver);
+  void remove(const CopyReceiver::Migration& migration, const CopyReceiver& receiver);
 
  private:
-  std::map<CopyReceiver::Migration, std::shared_ptr<CopyReceiver>> landings_;
+  std::map<CopyReceiver::Migration, std::shared_ptr<CopyReceiver>> receivers_;
 };
 
 }  // namespace verbena::kv

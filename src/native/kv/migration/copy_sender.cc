@@ -22,13 +22,13 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }  // namespace
 
 CopySender::CopySender(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes,
-                       Fill fill, std::shared_ptr<Hold> hold, Tap tap)
+                       Fill fill, std::shared_ptr<Hold> hold, Observer observer)
     : header_(header),
       regions_(std::move(regions)),
       piece_bytes_(piece_bytes),
       fill_(std::move(fill)),
       hold_(std::move(hold)),
-      tap_(std::move(tap)),
+      observer_(std::move(observer)),
       memory_(static_cast<std::byte*>(operator new(regions_.size() * piece_bytes, kPage))),
       pieces_(regions_.size()) {
   for (size_t i = 0; i < pieces_.size(); ++i) pieces_[i].data = memory_ + i * piece_bytes;
@@ -92,17 +92,17 @@ void CopySender::let_go() {
 // One session's share.
 class CopySender::Run : transport::Writer {
  public:
-  Run(CopySender& carrier, transport::Node& node, transport::Session& session,
-      transport::Registration& memory, uint64_t link, const std::function<bool()>& keep_going)
-      : Writer(node, session, memory, keep_going), carrier_(carrier), link_(link), shown_(carrier.oldest_) {}
+  Run(CopySender& sender, transport::Node& node, transport::Session& session, transport::Registration& memory,
+      uint64_t link, const std::function<bool()>& keep_going)
+      : Writer(node, session, memory, keep_going), sender_(sender), link_(link), shown_(sender.oldest_) {}
 
   transport::BulkResult run() {
     try {
-      while (!carrier_.is_complete() && result_.outcome == Outcome::ok && !result_.interrupted) {
+      while (!sender_.is_complete() && result_.outcome == Outcome::ok && !result_.interrupted) {
         bool moved = reap();
         if (result_.outcome != Outcome::ok) break;
         moved |= fill();
-        if (carrier_.tap_) show();
+        if (sender_.observer_) show();
         if (send() || moved) continue;
         if (may_go_on()) rest();
       }
@@ -119,12 +119,12 @@ class CopySender::Run : transport::Writer {
   // have been taken.
   bool fill() {
     const bool straight = copies();
-    const size_t most = straight ? std::max<size_t>(1, carrier_.pieces_.size() / 2) : 1;
+    const size_t most = straight ? std::max<size_t>(1, sender_.pieces_.size() / 2) : 1;
     size_t filled = 0;
-    while (filled < most && !carrier_.last_ && carrier_.next_ - carrier_.oldest_ < carrier_.pieces_.size()) {
-      carrier_.fill_next();
+    while (filled < most && !sender_.last_ && sender_.next_ - sender_.oldest_ < sender_.pieces_.size()) {
+      sender_.fill_next();
       ++filled;
-      if (!straight) carrier_.plug(carrier_.piece(carrier_.next_ - 1));
+      if (!straight) sender_.plug(sender_.piece(sender_.next_ - 1));
     }
     return filled > 0;
   }
@@ -136,25 +136,25 @@ class CopySender::Run : transport::Writer {
 
   // Without the lock: what goes by this session.
   void show() {
-    for (; shown_ != carrier_.next_; ++shown_) {
+    for (; shown_ != sender_.next_; ++shown_) {
       std::string wire;
       {
         const auto held = node_.lock();
         if (session_.link()) wire = session_.link()->port().name();
       }
-      Piece& piece = carrier_.piece(shown_);
+      Piece& piece = sender_.piece(shown_);
       if (!piece.copy.holes.empty()) piece.copy.plug();  // to be seen: it is written from where it was
-      if (!piece.sealed) carrier_.seal(piece);
-      carrier_.tap_(wire, text_of({piece.data, piece.bytes()}));
-      carrier_.tap_(wire, piece.notice);
+      if (!piece.sealed) sender_.seal(piece);
+      sender_.observer_(wire, text_of({piece.data, piece.bytes()}));
+      sender_.observer_(wire, piece.notice);
     }
   }
 
   // Answers, in order.
   bool reap() {
     bool moved = false;
-    while (carrier_.oldest_ != carrier_.next_) {
-      Piece& piece = carrier_.piece(carrier_.oldest_);
+    while (sender_.oldest_ != sender_.next_) {
+      Piece& piece = sender_.piece(sender_.oldest_);
       if (!piece.call || !piece.call->finished.load(std::memory_order_acquire)) break;
       const std::string_view answer = text_of(piece.call->answer());
       if (piece.call->outcome != Outcome::ok) {
@@ -162,7 +162,7 @@ class CopySender::Run : transport::Writer {
         break;
       }
       if (!envelope::is_consent(std::as_bytes(std::span(answer)))) {
-        carrier_.refusal_ = answer;
+        sender_.refusal_ = answer;
         fail(Outcome::remote_failure, Status::success, "a piece was refused");
         break;
       }
@@ -170,12 +170,12 @@ class CopySender::Run : transport::Writer {
         const auto held = node_.lock();
         drop(piece.call);
       }
-      carrier_.acknowledged_ += piece.copy.used;
-      ++carrier_.pieces_acknowledged_;
-      ++carrier_.oldest_;
+      sender_.acknowledged_ += piece.copy.used;
+      ++sender_.pieces_acknowledged_;
+      ++sender_.oldest_;
       moved = true;
     }
-    if (moved) carrier_.let_go();
+    if (moved) sender_.let_go();
     return moved;
   }
 
@@ -187,16 +187,16 @@ class CopySender::Run : transport::Writer {
     if (is_lost()) {
       fail(Outcome::failed_status, Status::wr_flush_err, "the link broke before it was answered");
     }
-    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
-      Piece& piece = carrier_.piece(segment);
+    for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
+      Piece& piece = sender_.piece(segment);
       if (piece.call) continue;
-      const uint64_t region = carrier_.regions_[segment % carrier_.regions_.size()];
+      const uint64_t region = sender_.regions_[segment % sender_.regions_.size()];
       while (piece.part < piece.parts()) {
         if (result_.outcome != Outcome::ok || !write_some(piece, region)) return moved;
       }
     }
-    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
-      Piece& piece = carrier_.piece(segment);
+    for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
+      Piece& piece = sender_.piece(segment);
       if (piece.call) continue;
       piece.call =
           session_.call(transport::method::of_name("shards.landed"), std::as_bytes(std::span(piece.notice)));
@@ -210,7 +210,7 @@ class CopySender::Run : transport::Writer {
   bool write_some(Piece& piece, uint64_t region) {
     const size_t holes = piece.copy.holes.size();
     if (piece.part < holes) return write_value(piece, piece.copy.holes[piece.part], region);
-    if (!piece.sealed) carrier_.seal(piece);
+    if (!piece.sealed) sender_.seal(piece);
     const size_t number = piece.part - holes;
     const auto end_of = [&](size_t hole) { return piece.copy.holes[hole].at + piece.copy.holes[hole].bytes; };
     const size_t begin = number == 0 ? 0 : sizeof(EnvelopeHeader) + end_of(number - 1);
@@ -219,7 +219,7 @@ class CopySender::Run : transport::Writer {
       const size_t at = begin + piece.written;
       std::byte* const from = piece.data + at;
       const auto length = static_cast<uint32_t>(
-          std::min(end - at, memory_.in_piece(static_cast<size_t>(from - carrier_.memory_))));
+          std::min(end - at, memory_.in_piece(static_cast<size_t>(from - sender_.memory_))));
       // It has been summed. A wire that sums what it copies may also spare its caches, where the target
       // looks.
       if (!write(region, at, from, length, nullptr)) return false;
@@ -264,7 +264,7 @@ class CopySender::Run : transport::Writer {
   }
 
   void rest() {
-    const Piece& oldest = carrier_.piece(carrier_.oldest_);
+    const Piece& oldest = sender_.piece(sender_.oldest_);
     if (!oldest.call) return node_.linger();
     node_.wait(*oldest.call, now_ns() + kAskEveryNs);
     if (!oldest.call->finished.load(std::memory_order_acquire)) keep();
@@ -276,29 +276,29 @@ class CopySender::Run : transport::Writer {
       const auto held = node_.lock();
       if (!session_.link() || !session_.link()->drained()) return;  // it may be being written
     }
-    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
-      Piece& piece = carrier_.piece(segment);
-      if (!piece.copy.holes.empty() && piece.call) carrier_.plug(piece);
+    for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
+      Piece& piece = sender_.piece(segment);
+      if (!piece.copy.holes.empty() && piece.call) sender_.plug(piece);
     }
   }
 
   void settle() {
     {
       const auto held = node_.lock();
-      for (Piece& piece : carrier_.pieces_) drop(piece.call);
+      for (Piece& piece : sender_.pieces_) drop(piece.call);
     }
-    release(carrier_.is_complete());
+    release(sender_.is_complete());
     {
       const auto held = node_.lock();
       stores_.clear();
     }
-    for (uint32_t segment = carrier_.oldest_; segment != carrier_.next_; ++segment) {
-      carrier_.plug(carrier_.piece(segment));
+    for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
+      sender_.plug(sender_.piece(segment));
     }
-    carrier_.let_go();
+    sender_.let_go();
   }
 
-  CopySender& carrier_;
+  CopySender& sender_;
   const uint64_t link_;
   uint32_t shown_;
   std::map<std::byte*, transport::Registration> stores_;  // memory that values are written from

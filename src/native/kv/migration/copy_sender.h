@@ -29,11 +29,11 @@ class CopySender {
   // True: that was the last one. Sets the hold, if it holds nothing. Throws.
   using Fill = std::function<bool(CopyPiece&)>;
   // Shown each piece and each notice before they leave, by which wire.
-  using Tap = std::function<void(std::string_view wire, std::string_view data)>;
+  using Observer = std::function<void(std::string_view wire, std::string_view data)>;
 
   // `header`: what all envelopes have in common. `regions`: the windows, each of at least `piece_bytes`.
   CopySender(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes, Fill fill,
-             std::shared_ptr<Hold> hold, Tap tap);
+             std::shared_ptr<Hold> hold, Observer observer);
   ~CopySender();
 
   // Until all of it is acknowledged; otherwise says why not, and may be run again. On one link: WRITEs are
@@ -45,7 +45,7 @@ class CopySender {
   bool is_complete() const { return last_ && oldest_ == next_; }
   // An answer that refuses a piece, as it came; empty: there was none.
   const std::string& refusal() const { return refusal_; }
-  CopySenderCounters figures() const { return {acknowledged_.load(), pieces_acknowledged_.load()}; }
+  CopySenderCounters counters() const { return {acknowledged_.load(), pieces_acknowledged_.load()}; }
 
  private:
   class Run;
@@ -74,7 +74,7 @@ class CopySender {
   const uint32_t piece_bytes_;
   const Fill fill_;
   const std::shared_ptr<Hold> hold_;
-  const Tap tap_;
+  const Observer observer_;
   std::byte* memory_;
   std::vector<Piece> pieces_;
   uint32_t oldest_ = 0, next_ = 0;  // segments that are not acknowledged

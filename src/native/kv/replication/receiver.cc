@@ -50,7 +50,7 @@ void ReplicationReceiver::take(const transport::Request& request) {
   }
   message.piece.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
   const std::lock_guard held(mutex_);
-  figures_.heard_ns = now_ns();
+  counters_.heard_ns = now_ns();
   queue_.push_back(std::move(message));
   post();
 }
@@ -73,10 +73,10 @@ void ReplicationReceiver::begin(bool full, uint64_t offset, uint64_t place_key) 
   if (turn_ == 0)
     turn_ = loop_.on_turn(EventLoop::Moment::before, [this](uint64_t now) { return look(now); });
   const std::lock_guard held(mutex_);
-  begun_ = figures_.begun = true;
-  figures_.complete = !full;
-  figures_.lsn = applier_->lsn();
-  figures_.offset = offset;
+  begun_ = counters_.begun = true;
+  counters_.complete = !full;
+  counters_.lsn = applier_->lsn();
+  counters_.offset = offset;
   if (!queue_.empty()) post();
 }
 
@@ -99,11 +99,11 @@ void ReplicationReceiver::close() {
   queue_.clear();
 }
 
-ReceiverFigures ReplicationReceiver::figures() const {
+ReplicationReceiverCounters ReplicationReceiver::counters() const {
   const std::lock_guard held(mutex_);
-  ReceiverFigures figures = figures_;
-  figures.lags.pass(unix_ns());
-  return figures;
+  ReplicationReceiverCounters counters = counters_;
+  counters.lags.pass(unix_ns());
+  return counters;
 }
 
 bool ReplicationReceiver::take_piece(std::string_view bytes, bool written) {
@@ -119,10 +119,10 @@ bool ReplicationReceiver::take_piece(std::string_view bytes, bool written) {
   if (piece.told_ns != 0) told_.push_back(piece.told_ns);
   expected_ = position + piece_bytes(piece.length);
   const std::lock_guard held(mutex_);
-  ++figures_.pieces;
-  figures_.bytes += bytes.size();
-  if (written) figures_.written += bytes.size();
-  figures_.heard_ns = now_ns();
+  ++counters_.pieces;
+  counters_.bytes += bytes.size();
+  if (written) counters_.written += bytes.size();
+  counters_.heard_ns = now_ns();
   return true;
 }
 
@@ -187,13 +187,13 @@ void ReplicationReceiver::settle() {
   engine_.commit();
   const uint64_t now = unix_ns();
   const std::lock_guard held(mutex_);
-  figures_.lags.pass(now);
-  for (const uint64_t told : told_) figures_.lags.note(now - std::min(told, now));
+  counters_.lags.pass(now);
+  for (const uint64_t told : told_) counters_.lags.note(now - std::min(told, now));
   told_.clear();
-  figures_.lsn = applier_->lsn();
-  figures_.offset = applier_->offset();
-  figures_.complete |= applier_->is_complete();
-  if (figures_.error.empty()) figures_.error = why_;
+  counters_.lsn = applier_->lsn();
+  counters_.offset = applier_->offset();
+  counters_.complete |= applier_->is_complete();
+  if (counters_.error.empty()) counters_.error = why_;
 }
 
 void ReplicationReceiver::work() {
@@ -227,7 +227,7 @@ void ReplicationReceiver::work() {
   settle();
   {
     const std::lock_guard held(mutex_);
-    figures_.damaged += missed;
+    counters_.damaged += missed;
     queue_.insert(queue_.begin(), std::make_move_iterator(messages.begin() + static_cast<ptrdiff_t>(done)),
                   std::make_move_iterator(messages.end()));
     if (!queue_.empty()) post();

@@ -15,7 +15,7 @@
 
 namespace verbena::kv {
 
-struct ReceiverFigures {
+struct ReplicationReceiverCounters {
   uint64_t lsn = 0, offset = 0;
   uint64_t pieces = 0, bytes = 0, written = 0, damaged = 0, heard_ns = 0;
   bool complete = false, begun = false;
@@ -36,7 +36,7 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   // that is not 0. With the engine's lock.
   void begin(bool full, uint64_t offset, uint64_t place_key);
   void close();  // with the engine's lock
-  ReceiverFigures figures() const;
+  ReplicationReceiverCounters counters() const;
   uint64_t mark() const { return mark_; }  // for the primary: see LogPiece
 
  private:
@@ -94,7 +94,7 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   mutable std::mutex mutex_;
   std::vector<Message> queue_;
   bool posted_ = false, begun_ = false;
-  ReceiverFigures figures_;
+  ReplicationReceiverCounters counters_;
 };
 
 }  // namespace verbena::kv

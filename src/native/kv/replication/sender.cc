@@ -15,22 +15,22 @@ using transport::Outcome;
 ReplicationSender::ReplicationSender(std::shared_ptr<Engine> engine, EventLoop& loop,
                                      std::shared_ptr<transport::Node> node,
                                      std::shared_ptr<transport::Session> session,
-                                     const FeederOptions& options, std::unique_ptr<BaseCopy> copy,
-                                     std::unique_ptr<Follower> follower, std::function<void()> on_receipt)
+                                     const ReplicationSenderOptions& options, std::unique_ptr<BaseCopy> copy,
+                                     std::unique_ptr<BacklogReader> reader, std::function<void()> on_receipt)
     : engine_(std::move(engine)),
       loop_(loop),
       node_(std::move(node)),
       session_(std::move(session)),
       options_(options),
       copy_(std::move(copy)),
-      follower_(std::move(follower)),
-      tail_(engine_->tail()),
+      reader_(std::move(reader)),
+      backlog_(engine_->backlog()),
       ring_(usable_ring(options.ring_bytes)),
       registration_(ring_.data(), ring_.size(), access::local_write) {
-  shared_->figures.copying = copy_ != nullptr;
-  shared_->figures.receipt_ns = now_ns();
+  shared_->counters.copying = copy_ != nullptr;
+  shared_->counters.receipt_ns = now_ns();
   shared_->on_receipt = std::move(on_receipt);
-  shared_->tail = &tail_;
+  shared_->backlog = &backlog_;
   const auto held = engine_->lock();
   turn_ = loop_.on_turn(EventLoop::Moment::after, [this](uint64_t now) { return turn(now); });
   if (options_.place) {
@@ -47,7 +47,7 @@ ReplicationSender::~ReplicationSender() {
     loop_.off_turn(rest_);
   }
   thread_.request_stop();
-  tail_.wake_all();
+  backlog_.wake_all();
   thread_.join();
   {
     const auto held = engine_->lock();
@@ -55,23 +55,23 @@ ReplicationSender::~ReplicationSender() {
   }
   const std::lock_guard held(shared_->mutex);
   shared_->on_receipt = nullptr;
-  shared_->tail = nullptr;
+  shared_->backlog = nullptr;
 }
 
-FeederFigures ReplicationSender::figures() const {
+ReplicationSenderCounters ReplicationSender::counters() const {
   const std::lock_guard held(shared_->mutex);
-  return shared_->figures;
+  return shared_->counters;
 }
 
 void ReplicationSender::set_eager(bool eager) {
   shared_->eager = eager;
-  if (eager) tail_.wake_all();
+  if (eager) backlog_.wake_all();
 }
 
 void ReplicationSender::end(const std::string& why) {
   const std::lock_guard held(shared_->mutex);
-  shared_->figures.ended = true;
-  if (shared_->figures.why.empty()) shared_->figures.why = why;
+  shared_->counters.ended = true;
+  if (shared_->counters.why.empty()) shared_->counters.why = why;
 }
 
 // On whatever thread drives the node, with its lock.
@@ -79,30 +79,30 @@ void ReplicationSender::take_receipt(Shared& shared, const transport::Call& call
                                      uint32_t round) {
   const std::lock_guard held(shared.mutex);
   LogReceipt receipt;
-  FeederFigures& figures = shared.figures;
+  ReplicationSenderCounters& counters = shared.counters;
   if (call.outcome != Outcome::ok || call.answer().size() != sizeof receipt) {
-    figures.ended = true;
-    if (figures.why.empty()) {
-      figures.why = "the replica answered: " +
-                    std::string(reinterpret_cast<const char*>(call.answer().data()), call.answer().size());
+    counters.ended = true;
+    if (counters.why.empty()) {
+      counters.why = "the replica answered: " +
+                     std::string(reinterpret_cast<const char*>(call.answer().data()), call.answer().size());
     }
   } else {
     std::memcpy(&receipt, call.answer().data(), sizeof receipt);
-    if (receipt.expected < figures.acknowledged || receipt.expected > figures.sent) {
-      figures.ended = true;
-      figures.why = "the replica acknowledges what was not sent";
+    if (receipt.expected < counters.acknowledged || receipt.expected > counters.sent) {
+      counters.ended = true;
+      counters.why = "the replica acknowledges what was not sent";
     } else {
       // Not taken: what has been sent since will not be, either, and does not ask for it once more.
       shared.rewind |= receipt.expected < end && round == shared.round;
-      figures.acknowledged = receipt.expected;
-      figures.lsn = receipt.lsn;
-      figures.offset = receipt.offset;
-      figures.durable = receipt.durable_offset;
-      figures.receipt_ns = now_ns();
+      counters.acknowledged = receipt.expected;
+      counters.lsn = receipt.lsn;
+      counters.offset = receipt.offset;
+      counters.durable = receipt.durable_offset;
+      counters.receipt_ns = now_ns();
     }
   }
-  if ((shared.eager || figures.ended) && shared.on_receipt) shared.on_receipt();
-  if ((figures.ended || shared.rewind) && shared.tail) shared.tail->wake_all();
+  if ((shared.eager || counters.ended) && shared.on_receipt) shared.on_receipt();
+  if ((counters.ended || shared.rewind) && shared.backlog) shared.backlog->wake_all();
 }
 
 // Makes one piece of the records that there are; false: there are none, or no room.
@@ -110,7 +110,7 @@ bool ReplicationSender::fill() {
   uint64_t acknowledged;
   {
     const std::lock_guard held(shared_->mutex);
-    acknowledged = shared_->figures.acknowledged;
+    acknowledged = shared_->counters.acknowledged;
   }
   const uint64_t position = next_piece(filled_, ring_.size());
   const size_t at = position % ring_.size(), used = static_cast<size_t>(position - acknowledged);
@@ -144,17 +144,17 @@ size_t ReplicationSender::read(std::span<char> to) {
       }
       double fraction = copy_->fraction();
       if (!more) {
-        follower_ = copy_->take_follower();
+        reader_ = copy_->take_reader();
         copy_.reset();
         fraction = 1;
       }
       const std::lock_guard also(shared_->mutex);
-      shared_->figures.copying = copy_ != nullptr;
-      shared_->figures.fraction = fraction;
+      shared_->counters.copying = copy_ != nullptr;
+      shared_->counters.fraction = fraction;
     } else {
-      if (const size_t bytes = follower_->read(to)) return bytes;
+      if (const size_t bytes = reader_->read(to)) return bytes;
       // There is nothing, or a record that does not fit.
-      if (!follower_->read(waiting_, kPieceBytes)) {
+      if (!reader_->read(waiting_, kPieceBytes)) {
         end("the replica was too slow: what it needs is not kept any more");
         return 0;
       }
@@ -201,10 +201,10 @@ bool ReplicationSender::send() {
   }
   {
     const std::lock_guard also(shared_->mutex);
-    shared_->figures.sent = std::max(shared_->figures.sent, sent_);
-    shared_->figures.messages += speaks;
-    shared_->figures.inlined += inside;
-    shared_->figures.writes += bytes > 0 && !inside;
+    shared_->counters.sent = std::max(shared_->counters.sent, sent_);
+    shared_->counters.messages += speaks;
+    shared_->counters.inlined += inside;
+    shared_->counters.writes += bytes > 0 && !inside;
   }
   if (!call) return true;
   transport::Session::then(*call, [shared = shared_, end = sent_, round = round_](transport::Call& answer) {
@@ -242,7 +242,7 @@ bool ReplicationSender::wants_receipt(uint64_t end) const {
 // More may come, and together it costs less; but not if somebody waits for it.
 bool ReplicationSender::is_early(uint64_t now) const {
   return !shared_->eager && !copy_ && filled_ == sent_ && now < sent_ns_ + gap_ns() &&
-         follower_->lag_bytes() < kPieceBytes;
+         reader_->lag_bytes() < kPieceBytes;
 }
 
 LogPlace ReplicationSender::place() const {
@@ -277,7 +277,7 @@ void ReplicationSender::give_way(uint64_t now) {
   }
   if (is_late()) rested_for_ = unseen_.front().end;
   const std::lock_guard also(shared_->mutex);
-  shared_->figures.rested_ns += counted_ns_ - now;
+  shared_->counters.rested_ns += counted_ns_ - now;
 }
 
 // When to ask for a receipt though there is nothing to send: at once, if somebody waits for one.
@@ -290,19 +290,19 @@ uint64_t ReplicationSender::ping_ns() const {
 void ReplicationSender::rewind_if_asked() {
   const std::lock_guard held(shared_->mutex);
   // It had more than it said when it was asked: that has no place in the ring any more.
-  sent_ = std::max(sent_, shared_->figures.acknowledged);
-  forget_seen(shared_->figures.acknowledged);
+  sent_ = std::max(sent_, shared_->counters.acknowledged);
+  forget_seen(shared_->counters.acknowledged);
   if (!shared_->rewind) return;
   // A link broke, and with it a WRITE was lost, or a message.
   shared_->rewind = false;
   unseen_.clear();
-  sent_ = asked_ = shared_->figures.acknowledged;
+  sent_ = asked_ = shared_->counters.acknowledged;
   round_ = ++shared_->round;
-  ++shared_->figures.repeats;
+  ++shared_->counters.repeats;
 }
 
 bool ReplicationSender::has_more() const {
-  return copy_ || waiting_from_ < waiting_.size() || follower_->lag_bytes() > 0 || follower_->is_lost();
+  return copy_ || waiting_from_ < waiting_.size() || reader_->lag_bytes() > 0 || reader_->is_lost();
 }
 
 // One piece, or a question. The loop waits for nobody.
@@ -324,18 +324,18 @@ uint64_t ReplicationSender::turn(uint64_t now) {
   Step last = Step::done;
   while (last == Step::done) last = step(now, true);
   if (last == Step::early) return sent_ns_ + gap_ns();
-  if (last == Step::stuck) tail_.wake_all();
+  if (last == Step::stuck) backlog_.wake_all();
   return last == Step::idle && sent_ > asked_ ? ping_ns() : EventLoop::kNever;
 }
 
 void ReplicationSender::run(const std::stop_token& stop) {
-  name_thread("verbena-feeder");
+  name_thread("verbena-sender");
   while (!stop.stop_requested()) {
     {
       const std::lock_guard held(shared_->mutex);
-      if (shared_->figures.ended) break;
+      if (shared_->counters.ended) break;
     }
-    const uint64_t wakes = tail_.wakes();
+    const uint64_t wakes = backlog_.wakes();
     std::unique_lock held(work_);
     const uint64_t now = now_ns();
     switch (step(now, false)) {
@@ -348,9 +348,9 @@ void ReplicationSender::run(const std::stop_token& stop) {
         break;
       }
       case Step::idle: {
-        const uint64_t offset = follower_->offset(), ping = ping_ns();
+        const uint64_t offset = reader_->offset(), ping = ping_ns();
         held.unlock();
-        tail_.wait_beyond(offset, ping, wakes, true);
+        backlog_.wait_beyond(offset, ping, wakes, true);
         break;
       }
       case Step::stuck:

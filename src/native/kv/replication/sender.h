@@ -1,6 +1,6 @@
 // Feeds one replica: a base copy if it needs one, then the log as it grows. Pieces lie in a ring here and, by
 // RDMA WRITE, at the same place of the replica's ring, where it looks for them; a message wakes it, if need
-// be. The engine's loop sends them at the end of a turn if nothing is in the way. A thread of the feeder's
+// be. The engine's loop sends them at the end of a turn if nothing is in the way. A thread of the sender's
 // own, without Python, makes the copy and does whatever may have to wait.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace verbena::kv {
 
-struct FeederOptions {
+struct ReplicationSenderOptions {
   uint64_t ring_key = 0;  // of the replica's region
   uint64_t mark = 0;      // see LogPiece
   size_t ring_bytes = 4u << 20;
@@ -23,7 +23,7 @@ struct FeederOptions {
   size_t max_inline = 512;      // pieces up to this long travel in the message
 };
 
-struct FeederFigures {
+struct ReplicationSenderCounters {
   uint64_t sent = 0, acknowledged = 0;                          // positions of pieces
   uint64_t lsn = 0, offset = 0, durable = 0;                    // as the replica has said last
   uint64_t receipt_ns = 0;                                      // when
@@ -36,27 +36,27 @@ struct FeederFigures {
 
 class ReplicationSender {
  public:
-  // Either `copy` or `follower`.
+  // Either `copy` or `reader`.
   ReplicationSender(std::shared_ptr<Engine> engine, EventLoop& loop, std::shared_ptr<transport::Node> node,
-                    std::shared_ptr<transport::Session> session, const FeederOptions& options,
-                    std::unique_ptr<BaseCopy> copy, std::unique_ptr<Follower> follower,
+                    std::shared_ptr<transport::Session> session, const ReplicationSenderOptions& options,
+                    std::unique_ptr<BaseCopy> copy, std::unique_ptr<BacklogReader> reader,
                     std::function<void()> on_receipt);
   // Without the engine's lock and the node's.
   ~ReplicationSender();
 
-  FeederFigures figures() const;
+  ReplicationSenderCounters counters() const;
   // Somebody waits for receipts: they are asked for often, and told of.
   void set_eager(bool eager);
 
  private:
-  // What receipts change: they may come when the feeder is gone.
+  // What receipts change: they may come when the sender is gone.
   struct Shared {
     mutable std::mutex mutex;
-    FeederFigures figures;
+    ReplicationSenderCounters counters;
     bool rewind = false;
     uint32_t round = 0;  // grows with every rewind
     std::function<void()> on_receipt;
-    Backlog* tail = nullptr;
+    Backlog* backlog = nullptr;
     std::atomic<bool> eager{false};
   };
   static constexpr size_t kPieceBytes = 64u << 10;
@@ -95,10 +95,10 @@ class ReplicationSender {
   EventLoop& loop_;
   const std::shared_ptr<transport::Node> node_;
   const std::shared_ptr<transport::Session> session_;
-  const FeederOptions options_;
+  const ReplicationSenderOptions options_;
   std::unique_ptr<BaseCopy> copy_;
-  std::unique_ptr<Follower> follower_;
-  Backlog& tail_;
+  std::unique_ptr<BacklogReader> reader_;
+  Backlog& backlog_;
   uint64_t turn_ = 0, rest_ = 0;
   std::mutex work_;  // for what is below; the loop only tries
   std::vector<std::byte> ring_;

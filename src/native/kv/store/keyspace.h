@@ -20,14 +20,14 @@
 
 namespace verbena::kv {
 
-using Words = std::span<const std::string_view>;
+using Arguments = std::span<const std::string_view>;
 
 // Whoever wants to know what changes. Every effect names one key, its second word (FLUSHDB, FLUSHALL and
 // SWAPDB: none). All of it is for whoever holds the engine's lock.
 class Journal {
  public:
   virtual ~Journal() = default;
-  virtual void append(uint32_t database, Words effect) = 0;
+  virtual void append(uint32_t database, Arguments effect) = 0;
   // A command, or a transaction, is over: what it appended since the last call belongs together.
   virtual void boundary() {}
   virtual uint64_t position() const = 0;  // grows with every effect
@@ -182,7 +182,7 @@ class Keyspace {
 
   void set_journal(Journal* journal) { journal_ = journal; }
   Journal* swap_journal(Journal* journal) { return std::exchange(journal_, journal); }
-  void log(uint32_t database, Words effect) {
+  void log(uint32_t database, Arguments effect) {
     if (journal_) journal_->append(database, effect);
   }
   // After a change of a key: whoever watches it hears of it.

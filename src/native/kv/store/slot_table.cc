@@ -16,7 +16,7 @@ std::string redirect(const char* word, uint32_t slot, const std::string& address
 
 }  // namespace
 
-SlotTable::Verdict SlotTable::judge(const Client& client, Database& database, Words words, KeySpec spec,
+SlotTable::Verdict SlotTable::judge(const Client& client, Database& database, Arguments words, KeySpec spec,
                                     bool writes, std::string& error) const {
   if (spec.step == 0) return Verdict::serve;
   const auto count = static_cast<int>(words.size());

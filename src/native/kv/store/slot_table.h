@@ -24,10 +24,10 @@ class SlotTable {
   static constexpr uint16_t kMine = 0, kNobody = 0xffff;
 
   // May this client run this here and now? If not: `error` says where to go, or it has to wait.
-  Verdict judge(const Client& client, Database& database, Words words, KeySpec spec, bool writes,
+  Verdict judge(const Client& client, Database& database, Arguments words, KeySpec spec, bool writes,
                 std::string& error) const;
   // The same for keys alone.
-  Verdict judge(const Client& client, Database& database, Words words, bool writes,
+  Verdict judge(const Client& client, Database& database, Arguments words, bool writes,
                 std::string& error) const {
     return judge(client, database, words, {0, -1, 1}, writes, error);
   }

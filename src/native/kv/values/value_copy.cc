@@ -20,7 +20,7 @@ bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
   const std::string when = std::to_string(entry.expires_ms());
   if (entry.type() == Type::string) {
     const std::string_view words[] = {"SET", key_, entry.value(), "PXAT", when};
-    put(Words(words).first(entry.expires_ms() ? 5 : 3));
+    put(Arguments(words).first(entry.expires_ms() ? 5 : 3));
     return false;
   }
   Program* const program = engine.program();
@@ -42,7 +42,7 @@ bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
     walk_.reset();
     if (step == ValueWalk::Step::whole) {
       const std::string_view timed[] = {"PEXPIREAT", key_, when}, lasting[] = {"PERSIST", key_};
-      put(entry.expires_ms() ? Words(timed) : Words(lasting));
+      put(entry.expires_ms() ? Arguments(timed) : Arguments(lasting));
       return false;
     }
     lost_ = true;
@@ -50,7 +50,7 @@ bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
   std::string bytes;
   if (!program->dump(entry.object(), bytes)) return fail("a value could not be written");
   const std::string_view words[] = {"RESTORE", key_, when, bytes, "ABSTTL", "REPLACE"};
-  if (words_bytes(words) > kLongestRecord) return fail("a value is too long");
+  if (arguments_bytes(words) > kLongestRecord) return fail("a value is too long");
   put(words);
   return false;
 }

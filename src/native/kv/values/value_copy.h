@@ -14,7 +14,7 @@ class ValueCopy {
  public:
   explicit ValueCopy(std::string key) : key_(std::move(key)) {}
 
-  using Put = std::function<void(Words)>;
+  using Put = std::function<void(Arguments)>;
   // The next piece, whatever is under the key by now; false: that was the last one, or error() says why there
   // is none.
   bool step(Engine& engine, Database& database, const Put& put);

@@ -31,7 +31,7 @@ class Copying:
             mover.message(Kind.SEGMENT, sequence=sequence).header(),
             [window.key for window in windows],
             min(window.length for window in windows),
-            tap=mover.node.peers.tap,
+            observer=mover.node.peers.tap,
         )
         self._told = 0, 0  # bytes and pieces that the mover has heard of
 

@@ -71,7 +71,7 @@ class Mover:
         """VerbenaError, OSError: the attempt has failed on the way, and nothing has changed hands."""
         digest: _native.kv.SlotDigest | None = None
         copy: _native.kv.BaseCopy | None = None
-        follower: _native.kv.Follower | None = None
+        follower: _native.kv.BacklogReader | None = None
         work: asyncio.Task[None] | None = None
         engine, slots = self.node.server.engine, list(self.facts.slots)
         try:
@@ -85,7 +85,7 @@ class Mover:
             if self.aborted:
                 raise Aborted(self.aborted)
             self.copy_s = time.monotonic() - began
-            follower = copy.take_follower()
+            follower = copy.take_reader()
             digest = _native.kv.SlotDigest(engine, slots)
             work = asyncio.get_running_loop().create_task(digest_along(digest))
             assert isinstance(self.state, BaseCopy)
@@ -186,7 +186,7 @@ class Mover:
 
     # Phase 2
 
-    async def _catch_up(self, follower: _native.kv.Follower, digest: _native.kv.SlotDigest) -> None:
+    async def _catch_up(self, follower: _native.kv.BacklogReader, digest: _native.kv.SlotDigest) -> None:
         limits = self.node.settings.limits
         while True:
             assert isinstance(self.state, CatchUp)
@@ -201,7 +201,7 @@ class Mover:
     async def _is_summed(self, digest: _native.kv.SlotDigest) -> bool:
         return bool(await asyncio.to_thread(digest.work, 0.001))
 
-    async def _forward(self, follower: _native.kv.Follower, *, timeout_s: float = _PATIENCE_S) -> int:
+    async def _forward(self, follower: _native.kv.BacklogReader, *, timeout_s: float = _PATIENCE_S) -> int:
         """Some of the log to the target; how many keys its digest is behind."""
         assert isinstance(self.state, CatchUp)
         records, following = await asyncio.to_thread(follower.read, _TAIL)
@@ -215,7 +215,7 @@ class Mover:
     # Phase 3
 
     async def _cut_over(
-        self, follower: _native.kv.Follower, digest: _native.kv.SlotDigest
+        self, follower: _native.kv.BacklogReader, digest: _native.kv.SlotDigest
     ) -> Moved | RolledBack:
         engine, gate, slots = self.node.server.engine, self.node.gate, list(self.facts.slots)
         assert isinstance(self.state, CatchUp)
@@ -279,7 +279,7 @@ class Mover:
         self,
         state: CatchUp,
         fenced: CutOver,
-        follower: _native.kv.Follower,
+        follower: _native.kv.BacklogReader,
         digest: _native.kv.SlotDigest,
     ) -> Deciding | RolledBack:
         engine = self.node.server.engine

@@ -66,7 +66,7 @@ class Receiver:
         self._applier = applier(self.server, slots=list(self.slots))
         memory = [region.memory for region in self._regions]
         self._landing = self._landings.open(
-            self.server.engine, self._migration, memory, self._applier, tap=self.tap
+            self.server.engine, self._migration, memory, self._applier, observer=self.tap
         )
         return [region.remote.to_bytes().hex() for region in self._regions]
 

@@ -50,7 +50,7 @@ class ReplicaLink:
 
     def figures(self) -> dict[str, Any]:
         receiver = self._receiver
-        return receiver.figures() if receiver is not None else {}
+        return receiver.counters() if receiver is not None else {}
 
     def stop(self) -> None:
         """Nothing of the primary's is applied any more when this returns. On the engine's thread; the task
@@ -125,7 +125,7 @@ class ReplicaLink:
 
     async def _watch(self, session: transport.Session, receiver: _native.kv.ReplicationReceiver) -> None:
         while True:
-            figures = receiver.figures()
+            figures = receiver.counters()
             if figures["error"]:
                 raise setup_error("log_failed", operation="follow a primary", detail=figures["error"])
             if figures["complete"] and self.state != "connected":
@@ -150,7 +150,7 @@ class ReplicaLink:
         if self._receiver is None:
             return
         receiver.close()  # first: what is applied afterwards would be asked for again
-        figures = receiver.figures()
+        figures = receiver.counters()
         exact = figures["complete"] and not figures["error"] and self._replid
         place = Place(self._replid, figures["lsn"], figures["offset"], self._term)
         self.place = place if exact else self._before

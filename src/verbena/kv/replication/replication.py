@@ -166,7 +166,7 @@ class Replication:
     def limit(self) -> None:
         """How much of the log is kept, once somebody has followed."""
         keep = self.server.parameters.get("repl-backlog-size")
-        self.server.engine.set_tail_limits(keep_bytes=keep, hold_bytes=max(keep, HOLD_BYTES))
+        self.server.engine.set_backlog_limits(keep_bytes=keep, hold_bytes=max(keep, HOLD_BYTES))
 
     def _told(self) -> None:
         """On the engine's loop: a replica is further than it was, or is gone."""
@@ -183,15 +183,19 @@ class Replication:
         if self._eager and not waited:
             self._set_eager(False)
         loop = self._loop
-        if loop is not None and not self._pruning and any(fed.feeder.figures()["ended"] for fed in self._fed):
+        if (
+            loop is not None
+            and not self._pruning
+            and any(fed.feeder.counters()["ended"] for fed in self._fed)
+        ):
             self._pruning = True
             loop.call_soon_threadsafe(lambda: loop.create_task(self._prune()))
         self.check_writes()
 
     async def _prune(self) -> None:
-        for fed in [fed for fed in self._fed if fed.feeder.figures()["ended"]]:
+        for fed in [fed for fed in self._fed if fed.feeder.counters()["ended"]]:
             self._fed.remove(fed)
-            log.warning("replica %s:%d is gone: %s", fed.host, fed.port, fed.feeder.figures()["why"])
+            log.warning("replica %s:%d is gone: %s", fed.host, fed.port, fed.feeder.counters()["why"])
             await asyncio.to_thread(fed.close)
         self._pruning = False
 
@@ -211,7 +215,7 @@ class Replication:
 
     def good_replicas(self) -> int:
         longest_ns = self.server.parameters.get("min-replicas-max-lag") * 1_000_000_000
-        rows = [(fed.state(row := fed.feeder.figures()), row) for fed in self._fed]
+        rows = [(fed.state(row := fed.feeder.counters()), row) for fed in self._fed]
         return sum(
             state == "online" and not row["ended"] and row["silent_ns"] <= longest_ns for state, row in rows
         )
@@ -221,12 +225,12 @@ class Replication:
     @property
     def written_offset(self) -> int:
         """That of the last command, whether replicas may have seen it or not."""
-        return self.server.engine.tail_figures()["written_offset"]
+        return self.server.engine.backlog_counters()["written_offset"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
         """How many replicas have applied the log up to there, or have it on disk."""
         field = "durable_offset" if durable else "offset"
-        figures = [fed.feeder.figures() for fed in self._fed]
+        figures = [fed.feeder.counters() for fed in self._fed]
         return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in figures)
 
     def await_receipts(self) -> None:
@@ -316,15 +320,15 @@ class Replication:
         if link is not None:
             return [b"slave", link.host.encode(), link.port, link.state.encode(), link.offset]
         rows = [
-            [fed.host.encode(), b"%d" % fed.port, b"%d" % fed.feeder.figures()["offset"]]
+            [fed.host.encode(), b"%d" % fed.port, b"%d" % fed.feeder.counters()["offset"]]
             for fed in self._fed
             if fed.is_linked
         ]
-        return [b"master", self.server.engine.tail_figures()["offset"], rows]
+        return [b"master", self.server.engine.backlog_counters()["offset"], rows]
 
     def info(self) -> dict[str, Any]:
         """The fields of INFO replication."""
-        tail, get = self.server.engine.tail_figures(), self.server.parameters.get
+        tail, get = self.server.engine.backlog_counters(), self.server.parameters.get
         link = self.link
         fields: dict[str, Any] = {"role": "slave" if link is not None else "master"}
         if link is not None:
@@ -359,7 +363,7 @@ class Replication:
         if get("min-replicas-to-write"):
             fields["min_slaves_good_slaves"] = self.good_replicas()
         for number, fed in enumerate(self._fed):
-            row = fed.feeder.figures()
+            row = fed.feeder.counters()
             fields[f"slave{number}"] = (
                 f"ip={fed.host},port={fed.port},state={fed.state(row)},"
                 f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
@@ -373,10 +377,10 @@ class Replication:
             "master_replid2": self.replid2,
             "master_repl_offset": link.offset if link is not None else tail["offset"],
             "second_repl_offset": self.second_offset,
-            "repl_backlog_active": tail["has_tail"],
+            "repl_backlog_active": tail["has_backlog"],
             "repl_backlog_size": get("repl-backlog-size"),
             # Bytes are counted from 1: the last one of the backlog is master_repl_offset.
-            "repl_backlog_first_byte_offset": tail["first_offset"] + 1 if tail["has_tail"] else 0,
+            "repl_backlog_first_byte_offset": tail["first_offset"] + 1 if tail["has_backlog"] else 0,
             "repl_backlog_histlen": tail.get("bytes", 0),
             FIELD: self.sessions_port,
         }

@@ -103,7 +103,7 @@ def memory_section(server: Server) -> Fields:
             c.native.pending_in + c.native.pending_out for c in server.clients.values()
         ),
         "mem_aof_buffer": _log_buffer(server),
-        "mem_replication_backlog": server.engine.tail_figures().get("bytes", 0),
+        "mem_replication_backlog": server.engine.backlog_counters().get("bytes", 0),
         "mem_allocator": "verbena",
         "active_defrag_running": 0,
         "lazyfree_pending_objects": figures["rubbish"] + figures["graves"],

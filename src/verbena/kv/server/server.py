@@ -122,13 +122,15 @@ class Server:
 
     # The log in memory: for replicas, and for slots that move
 
-    def follow(self, slots: Iterable[int] | None = None, from_lsn: int | None = None) -> _native.kv.Follower:
+    def follow(
+        self, slots: Iterable[int] | None = None, from_lsn: int | None = None
+    ) -> _native.kv.BacklogReader:
         """The log from an LSN on, or from now on; `slots`: of these alone. ValueError: it is not there."""
         self.logging = True  # first: what a command does is written down as a whole
-        return self.engine.follow(slots, from_lsn)
+        return self.engine.read_backlog(slots, from_lsn)
 
     def base_copy(self, slots: Iterable[int] | None = None) -> _native.kv.BaseCopy:
-        """Begins a copy of everything, or of some slots; its take_follower() goes on where it ends."""
+        """Begins a copy of everything, or of some slots; its take_reader() goes on where it ends."""
         self.logging = True
         return self.engine.base_copy(slots)
 

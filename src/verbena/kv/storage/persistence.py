@@ -235,11 +235,11 @@ class Persistence:
         if self._snapshot is not None:
             self._give_up("the server ends")
         whole = self._log.flush()
-        lsn = self._log.figures()["lsn"]
-        self._server.logging = bool(self._server.engine.tail_figures()["has_tail"])
+        lsn = self._log.counters()["lsn"]
+        self._server.logging = bool(self._server.engine.backlog_counters()["has_backlog"])
         self._log.close()
         if whole:
-            first = self._log.figures()["segment_first_lsn"]
+            first = self._log.counters()["segment_first_lsn"]
             segments = tuple(sorted({*self._manifest.segments, first}))
             self._disk.write_manifest(replace(self._manifest, segments=segments, closed_lsn=lsn))
         self._log = None
@@ -257,14 +257,14 @@ class Persistence:
         log, disk = self._require()
         if self._snapshot is not None:
             raise CommandError(IN_PROGRESS)
-        before = log.figures()
+        before = log.counters()
         path = disk.path / "snapshot.tmp"
         try:
             self._snapshot = _native.kv.Snapshot(log, path=str(path), epoch=self._manifest.epoch)
         except VerbenaError as error:
             self._failed_save(str(error).splitlines()[0])
             raise CommandError(f"ERR the snapshot cannot be begun: {self.last_save_failed}") from error
-        if log.figures()["segment_first_lsn"] != before["segment_first_lsn"]:
+        if log.counters()["segment_first_lsn"] != before["segment_first_lsn"]:
             self._older_bytes += before["segment_bytes"]
         self._began_s = time.monotonic()
         self._dirty_then = self._server.engine.figures()["dirty"]
@@ -288,7 +288,7 @@ class Persistence:
         """The finished snapshot becomes the current one; what it replaces goes. Syncs: not for the loop."""
         assert self._snapshot is not None
         assert self._disk is not None
-        disk, figures = self._disk, self._snapshot.figures()
+        disk, figures = self._disk, self._snapshot.counters()
         first = figures["first_lsn"]
         path = disk.snapshot_path(first)
         try:
@@ -312,7 +312,7 @@ class Persistence:
         if isinstance(self._published, str):
             return self._give_up(self._published)
         self._manifest = self._published
-        self._base_bytes = self._snapshot.figures()["bytes"]
+        self._base_bytes = self._snapshot.counters()["bytes"]
         self._snapshot.close()
         self._snapshot = None
         self._older_bytes = 0
@@ -343,7 +343,7 @@ class Persistence:
         """From time to time, on the loop's thread."""
         if self._log is None:
             return
-        figures, now = self._log.figures(), time.monotonic()
+        figures, now = self._log.counters(), time.monotonic()
         if self._publisher is not None:
             if not self._publisher.is_alive():
                 self._collect()
@@ -372,11 +372,11 @@ class Persistence:
 
     @property
     def lsn(self) -> int:
-        return self._log.figures()["lsn"] if self._log is not None else 0
+        return self._log.counters()["lsn"] if self._log is not None else 0
 
     @property
     def durable_lsn(self) -> int:
-        return self._log.figures()["durable_lsn"] if self._log is not None else 0
+        return self._log.counters()["durable_lsn"] if self._log is not None else 0
 
     def _wake_waiting(self) -> None:
         blocking = self._server.blocking
@@ -420,7 +420,7 @@ class Persistence:
                 ),
             }
         dirty = self._server.engine.figures()["dirty"]
-        log = self._log.figures() if self._log is not None else None
+        log = self._log.counters() if self._log is not None else None
         saving = self._snapshot is not None
         elapsed = int(time.monotonic() - self._began_s) if saving else -1
         status = "err" if self.last_save_failed else "ok"
@@ -462,7 +462,7 @@ class Persistence:
                 "log_failures": log["failures"],
             }
         if self._snapshot is not None:
-            figures = self._snapshot.figures()
+            figures = self._snapshot.counters()
             fields |= {
                 "snapshot_records": figures["records"],
                 "snapshot_bytes": figures["bytes"],
