@@ -17,7 +17,7 @@ def detector(self_id: str = "a") -> Detector:
 
 def test_a_silent_member_is_suspected_within_the_timeout_and_not_before() -> None:
     held = detector()
-    held.hear("b", 1, now=0.5)
+    held.receive("b", 1, now=0.5)
     assert held.health("b", 1.5, ALL) is Health.ALIVE
     assert held.health("b", 1.51, ALL) is Health.SUSPECTED
     assert held.health("c", 1.1, ALL) is Health.SUSPECTED
@@ -25,33 +25,33 @@ def test_a_silent_member_is_suspected_within_the_timeout_and_not_before() -> Non
 
 def test_it_has_failed_when_most_say_so() -> None:
     held = detector()
-    held.hear("c", 1, now=2.0, suspects=["b"])
+    held.receive("c", 1, now=2.0, suspects=["b"])
     assert held.health("b", 2.0, ALL) is Health.FAILED
     assert held.reports("b", 2.0, ALL) == {"c"}
     assert held.reports("c", 2.0, ALL) == set()
     assert held.health("b", 2.0, [*ALL, "d", "e"]) is Health.SUSPECTED
-    held.hear("b", 1, now=2.1)
+    held.receive("b", 1, now=2.1)
     assert held.health("b", 2.1, ALL) is Health.ALIVE
 
 
 def test_those_who_are_suspected_do_not_vote() -> None:
     """A majority of those who hear each other: an isolated node cannot fail the others."""
     held = detector()
-    held.hear("c", 1, now=0.1, suspects=["b"])
+    held.receive("c", 1, now=0.1, suspects=["b"])
     assert held.health("b", 5.0, ALL) is Health.SUSPECTED
     assert held.health("c", 5.0, ALL) is Health.SUSPECTED
 
 
 def test_old_news_is_no_news() -> None:
     held = detector()
-    assert held.hear("b", 5, now=0.5, load=7)
-    assert not held.hear("b", 5, now=3.0)
-    assert not held.hear("b", 4, now=3.0)
-    assert not held.hear("nobody", 9, now=3.0)
+    assert held.receive("b", 5, now=0.5, load=7)
+    assert not held.receive("b", 5, now=3.0)
+    assert not held.receive("b", 4, now=3.0)
+    assert not held.receive("nobody", 9, now=3.0)
     assert held.silent_s("b", 3.0) == 2.5
     assert held.load_of("b") == 7
     held.restarted("b", now=3.0)
-    assert held.hear("b", 1, now=3.1)
+    assert held.receive("b", 1, now=3.1)
     assert held.silent_s("b", 3.5) == pytest.approx(0.4)
     assert held.silent_s("c", 3.5) is None
 

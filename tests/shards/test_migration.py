@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from verbena.errors import ProtocolError, StateError
-from verbena.shards import checkpoint
-from verbena.shards.checkpoint import Checkpoints
+from verbena.kv.migration import checkpoint
+from verbena.kv.migration.checkpoint import Checkpoints
 from verbena.shards.migration import (
     BaseCopy,
     CatchUp,

@@ -182,16 +182,16 @@ async def test_a_place_cannot_be_taken_while_its_holder_has_a_lease(store: MapSt
 async def test_a_leaseholder_is_heard_as_long_as_its_lease_lasts(store: MapStore, url: str) -> None:
     other = open_store(url)
     lease = await store.lease(A, 30)
-    assert await other.said() == {A: ""}
-    await lease.say("how far it is")
+    assert await other.announcements() == {A: ""}
+    await lease.announce("how far it is")
     await lease.renew()
-    assert await other.said() == {A: "how far it is"}
+    assert await other.announcements() == {A: "how far it is"}
     again = await store.lease(A, 30)  # it was restarted, and has said nothing yet
-    assert await other.said() == {A: ""}
+    assert await other.announcements() == {A: ""}
     await again.revoke()
-    assert await other.said() == {}
+    assert await other.announcements() == {}
     with pytest.raises((StateError, AddressError)):
-        await again.say("too late")
+        await again.announce("too late")
     await other.close()
 
 
@@ -202,8 +202,8 @@ async def test_a_file_of_an_earlier_version_is_used(tmp_path: Path) -> None:
         )
         old.commit()
     store = open_store(f"sqlite://{tmp_path}/map.db")
-    await (await store.lease(A, 30)).say("here")
-    assert await store.said() == {A: "here"}
+    await (await store.lease(A, 30)).announce("here")
+    assert await store.announcements() == {A: "here"}
     await store.close()
 
 

@@ -11,7 +11,7 @@ import verbena
 from verbena import config
 from verbena.config import KEYS, SECTIONS, Config
 from verbena.errors import ConfigurationError, DeniedError
-from verbena.kv.cluster.node import carrier_settings
+from verbena.kv.cluster.node import copy_node_settings
 from verbena.transport import DEFAULT_PORT, Request, Settings, configured
 from verbena.transport.observe import log
 from verbena.transport.pool import Pool
@@ -52,7 +52,7 @@ def test_every_key_of_sessions_is_read(authority, tmp_path):
         configured.server_tls,
         configured.client_tls,
         lambda config: Pool(config=config),
-        carrier_settings,
+        copy_node_settings,
     ):
         read(Recorder(loaded, seen))  # type: ignore[operator]
     (handler,) = (one for one in log.logger.handlers if one.get_name() == "verbena")

@@ -38,7 +38,7 @@ class Detector:
         wanted = set(ids) - {self.self_id}
         self._heard = {id: self._heard.get(id, Heard(-1, now)) for id in wanted}
 
-    def hear(
+    def receive(
         self, id: str, heartbeat: int, now: float, *, load: int = 0, suspects: Iterable[str] = ()
     ) -> bool:
         """A word of a member's, first- or second-hand. False: it is no newer than what is known."""

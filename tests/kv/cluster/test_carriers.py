@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from verbena import config, verbs
-from verbena.kv.cluster.node import carrier_settings
-from verbena.shards.bulk import RDMA_WIRES
+from verbena.kv.cluster.node import copy_node_settings
+from verbena.kv.migration.copy_path import RDMA_WIRES
 from verbena.transport import Node, connect, listen
 from verbena.verbs import IbvOptions
 
@@ -29,17 +29,17 @@ def test_the_device_its_port_and_its_gid_are_those_of_moves(index: int, entry: i
         f'[network]\nrdma_enabled = true\nrdma_device = "rxe0"\n{POOL}'
         f'[shards.rdma]\ndevice = "rxe1"\nport = 2\ngid_index = {index}\n'
     )
-    chosen = carrier_settings(config.loads(text))
+    chosen = copy_node_settings(config.loads(text))
     assert chosen.wires == ("shm", "ibv")
     with Node(replace(chosen, wires=("ibv",), open_device=open_device)):
         assert asked == [("ibv:rxe1", {"options": IbvOptions(port=2, gid_index=entry)})]
-    assert carrier_settings(config.loads('[shards.rdma]\ndevice = "auto"\n')).devices == {}
+    assert copy_node_settings(config.loads('[shards.rdma]\ndevice = "auto"\n')).devices == {}
 
 
 async def test_the_queue_is_as_deep_as_the_key_says() -> None:
     """On every wire that base copies take; there is no other, as they have a fallback of their own."""
     chosen = config.loads(f"{POOL}[shards.rdma]\nqp_depth = 23\n")
-    with Node(carrier_settings(chosen)) as node:
+    with Node(copy_node_settings(chosen)) as node:
         assert set(node.wires.names) <= RDMA_WIRES
         async with (
             await listen("127.0.0.1:0", config=chosen) as listener,

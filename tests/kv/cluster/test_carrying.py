@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from verbena import _native, errors, transport
-from verbena.kv.cluster.peers import answer
-from verbena.kv.cluster.receiver import LANDED
+from verbena.kv.cluster.member_sessions import answer
+from verbena.kv.migration.target import LANDED
 from verbena.shards.envelope import HEADER_BYTES, Envelope, Flag, Kind, parse
 from verbena.shards.slots import SLOTS
 from verbena.transport import Listener, Region, Request, Session

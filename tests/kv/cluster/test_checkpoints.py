@@ -11,7 +11,7 @@ from support.kv.cluster import Cluster, Node, cluster
 
 from verbena import _native
 from verbena.errors import ProtocolError
-from verbena.shards.checkpoint import Checkpoints, decode, encode
+from verbena.kv.migration.checkpoint import Checkpoints, decode, encode
 from verbena.shards.migration import CatchUp, Facts
 from verbena.shards.positions import SourcePosition
 from verbena.shards.slots import SlotRange

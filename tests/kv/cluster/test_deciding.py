@@ -16,7 +16,7 @@ from support.kv.cluster import ReplyError, Wire
 from support.kv.members import Member, two, whole_move
 
 from verbena.errors import setup_error
-from verbena.kv.cluster.receiver import Receiver
+from verbena.kv.migration.target import MoveTarget
 from verbena.shards.envelope import Kind, parse
 from verbena.shards.migration import Deciding, Moved, RolledBack
 from verbena.shards.stores import Stored
@@ -27,10 +27,16 @@ BUDGET_S = 3.0  # what the rest of a cut-over may take on a loaded machine
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[tuple[Member, Member]]:
     async with two(tmp_path, "tcp") as made:
-        cluster = made[0].cluster
-        limits = replace(cluster.settings.limits, pause_budget_s=BUDGET_S)
-        cluster.settings = replace(cluster.settings, limits=limits)
+        set_pause_budget(made[0], BUDGET_S)
         yield made
+
+
+def set_pause_budget(member: Member, seconds: float) -> None:
+    """For moves that begin from now on."""
+    moves = member.cluster.moves
+    settings = moves.context.settings
+    limits = replace(settings.limits, pause_budget_s=seconds)
+    moves.context = replace(moves.context, settings=replace(settings, limits=limits))
 
 
 def ask(member: Member, *words: bytes) -> str:
@@ -53,7 +59,7 @@ async def test_commands_do_not_wait_for_a_map_that_is_silent(
     """As long as the budget says, then they are told that the slot is not served; nobody serves it before the
     map has said whose it is."""
     source, target = pair
-    store, told = source.cluster.store, list[str]()
+    store, told = source.cluster.current.store, list[str]()
     swap = store.compare_and_swap
 
     async def slow(revision: int, new: Any, *, begin_within_s: float | None = None, **more: Any) -> Stored:
@@ -94,9 +100,9 @@ async def test_a_map_that_cannot_be_asked_in_time_is_not_asked(
         assert "was not asked to change the map" in end.why
         assert isinstance(states[-1], Deciding)
         assert await waiting[0] == "b'OK'"
-        assert source.cluster.gate.open_slots == {}
+        assert source.cluster.guard.open_slots == {}
         other.execute("ROLLBACK")
-    assert list((await source.cluster.store.load()).map.moves)
+    assert list((await source.cluster.current.store.load()).map.moves)
 
 
 async def test_a_store_that_is_slow_already_is_not_waited_for(
@@ -105,9 +111,8 @@ async def test_a_store_that_is_slow_already_is_not_waited_for(
     """If it takes as long to be read as commands may wait, they need not wait for it in vain."""
     source, target = pair
     fenced: list[object] = []
-    limits = replace(source.cluster.settings.limits, pause_budget_s=1e-6)
-    source.cluster.settings = replace(source.cluster.settings, limits=limits)
-    monkeypatch.setattr(source.cluster.gate, "fence", fenced.append)
+    set_pause_budget(source, 1e-6)
+    monkeypatch.setattr(source.cluster.guard, "fence", fenced.append)
     end, _ = await whole_move(source, target, lambda wire, data: None)
     assert isinstance(end, RolledBack)
     assert "the map's store takes" in end.why
@@ -119,7 +124,7 @@ async def test_a_node_that_ends_while_nobody_knows_serves_nothing(
 ) -> None:
     """The map may have given the slots away: the source's last commands are not taken."""
     source, target = pair
-    store, asked = source.cluster.store, asyncio.Event()
+    store, asked = source.cluster.current.store, asyncio.Event()
     swap = store.compare_and_swap
 
     async def silent(revision: int, new: Any, *, begin_within_s: float | None = None, **more: Any) -> Stored:
@@ -153,21 +158,21 @@ async def test_large_values_that_change_until_the_end_are_summed_if_that_fits(
     source, target = pair
     whole, fence, apply = (
         bytes(1 << 20) + b"right" + bytes(1 << 20),
-        source.cluster.gate.fence,
-        Receiver._apply,
+        source.cluster.guard.fence,
+        MoveTarget._apply,
     )
 
     def late(slots: Any) -> int:
         source.write([(b"large", whole)])
         return fence(slots)
 
-    def wrong(receiver: Receiver, payload: bytes) -> None:
+    def wrong(receiver: MoveTarget, payload: bytes) -> None:
         """Something else arrives, as long and of the same type."""
         apply(receiver, payload.replace(b"right", b"wrong"))
 
-    monkeypatch.setattr(source.cluster.gate, "fence", late)
+    monkeypatch.setattr(source.cluster.guard, "fence", late)
     if damaged:
-        monkeypatch.setattr(Receiver, "_apply", wrong)
+        monkeypatch.setattr(MoveTarget, "_apply", wrong)
     end, _ = await whole_move(source, target, lambda wire, data: None)
     if damaged:
         assert isinstance(end, RolledBack)

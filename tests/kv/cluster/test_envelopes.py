@@ -15,13 +15,13 @@ from support.kv.members import HAS_QUIC, MIGRATION, SEGMENT, SLOTS, Member, two,
 
 from verbena import transport
 from verbena.errors import RemoteError
-from verbena.kv.cluster import mover as mover_module
 from verbena.kv.cluster import node as cluster_node
-from verbena.kv.cluster.copying import Copying
-from verbena.kv.cluster.mover import Mover
-from verbena.kv.cluster.peers import METHOD, Peers
-from verbena.kv.cluster.receiver import LANDED, Receiver
-from verbena.shards.bulk import BulkState
+from verbena.kv.cluster.member_sessions import METHOD, MemberSessions
+from verbena.kv.migration import cut_over
+from verbena.kv.migration.copy import BaseCopySender
+from verbena.kv.migration.copy_path import CopyPathState
+from verbena.kv.migration.source import MoveSource
+from verbena.kv.migration.target import LANDED, MoveTarget
 from verbena.shards.cluster_map import Move
 from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind, parse
 from verbena.shards.migration import CatchUp, Facts, Moved, Prepared
@@ -43,28 +43,29 @@ class Heard:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.notices: list[bytes] = []
         self.segments: dict[int, bytes] = {}
-        opened, heard = Receiver.open, self
+        opened, heard = MoveTarget.open, self
 
         def listen(notice: bytes, piece: bytes) -> None:
             heard.notices.append(notice)
             heard.segments[parse(piece).segment] = piece
 
-        async def opening(receiver: Receiver, **wishes: int) -> list[str]:
+        async def opening(receiver: MoveTarget, **wishes: int) -> list[str]:
             receiver.tap = listen
             return await opened(receiver, **wishes)
 
-        monkeypatch.setattr(Receiver, "open", opening)
+        monkeypatch.setattr(MoveTarget, "open", opening)
 
 
 async def base_copy(
     source: Member, target: Member, wire: str | None, breaks: bool = False
-) -> tuple[Mover, list[bytes], list[str]]:
+) -> tuple[MoveSource, list[bytes], list[str]]:
     """Phase 1 of the move, by RDMA (None) or by that wire; what was sent, sorted, and by which wires."""
     cluster = source.cluster
-    cluster.settings = replace(cluster.settings, migrate_fast=wire is None)
+    context = cluster.moves.context
+    context = replace(context, settings=replace(context.settings, rdma=wire is None))
     if wire is not None:
-        cluster.peers._fallback = wire
-        await cluster.peers.drop(cluster.map.members[target.cluster.id])
+        cluster.sessions._fallback = wire
+        await cluster.sessions.drop(cluster.map.members[target.cluster.id])
     sent: list[bytes] = []
     wires: list[str] = []
 
@@ -77,17 +78,17 @@ async def base_copy(
                     if session.wire == "shm":
                         session.break_link(rest_s=30)
 
-    cluster.peers.tap = tap
+    cluster.sessions.tap = tap
     facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
-    mover = Mover(cluster, Prepared(facts), lambda state, sync: None)
-    windows = await mover._offer()
+    mover = MoveSource(context, Prepared(facts), lambda state, sync: None)
+    windows = await mover.offer()
     copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
-    mover.state = Prepared(facts).begin(SourcePosition(0))
-    await Copying(mover, copy, windows).run()
+    mover.progress.state = Prepared(facts).begin(SourcePosition(0))
+    await BaseCopySender(copy, windows, link=mover.link, progress=mover.progress).run()
     copy.close()
     assert len(target.server.databases[0]) == 200
     await mover.call_off()
-    cluster.peers.tap = None
+    cluster.sessions.tap = None
     assert len(target.server.databases[0]) == 0
     return mover, sorted(sent, key=lambda data: (parse(data).sequence, parse(data).kind)), wires
 
@@ -98,8 +99,8 @@ async def test_the_envelopes_are_the_same_on_every_wire(
     """One migration by shared memory, by TCP and by QUIC: what leaves and what arrives, compared as bytes."""
     source, target = pair
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
-    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
+    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
     streams, arrived = {}, {}
     for wire in (None, "quic") if HAS_QUIC else (None, "iwarp"):
         heard = Heard(monkeypatch)
@@ -109,10 +110,12 @@ async def test_the_envelopes_are_the_same_on_every_wire(
         assert sorted(heard.notices) == sorted(data for data in sent if parse(data).kind is Kind.LANDED)
         by = set(wires[1:])
         assert by == {wire or "shm"}
-        counted = mover.bulk.rdma if wire is None else mover.bulk.fallback
+        counted = mover.progress.path.rdma if wire is None else mover.progress.path.fallback
         payloads = sum(len(parse(data).payload) for data in heard.segments.values())
         assert (counted.bytes_transferred, counted.sends_completed) == (payloads, len(heard.segments))
-        assert mover.bulk.state is (BulkState.CONNECTED if wire is None else BulkState.UNAVAILABLE)
+        assert mover.progress.path.state is (
+            CopyPathState.CONNECTED if wire is None else CopyPathState.UNAVAILABLE
+        )
         assert max(map(len, heard.segments.values())) <= SEGMENT
         assert len(heard.segments) > 3
         monkeypatch.undo()
@@ -131,7 +134,7 @@ async def test_every_kind_of_message_is_the_same_on_every_wire(
     memory and by the fallback, compared as bytes."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
-    peers = source.cluster.peers
+    peers = source.cluster.sessions
     messages = [
         bytes(peers.envelope(kind, there, b"{}" if kind is Kind.GOSSIP else bytes(range(256)) * 20))
         for kind in Kind
@@ -168,9 +171,11 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
     """The base copy by shared memory, then the log, the digest and the rest by the fallback, under writes:
     what leaves is what arrives, and both moves are the same but for how often an empty log was sent."""
     clock = SimpleNamespace(time=lambda: 1.7e9, monotonic=time.monotonic)
-    monkeypatch.setattr(mover_module, "time", clock)
-    envelope = Peers.envelope
-    monkeypatch.setattr(Peers, "envelope", lambda *a, **fields: envelope(*a, **{"boot_epoch": 7, **fields}))
+    monkeypatch.setattr(cut_over, "time", clock)
+    envelope = MemberSessions.envelope
+    monkeypatch.setattr(
+        MemberSessions, "envelope", lambda *a, **fields: envelope(*a, **{"boot_epoch": 7, **fields})
+    )
     streams = {}
     heard = Heard(monkeypatch)
     for fallback in ("quic", "tcp"):
@@ -236,7 +241,7 @@ async def test_a_target_a_million_records_behind_is_not_ready(
     applied, and only then wait."""
     source, target = pair
     written = 1_000_000
-    fence, seen = source.cluster.gate.fence, list[tuple[Kind, int]]()
+    fence, seen = source.cluster.guard.fence, list[tuple[Kind, int]]()
     fenced_at: list[int] = []
 
     def tap(by: str, data: bytes) -> None:
@@ -249,7 +254,7 @@ async def test_a_target_a_million_records_behind_is_not_ready(
         fenced_at.append(len(seen))
         return fence(slots)
 
-    monkeypatch.setattr(source.cluster.gate, "fence", watched)
+    monkeypatch.setattr(source.cluster.guard, "fence", watched)
     source.server.engine.set_backlog_limits(keep_bytes=1 << 20, hold_bytes=1 << 30)
     end, states = await whole_move(source, target, tap)
     assert isinstance(end, Moved), end
@@ -271,34 +276,36 @@ async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
     """Half-way: what was acknowledged is not sent again, the rest takes the other wire, and all arrives."""
     source, target = pair
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
-    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
+    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
     heard = Heard(monkeypatch)
     mover, _, wires = await base_copy(source, target, None, breaks=True)
-    assert mover.bulk.state is BulkState.FAILED
-    assert mover.bulk.rdma.sends_completed > 0
-    assert mover.bulk.fallback.sends_completed > 0
-    assert mover.bulk.rdma.sends_completed + mover.bulk.fallback.sends_completed == len(heard.segments)
+    assert mover.progress.path.state is CopyPathState.FAILED
+    assert mover.progress.path.rdma.sends_completed > 0
+    assert mover.progress.path.fallback.sends_completed > 0
+    assert mover.progress.path.rdma.sends_completed + mover.progress.path.fallback.sends_completed == len(
+        heard.segments
+    )
     assert wires[1] == "shm"
     assert wires[-1] != "shm"
 
 
 async def first_piece(
     source: Member, target: Member, *keys: tuple[bytes, bytes]
-) -> tuple[Mover, transport.RemoteRegion, Envelope, transport.Session]:
+) -> tuple[MoveSource, transport.RemoteRegion, Envelope, transport.Session]:
     """Of a move of these keys, which goes no further by itself: who makes it, where it goes, and by what."""
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
-    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
+    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
     await asyncio.to_thread(source.write, list(keys))
     facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    mover = Mover(source.cluster, Prepared(facts), lambda state, sync: None)
-    window, *_ = await mover._offer()
+    mover = MoveSource(source.cluster.moves.context, Prepared(facts), lambda state, sync: None)
+    window, *_ = await mover.offer()
     copy = await asyncio.to_thread(source.server.base_copy, list(SLOTS))
     body = bytearray(SEGMENT - HEADER_BYTES)
-    first = mover.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
+    first = mover.link.message(Kind.SEGMENT, bytes(body[: copy.fill(body)]), segment=0)
     copy.close()
-    session, _ = await mover.session()
+    session, _ = await mover.link.copy_session()
     return mover, window, first, session
 
 
@@ -310,16 +317,18 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
 
     def notice(segment: int) -> bytes:
         return bytes(
-            mover.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=segment)
+            mover.link.message(
+                Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=segment
+            )
         )
 
-    peers = source.cluster.peers
+    peers = source.cluster.sessions
     piece = bytes(first)
     await session.put(piece, window[: len(piece)])
-    await peers.tell(session, notice(0))
-    await peers.tell(session, notice(0))  # it came twice
+    await peers.send(session, notice(0))
+    await peers.send(session, notice(0))  # it came twice
     with pytest.raises(RemoteError, match="holds segment 0, not 3"):
-        await peers.tell(session, notice(3))
+        await peers.send(session, notice(3))
     await mover.call_off()
 
 
@@ -330,20 +339,22 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
     source, target = pair
     long = [(b"long:%d" % number, b"%d" % number * 10_000) for number in range(4)]
     mover, window, first, session = await first_piece(source, target, *long)
-    notice = bytes(mover.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=0))
-    engine, peers, piece = target.server.engine, source.cluster.peers, bytearray(bytes(first))
+    notice = bytes(
+        mover.link.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=0)
+    )
+    engine, peers, piece = target.server.engine, source.cluster.sessions, bytearray(bytes(first))
     assert len(target.server.databases[0]) == 0
     used = engine.figures()["used_bytes"]
     for at in (HEADER_BYTES + 1, len(piece) // 2, len(piece) - 1):
         piece[at] ^= 1
         await session.put(bytes(piece), window[: len(piece)])
         with pytest.raises(RemoteError, match="checksum"):
-            await peers.tell(session, notice)
+            await peers.send(session, notice)
         assert engine.figures()["used_bytes"] == used
         assert len(target.server.databases[0]) == 0
         piece[at] ^= 1
     await session.put(bytes(piece), window[: len(piece)])
-    await peers.tell(session, notice)
+    await peers.send(session, notice)
     assert len(target.server.databases[0]) > 0
     assert engine.figures()["used_bytes"] > used
     await mover.call_off()
@@ -353,7 +364,7 @@ async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None
     """A stranger's offer, a window that is not lent, a message for somebody else."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
-    peers = source.cluster.peers
+    peers = source.cluster.sessions
     for message, says in (
         (peers.envelope(Kind.OFFER, there, b"{}"), "slots"),
         (peers.envelope(Kind.OFFER, there, b'{"slots": "0-5", "attempt": 1}'), "no such move"),
@@ -363,7 +374,7 @@ async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None
         (peers.envelope(Kind.OFFER, there, b"not json"), "Expecting"),
     ):
         with pytest.raises(RemoteError, match=says):
-            await peers.ask(there, message)
+            await peers.request(there, message)
 
 
 async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
@@ -371,7 +382,7 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
     the next good one is heard all the same."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
-    peers = source.cluster.peers
+    peers = source.cluster.sessions
     session = await peers.session(there, fast=True)
     good = bytes(peers.envelope(Kind.LANDED, there, LANDED.pack(0, HEADER_BYTES)))
     bad = [good[:length] for length in range(0, len(good), 7)] + [good + b"x"]
@@ -381,15 +392,15 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
             await session.call("shards.landed", notice)
     for payload in (b"", bytes(7), bytes(9)):
         with pytest.raises(RemoteError, match="8 bytes"):
-            await peers.ask(there, peers.envelope(Kind.LANDED, there, payload))
+            await peers.request(there, peers.envelope(Kind.LANDED, there, payload))
     with pytest.raises(RemoteError, match="no such move"):
-        await peers.tell(session, good)
+        await peers.send(session, good)
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    source.cluster.moves.look = lambda: None  # type: ignore[method-assign]
-    await source.cluster.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
+    source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
+    await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
     facts = Facts(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
-    mover = Mover(source.cluster, Prepared(facts), lambda state, sync: None)
-    await mover._offer()
+    mover = MoveSource(source.cluster.moves.context, Prepared(facts), lambda state, sync: None)
+    await mover.offer()
     for window, length, says in (
         (0, SEGMENT + 1, "there is none such"),
         (99, HEADER_BYTES, "there is none such"),
@@ -397,5 +408,5 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
         (0, 5, "shorter than a header"),
     ):
         with pytest.raises(RemoteError, match=says):
-            await peers.tell(session, bytes(mover.message(Kind.LANDED, LANDED.pack(window, length))))
+            await peers.send(session, bytes(mover.link.message(Kind.LANDED, LANDED.pack(window, length))))
     await mover.call_off()

@@ -16,8 +16,8 @@ from support.kv.cluster import Wire
 from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
-from verbena.kv.cluster.mover import Mover
 from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.migration.source import MoveSource
 from verbena.kv.server.server import Server
 from verbena.shards.cluster_map import Move
 from verbena.shards.migration import Facts, Moved, Prepared, RolledBack, State
@@ -69,11 +69,12 @@ async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
     gateway = Gateway(node)
     server = Server(memory=gateway.memory)
     gateway.open(server)
+    settings = ClusterSettings.of(chosen)
     settings = replace(
-        ClusterSettings.of(chosen),
+        settings,
         map_store=f"sqlite://{folder}/map.db",
         folder=str(folder / name),
-        max_send_size=SEGMENT,
+        moves=replace(settings.moves, max_send_size=SEGMENT),
     )
     cluster = ClusterNode(server, node, settings, chosen)
     with socket.create_server(("127.0.0.1", 0)) as plain:
@@ -117,7 +118,7 @@ write_pause_budget_ms = 20000
         database = source.server.engine.database(0)
         for number in range(200):
             database.put(b"key:%d" % number, b"%d," % number * 5000)
-        await source.cluster.refresh()
+        await source.cluster.current.refresh()
         yield source, target
 
 
@@ -127,11 +128,11 @@ async def whole_move(
     """All phases of the move; its end, and the states that were checkpointed."""
     cluster, states = source.cluster, list[State]()
     move = Move(MIGRATION, SLOTS, cluster.id, target.cluster.id)
-    cluster.moves.look = lambda: None  # type: ignore[method-assign]
-    await cluster.change(lambda map: map.assign(SLOTS, cluster.id).begin_move(move))
-    cluster.peers.tap = tap  # type: ignore[assignment]
+    cluster.moves.update = lambda: None  # type: ignore[method-assign]
+    await cluster.current.change(lambda map: map.assign(SLOTS, cluster.id).begin_move(move))
+    cluster.sessions.tap = tap  # type: ignore[assignment]
     facts = Facts(MIGRATION, SLOTS, cluster.id, target.cluster.id)
-    mover = Mover(cluster, Prepared(facts), lambda state, sync: states.append(state))
+    mover = MoveSource(cluster.moves.context, Prepared(facts), lambda state, sync: states.append(state))
     end = await mover.run()
-    cluster.peers.tap = None
+    cluster.sessions.tap = None
     return end, states

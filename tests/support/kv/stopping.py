@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verbena.cli import main
-from verbena.shards.checkpoint import Checkpoints
+from verbena.kv.migration.checkpoint import Checkpoints
 
 FOLDER = Path(os.environ["STOP_FOLDER"])
 _write, _remove = Checkpoints.write, Checkpoints.remove

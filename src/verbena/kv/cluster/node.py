@@ -1,5 +1,5 @@
-"""A node of a cluster: what it knows of the map, its lease, its gossip, and the moves that it takes part in.
-On the program's event loop; the engine's thread asks by Gate, and by later() for what takes time."""
+"""A node of a cluster: builds the map, the lease, gossip, failover and slot moves, and connects them.
+Runs on the event loop; the engine's thread uses SlotGuard, and reply_later() for commands that take time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Any
 from verbena import transport
 from verbena.config import Config
 from verbena.errors import VerbenaError
-from verbena.kv.cluster.gate import Gate
+from verbena.kv.cluster.current_map import CurrentMap
+from verbena.kv.cluster.failover import Failover
 from verbena.kv.cluster.gossip import Gossip
-from verbena.kv.cluster.moves import Moves
-from verbena.kv.cluster.peers import METHOD, Peers, answer
-from verbena.kv.cluster.roles import Roles
+from verbena.kv.cluster.member_sessions import METHOD, MemberSessions, answer
+from verbena.kv.cluster.slot_guard import SlotGuard
 from verbena.kv.commands.replies import CommandError, Reply
-from verbena.shards.bulk import RDMA_WIRES
-from verbena.shards.checkpoint import Checkpoints
+from verbena.kv.migration.checkpoint import Checkpoints
+from verbena.kv.migration.context import MoveContext, MoveSettings, reason
+from verbena.kv.migration.copy_path import RDMA_WIRES
+from verbena.kv.migration.manager import MoveManager
+from verbena.kv.replication.applying import applier
 from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.envelope import ABOUT_NODES, Kind, parse
 from verbena.shards.migration import Limits
-from verbena.shards.stores import Lease, MapStore, Stored, change, conflict, open_store
+from verbena.shards.stores import Lease, open_store
 from verbena.transport.configured import settings_from
 from verbena.verbs import IbvOptions
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("verbena.kv.cluster")
 _FALLBACKS = {"tcp": "iwarp", "quic": "quic", "none": "iwarp"}
-_ANSWERS = 64  # to base copies, under way at once
+_ANSWERS = 64  # to pieces of base copies, in flight
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,9 @@ class ClusterSettings:
     map_store: str
     folder: str = ""
     node_timeout_s: float = 15.0
-    limits: Limits = field(default_factory=Limits)
     gossip_fast: bool = True
-    migrate_fast: bool = True
     fallback: str = "iwarp"
-    max_send_size: int = 4 << 20
-    num_memory_regions: int = 16
+    moves: MoveSettings = field(default_factory=lambda: MoveSettings(Limits()))
 
     @classmethod
     def of(cls, config: Config) -> ClusterSettings:
@@ -61,40 +61,77 @@ class ClusterSettings:
             map_store=cluster.map_store,
             folder=cluster.folder or (f"{kept}/cluster" if kept else ""),
             node_timeout_s=cluster.node_timeout_ms / 1000,
-            limits=Limits(cluster.ready_within, cluster.write_pause_budget_ms / 1000),
             gossip_fast=fast and cluster.rdma.gossip_rdma,
-            migrate_fast=fast and cluster.rdma.migration_rdma,
             fallback=_FALLBACKS[config.network.rdma_fallback if fast else cluster.transport],
-            max_send_size=config.shards.rdma.max_send_size,
-            num_memory_regions=config.shards.rdma.num_memory_regions,
+            moves=MoveSettings(
+                Limits(cluster.ready_within, cluster.write_pause_budget_ms / 1000),
+                rdma=fast and cluster.rdma.migration_rdma,
+                max_send_size=config.shards.rdma.max_send_size,
+                num_memory_regions=config.shards.rdma.num_memory_regions,
+            ),
         )
 
 
 class ClusterNode:
-    """Made before the server starts; open() joins, close() leaves the lease."""
+    """A node of a cluster. Made before the server starts; open() joins, close() gives the lease back."""
 
     def __init__(
         self, server: Server, node: transport.Node, settings: ClusterSettings, config: Config
     ) -> None:
-        self.server = server
-        self.settings = settings
         self.id = _identity(settings.folder)
-        self.gate = Gate(server, self.id)
-        self.map = ClusterMap()
-        self.revision = 0
-        self.store: MapStore = open_store(settings.map_store)
-        self.peers = Peers(self.id, node=node, connect=self._dial, fallback=settings.fallback)
-        self.carriers = self.peers  # by which base copies leave, if by RDMA
-        self.moves = Moves(self, Checkpoints(Path(settings.folder) / "moves" if settings.folder else None))
-        self.roles = Roles(self)
-        self.gossip = Gossip(self, timeout_s=settings.node_timeout_s, fast=settings.gossip_fast)
+        self.settings = settings
+        self.current = CurrentMap(open_store(settings.map_store))
+        self.guard = SlotGuard(server, self.id)
+        self.sessions = MemberSessions(self.id, node=node, connect=self._connect, fallback=settings.fallback)
+        self.failover = Failover(
+            self.id,
+            map=self.current,
+            engine=server.engine,
+            guard=self.guard,
+            sessions=self.sessions,
+            replication=lambda: server.replication,
+            announce=self._announce,
+            spawn=self._spawn,
+        )
+        self.gossip = Gossip(
+            self.id,
+            map=self.current,
+            sessions=self.sessions,
+            load=lambda: int(server.figures.ops.per_second),
+            position=lambda: self.failover.position,
+            spawn=self._spawn,
+            timeout_s=settings.node_timeout_s,
+            fast=settings.gossip_fast,
+        )
+        self._copy_sessions = self.sessions
+        self.moves = MoveManager(
+            MoveContext(
+                member=self.id,
+                engine=server.engine,
+                begin_copy=server.base_copy,
+                make_applier=lambda slots: applier(server, slots=slots),
+                map=self.current,
+                fence=self.guard,
+                sessions=self.sessions,
+                copy_sessions=lambda: self._copy_sessions,
+                is_yielding=lambda: self.failover.is_yielding,
+                settings=settings.moves,
+            ),
+            Checkpoints(Path(settings.folder) / "moves" if settings.folder else None),
+            self._spawn,
+        )
+        self.current.on_change = self._apply
+        self._server = server
         self._config = config
         self._node = node
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._changed = asyncio.Condition()
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_event_loop()
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_event_loop()
         server.cluster = self
+
+    @property
+    def map(self) -> ClusterMap:
+        return self.current.map
 
     @property
     def me(self) -> Member:
@@ -106,110 +143,43 @@ class ClusterNode:
         return {METHOD: self._serve}
 
     async def open(self, *, host: str, port: int, sessions: str) -> None:
-        """Joins: the map has this node from now on, and it serves what the map says is its own."""
+        """Joins the cluster: adds this node to the map, then serves the slots that the map assigns to it."""
         member = Member(self.id, host, port, sessions, self._node.name)
-        if self.settings.migrate_fast:
-            self.carriers = await self._open_carriers()
-        self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
-        self._show_lease()
-        held = await change(
-            self.store, lambda map: map if map.members.get(self.id) == member else map.meet(member)
-        )
-        await self._take(held)
+        if self.settings.moves.rdma:
+            self._copy_sessions = await self._open_copy_sessions()
+        self._lease = await self.current.store.lease(self.id, self.settings.node_timeout_s)
+        self._publish_lease()
+        await self.current.change(lambda map: map if map.members.get(self.id) == member else map.meet(member))
         await self.moves.recover()
-        for work in (self._watch(), self._renew(), self.gossip.run(), self.roles.watch()):
+        watch = self.failover.watch(self.settings.node_timeout_s / 8)
+        for work in (self.current.watch(), self._renew_lease(), self.gossip.run(), watch):
             self._spawn(work)
 
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.peers.close()
-        if self.carriers is not self.peers:
-            await self.carriers.close()
-            await asyncio.to_thread(self.carriers.node.close)
+        await self.sessions.close()
+        if self._copy_sessions is not self.sessions:
+            await self._copy_sessions.close()
+            await asyncio.to_thread(self._copy_sessions.node.close)
         if self._lease is not None:
             with contextlib.suppress(VerbenaError):
                 await self._lease.revoke()
-        await self.store.close()
+        await self.current.store.close()
 
-    # The map
-
-    async def change(self, function: Callable[[ClusterMap], ClusterMap]) -> ClusterMap:
-        """Changes the map by compare-and-swap, and acts on it."""
-        await self._take(await change(self.store, function))
-        return self.map
-
-    async def swap(self, proposed: Stored, *, begin_within_s: float) -> ClusterMap:
-        """The same with a change made before. BusyError: the map is not at that revision any more.
-        TimedOutError (map_not_asked): there was no time left to ask."""
-        await self._take(
-            await self.store.compare_and_swap(proposed.revision, proposed.map, begin_within_s=begin_within_s)
-        )
-        return self.map
-
-    async def promote(self, *, without_lease: str | None = None, revision: int | None = None) -> None:
-        """This replica takes its primary's place. BusyError: somebody was first, or the primary is there.
-        `revision`: only that map is changed."""
-        held = await self.store.load()
-        if revision is not None and held.revision != revision:
-            raise conflict("the map has changed meanwhile: try again")
-        new = held.map.promote(self.id)
-        await self._take(await self.store.compare_and_swap(held.revision, new, without_lease=without_lease))
-
-    async def fail_over(self) -> None:
-        """The same with the primary's help: it stops writing, and this replica has all of it first."""
-        primary = self.map.replicas.get(self.id)
-        if primary is None:
-            raise ValueError("You should send CLUSTER FAILOVER to a replica")
-        member = self.map.members[primary]
-        answered = await self.peers.ask(member, self.peers.envelope(Kind.YIELD, member), timeout_s=5)
-        told = json.loads(answered.payload)
-        await self.roles.catch_up(int(told["position"]))
-        await self.promote(revision=int(told["revision"]))
-
-    async def take_place(self, *, of_any: bool) -> None:
-        """Without its help, which takes that its lease has ended. `of_any`: though another replica may be
-        further, or this one's copy is not whole."""
-        primary = self.map.replicas[self.id]
-        chosen = await self.roles.successor_of(primary)
-        if not of_any and chosen not in (None, self.id):
-            raise conflict(f"replica {chosen} is further: ask that one, or TAKEOVER")
-        if not of_any and chosen is None and primary not in await self.store.said():
-            raise conflict("not every replica has said how far it is, or none is whole: wait, or TAKEOVER")
-        await self.promote(without_lease=primary)
-
-    async def say(self, word: str) -> None:
-        assert self._lease is not None
-        await self._lease.say(word)
-
-    async def refresh(self) -> ClusterMap:
-        await self._take(await self.store.load())
-        return self.map
-
-    async def wait_until(self, holds: Callable[[ClusterMap], bool]) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: holds(self.map))
-
-    async def _take(self, held: Stored) -> None:
-        if held.revision <= self.revision:
-            return
-        self.revision, self.map = held.revision, held.map
-        self.gossip.detector.members(self.map.members, time.monotonic())
-        self.roles.lead_if(self.map)
-        self.gate.show(self.map)
-        self.roles.follow_if(self.map)
-        async with self._changed:
-            self._changed.notify_all()
-        self.moves.look()
-
-    async def _watch(self) -> None:
-        async for held in self.store.watch(self.revision):
-            await self._take(held)
+    def _apply(self, map: ClusterMap) -> None:
+        """Acts on a new map. A node that it makes a primary stops following before clients are served by it;
+        a node that it makes a replica follows after clients are redirected."""
+        self.gossip.detector.members(map.members, time.monotonic())
+        self.failover.lead_if_primary(map)
+        self.guard.update(map)
+        self.failover.follow_if_replica(map)
+        self.moves.update()
 
     # The lease
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
         assert self._lease is not None
         lost, pause_s = False, self.settings.node_timeout_s / 4
         while True:
@@ -217,23 +187,28 @@ class ClusterNode:
             pause_s = self.settings.node_timeout_s / 4
             try:
                 if lost:
-                    self._lease = await self.store.lease(self.id, self.settings.node_timeout_s)
-                    await self.refresh()  # somebody may have our place by now: nothing is served before
+                    self._lease = await self.current.store.lease(self.id, self.settings.node_timeout_s)
+                    # A replica may have replaced this node: the map is read before anything is served.
+                    await self.current.refresh()
                     lost = False
                 else:
                     await self._lease.renew()
             except VerbenaError as error:
                 log.warning("the lease was not renewed: %s", error)
                 if error.code == "lease_lost":
-                    lost, pause_s = True, 0.0  # another at once
+                    lost, pause_s = True, 0.0  # requests a new one at once
                 continue
-            self._show_lease()
+            self._publish_lease()
 
-    def _show_lease(self) -> None:
-        """A tenth of it is left for what is under way when it ends."""
+    def _publish_lease(self) -> None:
+        """Sets the engine's limit for serving: a tenth before the lease ends, for commands under way."""
         assert self._lease is not None
         ends = self._lease.valid_until - self._lease.ttl_s / 10
-        self.server.engine.set_lease(max(1, int(ends * 1e9)))
+        self._server.engine.set_lease(max(1, int(ends * 1e9)))
+
+    async def _announce(self, text: str) -> None:
+        assert self._lease is not None
+        await self._lease.announce(text)
 
     # Requests of other members
 
@@ -250,15 +225,15 @@ class ClusterNode:
             if message.kind is Kind.YIELD:
                 if self.map.replicas.get(message.source.hex()) != self.id:
                     raise ValueError("only a replica of this node can have its place")
-                return answer(message, json.dumps(self.roles.give_way()).encode())
+                return answer(message, json.dumps(self.failover.begin_yield()).encode())
             return answer(message, await self.moves.serve(message))
         except (VerbenaError, ValueError, LookupError, TypeError) as error:
-            return answer(message, str(getattr(error, "detail", "") or error).encode(), refused=True)
+            return answer(message, reason(error).encode(), refused=True)
 
     # For commands
 
-    def later(self, call: Call, make: Callable[[], Awaitable[Reply]]) -> Reply:
-        """From the engine's thread: the client waits until the event loop has an answer."""
+    def reply_later(self, call: Call, make: Callable[[], Awaitable[Reply]]) -> Reply:
+        """For a command, on the engine's thread: its client waits until the event loop has run `make`."""
         client = call.client.id
 
         async def run() -> None:
@@ -268,38 +243,38 @@ class ClusterNode:
                 reply = CommandError(f"ERR {error.detail or error.what}")
             except ValueError as error:
                 reply = CommandError(f"ERR {error}")
-            self.server.engine.post(lambda: self.server.blocking.answer(client, reply))
+            self._server.engine.post(lambda: self._server.blocking.answer(client, reply))
 
-        self.loop.call_soon_threadsafe(lambda: self._spawn(run()))
+        self._loop.call_soon_threadsafe(lambda: self._spawn(run()))
         return call.block([], lambda call: None, 0, CommandError("ERR not inside a transaction"))
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self.loop.create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._task_ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a task of the cluster's has failed", exc_info=error)
+            log.error("a task of the cluster failed", exc_info=error)
 
-    async def _dial(self, address: str, wire: str | None) -> transport.Session:
+    async def _connect(self, address: str, wire: str | None) -> transport.Session:
         return await transport.connect(address, node=self._node, wire=wire, config=self._config)
 
-    async def _open_carriers(self) -> Peers:
-        """A node of its own for base copies, with the device and the queues of `[shards.rdma]`."""
-        node = await asyncio.to_thread(transport.Node, carrier_settings(self._config))
+    async def _open_copy_sessions(self) -> MemberSessions:
+        """Sessions for base copies: on a node of their own, with the device and queues of `[shards.rdma]`."""
+        node = await asyncio.to_thread(transport.Node, copy_node_settings(self._config))
 
-        async def dial(address: str, wire: str | None) -> transport.Session:
+        async def connect(address: str, wire: str | None) -> transport.Session:
             return await transport.connect(address, node=node, wire=wire, config=self._config)
 
-        return Peers(self.id, node=node, connect=dial, fallback=self.settings.fallback)
+        return MemberSessions(self.id, node=node, connect=connect, fallback=self.settings.fallback)
 
 
-def carrier_settings(config: Config) -> transport.Settings:
-    """Those of sessions, but by RDMA alone: what breaks is not replaced, since base copies have a fallback.
-    Only answers arrive, so few buffers do."""
+def copy_node_settings(config: Config) -> transport.Settings:
+    """The settings of sessions, with RDMA wires alone: a broken link is not replaced, since base copies have
+    a fallback of their own. Few receive buffers are enough, since only answers arrive."""
     settings, rdma = settings_from(config), config.shards.rdma
     return replace(
         settings,
@@ -317,7 +292,7 @@ def carrier_settings(config: Config) -> transport.Settings:
 
 
 def _identity(folder: str) -> str:
-    """The node's id: the same after each start, if there is a folder to keep it in."""
+    """The node's id; kept in a file, if there is a folder, so that it survives a restart."""
     if not folder:
         return secrets.token_hex(20)
     file = Path(folder) / "node-id"

@@ -184,7 +184,7 @@ class Server:
             self.pause.forget(number)
             self.monitors.forget(client)
             if self.cluster is not None:
-                self.cluster.gate.forget(number)
+                self.cluster.guard.forget(number)
 
     def disturbed(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -231,7 +231,7 @@ class Server:
         if error is not None:
             return self.reject(client, command, error)
         if self.cluster is not None:
-            elsewhere = self.cluster.gate.check(client, command, argv)
+            elsewhere = self.cluster.guard.check(client, command, argv)
             if elsewhere is not None:
                 return elsewhere
         if self.pause.until_ms and self.pause.holds(client, command, argv):

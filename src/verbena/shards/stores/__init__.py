@@ -30,7 +30,7 @@ class Lease(Protocol):
     async def renew(self) -> None:
         """TimedOutError or AddressError if the store does not answer; StateError if the lease has ended."""
 
-    async def say(self, word: str) -> None:
+    async def announce(self, text: str) -> None:
         """Something that everybody can read as long as the lease lasts. Fails as renew() does."""
 
     async def revoke(self) -> None: ...
@@ -60,7 +60,7 @@ class MapStore(Protocol):
 
     async def leaseholders(self) -> set[str]: ...
 
-    async def said(self) -> dict[str, str]:
+    async def announcements(self) -> dict[str, str]:
         """What each leaseholder has said; "": nothing."""
 
     async def close(self) -> None: ...

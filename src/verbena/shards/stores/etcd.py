@@ -109,9 +109,9 @@ class EtcdStore:
         return lease
 
     async def leaseholders(self) -> set[str]:
-        return set(await self.said())
+        return set(await self.announcements())
 
-    async def said(self) -> dict[str, str]:
+    async def announcements(self) -> dict[str, str]:
         end = self._leases[:-1] + chr(ord(self._leases[-1]) + 1)
         request = {"key": _text(self._leases), "range_end": _text(end)}
         answer = await self._http.post("/v3/kv/range", request)
@@ -143,12 +143,12 @@ class EtcdLease:
         http, asked = self._store._http, time.monotonic()
         answer = await http.post("/v3/lease/grant", {"TTL": str(max(2, -int(-self.ttl_s // 1)))})
         self.id = int(answer["ID"])
-        await self.say("")
+        await self.announce("")
         self.valid_until = asked + self.ttl_s
 
-    async def say(self, word: str) -> None:
+    async def announce(self, text: str) -> None:
         key = _text(self._store._leases + self._member)
-        body = {"key": key, "value": _text(word), "lease": str(self.id)}
+        body = {"key": key, "value": _text(text), "lease": str(self.id)}
         await self._store._http.post("/v3/kv/put", body)
 
     async def renew(self) -> None:

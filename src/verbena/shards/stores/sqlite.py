@@ -81,9 +81,9 @@ class SqliteStore:
         return lease
 
     async def leaseholders(self) -> set[str]:
-        return set(await self.said())
+        return set(await self.announcements())
 
-    async def said(self) -> dict[str, str]:
+    async def announcements(self) -> dict[str, str]:
         def read() -> dict[str, str]:
             rows = self._connection.execute("SELECT member, said FROM leases WHERE ends > ?", (_now(),))
             return {str(member): str(said) for member, said in rows}
@@ -188,8 +188,8 @@ class SqliteLease:
         await self._update("ends", lambda now: now + self.ttl_s)
         self.valid_until = asked + self.ttl_s
 
-    async def say(self, word: str) -> None:
-        await self._update("said", lambda now: word)
+    async def announce(self, text: str) -> None:
+        await self._update("said", lambda now: text)
 
     async def _update(self, column: str, value: Callable[[float], object]) -> None:
         def write() -> int:

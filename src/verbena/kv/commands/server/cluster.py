@@ -57,10 +57,10 @@ def change(call: Call, function: Callable[[ClusterMap], ClusterMap]) -> Reply:
     node = node_of(call)
 
     async def make() -> Reply:
-        await node.change(function)
+        await node.current.change(function)
         return "OK"
 
-    return node.later(call, make)
+    return node.reply_later(call, make)
 
 
 def _declare(
@@ -139,7 +139,7 @@ def _line(node: ClusterNode, member: Member) -> str:
             arrow = f"->-{move.target}" if move.source == node.id else f"-<-{move.source}"
             if node.id in (move.source, move.target):
                 slots += [f"[{slot}{arrow}]" for slot in move.slots]
-        for slot, (how, other) in sorted(node.gate.open_slots.items()):
+        for slot, (how, other) in sorted(node.guard.open_slots.items()):
             slots.append(f"[{slot}{'->-' if how == 'migrating' else '-<-'}{other}]")
     words = [
         member.id,
@@ -201,7 +201,7 @@ def _shard_member(node: ClusterNode, id: str) -> dict[bytes, Any]:
         b"ip": member.host.encode(),
         b"endpoint": member.host.encode(),
         b"role": b"replica" if id in node.map.replicas else b"master",
-        b"replication-offset": node.roles.position if id == node.id else node.roles.positions.get(id, 0),
+        b"replication-offset": node.failover.position if id == node.id else node.gossip.positions.get(id, 0),
         b"health": b"online" if alive else b"failed",
     }
 
@@ -228,7 +228,7 @@ def links(call: Call) -> Reply:
             b"send-buffer-allocated": 0,
             b"send-buffer-used": 0,
         }
-        for id, created_ms in node_of(call).peers.links()
+        for id, created_ms in node_of(call).sessions.links()
     ]
 
 
@@ -275,14 +275,14 @@ def meet(call: Call, host: bytes, port: bytes, *bus_port: bytes) -> Reply:
         raise _too_many("MEET")
 
     async def make() -> Reply:
-        map = await node.refresh()
+        map = await node.current.refresh()
         if any(member.address == place for member in map.members.values()):
             return "OK"
         return CommandError(
             f"ERR no member is at {place}: start it with cluster.map_store = {node.settings.map_store}"
         )
 
-    return node.later(call, make)
+    return node.reply_later(call, make)
 
 
 @_declare("FORGET", 3, "Takes a node without slots off the map.", flags=CHANGE)
@@ -362,19 +362,19 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
     node, slot, wish = node_of(call), slot_from(word), how.upper()
     mine = node.map.owner_of(slot) == node.id
     if wish == b"STABLE" and not ids:
-        node.gate.close_slot(slot)
+        node.guard.close_slot(slot)
         return "OK"
     if len(ids) != 1 or wish not in (b"IMPORTING", b"MIGRATING", b"NODE"):
         raise CommandError("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP")
     if wish == b"MIGRATING":
         if not mine:
             raise CommandError(f"ERR I'm not the owner of hash slot {slot}")
-        node.gate.open_slot(slot, "migrating", id_from(call, ids[0], "I don't know about node"))
+        node.guard.open_slot(slot, "migrating", id_from(call, ids[0], "I don't know about node"))
         return "OK"
     if wish == b"IMPORTING":
         if mine:
             raise CommandError(f"ERR I'm already the owner of hash slot {slot}")
-        node.gate.open_slot(slot, "importing", id_from(call, ids[0], "I don't know about node"))
+        node.guard.open_slot(slot, "importing", id_from(call, ids[0], "I don't know about node"))
         return "OK"
     other = id_from(call, ids[0])
     if mine and other != node.id and call.server.engine.slot_keys(slot, 1):
@@ -382,7 +382,7 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
             f"ERR Can't assign hashslot {slot} to a different node while I still hold keys "
             "for this hash slot."
         )
-    node.gate.close_slot(slot)
+    node.guard.close_slot(slot)
     return change(call, lambda map: map if map.owner_of(slot) == other else map.give([slot], other))
 
 
@@ -400,10 +400,10 @@ def move(call: Call, range_: bytes, id: bytes) -> Reply:
     begun = Move(new_migration(), wanted, source, target)
 
     async def make() -> Reply:
-        await node.change(lambda map: map.begin_move(begun))
+        await node.current.change(lambda map: map.begin_move(begun))
         return begun.id.encode()
 
-    return node.later(call, make)
+    return node.reply_later(call, make)
 
 
 def new_migration() -> str:
@@ -442,12 +442,12 @@ def failover(call: Call, *how: bytes) -> Reply:
 
     async def make() -> Reply:
         if how:
-            await node.take_place(of_any=how[0].upper() == b"TAKEOVER")
+            await node.failover.take_over(force=how[0].upper() == b"TAKEOVER")
         else:
-            await node.fail_over()
+            await node.failover.run_planned()
         return "OK"
 
-    return node.later(call, make)
+    return node.reply_later(call, make)
 
 
 @_declare("SET-CONFIG-EPOCH", 3, "Nothing: the map has one epoch.", flags=CHANGE)
@@ -463,9 +463,9 @@ def bumpepoch(call: Call) -> Reply:
     node = node_of(call)
 
     async def make() -> Reply:
-        return f"BUMPED {(await node.change(lambda map: map.confirm())).epoch}"
+        return f"BUMPED {(await node.current.change(lambda map: map.confirm())).epoch}"
 
-    return node.later(call, make)
+    return node.reply_later(call, make)
 
 
 @_declare("SAVECONFIG", 2, "Nothing: the map is always stored.", flags=CHANGE)

@@ -1,4 +1,4 @@
-"""Sessions with the other members, dialled when they are needed, and the one way to ask something by them."""
+"""Sessions with the other members of the cluster, opened on first use, and requests over them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from verbena.shards.envelope import Envelope, Flag, Kind, parse
 from verbena.transport import SessionState
 
 METHOD = "shards"
-_LANDED = "shards.landed"  # native code hears these
+_LANDED = "shards.landed"  # native code serves these
 NO_MIGRATION = bytes(16)
 
 
-class Peers:
-    """`connect(address, wire)` dials; `wires`: what "fast" and "plain" mean, None for the best there is."""
+class MemberSessions:
+    """`connect(address, wire)` opens a session; wire None: the best one available. `fallback`: the wire of
+    sessions that are not "fast"."""
 
     def __init__(
         self,
@@ -35,14 +36,15 @@ class Peers:
         self._connect = connect
         self._fallback = fallback
         self._sessions: dict[tuple[str, bool], transport.Session] = {}
-        self._dialling: dict[tuple[str, bool], asyncio.Lock] = {}
+        self._locks: dict[tuple[str, bool], asyncio.Lock] = {}
         self._sequence = 0
-        self.tap: Callable[[str, bytes], None] | None = None  # is shown every envelope that leaves
+        self.tap: Callable[[str, bytes], None] | None = None  # called with the wire and bytes of each message
 
     async def session(self, to: Member, *, fast: bool) -> transport.Session:
-        """With that member: on the best wire, or on the fallback's."""
+        """The open session with that member, on the best wire (`fast`) or on the fallback's; a new one if
+        needed."""
         name = (to.id, fast)
-        async with self._dialling.setdefault(name, asyncio.Lock()):
+        async with self._locks.setdefault(name, asyncio.Lock()):
             found = self._sessions.get(name)
             if found is not None and (found.closed or found.state is SessionState.FAILED):
                 found = None
@@ -52,7 +54,7 @@ class Peers:
             return found
 
     def envelope(self, kind: Kind, to: Member, payload: bytes = b"", **fields: object) -> Envelope:
-        """A message of ours to them."""
+        """A message from this node to that member."""
         self._sequence += 1
         base = Envelope(
             kind=kind,
@@ -67,17 +69,17 @@ class Peers:
         )
         return replace(base, **fields)  # type: ignore[arg-type]
 
-    async def ask(
+    async def request(
         self, to: Member, message: Envelope, *, fast: bool = False, timeout_s: float | None = None
     ) -> Envelope:
-        """Their answer. RemoteError (move_failed) if they refuse, with what they say."""
+        """The member's answer. RemoteError (move_failed): it refused, with its reason."""
         session = await self.session(to, fast=fast)
-        return await self.tell(session, bytes(message), timeout_s=timeout_s)
+        return await self.send(session, bytes(message), timeout_s=timeout_s)
 
-    async def tell(
+    async def send(
         self, session: transport.Session, data: bytes, *, timeout_s: float | None = None
     ) -> Envelope:
-        """The same by a session at hand."""
+        """The answer to an encoded message over a given session. Errors as for request()."""
         if self.tap is not None:
             self.tap(session.wire or "", data)
         answered = await session.call(_method(data), data, timeout_s=timeout_s)
@@ -85,6 +87,7 @@ class Peers:
 
     @staticmethod
     def read_answer(session: transport.Session, kind: Kind, answered: bytes) -> Envelope:
+        """Parses the answer to a message of that kind. ProtocolError: it is none. RemoteError: a refusal."""
         answer = parse(answered)
         if answer.kind is not kind or not answer.flags & Flag.ANSWER:
             detail = f"{answer.kind.name} is no answer to {kind.name}"
@@ -95,7 +98,7 @@ class Peers:
         return answer
 
     def links(self) -> list[tuple[str, int]]:
-        """(member, when it was opened, as Unix time in ms) of every session."""
+        """(member, Unix time in ms of its opening) for each open session."""
         began = time.time() - time.monotonic()
         return [
             (id, int((began + session._opened_at) * 1000))
@@ -104,11 +107,12 @@ class Peers:
         ]
 
     def wire_to(self, id: str, *, fast: bool) -> str:
-        """By which that session goes now; empty: there is none."""
+        """The wire of that session now; empty: there is none."""
         session = self._sessions.get((id, fast))
         return (session.wire or "") if session is not None and not session.closed else ""
 
     async def drop(self, to: Member) -> None:
+        """Closes the sessions with that member."""
         for fast in (True, False):
             session = self._sessions.pop((to.id, fast), None)
             if session is not None:
@@ -127,6 +131,7 @@ def _method(message: bytes) -> str:
 
 
 def answer(to: Envelope, payload: bytes = b"", *, refused: bool = False) -> bytes:
+    """The answer to a message. `refused`: the payload is the reason."""
     flags = Flag.ANSWER | (Flag.REFUSED if refused else Flag.NONE)
     return bytes(
         replace(to, source=to.target, target=to.source, flags=flags, payload=payload, offset=0, total=0)

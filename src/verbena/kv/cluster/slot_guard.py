@@ -1,4 +1,5 @@
-"""The gate before commands that Python answers: the engine's table decides, as it does for native ones."""
+"""The check of slots before a command that Python runs: the engine's table of owners decides, as it does for
+native commands."""
 
 from __future__ import annotations
 
@@ -15,26 +16,26 @@ if TYPE_CHECKING:
     from verbena.kv.server.clients import Client
     from verbena.kv.server.server import Server
 
-_NOBODY = 0xFFFF
+_NO_OWNER = 0xFFFF
 _KEEPS_ASKING = frozenset({"ASKING", "MULTI"})
 
 
-class Gate:
-    """`held`: clients whose slots are changing hands, with what they asked for."""
+class SlotGuard:
+    """Redirects commands on other nodes' slots, and holds back those on slots that are changing owner."""
 
     def __init__(self, server: Server, member: str) -> None:
         self._server = server
         self._member = member
-        self._held: dict[int, tuple[Client, list[bytes]]] = {}
-        self._indexes = {member: 0}  # of members in the engine's table; nobody has another's, ever
+        self._held: dict[int, tuple[Client, list[bytes]]] = {}  # waiting clients, with their commands
+        self._indexes = {member: 0}  # of members in the engine's table; an index is never reused
         self._addresses = [""]
         self._map = ClusterMap()
         self._suspended: set[int] = set()
-        self.open_slots: dict[int, tuple[str, str]] = {}  # by SETSLOT: "migrating" or "importing", and whose
+        self.open_slots: dict[int, tuple[str, str]] = {}  # SETSLOT: ("migrating" | "importing", other member)
         server.engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
 
     def check(self, client: Client, command: Command, argv: list[bytes]) -> Reply | None:
-        """None: it may run here. Else the answer, or NO_REPLY if it waits."""
+        """None: the command may run here. Else its reply, or NO_REPLY if it waits."""
         if command.name == "EXEC":
             rows = [(find(queued), queued) for queued in client.queue or ()]
             keys = [key for row, queued in rows if row is not None for key in keys_of(row, queued)]
@@ -56,8 +57,8 @@ class Gate:
             client.rule()
         return self._server.reject(client, command, CommandError(verdict))
 
-    def show(self, map: ClusterMap) -> None:
-        """The engine's table says what the map says. Those who wait try again."""
+    def update(self, map: ClusterMap) -> None:
+        """Writes the map's owners into the engine's table. Waiting commands are checked again."""
         for id, member in map.members.items():
             if id not in self._indexes:
                 self._indexes[id] = len(self._addresses)
@@ -65,44 +66,48 @@ class Gate:
             elif id != self._member:
                 self._addresses[self._indexes[id]] = member.address
         self._map = map
-        owners = array("H", [_NOBODY]) * SLOTS
+        owners = array("H", [_NO_OWNER]) * SLOTS
         for slots, id in map.owners:
             owners[slots.first : slots.last + 1] = array("H", [self._indexes[id]]) * len(slots)
         for slot in self._suspended:
-            owners[slot] = _NOBODY
+            owners[slot] = _NO_OWNER
         primary = map.replicas.get(self._member)
         self._server.engine.set_owners(
             owners.tobytes(),
             self._addresses,
-            primary=_NOBODY if primary is None else self._indexes[primary],
+            primary=_NO_OWNER if primary is None else self._indexes[primary],
         )
         for slot, (how, _) in list(self.open_slots.items()):
             if (map.owner_of(slot) == self._member) is (how == "importing"):
-                self.close_slot(slot)  # it has changed hands: left open, it would ask for keys of later times
+                self.close_slot(
+                    slot
+                )  # its owner has changed: left open, it would redirect requests for later keys
         self.release()
         self._server.engine.post(self._redirect_blocked)
 
     def fence(self, slots: Iterable[int]) -> int:
-        """Commands on these slots wait from now on. The log's position."""
+        """Commands on these slots wait from now on. Returns the log's position."""
         return self._server.engine.fence(slots, True)
 
     def open(self, slots: Iterable[int]) -> None:
+        """Ends fence(); waiting commands are checked again."""
         self._server.engine.fence(slots, False)
         self.release()
 
     def suspend(self, slots: Iterable[int]) -> None:
-        """They may be another node's by now, and nobody can wait longer: who asks is told CLUSTERDOWN."""
+        """Commands on these slots get CLUSTERDOWN: their owner is unknown, and the pause budget is spent."""
         self._suspended = set(slots)
-        self.show(self._map)
+        self.update(self._map)
         self.open(self._suspended)
 
     def resume(self) -> None:
-        """What the map says counts again."""
+        """Ends suspend(): the map decides again."""
         if self._suspended:
             self._suspended = set()
-            self.show(self._map)
+            self.update(self._map)
 
     def release(self) -> None:
+        """Checks all waiting commands again."""
         self._server.engine.release_held()
         self._server.engine.post(self._retry)
 
@@ -131,7 +136,7 @@ class Gate:
                     client.native.resume()
 
     def _redirect_blocked(self) -> None:
-        """Those who wait for a key of another node's are told so."""
+        """Clients that block on a key of another node get a redirection."""
         blocking = self._server.blocking
         for number, keys in blocking.waiting():
             verdict = self._server.engine.judge(number, keys, True)
