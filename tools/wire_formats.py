@@ -55,7 +55,7 @@ PACKED = (
     ),
     (
         "A migration's checkpoint, then the payload (JSON) and CRC32C of all of it",
-        "shards/checkpoint.py",
+        "kv/migration/checkpoint.py",
         "_HEADER",
         "magic VSCP, version, phase, migration, attempt, payload length",
     ),
