@@ -72,7 +72,6 @@ class Timer {
     return (spent > 0 ? spent : 0) * ns_per_tick_ / rounds;
   }
 
-  bool uses_counter() const { return counter_; }
   double reading_ns() const { return reading_ticks_ * ns_per_tick_; }
 
  private:

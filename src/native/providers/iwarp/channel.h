@@ -58,7 +58,6 @@ class Channel {
   }
   size_t commit() { return batch_[count_++].total_bytes(); }
   bool has_output() const { return count_ > 0 || wire_.has_unsent(); }
-  bool is_new_output() const { return sent_ == 0 && first_ == 0; }
   // Writes the batch; `on_sent` hears of each segment that has left whole.
   template <typename OnSent>
   Io flush(OnSent on_sent);

@@ -70,7 +70,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<Endpoint>& endpoint() const { return endpoint_; }
   SocketAddress peer() const { return route_.remote; }
   bool is_alive() const { return conn_ != nullptr; }
-  bool is_established() const { return is_established_; }
   bool is_idle() const { return streams_.empty() && unopened_.empty(); }
   // Whether others than the progress thread read for every stream: those of spinners.
   bool is_looked_after() const;

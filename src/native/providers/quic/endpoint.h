@@ -34,7 +34,6 @@ class Endpoint {
 
   int socket() const { return socket_.get(); }
   const SocketAddress& address() const { return address_; }
-  bool is_wildcard() const { return is_wildcard_; }  // answers have to name the address that was called
   size_t receive_buffer_bytes() const { return receive_buffer_bytes_; }
 
   // Calls visit(datagram, route) for each of a batch; how many there were. Zero: nothing is waiting.
