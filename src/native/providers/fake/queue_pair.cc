@@ -42,27 +42,13 @@ void FakeQueuePair::wire_state_changed(QpState state) {
 }
 
 void FakeQueuePair::connect_to(const Address& peer, const ConnectParams& params) {
-  QpAttributes wanted;
-  if (state() == QpState::reset) {
-    wanted.state = QpState::init;
-    wanted.present = qp_attr::access_flags | qp_attr::pkey_index | qp_attr::port;
-    wanted.access_flags = access::all;
-    modify(wanted);
-  }
-  wanted.state = QpState::rtr;
-  wanted.present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                   qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer;
-  wanted.dest_gid = peer.gid;
-  wanted.dest_qp_num = peer.qp;
-  wanted.max_dest_rd_atomic = params.responder_resources;
-  modify(wanted);
-  wanted.state = QpState::rts;
-  wanted.present =
-      qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry | qp_attr::max_rd_atomic;
-  wanted.retry_count = params.retry_count;
-  wanted.rnr_retry = params.rnr_retry;
-  wanted.max_rd_atomic = params.initiator_depth;
-  modify(wanted);
+  if (state() == QpState::reset) soft::move_to_init(*this);
+  soft::move_to_rts(*this, {.dest_gid = peer.gid,
+                            .dest_qp_num = peer.qp,
+                            .max_rd_atomic = params.initiator_depth,
+                            .max_dest_rd_atomic = params.responder_resources,
+                            .retry_count = params.retry_count,
+                            .rnr_retry = params.rnr_retry});
 }
 
 void FakeQueuePair::set_link(std::shared_ptr<Link> link) {

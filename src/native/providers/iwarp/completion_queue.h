@@ -1,33 +1,32 @@
-// A completion queue whose sockets are left alone by the progress thread while somebody spins on it: the
-// spinner reads them itself.
+// A completion queue whose sockets are not watched by the progress thread while a thread busy-polls it: the
+// polling thread reads them itself.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
-#include "providers/soft/spun_completion_queue.h"
+#include "providers/soft/polled_completion_queue.h"
 
 namespace verbena::iwarp {
 
-class IwarpContext;
-
-class IwarpCompletionQueue final : public soft::SpunCompletionQueue {
+class IwarpCompletionQueue final : public soft::PolledCompletionQueue {
  public:
-  IwarpCompletionQueue(std::shared_ptr<IwarpContext> context, uint32_t depth);
-  ~IwarpCompletionQueue() override;
+  IwarpCompletionQueue(std::shared_ptr<soft::ProgressThread> progress, uint32_t depth)
+      : PolledCompletionQueue(std::move(progress), depth, kBusyPolls) {}
+  ~IwarpCompletionQueue() override { stop_checks(); }
 
-  // A system call per member and poll is too much for many: then only the progress thread reads.
+  // A poll costs a system call for each member: with many members only the progress thread reads.
   void count_member(int change) { members_.fetch_add(change, std::memory_order_relaxed); }
-  bool is_crowded() const { return members_.load(std::memory_order_relaxed) > kFew; }
+  bool is_crowded() const { return members_.load(std::memory_order_relaxed) > kFewMembers; }
   bool is_empty() const { return members_.load(std::memory_order_relaxed) == 0; }
 
  private:
-  static constexpr int kFew = 8;
+  static constexpr int kFewMembers = 8;
+  static constexpr uint32_t kBusyPolls = 128;  // fewer than shm: each poll is a system call per queue pair
 
-  void spinning_changed(bool is_polled) override;
-  bool may_be_spun() const override { return !is_crowded() && !is_empty(); }
+  void polling_changed(bool is_polled) override;
+  bool may_be_polled() const override { return !is_crowded() && !is_empty(); }
 
-  const std::shared_ptr<IwarpContext> context_;
   std::atomic<int> members_{0};
 };
 

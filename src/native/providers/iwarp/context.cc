@@ -26,13 +26,11 @@ IwarpContext::IwarpContext(DeviceAttributes about, const net::Interface& interfa
       about_(std::move(about)),
       tls_(options.tls && !carrier ? net::make_tls_context(*options.tls) : nullptr),
       region_entries_(std::move(regions)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
       carrier_(std::move(carrier)) {
-  if (!epoll_) throw Error("fd_limit", "open device", "epoll_create1() failed", errno);
   const net::SocketAddress address = nearby();
   if (carrier_) {
     carrier_->start(
-        epoll_.get(), static_cast<uint64_t>(Tag::carrier) << 56,
+        progress_.epoll(), static_cast<uint64_t>(Tag::carrier) << 56,
         [](void* self) { static_cast<IwarpContext*>(self)->wake(); }, this);
     node_place_ = carrier_->listen({address}, net::to_text(address));
     node_address_ = carrier_->address_of(node_place_);
@@ -44,17 +42,15 @@ IwarpContext::IwarpContext(DeviceAttributes about, const net::Interface& interfa
 }
 
 void IwarpContext::start() {
-  watch(doorbell_.get(), Tag::doorbell, 0, EPOLLIN, EPOLL_CTL_ADD);
+  watch(progress_.doorbell(), Tag::doorbell, 0, EPOLLIN, EPOLL_CTL_ADD);
   if (node_socket_)
     watch(node_place_, Tag::listener, static_cast<uint64_t>(node_place_), EPOLLIN, EPOLL_CTL_ADD);
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  progress_.start("verbena-iwarp", [this](const std::stop_token& stop) { run(stop); });
 }
 
 void IwarpContext::close() {
   std::call_once(closed_, [this] {
-    thread_.request_stop();
-    wake();
-    if (thread_.joinable()) thread_.join();
+    progress_.stop();
     std::vector<Farewell> leaving;
     {
       const std::lock_guard lock(mail_mutex_);
@@ -102,8 +98,8 @@ DeviceAttributes iwarp_device_attributes(const net::Interface& interface) {
 }
 
 std::shared_ptr<soft::SoftCompletionQueue> IwarpContext::make_cq(uint32_t depth) {
-  return std::make_shared<IwarpCompletionQueue>(std::static_pointer_cast<IwarpContext>(shared_from_this()),
-                                                depth);
+  return std::make_shared<IwarpCompletionQueue>(
+      std::shared_ptr<soft::ProgressThread>(shared_from_this(), &progress_), depth);
 }
 
 std::shared_ptr<soft::SoftQueuePair> IwarpContext::make_qp(std::shared_ptr<soft::SoftDomain> domain,
@@ -144,7 +140,7 @@ void IwarpContext::watch(int fd, Tag tag, uint64_t id, uint32_t events, int oper
   epoll_event event{};
   event.events = events;
   event.data.u64 = static_cast<uint64_t>(tag) << 56 | id;
-  epoll_ctl(epoll_.get(), operation, fd, &event);
+  epoll_ctl(progress_.epoll(), operation, fd, &event);
 }
 
 void IwarpContext::watch(const net::StreamSocket& wire, Tag tag, uint64_t id, uint32_t events,
@@ -211,16 +207,6 @@ void IwarpContext::disconnect_qp(uint32_t number) {
   }
 }
 
-void IwarpContext::add_cq(IwarpCompletionQueue& cq) {
-  const std::lock_guard lock(cqs_mutex_);
-  cqs_.insert(&cq);
-}
-
-void IwarpContext::remove_cq(IwarpCompletionQueue& cq) {
-  const std::lock_guard lock(cqs_mutex_);
-  cqs_.erase(&cq);
-}
-
 void IwarpContext::add_connection(IwarpConnection& connection) {
   const std::lock_guard lock(control_mutex_);
   connections_[connection.id()] = &connection;
@@ -245,7 +231,7 @@ void IwarpContext::remove_listener(IwarpListener& listener) {
   if (carrier_) {
     carrier_->stop_listening(listener.place());
   } else {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.place(), nullptr);
+    epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, listener.place(), nullptr);
   }
 }
 

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "net/address.h"
@@ -22,6 +21,7 @@
 #include "providers/iwarp/options.h"
 #include "providers/iwarp/queue_pair.h"
 #include "providers/soft/context.h"
+#include "providers/soft/progress_thread.h"
 
 namespace verbena::iwarp {
 
@@ -52,7 +52,7 @@ class IwarpContext final : public soft::SoftContext {
   PrivateTrailer trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const;
   net::SocketAddress nearby() const;  // our own address, at a port that is free
   StreamTransport* carrier() const { return carrier_.get(); }
-  void wake() const { doorbell_.signal(); }
+  void wake() const { progress_.wake(); }
 
   // From queue pairs, under their locks.
   void seek(uint32_t number);  // the peer of a QP that went to RTR
@@ -63,8 +63,6 @@ class IwarpContext final : public soft::SoftContext {
 
   void disconnect_qp(uint32_t number);
   void turn_down(Handshake& handshake, std::span<const uint8_t> private_data, uint8_t trailer_flags = 0);
-  void add_cq(IwarpCompletionQueue& cq);
-  void remove_cq(IwarpCompletionQueue& cq);
   void add_connection(IwarpConnection& connection);
   void remove_connection(IwarpConnection& connection);
   void add_listener(IwarpListener& listener);
@@ -110,8 +108,7 @@ class IwarpContext final : public soft::SoftContext {
   const DeviceAttributes about_;
   const std::unique_ptr<net::TlsContext> tls_;  // or empty
   const std::shared_ptr<soft::RegionEntry> region_entries_;
-  EventFd doorbell_;
-  UniqueFd epoll_;
+  soft::ProgressThread progress_;
   const std::shared_ptr<StreamTransport> carrier_;  // or empty
   UniqueFd node_socket_;                            // none with a carrier
   int node_place_ = -1;
@@ -132,11 +129,7 @@ class IwarpContext final : public soft::SoftContext {
   uint64_t next_farewell_ = 1;
   std::atomic<size_t> farewell_count_{0};
 
-  std::mutex cqs_mutex_;
-  std::set<IwarpCompletionQueue*> cqs_;
-
   std::once_flag closed_;
-  std::jthread thread_;
 };
 
 }  // namespace verbena::iwarp

@@ -7,7 +7,6 @@
 
 #include "providers/iwarp/context.h"
 #include "util/clock.h"
-#include "util/thread_name.h"
 
 namespace verbena::iwarp {
 namespace {
@@ -18,7 +17,6 @@ constexpr uint64_t kIdMask = (uint64_t{1} << 56) - 1;
 }  // namespace
 
 void IwarpContext::run(const std::stop_token& stop) {
-  name_thread("verbena-iwarp");
   uint64_t tick_at = 0;
   while (!stop.stop_requested()) {
     const uint64_t before = now_ns();
@@ -27,7 +25,7 @@ void IwarpContext::run(const std::stop_token& stop) {
     const bool is_due = wake_at <= before || (carrier_ && carrier_->ready_count() > 0);
     const uint64_t left_ms = is_due ? 0 : (wake_at - before + 999'999) / 1'000'000;
     epoll_event events[64];
-    const int count = epoll_wait(epoll_.get(), events, std::size(events), static_cast<int>(left_ms));
+    const int count = epoll_wait(progress_.epoll(), events, std::size(events), static_cast<int>(left_ms));
     bool is_woken = false;
     for (int i = 0; i < count; ++i) {
       const auto tag = static_cast<Tag>(events[i].data.u64 >> 56);
@@ -64,7 +62,7 @@ void IwarpContext::handle(Tag tag, uint64_t id) {
     case Tag::carrier:
       return carrier_->receive(static_cast<int>(id));
     case Tag::doorbell:
-      doorbell_.clear();
+      progress_.clear_doorbell();
       return;
     case Tag::queue_pair:
       with_qp(static_cast<uint32_t>(id),
@@ -116,15 +114,8 @@ void IwarpContext::read_mail() {
 }
 
 int IwarpContext::tick(uint64_t now) {
-  int next_ms = kIdleCheckMs;
+  int next_ms = std::min(kIdleCheckMs, progress_.check_polled_queues());
   const auto within = [&next_ms](int ms) { next_ms = std::min(next_ms, ms); };
-  {
-    const std::lock_guard lock(cqs_mutex_);
-    for (IwarpCompletionQueue* cq : cqs_) {
-      if (!cq->is_polled()) continue;
-      within(cq->check_pollers());
-    }
-  }
   for_each_qp([&](soft::SoftQueuePair& qp) { within(static_cast<IwarpQueuePair&>(qp).check_timers(now)); });
   for (auto at = farewells_.begin(); at != farewells_.end();) {
     at = at->second.advance(now) ? farewells_.erase(at) : std::next(at);

@@ -1,23 +1,22 @@
-// A completion queue whose queue pairs need no doorbell while somebody spins on it.
+// A completion queue whose queue pairs turn their doorbells off while a thread busy-polls it.
 #pragma once
 
 #include <memory>
 
-#include "providers/soft/spun_completion_queue.h"
+#include "providers/soft/polled_completion_queue.h"
 
 namespace verbena::shm {
 
-class ShmContext;
-
-class ShmCompletionQueue final : public soft::SpunCompletionQueue {
+class ShmCompletionQueue final : public soft::PolledCompletionQueue {
  public:
-  ShmCompletionQueue(std::shared_ptr<ShmContext> context, uint32_t depth);
-  ~ShmCompletionQueue() override;
+  ShmCompletionQueue(std::shared_ptr<soft::ProgressThread> progress, uint32_t depth)
+      : PolledCompletionQueue(std::move(progress), depth, kBusyPolls) {}
+  ~ShmCompletionQueue() override { stop_checks(); }
 
  private:
-  void spinning_changed(bool is_polled) override;
+  static constexpr uint32_t kBusyPolls = 1024;  // fewer would wake the progress thread for short waits
 
-  const std::shared_ptr<ShmContext> context_;
+  void polling_changed(bool is_polled) override;
 };
 
 }  // namespace verbena::shm

@@ -38,7 +38,6 @@ ShmContext::ShmContext(SharedTable table)
       gid_(make_gid()),
       probe_token_(random_value<uint64_t>()),
       table_(std::move(table)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
       spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       node_socket_(listen_at(node_address(gid_), SOMAXCONN)),
       pool_(std::make_shared<ArenaPool>(
@@ -49,26 +48,22 @@ ShmContext::ShmContext(SharedTable table)
           [this](uint32_t id) {
             const std::lock_guard lock(control_mutex_);
             for (auto& [socket, link] : links_) link->send({.kind = MessageKind::arena_gone, .argument = id});
-          })) {
-  if (!epoll_) throw Error("fd_limit", "open device", "epoll_create1() failed", errno);
-}
+          })) {}
 
 OutgoingMessage ShmContext::arena_message(const Arena& arena) {
   return {.kind = MessageKind::arena, .argument = arena.id, .fds = {arena.fd.get(), -1}};
 }
 
 void ShmContext::start() {
-  watch(doorbell_.get());
+  watch(progress_.doorbell());
   watch(node_socket_.get());
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  progress_.start("verbena-shm", [this](const std::stop_token& stop) { run(stop); });
 }
 
 void ShmContext::close() {
   std::call_once(closed_, [this] {
     pool_->stop_announcing();
-    thread_.request_stop();
-    wake();
-    if (thread_.joinable()) thread_.join();
+    progress_.stop();
     std::map<int, std::shared_ptr<Link>> links;
     {
       const std::lock_guard lock(control_mutex_);
@@ -105,8 +100,8 @@ DeviceAttributes shm_device_attributes() {
 }
 
 std::shared_ptr<soft::SoftCompletionQueue> ShmContext::make_cq(uint32_t depth) {
-  return std::make_shared<ShmCompletionQueue>(std::static_pointer_cast<ShmContext>(shared_from_this()),
-                                              depth);
+  return std::make_shared<ShmCompletionQueue>(
+      std::shared_ptr<soft::ProgressThread>(shared_from_this(), &progress_), depth);
 }
 
 std::shared_ptr<Memory> ShmContext::allocate(size_t bytes, bool huge_pages) {
@@ -156,16 +151,6 @@ void ShmContext::quiesce() {
   wake();
 }
 
-void ShmContext::add_cq(ShmCompletionQueue& cq) {
-  const std::lock_guard lock(cqs_mutex_);
-  cqs_.insert(&cq);
-}
-
-void ShmContext::remove_cq(ShmCompletionQueue& cq) {
-  const std::lock_guard lock(cqs_mutex_);
-  cqs_.erase(&cq);
-}
-
 void ShmContext::add_connection(ShmConnection& connection) {
   const std::lock_guard lock(control_mutex_);
   connections_[connection.conversation()] = &connection;
@@ -185,14 +170,14 @@ void ShmContext::add_listener(ShmListener& listener) {
 void ShmContext::remove_listener(ShmListener& listener) {
   const std::lock_guard lock(control_mutex_);
   listeners_.erase(listener.socket());
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.socket(), nullptr);
+  epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, listener.socket(), nullptr);
 }
 
 void ShmContext::watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (epoll_ctl(progress_.epoll(), EPOLL_CTL_ADD, fd, &event) != 0) {
     throw Error("fd_limit", "open device", "epoll_ctl() failed", errno);
   }
 }
@@ -265,7 +250,7 @@ std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket) {
     const std::lock_guard lock(control_mutex_);
     if (!link->send({.kind = MessageKind::hello,
                      .private_data = payload,
-                     .fds = {table_.read_only_fd.get(), doorbell_.get()}})) {
+                     .fds = {table_.read_only_fd.get(), progress_.doorbell()}})) {
       return nullptr;
     }
     watch(link->socket());

@@ -7,9 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
-#include <thread>
 
 #include "providers/shm/completion_queue.h"
 #include "providers/shm/connection.h"
@@ -17,6 +15,7 @@
 #include "providers/shm/memory/arena.h"
 #include "providers/shm/queue_pair.h"
 #include "providers/soft/context.h"
+#include "providers/soft/progress_thread.h"
 
 namespace verbena::shm {
 
@@ -51,12 +50,10 @@ class ShmContext final : public soft::SoftContext {
   void watch_leaving(PeerAccess access);  // the ring is given up while the peer is inside
 
   const Gid& gid() const { return gid_; }
-  void wake() const { doorbell_.signal(); }
+  void wake() const { progress_.wake(); }
   // Exchanges rings with the QP of that name; false when there is nobody, or no answer in time.
   bool attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t peer_qp);
   void disconnect_qp(uint32_t number);
-  void add_cq(ShmCompletionQueue& cq);
-  void remove_cq(ShmCompletionQueue& cq);
   void add_connection(ShmConnection& connection);
   void remove_connection(ShmConnection& connection);
   void add_listener(ShmListener& listener);
@@ -81,8 +78,8 @@ class ShmContext final : public soft::SoftContext {
   Gid gid_{};
   const uint64_t probe_token_;
   SharedTable table_;
-  EventFd doorbell_;
-  UniqueFd epoll_, spare_fd_;
+  soft::ProgressThread progress_;
+  UniqueFd spare_fd_;
   UnsharedSocket node_socket_;
   std::shared_ptr<ArenaPool> pool_;
 
@@ -94,14 +91,10 @@ class ShmContext final : public soft::SoftContext {
   std::map<int, ShmListener*> listeners_;
   std::map<uint32_t, bool> attaching_;  // QPs that wait for an answer: whether it was a refusal
 
-  std::mutex cqs_mutex_;
-  std::set<ShmCompletionQueue*> cqs_;
-
   std::mutex leaving_mutex_;
   std::vector<PeerAccess> leaving_;
 
   std::once_flag closed_;
-  std::jthread thread_;
 };
 
 }  // namespace verbena::shm

@@ -5,11 +5,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "providers/shm/context.h"
 #include "util/clock.h"
 #include "util/error.h"
-#include "util/thread_name.h"
 
 namespace verbena::shm {
 namespace {
@@ -19,15 +19,14 @@ constexpr int kStallCheckMs = 1, kWaitCheckMs = 2, kDeadlineCheckMs = 20, kRetry
 }  // namespace
 
 void ShmContext::run(const std::stop_token& stop) {
-  name_thread("verbena-shm");
   int timeout_ms = -1;
   while (!stop.stop_requested()) {
     epoll_event events[32];
-    const int count = epoll_wait(epoll_.get(), events, std::size(events), timeout_ms);
+    const int count = epoll_wait(progress_.epoll(), events, std::size(events), timeout_ms);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
-      if (fd == doorbell_.get()) {
-        doorbell_.clear();
+      if (fd == progress_.doorbell()) {
+        progress_.clear_doorbell();
         continue;
       }
       std::shared_ptr<Link> link;
@@ -49,15 +48,8 @@ void ShmContext::run(const std::stop_token& stop) {
 
 int ShmContext::tick() {
   const uint64_t now = now_ns();
-  int next = -1;
-  const auto within = [&next](int ms) { next = next < 0 ? ms : std::min(next, ms); };
-  {
-    const std::lock_guard lock(cqs_mutex_);
-    for (ShmCompletionQueue* cq : cqs_) {
-      if (!cq->is_polled()) continue;
-      within(cq->check_pollers());
-    }
-  }
+  int next_ms = progress_.check_polled_queues();
+  const auto within = [&next_ms](int ms) { next_ms = std::min(next_ms, ms); };
   for_each_qp([&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<ShmQueuePair&>(soft_qp);
     qp.drive_and_arm();
@@ -81,7 +73,7 @@ int ShmContext::tick() {
     }
   }
   for (const auto& link : dead) bury(link);
-  return next;
+  return next_ms == INT_MAX ? -1 : next_ms;
 }
 
 void ShmContext::accept_links(int listener) {
@@ -241,7 +233,7 @@ void ShmContext::bury(const std::shared_ptr<Link>& link) {
   link->die();
   {
     const std::lock_guard lock(control_mutex_);
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link->socket(), nullptr);
+    epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, link->socket(), nullptr);
     links_.erase(link->socket());
     std::erase_if(dialled_, [&](const auto& entry) { return entry.second.lock() == link; });
     for (auto& [conversation, connection] : connections_) {

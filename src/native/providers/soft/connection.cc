@@ -14,9 +14,7 @@ void check_private_data(std::span<const uint8_t> data, size_t limit, const char*
 
 void prepare_for_connection(SoftQueuePair& qp) {
   if (qp.state() == QpState::reset) {
-    qp.modify({.state = QpState::init,
-               .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-               .access_flags = access::all});
+    move_to_init(qp);
   }
   if (qp.state() != QpState::init) {
     throw Error("bad_transition", "connect", "the queue pair must be in RESET or INIT");
@@ -66,21 +64,14 @@ bool SoftConnection::change(ConnectionState state, std::string code, std::span<c
 }
 
 void SoftConnection::raise_qp(const Gid& peer_gid, uint32_t peer_qp) {
-  constexpr uint8_t kRnrTimer = 12;
-  qp_->modify({.state = QpState::rtr,
-               .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                          qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-               .dest_gid = peer_gid,
-               .path_mtu = 4096,
-               .dest_qp_num = peer_qp,
-               .max_dest_rd_atomic = params_.responder_resources,
-               .min_rnr_timer = kRnrTimer});
-  qp_->modify({.state = QpState::rts,
-               .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                          qp_attr::max_rd_atomic,
-               .max_rd_atomic = params_.initiator_depth,
-               .retry_count = params_.retry_count,
-               .rnr_retry = params_.rnr_retry});
+  move_to_rts(*qp_, {.dest_gid = peer_gid,
+                     .path_mtu = 4096,
+                     .dest_qp_num = peer_qp,
+                     .max_rd_atomic = params_.initiator_depth,
+                     .max_dest_rd_atomic = params_.responder_resources,
+                     .min_rnr_timer = 12,
+                     .retry_count = params_.retry_count,
+                     .rnr_retry = params_.rnr_retry});
 }
 
 void SoftConnection::break_qp() {

@@ -13,18 +13,16 @@ struct Edge {
   uint32_t required;
 };
 
-constexpr uint32_t kToInit = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags;
-constexpr uint32_t kToRtr = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                            qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer;
-constexpr uint32_t kToRts =
-    qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry | qp_attr::max_rd_atomic;
-
 // RESET and ERR can be reached from everywhere and are not listed.
 constexpr Edge kEdges[] = {
-    {QpState::reset, QpState::init, kToInit}, {QpState::init, QpState::init, 0},
-    {QpState::init, QpState::rtr, kToRtr},    {QpState::rtr, QpState::rts, kToRts},
-    {QpState::rts, QpState::rts, 0},          {QpState::rts, QpState::sqd, 0},
-    {QpState::sqd, QpState::sqd, 0},          {QpState::sqd, QpState::rts, 0},
+    {QpState::reset, QpState::init, kInitAttributes},
+    {QpState::init, QpState::init, 0},
+    {QpState::init, QpState::rtr, kRtrAttributes},
+    {QpState::rtr, QpState::rts, kRtsAttributes},
+    {QpState::rts, QpState::rts, 0},
+    {QpState::rts, QpState::sqd, 0},
+    {QpState::sqd, QpState::sqd, 0},
+    {QpState::sqd, QpState::rts, 0},
     {QpState::sqe, QpState::rts, 0},
 };
 
@@ -118,6 +116,19 @@ void merge_attributes(QpAttributes& current, const QpAttributes& wanted) {
   if (present & qp_attr::timeout) current.timeout = wanted.timeout;
   if (present & qp_attr::retry_count) current.retry_count = wanted.retry_count;
   if (present & qp_attr::rnr_retry) current.rnr_retry = wanted.rnr_retry;
+}
+
+void move_to_init(QueuePair& qp, uint32_t access_flags) {
+  qp.modify({.state = QpState::init, .present = kInitAttributes, .access_flags = access_flags});
+}
+
+void move_to_rts(QueuePair& qp, QpAttributes wanted) {
+  wanted.state = QpState::rtr;
+  wanted.present = kRtrAttributes;
+  qp.modify(wanted);
+  wanted.state = QpState::rts;
+  wanted.present = kRtsAttributes;
+  qp.modify(wanted);
 }
 
 uint64_t retry_limit_ns(uint8_t timeout, uint8_t retry_count) {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "verbs/types.h"
+#include "verbs/provider.h"
 
 namespace verbena::soft {
 
@@ -23,6 +23,18 @@ constexpr bool accepts_sends(QpState state) {
 constexpr bool can_respond(QpState state) {
   return state == QpState::rtr || state == QpState::rts || state == QpState::sqd || state == QpState::sqe;
 }
+
+// The attributes that the edges to INIT, RTR and RTS need.
+constexpr uint32_t kInitAttributes = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags;
+constexpr uint32_t kRtrAttributes = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num |
+                                    qp_attr::rq_psn | qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer;
+constexpr uint32_t kRtsAttributes =
+    qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry | qp_attr::max_rd_atomic;
+
+// Moves a queue pair from RESET to INIT, and from INIT through RTR to RTS; the latter takes every attribute
+// of `wanted` that those edges need. Both throw what modify() throws.
+void move_to_init(QueuePair& qp, uint32_t access_flags = access::all);
+void move_to_rts(QueuePair& qp, QpAttributes wanted);
 
 // How long a requester waits for an acknowledgement in all, and a responder's RNR delay. 0: for ever.
 uint64_t retry_limit_ns(uint8_t timeout, uint8_t retry_count);

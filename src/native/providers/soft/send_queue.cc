@@ -30,7 +30,7 @@ SendQueue::SendQueue(const QpLimits& limits)
   inline_bytes_.resize(entries_.size() * limits.max_inline);
 }
 
-// In place: an aggregate built elsewhere and copied costs a stall.
+// Field by field: to copy an aggregate that was just built elsewhere costs a store-forwarding stall.
 SendEntry& SendQueue::fill_next(const SendRequest& request, bool signal_all, uint64_t length) {
   SendEntry& entry = at(tail_);
   entry.id = request.id;
@@ -41,7 +41,7 @@ SendEntry& SendQueue::fill_next(const SendRequest& request, bool signal_all, uin
   entry.rkey = request.rkey;
   entry.immediate = request.immediate;
   entry.flags = request.flags | (signal_all ? send_flag::signaled : 0);
-  entry.piece_count = static_cast<uint32_t>(request.local.size());
+  entry.local = {pieces_of(tail_), request.local.size()};
   entry.opcode = request.opcode;
   entry.status = Status::success;
   entry.started = entry.finished = false;
@@ -69,14 +69,13 @@ PostResult SendQueue::append(std::span<const SendRequest> batch, bool signal_all
       return {i, PostError::inline_too_long};
     if (room() <= reserved) return {i, PostError::full};
 
-    const size_t slot = tail_ & mask_;
-    Sge* pieces = pieces_.data() + slot * pieces_per_entry_;
+    Sge* pieces = pieces_of(tail_);
     SendEntry& entry = fill_next(request, signal_all, length);
     if (inlined) {
-      std::byte* copy = inline_bytes_.data() + slot * max_inline_;
+      std::byte* copy = inline_bytes_.data() + (tail_ & mask_) * max_inline_;
       gather(request.local, 0, copy, length);
       pieces[0] = {reinterpret_cast<uint64_t>(copy), static_cast<uint32_t>(length), 0};
-      entry.piece_count = length > 0 ? 1 : 0;
+      entry.local = {pieces, length > 0 ? 1u : 0u};
     } else {
       std::copy(request.local.begin(), request.local.end(), pieces);
     }

@@ -2,7 +2,6 @@
 // Entries run head (oldest unfinished) .. next (first not handed to the wire yet) .. tail.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,24 +12,15 @@ namespace verbena::soft {
 constexpr uint32_t kMaxInline = 1024;
 constexpr uint64_t kMaxMessage = 1ull << 31;
 
-struct SendEntry {
-  uint64_t id = 0;
+// A posted request. `local` points into the queue; `crc32c` is valid only during the post.
+struct SendEntry : SendRequest {
   uint64_t length = 0;  // bytes of all pieces together
-  uint64_t remote_addr = 0;
-  uint64_t compare_add = 0;
-  uint64_t swap = 0;
-  uint32_t rkey = 0;
-  uint32_t immediate = 0;
-  uint32_t flags = 0;
-  uint32_t piece_count = 0;
-  Opcode opcode = Opcode::send;
-  // For the wire's own use while the entry is under way.
+  // For the wire's own use while the entry is in progress.
   Status status = Status::success;
   bool started = false;
   bool finished = false;
+  uint32_t sum = 0;  // CRC32C of the bytes that were sent so far, if the request wants it
   uint64_t cursor = 0;
-  std::optional<uint32_t>* crc32c = nullptr;  // valid while it is being posted
-  uint32_t sum = 0;                           // of what has left so far, if that is wanted
 };
 
 class SendQueue {
@@ -59,16 +49,14 @@ class SendQueue {
   uint64_t room() const { return depth_ - (tail_ - head_); }
   SendEntry& at(uint64_t index) { return entries_[index & mask_]; }
   const SendEntry& at(uint64_t index) const { return entries_[index & mask_]; }
-  std::span<const Sge> local(uint64_t index) const {
-    const size_t slot = index & mask_;
-    return {pieces_.data() + slot * pieces_per_entry_, entries_[slot].piece_count};
-  }
+  std::span<const Sge> local(uint64_t index) const { return at(index).local; }
   void advance_next() { ++next_; }
   void pop_head() { ++head_; }
   void clear() { head_ = next_ = tail_; }
 
  private:
   SendEntry& fill_next(const SendRequest& request, bool signal_all, uint64_t length);
+  Sge* pieces_of(uint64_t index) { return pieces_.data() + (index & mask_) * pieces_per_entry_; }
 
   const uint32_t depth_, max_sge_, max_inline_;
   const uint64_t mask_;  // storage is a power of two, so that an index needs no division
