@@ -10,6 +10,7 @@
 #include "providers/iwarp/context.h"
 #include "providers/iwarp/provider.h"
 #include "providers/iwarp/queue_pair.h"
+#include "providers/soft/qp_states.h"
 
 using namespace verbena;
 using namespace verbena::iwarp;
@@ -53,23 +54,15 @@ class Play {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     peer_ = UniqueFd(ends[0]);
-    qp_->modify({.state = QpState::init,
-                 .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                 .access_flags = access::all});
+    soft::move_to_init(*qp_);
     auto& iwarp = static_cast<IwarpQueuePair&>(*qp_);
     REQUIRE(iwarp.adopt(net::StreamSocket(UniqueFd(ends[1])), agreement_, ird, {}));
-    qp_->modify({.state = QpState::rtr,
-                 .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                            qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-                 .path_mtu = 4096,
-                 .max_dest_rd_atomic = 4,
-                 .min_rnr_timer = 1});
-    qp_->modify({.state = QpState::rts,
-                 .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                            qp_attr::max_rd_atomic,
-                 .max_rd_atomic = 4,
-                 .retry_count = 7,
-                 .rnr_retry = static_cast<uint8_t>(flags >> 5)});
+    soft::move_to_rts(*qp_, {.path_mtu = 4096,
+                             .max_rd_atomic = 4,
+                             .max_dest_rd_atomic = 4,
+                             .min_rnr_timer = 1,
+                             .retry_count = 7,
+                             .rnr_retry = static_cast<uint8_t>(flags >> 5)});
   }
 
   void step(uint8_t step, fuzz::Input& input) {
@@ -163,15 +156,8 @@ SEED("responder-takes-everything") {
   script.byte(crc | acknowledged | patient).byte(4);
   for (int i = 0; i < 3; ++i) script.byte(post_receive).number(uint16_t{8000});
   fuzz::message(script, RdmapOpcode::send, true, 3000);
-  fuzz::tagged(script, RdmapOpcode::write, true, 64, 5000);
-  fuzz::control(script, RdmapOpcode::immediate).byte(8).number(uint64_t{7});
-  fuzz::control(script, RdmapOpcode::read_request)
-      .byte(1)
-      .byte(0)
-      .number(uint32_t{15000})
-      .number(uint16_t{8});
-  fuzz::control(script, RdmapOpcode::atomic_request).byte(2).number(uint16_t{0});
-  script.number(uint64_t{1}).number(UINT64_MAX).byte(poll_once).byte(hang_up).byte(poll_once);
+  fuzz::one_of_each(script, 0);
+  script.byte(poll_once).byte(hang_up).byte(poll_once);
 }
 
 SEED("initiator-hears-its-answers") {

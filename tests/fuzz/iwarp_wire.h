@@ -172,4 +172,14 @@ inline Script& acknowledge(Script& script, verbena::iwarp::AckKind kind, unsigne
       .byte(failed);
 }
 
+// A WRITE, an immediate, a READ and an atomic, all within the region.
+inline Script& one_of_each(Script& script, uint16_t atomic_offset) {
+  using verbena::iwarp::RdmapOpcode;
+  tagged(script, RdmapOpcode::write, true, 64, 5000);
+  control(script, RdmapOpcode::immediate).byte(8).number(uint64_t{7});
+  control(script, RdmapOpcode::read_request).byte(1).byte(0).number(uint32_t{15000}).number(uint16_t{8});
+  control(script, RdmapOpcode::atomic_request).byte(2).number(atomic_offset);
+  return script.number(uint64_t{1}).number(UINT64_MAX);
+}
+
 }  // namespace fuzz

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "providers/fake/provider.h"
+#include "providers/soft/qp_states.h"
 #include "util/error.h"
 
 namespace {
@@ -68,24 +69,13 @@ struct Settings {
 };
 
 void connect(End& from, const Gid& gid, uint32_t qp_num, const Settings& with = {}) {
-  QpAttributes wanted{.state = QpState::init,
-                      .present = qp_attr::access_flags | qp_attr::pkey_index | qp_attr::port,
-                      .access_flags = with.access_flags};
-  from.qp->modify(wanted);
-  wanted.state = QpState::rtr;
-  wanted.present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                   qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer;
-  wanted.dest_gid = gid;
-  wanted.dest_qp_num = qp_num;
-  wanted.min_rnr_timer = with.min_rnr_timer;
-  from.qp->modify(wanted);
-  wanted.state = QpState::rts;
-  wanted.present =
-      qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry | qp_attr::max_rd_atomic;
-  wanted.timeout = with.timeout;
-  wanted.retry_count = with.retry_count;
-  wanted.rnr_retry = with.rnr_retry;
-  from.qp->modify(wanted);
+  soft::move_to_init(*from.qp, with.access_flags);
+  soft::move_to_rts(*from.qp, {.dest_gid = gid,
+                               .dest_qp_num = qp_num,
+                               .min_rnr_timer = with.min_rnr_timer,
+                               .timeout = with.timeout,
+                               .retry_count = with.retry_count,
+                               .rnr_retry = with.rnr_retry});
 }
 
 struct Pair {

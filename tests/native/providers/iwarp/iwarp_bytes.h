@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.h"
-#include "providers/iwarp/protocol/segment.h"
+#include "iwarp_host.h"
 
 namespace iwarp_bytes {
 
@@ -17,13 +17,7 @@ inline Bytes pattern(size_t size, unsigned seed = 1) {
 }
 
 inline Bytes flat(const verbena::iwarp::OutSegment& segment) {
-  Bytes bytes;
-  iovec pieces[verbena::iwarp::kMaxPieces + 2];
-  const size_t count = segment.gather(0, pieces);
-  for (size_t i = 0; i < count; ++i) {
-    const auto* from = static_cast<const std::byte*>(pieces[i].iov_base);
-    bytes.insert(bytes.end(), from, from + pieces[i].iov_len);
-  }
+  Bytes bytes = iwarp_host::flat(segment);
   CHECK(bytes.size() == segment.total_bytes());
   return bytes;
 }

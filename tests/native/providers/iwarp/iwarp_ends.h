@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "iwarp_bytes.h"
-#include "providers/iwarp/protocol/stream.h"
+#include "iwarp_host.h"
 
 namespace ends {
 
@@ -15,14 +15,14 @@ using namespace verbena::iwarp;
 using verbena::Status;
 using namespace iwarp_bytes;
 
-constexpr uint32_t kKey = 0xabcd;
+using iwarp_host::kKey;
 constexpr size_t kRoom = 8;  // segments for a run
 
 // A region under kKey at offset 0, a queue of receives, and a diary of what was told.
 struct Memory final : StreamHost {
-  Bytes region = Bytes(200'000), inbox = Bytes(200'000), sink = Bytes(200'000);
-  int receives = 1000;
-  bool holds_receive = false, region_is_gone = false;
+  iwarp_host::Region region{Bytes(200'000)};
+  iwarp_host::Receives receives{Bytes(200'000), 1000};
+  Bytes sink = Bytes(200'000);
   std::vector<uint64_t> messages, written, executed, not_ready;
   std::vector<uint32_t> immediates;
   std::vector<std::pair<uint64_t, Status>> failures;
@@ -31,22 +31,10 @@ struct Memory final : StreamHost {
   int ready = 0, solicited = 0;
 
   Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override {
-    if (offset == 0 && !holds_receive) {
-      if (receives == 0) return {.not_ready = true};
-      --receives;
-      holds_receive = true;
-    }
-    if (offset + length > inbox.size()) return {Status::rem_inv_req_err, TerminateCode::ddp_too_long};
-    out.add(inbox.data() + offset, length);
-    return {};
+    return receives.land(offset, length, out);
   }
   Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
-    if (stag != kKey || region_is_gone) return {Status::rem_access_err, TerminateCode::ddp_invalid_stag};
-    if (offset > region.size() || length > region.size() - offset) {
-      return {Status::rem_access_err, TerminateCode::ddp_bounds};
-    }
-    out.add(region.data() + offset, length);
-    return {};
+    return region.land(stag, offset, length, out);
   }
   Refusal land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
     if (stag != 1 || offset != response_bytes || offset + length > sink.size()) {
@@ -56,16 +44,14 @@ struct Memory final : StreamHost {
     return {};
   }
   Refusal message_arrived(uint64_t length, bool is_solicited, const uint32_t* immediate) override {
-    holds_receive = false;
+    receives.is_held = false;
     messages.push_back(length);
     solicited += is_solicited;
     if (immediate) immediates.push_back(*immediate);
     return {};
   }
   Refusal immediate_arrived(uint32_t immediate, uint64_t bytes, bool) override {
-    if (receives == 0 && !holds_receive) return {.not_ready = true};
-    if (!holds_receive) --receives;
-    holds_receive = false;
+    if (const Refusal refusal = receives.take()) return refusal;
     immediates.push_back(immediate);
     written.push_back(bytes);
     return {};
@@ -81,20 +67,19 @@ struct Memory final : StreamHost {
     return {};
   }
   Refusal read_ordered(const ReadOrder& order) override {
-    Landing unused;
-    Refusal refusal = land_write(order.source_stag, order.source_offset, order.length, unused);
+    Refusal refusal = region.check(order.source_stag, order.source_offset, order.length);
     if (refusal) refusal.code = TerminateCode::rdmap_bounds;
     return refusal;
   }
   Refusal execute_atomic(const AtomicOrder& order, uint64_t& old) override {
     if (order.offset % 8 != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
-    std::memcpy(&old, region.data() + order.offset, sizeof old);
+    std::memcpy(&old, region.bytes.data() + order.offset, sizeof old);
     const uint64_t sum = old + order.add_or_swap;
-    std::memcpy(region.data() + order.offset, &sum, sizeof sum);
+    std::memcpy(region.bytes.data() + order.offset, &sum, sizeof sum);
     return {};
   }
   const std::byte* source(uint32_t, uint64_t offset, uint32_t) override {
-    return region_is_gone ? nullptr : region.data() + offset;
+    return region.is_gone ? nullptr : region.bytes.data() + offset;
   }
   void acknowledged(uint64_t count) override { executed.push_back(count); }
   void peer_not_ready(uint64_t count, uint8_t) override { not_ready.push_back(count); }
@@ -183,16 +168,7 @@ struct End {
       if (!stream.take_marked({bytes.data() + at, std::min(step, bytes.size() - at)})) return false;
     }
     while (at < bytes.size()) {
-      iovec room[kMaxRoom];
-      const size_t count = stream.reader().room(room);
-      size_t taken = 0;
-      for (size_t i = 0; i < count && taken < step && at < bytes.size(); ++i) {
-        const size_t n = std::min({room[i].iov_len, step - taken, bytes.size() - at});
-        std::memcpy(room[i].iov_base, bytes.data() + at, n);
-        taken += n;
-        at += n;
-      }
-      stream.reader().arrived(taken);
+      at += iwarp_host::deliver(stream, std::span(bytes).subspan(at), step);
       if (!stream.work()) return false;
     }
     return true;

@@ -18,6 +18,7 @@
 #include "providers/iwarp/options.h"
 #include "providers/iwarp/protocol/stream.h"
 #include "providers/iwarp/queue_pair.h"
+#include "providers/soft/qp_states.h"
 #include "util/clock.h"
 
 namespace foreign {
@@ -65,18 +66,9 @@ struct Ours {
   }
   void go_to(const Ours& peer) const {  // by endpoints
     const PortAttributes port = peer.context->query().ports[0];
-    qp->modify({.state = QpState::init,
-                .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                .access_flags = access::all});
-    qp->modify({.state = QpState::rtr,
-                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                           qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-                .dest_gid = port.gids[0],
-                .dest_lid = port.lid,
-                .dest_qp_num = peer.qp->number()});
-    qp->modify({.state = QpState::rts,
-                .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                           qp_attr::max_rd_atomic});
+    soft::move_to_init(*qp);
+    soft::move_to_rts(*qp,
+                      {.dest_gid = port.gids[0], .dest_lid = port.lid, .dest_qp_num = peer.qp->number()});
   }
   static Completion next(CompletionQueue& cq) {
     Completion completion;

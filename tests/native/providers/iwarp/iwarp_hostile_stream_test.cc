@@ -35,7 +35,7 @@ TEST("a peer that breaks its run is cut off, and nothing lands beyond it") {
     announce(pair, 5000);
     says(pair.a);
     const bool goes_on = pair.b.hear(std::exchange(pair.a.out, {}), 100'000);
-    CHECK(std::all_of(pair.b.memory.region.begin() + 5000, pair.b.memory.region.end(),
+    CHECK(std::all_of(pair.b.memory.region.bytes.begin() + 5000, pair.b.memory.region.bytes.end(),
                       [](std::byte byte) { return byte == std::byte{0}; }));
     return !goes_on && pair.b.stream.fault() && pair.b.stream.fault()->own == Status::bad_resp_err;
   };
@@ -85,12 +85,12 @@ TEST("a peer that breaks its run is cut off, and nothing lands beyond it") {
 TEST("of a run that leaves its region, the segment at fault is refused, and those before it have landed") {
   Pair pair(true, true, 1000);
   const Bytes bytes = pattern(10'000);
-  const uint64_t offset = pair.b.memory.region.size() - 4500;
+  const uint64_t offset = pair.b.memory.region.bytes.size() - 4500;
   CHECK(!pair.b.hear(announced_write(pair, bytes, offset), 100'000));
   CHECK(pair.b.stream.fault()->refusal.code == TerminateCode::ddp_bounds);
   CHECK(pair.b.stream.fault()->refusal.status == Status::rem_access_err);
-  CHECK(std::equal(bytes.begin(), bytes.begin() + 4000, pair.b.memory.region.begin() + offset));
-  CHECK(pair.b.memory.region[offset + 4000] == std::byte{0});
+  CHECK(std::equal(bytes.begin(), bytes.begin() + 4000, pair.b.memory.region.bytes.begin() + offset));
+  CHECK(pair.b.memory.region.bytes[offset + 4000] == std::byte{0});
 }
 
 TEST("a marker that lies ends the stream with its own code, a bad checksum with that of any stream") {
@@ -101,7 +101,7 @@ TEST("a marker that lies ends the stream with its own code, a bad checksum with 
     pair.a.out[lies ? 512 - kGreeting + 3 : 600] ^= std::byte{4};
     pair.exchange();
     CHECK(pair.a.memory.terminations == std::vector<uint16_t>{lies ? uint16_t{0x2003} : uint16_t{0x2002}});
-    CHECK(pair.b.memory.region == Bytes(200'000));
+    CHECK(pair.b.memory.region.bytes == Bytes(200'000));
   }
 }
 

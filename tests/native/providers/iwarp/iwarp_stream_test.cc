@@ -26,8 +26,8 @@ TEST("messages and writes of any length arrive and are acknowledged") {
       pair.exchange();
       Memory& target = pair.b.memory;
       CHECK(target.messages == std::vector<uint64_t>{length});
-      CHECK(std::equal(bytes.begin(), bytes.end(), target.inbox.begin()));
-      CHECK(std::equal(bytes.begin(), bytes.end(), target.region.begin() + 8));
+      CHECK(std::equal(bytes.begin(), bytes.end(), target.receives.buffer.begin()));
+      CHECK(std::equal(bytes.begin(), bytes.end(), target.region.bytes.begin() + 8));
       CHECK(pair.a.memory.executed.back() == 2);
     }
   }
@@ -42,15 +42,15 @@ TEST("a run lands whole, however the stream is cut") {
         Pair pair(true, crc, mulpdu);
         const Bytes bytes = pattern(length);
         CHECK(pair.b.hear(announced_write(pair, bytes, 8), step));
-        CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.region.begin() + 8));
-        CHECK(pair.b.memory.region[8 + length] == std::byte{0} && pair.b.stream.coming() == 0);
-        pair.b.memory.region = pattern(200'000, 5);
+        CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.region.bytes.begin() + 8));
+        CHECK(pair.b.memory.region.bytes[8 + length] == std::byte{0} && pair.b.stream.coming() == 0);
+        pair.b.memory.region.bytes = pattern(200'000, 5);
         pair.a.read(100, static_cast<uint32_t>(length));
         CHECK(pair.b.hear(std::exchange(pair.a.out, {}), step));
         pair.b.talk();
         CHECK(pair.a.hear(std::exchange(pair.b.out, {}), step));
         CHECK(pair.a.memory.responses == 1 && pair.a.memory.response_bytes == length);
-        CHECK(std::memcmp(pair.a.memory.sink.data(), pair.b.memory.region.data() + 100, length) == 0);
+        CHECK(std::memcmp(pair.a.memory.sink.data(), pair.b.memory.region.bytes.data() + 100, length) == 0);
       }
     }
   }
@@ -72,21 +72,22 @@ TEST("a region that goes during a run gets no more of it") {
   Pair pair(true, true, 1000);
   const Bytes wire = announced_write(pair, pattern(6000));
   CHECK(pair.b.hear({wire.begin(), wire.begin() + 2500}, 100'000));
-  pair.b.memory.region_is_gone = true;
+  pair.b.memory.region.is_gone = true;
   pair.b.stream.revalidate();
-  const Bytes before = pair.b.memory.region;
+  const Bytes before = pair.b.memory.region.bytes;
   CHECK(!pair.b.hear({wire.begin() + 2500, wire.end()}, 100'000));
-  CHECK(pair.b.memory.region == before && pair.b.stream.fault()->refusal.status == Status::rem_access_err);
+  CHECK(pair.b.memory.region.bytes == before &&
+        pair.b.stream.fault()->refusal.status == Status::rem_access_err);
 }
 
 TEST("a run behind a message that found no receive is dropped with it") {
   Pair pair(true, true, 1000);
-  pair.b.memory.receives = 0;
+  pair.b.memory.receives.posted = 0;
   pair.a.send(pattern(10));
   pair.a.write(pattern(6000), 0);
   pair.exchange();
   CHECK(pair.a.memory.not_ready == std::vector<uint64_t>{0} && !pair.b.stream.fault());
-  CHECK(pair.b.stream.coming() == 0 && pair.b.memory.region[0] == std::byte{0});
+  CHECK(pair.b.stream.coming() == 0 && pair.b.memory.region.bytes[0] == std::byte{0});
 }
 
 TEST("immediates travel with messages and behind writes, solicited or not") {
@@ -106,18 +107,18 @@ TEST("immediates travel with messages and behind writes, solicited or not") {
 TEST("reads come back in segments and atomics with the old value") {
   for (const bool crc : {true, false}) {
     Pair pair(true, crc);
-    pair.b.memory.region = pattern(200'000, 5);
+    pair.b.memory.region.bytes = pattern(200'000, 5);
     pair.a.read(100, 150'000);
     pair.exchange();
     CHECK(pair.a.memory.responses == 1 && pair.a.memory.response_bytes == 150'000);
-    CHECK(std::memcmp(pair.a.memory.sink.data(), pair.b.memory.region.data() + 100, 150'000) == 0);
-    pair.b.memory.region.assign(64, std::byte{0});
+    CHECK(std::memcmp(pair.a.memory.sink.data(), pair.b.memory.region.bytes.data() + 100, 150'000) == 0);
+    pair.b.memory.region.bytes.assign(64, std::byte{0});
     pair.a.stream.compose_atomic(pair.a.segment, {.id = 4, .stag = kKey, .offset = 8, .add_or_swap = 41});
     pair.a.stream.count_request();
     pair.a.push();
     pair.exchange();
     CHECK(pair.a.memory.responses == 2 && pair.a.memory.original == 0);
-    CHECK(pair.b.memory.region[8] == std::byte{41});
+    CHECK(pair.b.memory.region.bytes[8] == std::byte{41});
   }
 }
 
@@ -131,7 +132,7 @@ TEST("with markers, one way or both, it is the same conversation") {
       pair.a.read(8, 150'000);
       pair.exchange();
       CHECK(pair.b.memory.messages == std::vector<uint64_t>{150'000});
-      CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.inbox.begin()));
+      CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.receives.buffer.begin()));
       CHECK(pair.a.memory.responses == 1 && pair.a.memory.executed.back() == 3);
       CHECK(std::equal(bytes.begin(), bytes.end(), pair.a.memory.sink.begin()));
       CHECK(!pair.a.stream.in_segment() && !pair.b.stream.in_segment());
@@ -150,7 +151,7 @@ TEST("with markers, one way or both, it is the same conversation") {
 
 TEST("a refused write fails the request that caused it, and only then the stream ends") {
   Pair pair;
-  pair.b.memory.region = pattern(1000, 3);
+  pair.b.memory.region.bytes = pattern(1000, 3);
   pair.a.read(0, 100);
   pair.a.write(pattern(8), 0, kKey + 1);
   pair.a.write(pattern(8, 9), 16);
@@ -158,7 +159,7 @@ TEST("a refused write fails the request that caused it, and only then the stream
   CHECK(pair.a.memory.responses == 1);
   CHECK((pair.a.memory.failures == std::vector<std::pair<uint64_t, Status>>{{2, Status::rem_access_err}}));
   CHECK(pair.a.memory.terminations == std::vector<uint16_t>{0x1100});
-  CHECK(pair.b.memory.region == pattern(1000, 3));
+  CHECK(pair.b.memory.region.bytes == pattern(1000, 3));
 }
 
 TEST("towards a foreign end only the TERMINATE tells, and nothing is acknowledged") {
@@ -173,15 +174,15 @@ TEST("towards a foreign end only the TERMINATE tells, and nothing is acknowledge
 
 TEST("a message without a receive waits between Verbena ends, with all that is behind it") {
   Pair pair(true, true, 100);
-  pair.b.memory.receives = 0;
+  pair.b.memory.receives.posted = 0;
   pair.a.write(pattern(10), 0);
   pair.a.send(pattern(250));
   pair.a.write(pattern(10, 7), 50);
   pair.exchange();
   CHECK(pair.a.memory.not_ready == std::vector<uint64_t>{1});
-  CHECK(pair.b.memory.region[51] == std::byte{0} && pair.b.memory.region[1] != std::byte{0});
+  CHECK(pair.b.memory.region.bytes[51] == std::byte{0} && pair.b.memory.region.bytes[1] != std::byte{0});
   pair.a.stream.rewind(1);
-  pair.b.memory.receives = 1;
+  pair.b.memory.receives.posted = 1;
   pair.b.stream.offer_receive();
   pair.b.talk();
   pair.exchange();
@@ -192,13 +193,13 @@ TEST("a message without a receive waits between Verbena ends, with all that is b
   pair.a.write(pattern(10, 7), 50);
   pair.exchange();
   CHECK(pair.b.memory.messages == std::vector<uint64_t>{250});
-  CHECK(pair.b.memory.region[51] != std::byte{0});
+  CHECK(pair.b.memory.region.bytes[51] != std::byte{0});
   CHECK(pair.a.memory.executed.back() == 3);
 }
 
 TEST("a message cut short by a restart is forgotten, and its number is used up on both sides") {
   Pair pair(true, true, 100);
-  pair.b.memory.receives = 0;
+  pair.b.memory.receives.posted = 0;
   pair.a.stream.count_request();
   const Bytes part = pattern(100);
   pair.a.stream.begin_send(pair.a.segment, 0, false, false, nullptr);
@@ -207,7 +208,7 @@ TEST("a message cut short by a restart is forgotten, and its number is used up o
   pair.a.push();
   pair.exchange();
   CHECK(pair.a.memory.not_ready == std::vector<uint64_t>{0});
-  pair.b.memory.receives = 1;
+  pair.b.memory.receives.posted = 1;
   pair.a.stream.rewind(0);
   pair.a.stream.resume();
   pair.a.talk();
@@ -218,7 +219,7 @@ TEST("a message cut short by a restart is forgotten, and its number is used up o
 
 TEST("a message without a receive ends a plain iWARP stream") {
   Pair pair(false);
-  pair.b.memory.receives = 0;
+  pair.b.memory.receives.posted = 0;
   pair.a.send(pattern(5));
   pair.exchange();
   CHECK(pair.a.memory.terminations == std::vector<uint16_t>{0x1202});
@@ -230,8 +231,8 @@ TEST("memory that goes away while its bytes come in is refused, and not touched"
   const Bytes wire = std::exchange(pair.a.out, {});
   const auto half = static_cast<ptrdiff_t>(wire.size() / 2);
   CHECK(pair.b.hear(Bytes(wire.begin(), wire.begin() + half)));
-  pair.b.memory.region_is_gone = true;
-  pair.b.memory.region = Bytes();  // a sanitizer sees any later access
+  pair.b.memory.region.is_gone = true;
+  pair.b.memory.region.bytes = Bytes();  // a sanitizer sees any later access
   pair.b.stream.revalidate();
   CHECK(!pair.b.hear(Bytes(wire.begin() + half, wire.end())));
   CHECK(pair.b.stream.fault()->refusal.status == Status::rem_access_err);
@@ -243,7 +244,7 @@ TEST("a read whose source goes away fails by its own number") {
   pair.a.read(0, 100);
   pair.a.write(pattern(8), 0);
   CHECK(pair.b.hear(std::exchange(pair.a.out, {})));
-  pair.b.memory.region_is_gone = true;
+  pair.b.memory.region.is_gone = true;
   pair.b.talk();
   pair.exchange();
   CHECK((pair.a.memory.failures == std::vector<std::pair<uint64_t, Status>>{{1, Status::rem_access_err}}));

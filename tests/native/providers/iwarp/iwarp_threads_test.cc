@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "providers/iwarp/provider.h"
+#include "providers/soft/qp_states.h"
 #include "util/clock.h"
 
 using namespace verbena;
@@ -35,20 +36,12 @@ struct End {
   uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
   void go_to(const End& peer) const {
     const PortAttributes port = peer.context->query().ports[0];
-    qp->modify({.state = QpState::init,
-                .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                .access_flags = access::all});
-    qp->modify({.state = QpState::rtr,
-                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                           qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-                .dest_gid = port.gids[0],
-                .dest_lid = port.lid,
-                .dest_qp_num = peer.qp->number(),
-                .max_dest_rd_atomic = 8});
-    qp->modify({.state = QpState::rts,
-                .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                           qp_attr::max_rd_atomic,
-                .max_rd_atomic = 8});
+    soft::move_to_init(*qp);
+    soft::move_to_rts(*qp, {.dest_gid = port.gids[0],
+                            .dest_lid = port.lid,
+                            .dest_qp_num = peer.qp->number(),
+                            .max_rd_atomic = 8,
+                            .max_dest_rd_atomic = 8});
   }
 };
 

@@ -14,6 +14,7 @@
 #include "providers/shm/link.h"
 #include "providers/shm/provider.h"
 #include "providers/shm/ring_layout.h"
+#include "providers/soft/qp_states.h"
 #include "util/clock.h"
 #include "util/random.h"
 
@@ -41,17 +42,8 @@ struct Victim {
   Gid gid() const { return context->query().ports[0].gids[0]; }
 
   void walk_to_rts(const Gid& peer) {
-    qp->modify({.state = QpState::init,
-                .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                .access_flags = access::all});
-    qp->modify({.state = QpState::rtr,
-                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                           qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-                .dest_gid = peer,
-                .dest_qp_num = kLiarQp});
-    qp->modify({.state = QpState::rts,
-                .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                           qp_attr::max_rd_atomic});
+    soft::move_to_init(*qp);
+    soft::move_to_rts(*qp, {.dest_gid = peer, .dest_qp_num = kLiarQp});
   }
 
   Completion wait() {

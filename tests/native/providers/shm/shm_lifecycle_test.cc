@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "providers/shm/provider.h"
+#include "providers/soft/qp_states.h"
 #include "util/clock.h"
 #include "util/error.h"
 
@@ -39,17 +40,9 @@ struct End {
   ~End() { qp->close(); }
 
   void walk_to_rts(const End& peer) {
-    qp->modify({.state = QpState::init,
-                .present = qp_attr::pkey_index | qp_attr::port | qp_attr::access_flags,
-                .access_flags = access::all});
-    qp->modify({.state = QpState::rtr,
-                .present = qp_attr::address | qp_attr::path_mtu | qp_attr::dest_qp_num | qp_attr::rq_psn |
-                           qp_attr::max_dest_rd_atomic | qp_attr::min_rnr_timer,
-                .dest_gid = peer.context->query().ports[0].gids[0],
-                .dest_qp_num = peer.qp->number()});
-    qp->modify({.state = QpState::rts,
-                .present = qp_attr::sq_psn | qp_attr::timeout | qp_attr::retry_count | qp_attr::rnr_retry |
-                           qp_attr::max_rd_atomic});
+    soft::move_to_init(*qp);
+    soft::move_to_rts(*qp,
+                      {.dest_gid = peer.context->query().ports[0].gids[0], .dest_qp_num = peer.qp->number()});
   }
 
   void post_receive() {
