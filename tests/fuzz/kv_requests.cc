@@ -5,10 +5,10 @@
 #include "fuzz.h"
 #include "kv/protocol/resp.h"
 
-using verbena::kv::kStrangerLimits;
+using verbena::kv::kUnauthenticatedLimits;
+using verbena::kv::parse_whole_request;
 using verbena::kv::RequestLimits;
 using verbena::kv::RequestReader;
-using verbena::kv::take_plain_request;
 
 namespace {
 
@@ -32,9 +32,9 @@ Story read_all(const std::string& wire, const RequestLimits& limits, size_t step
       std::string_view room[8];
       size_t count = 0;
       const size_t plain =
-          reader.is_fresh() ? take_plain_request({input.data(), input.size()}, limits, room, count) : 0;
+          reader.is_fresh() ? parse_whole_request({input.data(), input.size()}, limits, room, count) : 0;
       if (plain > 0) {
-        REQUIRE(plain <= input.size() && count > 0 && count <= std::min<size_t>(limits.words, 8));
+        REQUIRE(plain <= input.size() && count > 0 && count <= std::min<size_t>(limits.arguments, 8));
         story.requests.emplace_back(room, room + count);
         story.used += plain;
         continue;
@@ -49,11 +49,11 @@ Story read_all(const std::string& wire, const RequestLimits& limits, size_t step
           return story;
         case RequestReader::Result::ready:
           REQUIRE(reader.consumed() > 0 && reader.consumed() <= input.size());
-          REQUIRE(reader.words().size() <= std::max(limits.words, limits.inline_bytes));
-          for (const std::string_view word : reader.words()) {
-            REQUIRE(word.size() <= std::max(limits.word_bytes, limits.inline_bytes));
+          REQUIRE(reader.arguments().size() <= std::max(limits.arguments, limits.inline_bytes));
+          for (const std::string_view argument : reader.arguments()) {
+            REQUIRE(argument.size() <= std::max(limits.argument_bytes, limits.inline_bytes));
           }
-          story.requests.emplace_back(reader.words().begin(), reader.words().end());
+          story.requests.emplace_back(reader.arguments().begin(), reader.arguments().end());
           story.used += reader.consumed();
           reader.next();
       }
@@ -67,8 +67,10 @@ Story read_all(const std::string& wire, const RequestLimits& limits, size_t step
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   fuzz::Input input(bytes, size);
   const uint8_t choice = input.byte();
-  const RequestLimits small{.words = 4, .word_bytes = 16, .inline_bytes = 64};
-  const RequestLimits& limits = choice % 3 == 0 ? small : choice % 3 == 1 ? kStrangerLimits : RequestLimits();
+  const RequestLimits small{.arguments = 4, .argument_bytes = 16, .inline_bytes = 64};
+  const RequestLimits& limits = choice % 3 == 0   ? small
+                                : choice % 3 == 1 ? kUnauthenticatedLimits
+                                                  : RequestLimits();
   const fuzz::Bytes rest = input.rest();
   const std::string wire(reinterpret_cast<const char*>(rest.data()), rest.size());
   const Story whole = read_all(wire, limits, wire.size() + 1);

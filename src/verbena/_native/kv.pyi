@@ -51,7 +51,7 @@ class Engine:
     def release_held(self) -> None:
         """Those who wait try again."""
 
-    def judge(self, client: int, keys: list[bytes], writes: bool) -> str | None:
+    def check_slot(self, client: int, keys: list[bytes], writes: bool) -> str | None:
         """
         May it be served here? None: yes; "": it has to wait; else the error that says where to go.
         """
@@ -100,12 +100,12 @@ class Engine:
         """So many are remembered at most; 0: no bound."""
 
     @property
-    def author(self) -> int:
+    def current_client(self) -> int:
         """Whose command changes keys now; 0: nobody's."""
 
-    @author.setter
-    def author(self, arg: int, /) -> None: ...
-    def set_program(self, program: object | None) -> None:
+    @current_client.setter
+    def current_client(self, arg: int, /) -> None: ...
+    def set_handler(self, handler: object | None) -> None:
         """
         Who answers what native code does not; None, while it does not run: nobody, and it is let go.
         """
@@ -139,8 +139,14 @@ class Engine:
     def busy_poll(self, ns: int) -> None:
         """How long the loop looks for more to do before it sleeps."""
 
-    def newcomers(
-        self, *, ruled: bool, strange: bool, protected: bool, max_clients: int, out_limit: int = 0
+    def set_new_client_defaults(
+        self,
+        *,
+        python_dispatch: bool,
+        unauthenticated: bool,
+        protected: bool,
+        max_clients: int,
+        out_limit: int = 0,
     ) -> None:
         """How clients that connect from now on are treated."""
 
@@ -162,24 +168,24 @@ class Engine:
     @property
     def now_ms(self) -> int: ...
     def refresh_time(self) -> None: ...
-    def figures(self) -> dict[str, int]: ...
-    def command_figures(self) -> dict[str, tuple[int, int, int, int, list[int]]]:
+    def counters(self) -> dict[str, int]: ...
+    def command_counters(self) -> dict[str, tuple[int, int, int, int, list[int]]]:
         """
         (calls, nanoseconds, rejected, failed, calls by the time they took) of each native command.
         """
 
-    def error_figures(self) -> dict[str, int]:
+    def error_counters(self) -> dict[str, int]:
         """How often native code answered with which code."""
 
     def count_output_disconnection(self) -> None: ...
-    def reset_figures(self) -> None: ...
+    def reset_counters(self) -> None: ...
     def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]:
         """(client, ns, unix_ms, words) of native commands that took long."""
 
     @property
-    def ruled(self) -> bool: ...
-    @ruled.setter
-    def ruled(self, arg: bool, /) -> None: ...
+    def python_dispatch(self) -> bool: ...
+    @python_dispatch.setter
+    def python_dispatch(self, arg: bool, /) -> None: ...
     @property
     def notifications(self) -> bool: ...
     @notifications.setter
@@ -188,7 +194,7 @@ class Engine:
     def active_expiry(self) -> bool: ...
     @active_expiry.setter
     def active_expiry(self, arg: bool, /) -> None: ...
-    def limit_requests(self, *, word_bytes: int, buffer_bytes: int) -> None:
+    def limit_requests(self, *, argument_bytes: int, buffer_bytes: int) -> None:
         """The longest word of a request, and how much of a client's may wait."""
 
     @property
@@ -245,13 +251,13 @@ class Client:
     @version.setter
     def version(self, arg: int, /) -> None: ...
     @property
-    def ruled(self) -> bool: ...
-    @ruled.setter
-    def ruled(self, arg: bool, /) -> None: ...
+    def python_dispatch(self) -> bool: ...
+    @python_dispatch.setter
+    def python_dispatch(self, arg: bool, /) -> None: ...
     @property
-    def stranger(self) -> bool: ...
-    @stranger.setter
-    def stranger(self, arg: bool, /) -> None: ...
+    def unauthenticated(self) -> bool: ...
+    @unauthenticated.setter
+    def unauthenticated(self, arg: bool, /) -> None: ...
     @property
     def blocked(self) -> bool: ...
     @blocked.setter
@@ -490,9 +496,9 @@ class ValkeyRdmaLink:
         window_bytes: int,
     ) -> None: ...
 
-WINDOW_RECEIVES: int = 1024
+VALKEY_RDMA_RECEIVES: int = 1024
 
-WINDOW_SENDS: int = 512
+VALKEY_RDMA_SENDS: int = 512
 
 class RdmaFrontend:
     """Lets clients that speak Valkey over RDMA into an engine."""
@@ -550,7 +556,7 @@ class Log:
 
     def set_fsync(self, fsync: str) -> None: ...
     @property
-    def complaint(self) -> str: ...
+    def write_error(self) -> str: ...
     def counters(self) -> dict[str, int]: ...
 
 class Snapshot:

@@ -344,19 +344,19 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
     )
     engine, peers, piece = target.server.engine, source.cluster.sessions, bytearray(bytes(first))
     assert len(target.server.databases[0]) == 0
-    used = engine.figures()["used_bytes"]
+    used = engine.counters()["used_bytes"]
     for at in (HEADER_BYTES + 1, len(piece) // 2, len(piece) - 1):
         piece[at] ^= 1
         await session.put(bytes(piece), window[: len(piece)])
         with pytest.raises(RemoteError, match="checksum"):
             await peers.send(session, notice)
-        assert engine.figures()["used_bytes"] == used
+        assert engine.counters()["used_bytes"] == used
         assert len(target.server.databases[0]) == 0
         piece[at] ^= 1
     await session.put(bytes(piece), window[: len(piece)])
     await peers.send(session, notice)
     assert len(target.server.databases[0]) > 0
-    assert engine.figures()["used_bytes"] > used
+    assert engine.counters()["used_bytes"] > used
     await mover.call_off()
 
 

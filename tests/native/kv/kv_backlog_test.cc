@@ -30,10 +30,10 @@ struct Store {
   }
   ~Store() { engine.remove(client); }
   void run(std::initializer_list<std::string_view> list) {
-    const std::vector<std::string_view> words(list);
-    engine.run(client, words);
+    const std::vector<std::string_view> arguments(list);
+    engine.run(client, arguments);
     client.out.clear();
-    client.waking = false;
+    client.write_scheduled = false;
   }
   std::string contents() {
     std::vector<std::string> lines;
@@ -53,17 +53,17 @@ struct Store {
     return text;
   }
   void sweep(std::initializer_list<std::string_view> list) {  // as the program does
-    const std::vector<std::string_view> words(list);
-    const Sweep kind = sweep_of(words[0]);
+    const std::vector<std::string_view> arguments(list);
+    const Sweep kind = sweep_of(arguments[0]);
     if (kind == Sweep::swap) {
-      engine.keyspace.swap(static_cast<uint32_t>(words[1][0] - '0'),
-                           static_cast<uint32_t>(words[2][0] - '0'));
+      engine.keyspace.swap(static_cast<uint32_t>(arguments[1][0] - '0'),
+                           static_cast<uint32_t>(arguments[2][0] - '0'));
     } else {
       for (uint32_t i = 0; i < 4; ++i) {
         if (kind == Sweep::flush_all || i == client.database) engine.keyspace.database(i).clear();
       }
     }
-    engine.keyspace.log(client.database, words);
+    engine.keyspace.log(client.database, arguments);
     if (engine.journal()) engine.journal()->boundary();
   }
   Engine engine;
@@ -259,7 +259,7 @@ TEST("long values that a piece refers to stay as they were, whatever commands do
   hold->from = Keyspace::Hold::kNothing;
   for (int i = 0; i < 20; ++i) store.run({"DEL", "new" + std::to_string(i)});
   keyspace.reclaim(verbena::now_ns() + kLater, verbena::now_ns() + kLater);
-  CHECK(!keyspace.has_rubbish() && keyspace.arena().used_bytes() < used);
+  CHECK(!keyspace.has_retired() && keyspace.arena().used_bytes() < used);
 }
 
 TEST("what belongs together is applied together") {

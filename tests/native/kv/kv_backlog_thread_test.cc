@@ -29,8 +29,8 @@ TEST("readers on their own threads get the bytes that were appended, while they 
     }
     for (uint64_t i = 0; i < kRecords; ++i) {
       const std::string value(i % 200, 'v');
-      const std::string_view words[] = {"SET", "key", value};
-      backlog.append(0, words);
+      const std::string_view arguments[] = {"SET", "key", value};
+      backlog.append(0, arguments);
       backlog.boundary();
       if (i % 7 == 0) backlog.commit();
     }

@@ -17,13 +17,13 @@ namespace {
 class Someone : public Client {
  public:
   using Client::Client;
-  void wake() override { waking = false; }
+  void queue_write() override { write_scheduled = false; }
 };
 
-std::string command(std::initializer_list<std::string_view> words) {
-  std::string out = "*" + std::to_string(words.size()) + "\r\n";
-  for (const std::string_view word : words) {
-    out.append("$" + std::to_string(word.size()) + "\r\n").append(word).append("\r\n");
+std::string command(std::initializer_list<std::string_view> arguments) {
+  std::string out = "*" + std::to_string(arguments.size()) + "\r\n";
+  for (const std::string_view argument : arguments) {
+    out.append("$" + std::to_string(argument.size()) + "\r\n").append(argument).append("\r\n");
   }
   return out;
 }
@@ -33,7 +33,7 @@ struct Node {
   Node() : engine(1, heap) {
     engine.refresh_time();
     engine.slots = std::make_unique<SlotTable>();
-    engine.slots->owners.fill(SlotTable::kMine);
+    engine.slots->owners.fill(SlotTable::kThisNode);
     engine.slots->addresses = {"", "10.0.0.2:7000"};
     for (const NativeCommand& one : engine.commands.all()) {
       const bool many = one.name == "MGET" || one.name == "DEL";
@@ -43,8 +43,8 @@ struct Node {
     engine.add(client);
   }
   ~Node() { engine.remove(client); }
-  std::string say(std::initializer_list<std::string_view> words) {
-    engine.hear(client, command(words));
+  std::string say(std::initializer_list<std::string_view> arguments) {
+    engine.feed(client, command(arguments));
     return std::exchange(client.out, {});
   }
   Engine engine;
@@ -77,7 +77,7 @@ TEST("gate: keys of others are sent there, keys of several slots are refused") {
   CHECK(node.say({"GET", "bar"}) == "$-1\r\n");
   CHECK(node.say({"MGET", "bar", "baz"}).starts_with("-CROSSSLOT"));
   CHECK(node.say({"MGET", "{bar}1", "{bar}2"}) == "*2\r\n$-1\r\n$-1\r\n");
-  node.engine.slots->owners[slot] = SlotTable::kNobody;
+  node.engine.slots->owners[slot] = SlotTable::kUnassigned;
   CHECK(node.say({"GET", "foo"}) == "-CLUSTERDOWN Hash slot not served\r\n");
   CHECK(node.say({"PING"}) == "+PONG\r\n");
   CHECK(node.say({"GET"}).starts_with("-ERR wrong number"));
@@ -184,7 +184,7 @@ TEST("digest: only these slots count, what has expired does not, and a flush is 
   CHECK(digest.finish(later - 1).keys == 2);
   CHECK(digest.finish(later).keys == 1 && digest.finish(later).sum == before);
   node.engine.keyspace.database(0).clear();
-  node.engine.keyspace.disturb_all(0);
+  node.engine.keyspace.mark_all_watchers_dirty(0);
   CHECK(digest.finish(0).keys == 0 && digest.finish(0).sum == 0);
 }
 

@@ -20,7 +20,7 @@ inline verbena::kv::ChunkMemory heap(size_t bytes) {
 class QuietClient : public verbena::kv::Client {
  public:
   using Client::Client;
-  void wake() override {}
+  void queue_write() override {}
 };
 
 }  // namespace engines

@@ -91,12 +91,12 @@ TEST("keyspace: a key is found wherever it was expected, and one that is not the
     const std::string key = name(i);
     const uint64_t hash = keyspace.hash(key);
     const uint32_t place = database.index().prefetch_item(hash);
-    CHECK(place < kSlots);
-    for (uint32_t guess = 0; guess < kSlots; ++guess) {
-      keyspace.expect(key, hash, guess);
+    CHECK(place < kBucketSlots);
+    for (uint32_t guess = 0; guess < kBucketSlots; ++guess) {
+      keyspace.set_prefetched(key, hash, guess);
       CHECK(value_of(database, key) == (i < 3000 ? key : "(none)"));
     }
-    keyspace.expect({}, 0);  // the next key may lie at the same address
+    keyspace.set_prefetched({}, 0);  // the next key may lie at the same address
   }
 }
 
@@ -105,7 +105,7 @@ TEST("keyspace: an expired key is not there, asked for or not") {
   keyspace.set_now(10'000);
   Database& database = keyspace.database(0);
   std::vector<std::string> gone;
-  keyspace.on_gone = [&](uint32_t, char kind, const char* event, std::string_view key) {
+  keyspace.on_removed = [&](uint32_t, char kind, const char* event, std::string_view key) {
     CHECK(kind == 'x');
     CHECK(std::string(event) == "expired");
     gone.emplace_back(key);
@@ -122,7 +122,7 @@ TEST("keyspace: an expired key is not there, asked for or not") {
   CHECK(database.expire_due(12'000, ~uint64_t{0}) == 1);
   CHECK((gone == std::vector<std::string>{"asked", "unasked"}));
   CHECK(database.size() == 1);
-  CHECK(keyspace.figures.expired == 2);
+  CHECK(keyspace.counters.expired == 2);
   keyspace.set_now(60'000);
   database.expire_due(60'000, ~uint64_t{0});
   CHECK(database.size() == 0 && database.volatile_keys() == 0);
@@ -182,7 +182,7 @@ TEST("keyspace: with a bound keys go, and without a policy writes are refused") 
     database.set({}, "key:" + std::to_string(i), value, 0);
   }
   CHECK(keyspace.used_bytes() <= keyspace.max_bytes + 4096);
-  CHECK(keyspace.figures.evicted > 1000);
+  CHECK(keyspace.counters.evicted > 1000);
 }
 
 TEST("keyspace: the bytes of the program's objects count until they are released, and make keys go") {
@@ -207,9 +207,9 @@ TEST("keyspace: the bytes of the program's objects count until they are released
     database.set_object({}, "key:" + std::to_string(i), Type::list, {.object = i, .bytes = 100'000}, 0);
   }
   CHECK(keyspace.used_bytes() <= keyspace.max_bytes + 100'000);
-  CHECK(keyspace.figures.evicted > 80);
+  CHECK(keyspace.counters.evicted > 80);
   database.clear();
-  for (uint64_t now = 1; keyspace.has_rubbish(); now += 1'000'000'000) keyspace.reclaim(now, ~uint64_t{0});
+  for (uint64_t now = 1; keyspace.has_retired(); now += 1'000'000'000) keyspace.reclaim(now, ~uint64_t{0});
   CHECK(keyspace.object_bytes() == 0);
 }
 
@@ -219,12 +219,12 @@ TEST("keyspace: watchers hear of a change of their key, once, and of nothing els
   keyspace.watch(0, "k", 7);
   keyspace.watch(1, "k", 8);
   keyspace.changed(keyspace.database(0), "other");
-  CHECK(!keyspace.has_disturbed());
+  CHECK(!keyspace.has_dirty_watchers());
   keyspace.changed(keyspace.database(0), "k");
   keyspace.changed(keyspace.database(0), "k");
-  CHECK((keyspace.take_disturbed() == std::vector<uint64_t>{7}));
+  CHECK((keyspace.take_dirty_watchers() == std::vector<uint64_t>{7}));
   keyspace.swap(0, 1);
-  CHECK((keyspace.take_disturbed() == std::vector<uint64_t>{8}));
+  CHECK((keyspace.take_dirty_watchers() == std::vector<uint64_t>{8}));
 }
 
 TEST("keyspace: a flushed database gives its memory back bit by bit") {
@@ -235,7 +235,7 @@ TEST("keyspace: a flushed database gives its memory back bit by bit") {
   for (int i = 0; i < 5000; ++i) database.set({}, "key:" + std::to_string(i), "value", 0);
   database.clear();
   CHECK(database.size() == 0);
-  for (uint64_t now = 1; keyspace.has_rubbish(); now += 1'000'000'000) keyspace.reclaim(now, ~uint64_t{0});
+  for (uint64_t now = 1; keyspace.has_retired(); now += 1'000'000'000) keyspace.reclaim(now, ~uint64_t{0});
   CHECK(keyspace.used_bytes() <= empty + 65'536);
 }
 

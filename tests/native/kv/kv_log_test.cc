@@ -48,8 +48,8 @@ std::string read_file(const std::string& path) {
 }
 
 void do_words(Engine& engine, Client& client, std::initializer_list<std::string_view> list) {
-  const std::vector<std::string_view> words(list);
-  engine.run(client, words);
+  const std::vector<std::string_view> arguments(list);
+  engine.run(client, arguments);
 }
 
 // Everything, as text.
@@ -111,7 +111,7 @@ TEST("records come back in order, with LSN, database, slot and what belongs toge
     if (reader.record().is_mark()) continue;
     records.push_back(reader.record());
     std::string text;
-    for (const std::string_view word : reader.words()) text += std::string(word) + " ";
+    for (const std::string_view argument : reader.words()) text += std::string(argument) + " ";
     texts.push_back(text);
   }
   CHECK(reader.fault().empty() && reader.position() == file.size());
@@ -210,28 +210,28 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
     engine.add(reader);
     do_words(engine, client, {"SET", "a", "kept"});
     engine.commit();
-    CHECK(client.out == "+OK\r\n" && !client.doomed);
+    CHECK(client.out == "+OK\r\n" && !client.close_now);
     const rlimit tiny{400, before.rlim_max};
     CHECK(::setrlimit(RLIMIT_FSIZE, &tiny) == 0);
     do_words(engine, reader, {"GET", "a"});
     do_words(engine, client, {"SET", "b", std::string(1000, 'b')});
     engine.commit();
     // It is not known whether it will be kept: no reply, and the connection ends.
-    CHECK(client.doomed && client.out.empty() && !reader.doomed);
-    CHECK(log.complaint.starts_with("MISCONF ") && log.counters().failures == 1);
+    CHECK(client.close_now && client.out.empty() && !reader.close_now);
+    CHECK(log.write_error.starts_with("MISCONF ") && log.counters().failures == 1);
     QuietClient next(engine.next_client());
     engine.add(next);
     do_words(engine, next, {"SET", "c", "1"});
     engine.commit();
-    CHECK(next.out.starts_with("-MISCONF ") && !next.doomed);
+    CHECK(next.out.starts_with("-MISCONF ") && !next.close_now);
     next.out.clear();
     do_words(engine, next, {"GET", "a"});
     engine.tick(now_ns());
     engine.commit();
-    CHECK(next.out == "$4\r\nkept\r\n" && !log.complaint.empty());
+    CHECK(next.out == "$4\r\nkept\r\n" && !log.write_error.empty());
     CHECK(::setrlimit(RLIMIT_FSIZE, &before) == 0);
     engine.tick(now_ns() + 1'000'000'000);
-    CHECK(log.complaint.empty());
+    CHECK(log.write_error.empty());
     next.out.clear();
     do_words(engine, next, {"SET", "c", "1"});
     engine.commit();
@@ -262,17 +262,18 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
   broken = true;
   do_words(engine, client, {"SET", "a", "1"});
   engine.commit();
-  CHECK(client.doomed && log.counters().needs_snapshot && log.complaint.find("fsync") != std::string::npos);
+  CHECK(client.close_now && log.counters().needs_snapshot &&
+        log.write_error.find("fsync") != std::string::npos);
   broken = false;
   engine.tick(now_ns());
-  CHECK(!log.complaint.empty());  // the kernel may have dropped it: trying again proves nothing
+  CHECK(!log.write_error.empty());  // the kernel may have dropped it: trying again proves nothing
   {
     Snapshot snapshot(engine, log, folder.path + "/snapshot", 1);
     CHECK(snapshot.finish() && snapshot.first_lsn() == 2 && snapshot.records() == 1);
   }
   log.forgive();
   engine.tick(now_ns() + 1'000'000'000);
-  CHECK(log.complaint.empty() && !log.counters().needs_snapshot);
+  CHECK(log.write_error.empty() && !log.counters().needs_snapshot);
   engine.remove(client);
   engine.set_log(nullptr);
 }

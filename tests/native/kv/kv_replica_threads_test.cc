@@ -40,12 +40,12 @@ struct Store {
     engine->remove(client);
   }
   void run(std::initializer_list<std::string_view> list) {
-    const std::vector<std::string_view> words(list);
+    const std::vector<std::string_view> arguments(list);
     const auto held = engine->lock();
-    engine->run(client, words);
+    engine->run(client, arguments);
     engine->commit();
     client.out.clear();
-    client.waking = false;
+    client.write_scheduled = false;
   }
   std::string contents() {
     std::vector<std::string> lines;
@@ -223,8 +223,8 @@ std::string message(uint64_t end, uint32_t flags, const std::string& inside = ""
 
 std::string record(uint64_t lsn, std::string_view key, std::string_view value) {
   std::string out;
-  const std::string_view words[] = {"SET", key, value};
-  seal_record(out, put_record(out, lsn, 1, 0, 0, words), kStreamSeed);
+  const std::string_view arguments[] = {"SET", key, value};
+  seal_record(out, put_record(out, lsn, 1, 0, 0, arguments), kStreamSeed);
   return out;
 }
 

@@ -26,8 +26,8 @@ TEST("a request is read byte by byte, and nothing is looked at twice") {
     CHECK(reader.read(std::string_view(wire).substr(0, there), {}) == Result::more);
   }
   CHECK(reader.read(wire, {}) == Result::ready);
-  CHECK(reader.words().size() == 2);
-  CHECK(reader.words()[1] == "a\r\nbc");
+  CHECK(reader.arguments().size() == 2);
+  CHECK(reader.arguments()[1] == "a\r\nbc");
   CHECK(reader.consumed() == wire.size());
 }
 
@@ -37,7 +37,7 @@ TEST("requests follow one another; empty ones have no words") {
   std::vector<size_t> counts;
   while (!wire.empty()) {
     CHECK(reader.read(wire, {}) == Result::ready);
-    counts.push_back(reader.words().size());
+    counts.push_back(reader.arguments().size());
     wire.erase(0, reader.consumed());
     reader.next();
   }
@@ -45,7 +45,7 @@ TEST("requests follow one another; empty ones have no words") {
 }
 
 TEST("bounds hold before memory is found") {
-  const RequestLimits few{.words = 2, .word_bytes = 4, .inline_bytes = 16};
+  const RequestLimits few{.arguments = 2, .argument_bytes = 4, .inline_bytes = 16};
   for (const char* wire :
        {"*3\r\n", "*1\r\n$5\r\n", "*1\r\n$-1\r\n", "*1\r\n:1\r\n", "*x\r\n", "aaaaaaaaaaaaaaaaaaaaaaa",
         "*1\r\n$1\r\nab\r\n", "'a\r\n", "*99999999999999999999\r\n"}) {
@@ -57,19 +57,19 @@ TEST("bounds hold before memory is found") {
 
 TEST("a plain request is taken at once, and everything else is left to the reader") {
   const std::string wire = "*2\r\n$3\r\nGET\r\n$5\r\na\r\nbc\r\n";
-  std::string_view words[2];
+  std::string_view arguments[2];
   size_t count = 0;
   const std::string more = wire + "*1\r\n";
-  CHECK(take_plain_request(more, {}, words, count) == wire.size());
-  CHECK(count == 2 && words[0] == "GET" && words[1] == "a\r\nbc");
+  CHECK(parse_whole_request(more, {}, arguments, count) == wire.size());
+  CHECK(count == 2 && arguments[0] == "GET" && arguments[1] == "a\r\nbc");
   for (size_t there = 0; there < wire.size(); ++there) {
-    CHECK(take_plain_request(std::string_view(wire).substr(0, there), {}, words, count) == 0);
+    CHECK(parse_whole_request(std::string_view(wire).substr(0, there), {}, arguments, count) == 0);
   }
-  const RequestLimits few{.words = 2, .word_bytes = 4, .inline_bytes = 16};
+  const RequestLimits few{.arguments = 2, .argument_bytes = 4, .inline_bytes = 16};
   for (const char* other :
        {"*3\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n", "*1\r\n$5\r\nabcde\r\n", "*0\r\n", "PING\r\n",
         "*1\r\n$-1\r\n", "*1\r\n$1\r\nabc", "*9999999999\r\n", "*1\n$1\r\na\r\n"}) {
-    CHECK(take_plain_request(other, few, words, count) == 0);
+    CHECK(parse_whole_request(other, few, arguments, count) == 0);
   }
 }
 

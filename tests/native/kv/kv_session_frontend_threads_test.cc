@@ -133,7 +133,7 @@ TEST("the loop sleeps long unless memory is to be given back, a copy is made, or
   database.set({}, "k", "1", 0);
   CHECK(loop.timeout_ms() == 100);
   database.set(database.find("k"), "k", "2", 0);  // somebody may be reading the former value
-  CHECK(engine.keyspace.has_rubbish() && loop.timeout_ms() == 10);
+  CHECK(engine.keyspace.has_retired() && loop.timeout_ms() == 10);
   loop.set_timer(1'004);
   CHECK(loop.timeout_ms() == 4);
   loop.set_timer(900);
@@ -143,7 +143,7 @@ TEST("the loop sleeps long unless memory is to be given back, a copy is made, or
   CHECK(loop.timeout_ms() == 1);
   engine.background = nullptr;
   engine.keyspace.reclaim(verbena::now_ns() + 1'000'000'000, ~uint64_t{0});
-  CHECK(!engine.keyspace.has_rubbish() && loop.timeout_ms() == 100);
+  CHECK(!engine.keyspace.has_retired() && loop.timeout_ms() == 100);
 }
 
 RUN_TESTS()

@@ -9,65 +9,65 @@ namespace {
 constexpr uint64_t kTickNs = 10'000'000;
 
 // Ticks until it looks again; `lost` times in each the processor was lost.
-uint64_t ticks_of_rest(SpinPolicy& patience, uint64_t& times, uint64_t& now, uint64_t lost) {
+uint64_t ticks_of_rest(SpinPolicy& policy, uint64_t& times, uint64_t& now, uint64_t lost) {
   for (uint64_t ticks = 0;; ++ticks) {
-    if (!patience.is_crowded()) return ticks;
-    patience.lost_processor(times += lost, now += kTickNs);
+    if (!policy.is_contended()) return ticks;
+    policy.update_preemptions(times += lost, now += kTickNs);
   }
 }
 
 }  // namespace
 
 TEST("the more often a look was in vain, the rarer is the next; one that finds something ends that") {
-  SpinPolicy patience;
-  for (const int left_out : {1, 3, 7, 15}) {
-    CHECK(patience.looks());
-    patience.found_nothing();
-    for (int i = 0; i < left_out; ++i) CHECK(!patience.looks());
+  SpinPolicy policy;
+  for (const int skips : {1, 3, 7, 15}) {
+    CHECK(policy.should_spin());
+    policy.spin_failed();
+    for (int i = 0; i < skips; ++i) CHECK(!policy.should_spin());
   }
-  CHECK(patience.looks());
-  patience.found();
-  CHECK(patience.looks());
-  patience.found_nothing();
-  CHECK(!patience.looks());
-  CHECK(patience.looks());
+  CHECK(policy.should_spin());
+  policy.spin_succeeded();
+  CHECK(policy.should_spin());
+  policy.spin_failed();
+  CHECK(!policy.should_spin());
+  CHECK(policy.should_spin());
 }
 
 TEST("the kernel's own threads are no crowd") {
-  SpinPolicy patience;
+  SpinPolicy policy;
   uint64_t times = 5'000, now = 1'000'000'000'000;
-  patience.lost_processor(times, now);  // what was before it began
+  policy.update_preemptions(times, now);  // what was before it began
   for (int i = 0; i < 1000; ++i) {
-    patience.lost_processor(times += 5, now += kTickNs);
-    CHECK(patience.looks());
+    policy.update_preemptions(times += 5, now += kTickNs);
+    CHECK(policy.should_spin());
   }
 }
 
 TEST("a tick in which others took the processor again and again ends looking for a while") {
-  SpinPolicy patience;
+  SpinPolicy policy;
   uint64_t times = 0, now = 1'000'000'000'000;
-  patience.lost_processor(times, now);
-  patience.lost_processor(times += 150, now += kTickNs);
-  CHECK(patience.is_crowded());
-  CHECK(!patience.looks());
-  CHECK(ticks_of_rest(patience, times, now, 1) == SpinPolicy::kShortestNs / kTickNs);
-  CHECK(patience.looks());
+  policy.update_preemptions(times, now);
+  policy.update_preemptions(times += 150, now += kTickNs);
+  CHECK(policy.is_contended());
+  CHECK(!policy.should_spin());
+  CHECK(ticks_of_rest(policy, times, now, 1) == SpinPolicy::kMinBackoffNs / kTickNs);
+  CHECK(policy.should_spin());
 }
 
 TEST("while the crowd lasts one tick of ever more is spent on looking; a calm one forgets it") {
-  SpinPolicy patience;
+  SpinPolicy policy;
   uint64_t times = 0, now = 1'000'000'000'000;
-  patience.lost_processor(times, now);
-  uint64_t expected = SpinPolicy::kShortestNs;
+  policy.update_preemptions(times, now);
+  uint64_t expected = SpinPolicy::kMinBackoffNs;
   for (int i = 0; i < 8; ++i) {
-    patience.lost_processor(times += 150, now += kTickNs);
-    CHECK(ticks_of_rest(patience, times, now, 1) == expected / kTickNs);
-    expected = std::min(2 * expected, SpinPolicy::kLongestNs);
+    policy.update_preemptions(times += 150, now += kTickNs);
+    CHECK(ticks_of_rest(policy, times, now, 1) == expected / kTickNs);
+    expected = std::min(2 * expected, SpinPolicy::kMaxBackoffNs);
   }
-  CHECK(expected == SpinPolicy::kLongestNs);
-  patience.lost_processor(times += 1, now += kTickNs);
-  patience.lost_processor(times += 150, now += kTickNs);
-  CHECK(ticks_of_rest(patience, times, now, 1) == SpinPolicy::kShortestNs / kTickNs);
+  CHECK(expected == SpinPolicy::kMaxBackoffNs);
+  policy.update_preemptions(times += 1, now += kTickNs);
+  policy.update_preemptions(times += 150, now += kTickNs);
+  CHECK(ticks_of_rest(policy, times, now, 1) == SpinPolicy::kMinBackoffNs / kTickNs);
 }
 
 RUN_TESTS()

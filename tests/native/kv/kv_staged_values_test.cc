@@ -65,8 +65,8 @@ struct Target {
 };
 
 void add(std::string& stream, uint64_t lsn, std::initializer_list<std::string_view> list, uint8_t flags = 0) {
-  const std::vector<std::string_view> words(list);
-  seal_record(stream, put_record(stream, lsn, 1, 0, flags, words), kStreamSeed);
+  const std::vector<std::string_view> arguments(list);
+  seal_record(stream, put_record(stream, lsn, 1, 0, flags, arguments), kStreamSeed);
 }
 
 std::string text(size_t bytes, char first) {

@@ -21,10 +21,10 @@ bool is(const Tracking::Message& message, const Clients& clients, const Keys& ke
 struct Tracked {
   Keyspace keyspace{2, heap};
   Tracking tracking{keyspace};
-  void change(std::string_view key, uint64_t author = 0) {
-    keyspace.author = author;
+  void change(std::string_view key, uint64_t current_client = 0) {
+    keyspace.current_client = current_client;
     keyspace.changed(keyspace.database(0), key);
-    keyspace.author = 0;
+    keyspace.current_client = 0;
   }
 };
 
@@ -72,14 +72,14 @@ TEST("tracking: prefixes hear of many changes together, without what their clien
 
 TEST("tracking: a flush of all databases is one message to all, and what they had read is forgotten") {
   Tracked all;
-  all.keyspace.disturb_all(0);
+  all.keyspace.mark_all_watchers_dirty(0);
   all.tracking.all_changed();
   CHECK(!all.tracking.has_messages());
   all.tracking.start(1, {.skips_own = true}, {});
   all.tracking.remember(1, "a");
-  all.keyspace.author = 1;
-  all.keyspace.disturb_all(0);
-  all.keyspace.disturb_all(1);
+  all.keyspace.current_client = 1;
+  all.keyspace.mark_all_watchers_dirty(0);
+  all.keyspace.mark_all_watchers_dirty(1);
   all.change("a");
   const auto messages = all.tracking.take_messages();
   CHECK(messages.size() == 1 && messages[0].clients == Clients{1} && !messages[0].keys);
@@ -90,9 +90,9 @@ TEST("tracking: keys beyond the limit are told, and a lower limit holds soon") {
   Tracked all;
   all.tracking.start(1, {.skips_own = true}, {});
   all.tracking.limit(100);
-  all.keyspace.author = 1;
+  all.keyspace.current_client = 1;
   for (int i = 0; i < 1000; ++i) all.tracking.remember(1, std::to_string(i));
-  CHECK(all.keyspace.author == 1 && all.tracking.keys() == 100 && all.tracking.items() == 100);
+  CHECK(all.keyspace.current_client == 1 && all.tracking.keys() == 100 && all.tracking.items() == 100);
   std::set<std::string> told;
   for (const auto& message : all.tracking.take_messages()) told.insert(message.keys->at(0));
   CHECK(told.size() == 900);
@@ -133,9 +133,9 @@ TEST("tracking: what expires or is evicted is nobody's own change") {
   all.keyspace.database(0).set({}, "a", "value", 2000);
   all.tracking.remember(1, "a");
   all.keyspace.set_now(3000);
-  all.keyspace.author = 1;
+  all.keyspace.current_client = 1;
   CHECK(!all.keyspace.database(0).find("a"));
-  CHECK(all.keyspace.author == 1 && is(all.tracking.take_messages().at(0), {1}, {"a"}));
+  CHECK(all.keyspace.current_client == 1 && is(all.tracking.take_messages().at(0), {1}, {"a"}));
 }
 
 RUN_TESTS()

@@ -25,32 +25,32 @@ LogApplierHandle::LogApplierHandle(EngineHandle& handle, nb::object function, ui
     : engine(&handle), run(std::move(function)) {
   auto wanted = slots_of(slots);
   const auto held = handle.lock();
-  ghost = std::make_unique<Ghost>(handle.engine->next_client());
-  handle.engine->add(*ghost);
-  --handle.engine->figures.connections;
+  log_client = std::make_unique<LogClient>(handle.engine->next_client());
+  handle.engine->add(*log_client);
+  --handle.engine->counters.connections;
   applier = std::make_unique<kv::LogApplier>(
-      *handle.engine, [this](uint32_t database, kv::Arguments words) { return ask(database, words); }, lsn,
-      std::move(wanted));
+      *handle.engine, [this](uint32_t database, kv::Arguments arguments) { return ask(database, arguments); },
+      lsn, std::move(wanted));
 }
 
 void LogApplierHandle::close() {
   const auto held = engine->lock();
   if (!applier) return;
   applier.reset();
-  kv::Program* const program = engine->engine->program();
-  engine->engine->set_program(nullptr);  // it never heard of the ghost
-  engine->engine->remove(*ghost);
-  engine->engine->set_program(program);
-  ghost.reset();
+  kv::PythonHandler* const handler = engine->engine->handler();
+  engine->engine->set_handler(nullptr);  // it never heard of the ghost
+  engine->engine->remove(*log_client);
+  engine->engine->set_handler(handler);
+  log_client.reset();
 }
 
-bool LogApplierHandle::ask(uint32_t database, kv::Arguments words) {
+bool LogApplierHandle::ask(uint32_t database, kv::Arguments arguments) {
   bool done = false;
-  if (!engine->program) return false;
-  engine->program->with_gil([&] {
+  if (!engine->callbacks) return false;
+  engine->callbacks->with_gil([&] {
     nb::list argv;
-    for (const std::string_view word : words) argv.append(to_bytes(word));
-    done = nb::cast<bool>(run(ghost->id, database, argv));
+    for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
+    done = nb::cast<bool>(run(log_client->id, database, argv));
   });
   return done;
 }

@@ -9,12 +9,12 @@
 namespace verbena::bind {
 
 // A client that nobody hears: commands from a log are its.
-class Ghost : public kv::Client {
+class LogClient : public kv::Client {
  public:
   using Client::Client;
-  void wake() override {
+  void queue_write() override {
     out.clear();
-    waking = false;
+    write_scheduled = false;
   }
 };
 
@@ -28,11 +28,11 @@ struct LogApplierHandle {
     if (!applier) throw nb::value_error("the applier is closed");
     return *applier;
   }
-  bool ask(uint32_t database, kv::Arguments words);
+  bool ask(uint32_t database, kv::Arguments arguments);
 
   EngineHandle* engine;
   nb::object run;
-  std::unique_ptr<Ghost> ghost;
+  std::unique_ptr<LogClient> log_client;
   std::unique_ptr<kv::LogApplier> applier;
 };
 

@@ -44,15 +44,15 @@ void reply(ClientHandle& self, nb::handle value) {
       client.out.resize(before);
       throw;
     }
-    if (client.out.size() != before) self.engine->engine->told(client);
+    if (client.out.size() != before) self.engine->engine->schedule_write(client);
   });
 }
 
 bool run_native(ClientHandle& self, nb::handle argv) {
-  const auto words = words_of(argv);
-  if (words.empty()) return false;
+  const auto arguments = arguments_of(argv);
+  if (arguments.empty()) return false;
   return with_client(self,
-                     [&](kv::Client& client) { return self.engine->engine->run_native(client, words); });
+                     [&](kv::Client& client) { return self.engine->engine->run_native(client, arguments); });
 }
 
 // Not here: what it said meanwhile must not run inside whatever runs now.
@@ -94,8 +94,10 @@ void bind_kv_client(nb::module_& m) {
       .def_prop_rw("name", get<&kv::Client::name>(), set<&kv::Client::name, std::string>())
       .def_prop_rw("database", get<&kv::Client::database>(), set<&kv::Client::database, uint32_t>())
       .def_prop_rw("version", get<&kv::Client::version>(), set<&kv::Client::version, int>())
-      .def_prop_rw("ruled", get<&kv::Client::ruled>(), set<&kv::Client::ruled, bool>())
-      .def_prop_rw("stranger", get<&kv::Client::stranger>(), set<&kv::Client::stranger, bool>())
+      .def_prop_rw("python_dispatch", get<&kv::Client::python_dispatch>(),
+                   set<&kv::Client::python_dispatch, bool>())
+      .def_prop_rw("unauthenticated", get<&kv::Client::unauthenticated>(),
+                   set<&kv::Client::unauthenticated, bool>())
       .def_prop_rw("blocked", get<&kv::Client::blocked>(), set<&kv::Client::blocked, bool>())
       .def_prop_rw("out_limit", get<&kv::Client::out_limit>(), set<&kv::Client::out_limit, size_t>())
       .def_prop_ro("created_ms", get<&kv::Client::created_ms>())
@@ -129,7 +131,7 @@ void bind_kv_client(nb::module_& m) {
           [](ClientHandle& self, const nb::bytes& raw) {
             with_client(self, [&](kv::Client& client) {
               client.out.append(view_of(raw));
-              self.engine->engine->told(client);
+              self.engine->engine->schedule_write(client);
             });
           },
           nb::arg("raw"), "The same for what is RESP already.")
@@ -158,8 +160,8 @@ void bind_kv_client(nb::module_& m) {
           "close",
           [](ClientHandle& self, bool at_once) {
             with_client(self, [&](kv::Client& client) {
-              (at_once ? client.doomed : client.closing) = true;
-              self.engine->engine->told(client);
+              (at_once ? client.close_now : client.close_after_reply) = true;
+              self.engine->engine->schedule_write(client);
             });
           },
           nb::kw_only(), nb::arg("at_once") = false, "After it has heard what there is, or at once.");

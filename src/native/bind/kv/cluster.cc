@@ -56,7 +56,7 @@ void set_owners(EngineHandle& self, const nb::bytes& owners, std::vector<std::st
   const auto held = self.lock();
   std::memcpy(table.owners.data(), owners.c_str(), owners.size());
   for (uint16_t& owner : table.owners) {
-    if (owner != kv::SlotTable::kNobody && owner >= addresses.size()) owner = kv::SlotTable::kNobody;
+    if (owner != kv::SlotTable::kUnassigned && owner >= addresses.size()) owner = kv::SlotTable::kUnassigned;
   }
   table.addresses = std::move(addresses);
   table.primary = primary;
@@ -85,14 +85,14 @@ uint64_t fence(EngineHandle& self, nb::handle slots, bool fenced) {
   return self.engine->journal() ? self.engine->journal()->position() : 0;
 }
 
-nb::object judge(EngineHandle& self, uint64_t id, nb::handle keys, bool writes) {
-  const auto words = words_of(keys);
+nb::object check(EngineHandle& self, uint64_t id, nb::handle keys, bool writes) {
+  const auto arguments = arguments_of(keys);
   const auto held = self.lock();
   const kv::Client* const client = self.engine->find(id);
-  if (!client || words.empty()) return nb::none();
+  if (!client || arguments.empty()) return nb::none();
   std::string error;
   kv::Database& database = self.engine->keyspace.database(client->database);
-  switch (table_of(self).judge(*client, database, words, writes, error)) {
+  switch (table_of(self).check(*client, database, arguments, writes, error)) {
     case kv::SlotTable::Verdict::serve:
       return nb::none();
     case kv::SlotTable::Verdict::hold:
@@ -190,7 +190,7 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
            "From now on commands are served for slots of this node alone. `keys`: where native commands have "
            "theirs.")
       .def("set_owners", set_owners, nb::arg("owners"), nb::arg("addresses"), nb::kw_only(),
-           nb::arg("primary") = kv::SlotTable::kNobody,
+           nb::arg("primary") = kv::SlotTable::kUnassigned,
            "Who owns each slot: two bytes each, an index into `addresses`; 0: this node, 65535: nobody.")
       .def("set_slot", set_slot, nb::arg("slot"), nb::kw_only(), nb::arg("migrating_to") = 0,
            nb::arg("importing") = false)
@@ -208,8 +208,8 @@ void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
            "Makes room for so many bytes of values, as far as that can be done within the time. StoreError: "
            "there is no memory.")
       .def("release_held", release_held, "Those who wait try again.")
-      .def("judge", judge, nb::arg("client"), nb::arg("keys"), nb::arg("writes"),
-           nb::sig("def judge(self, client: int, keys: list[bytes], writes: bool) -> str | None"),
+      .def("check_slot", check, nb::arg("client"), nb::arg("keys"), nb::arg("writes"),
+           nb::sig("def check_slot(self, client: int, keys: list[bytes], writes: bool) -> str | None"),
            "May it be served here? None: yes; \"\": it has to wait; else the error that says where to go.")
       .def(
           "set_lease",

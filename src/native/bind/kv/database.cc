@@ -9,7 +9,8 @@
 namespace verbena::bind {
 namespace {
 
-// The classes of verbena.kv.values.collections by their types, and the exception for the wrong one; kept for good.
+// The classes of verbena.kv.values.collections by their types, and the exception for the wrong one; kept for
+// good.
 PyObject* kinds[6] = {};
 PyObject* wrong_type = nullptr;
 
@@ -245,7 +246,7 @@ void bind_kv_database(nb::module_& m) {
       .def("clear",
            [](DatabaseHandle& self) {
              Use use(self);
-             use.keyspace.disturb_all(self.number);
+             use.keyspace.mark_all_watchers_dirty(self.number);
              use.database.clear();
            })
       .def_prop_ro("volatile_keys",

@@ -14,7 +14,7 @@ namespace verbena::bind {
 
 namespace nb = nanobind;
 
-class Graves {
+class LazyFree {
  public:
   // Takes a reference. Whoever has another goes on using the value: then there is nothing to free.
   void take(PyObject* value, uint64_t deadline_ns) {
@@ -25,14 +25,14 @@ class Graves {
     const bool is_small = elements < kElements && bytes < kBytes;
     if (is_small && (elements < kFew || now_ns() < deadline_ns)) return;
     const Py_ssize_t each = std::max<Py_ssize_t>(1, bytes / std::max<Py_ssize_t>(1, elements));
-    graves_.push_back({std::move(last), std::clamp<Py_ssize_t>(kBytes / each, 1, kElements)});
+    lazy_free_.push_back({std::move(last), std::clamp<Py_ssize_t>(kBytes / each, 1, kElements)});
     waiting_ += static_cast<uint64_t>(elements);
   }
 
   void work(uint64_t deadline_ns) {
-    while (!graves_.empty() && now_ns() < deadline_ns) {
-      const Grave grave = std::move(graves_.front());
-      graves_.pop_front();
+    while (!lazy_free_.empty() && now_ns() < deadline_ns) {
+      const Pending grave = std::move(lazy_free_.front());
+      lazy_free_.pop_front();
       const Py_ssize_t before = PyObject_Size(grave.value.ptr());
       waiting_ -= static_cast<uint64_t>(before);
       grave.value.attr("shed")(grave.step);
@@ -43,12 +43,12 @@ class Graves {
         continue;
       }
       waiting_ += static_cast<uint64_t>(left);
-      graves_.push_front(grave);
+      lazy_free_.push_front(grave);
     }
   }
 
   uint64_t waiting() const { return waiting_.load(std::memory_order_relaxed); }  // elements
-  size_t values() const { return graves_.size(); }
+  size_t values() const { return lazy_free_.size(); }
   uint64_t freed() const { return freed_; }  // values, by work()
   uint64_t freed_elements() const { return freed_elements_; }
 
@@ -56,11 +56,11 @@ class Graves {
   // What is not freed at once, and how much of it is then freed between looks at the clock.
   static constexpr Py_ssize_t kElements = 1024, kBytes = 256 << 10;
   static constexpr Py_ssize_t kFew = 16;
-  struct Grave {
+  struct Pending {
     nb::object value;
     Py_ssize_t step;
   };
-  std::deque<Grave> graves_;
+  std::deque<Pending> lazy_free_;
   std::atomic<uint64_t> waiting_{0};
   uint64_t freed_ = 0, freed_elements_ = 0;
 };

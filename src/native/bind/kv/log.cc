@@ -108,11 +108,11 @@ nb::dict snapshot_counters(SnapshotHandle& self) {
 struct LoaderHandle {
   LoaderHandle(EngineHandle& handle, nb::object function) : engine(&handle), apply(std::move(function)) {
     const auto held = handle.lock();
-    ghost = std::make_unique<Ghost>(handle.engine->next_client());
-    handle.engine->add(*ghost);
-    --handle.engine->figures.connections;
+    log_client = std::make_unique<LogClient>(handle.engine->next_client());
+    handle.engine->add(*log_client);
+    --handle.engine->counters.connections;
     loader = std::make_unique<kv::Loader>(
-        *handle.engine, [this](uint32_t database, kv::Arguments words) { run(database, words); });
+        *handle.engine, [this](uint32_t database, kv::Arguments arguments) { run(database, arguments); });
   }
   ~LoaderHandle() { close(); }
   void close() {
@@ -120,17 +120,17 @@ struct LoaderHandle {
     if (!loader) return;
     loader.reset();
     // The program never heard of it; and it may be at work on the loop's thread, with that thread's GIL.
-    kv::Program* const program = engine->engine->program();
-    engine->engine->set_program(nullptr);
-    engine->engine->remove(*ghost);
-    engine->engine->set_program(program);
-    ghost.reset();
+    kv::PythonHandler* const handler = engine->engine->handler();
+    engine->engine->set_handler(nullptr);
+    engine->engine->remove(*log_client);
+    engine->engine->set_handler(handler);
+    log_client.reset();
   }
   kv::Loader& get() const {
     if (!loader) throw nb::value_error("the loader is closed");
     return *loader;
   }
-  void run(uint32_t database, kv::Arguments words) {
+  void run(uint32_t database, kv::Arguments arguments) {
     unlocked->enter();
     struct Leave {
       Unlocked* outside;
@@ -138,7 +138,7 @@ struct LoaderHandle {
     } const leave{unlocked};
     try {
       nb::list argv;
-      for (const std::string_view word : words) argv.append(to_bytes(word));
+      for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
       apply(database, argv);
     } catch (nb::python_error& error) {
       failure = std::make_exception_ptr(std::move(error));
@@ -149,7 +149,7 @@ struct LoaderHandle {
 
   EngineHandle* engine;
   nb::object apply;
-  std::unique_ptr<Ghost> ghost;
+  std::unique_ptr<LogClient> log_client;
   std::unique_ptr<kv::Loader> loader;
   Unlocked* unlocked = nullptr;
   std::exception_ptr failure;
@@ -243,10 +243,10 @@ void bind_kv_log(nb::module_& m) {
             self.log->set_fsync(fsync_of(policy));
           },
           nb::arg("fsync"))
-      .def_prop_ro("complaint",
+      .def_prop_ro("write_error",
                    [](LogHandle& self) {
                      const auto held = self.engine->lock();
-                     return self.log->complaint;
+                     return self.log->write_error;
                    })
       .def("counters", log_counters, nb::sig("def counters(self) -> dict[str, int]"));
   nb::class_<SnapshotHandle>(m, "Snapshot", "A copy of everything, made while commands go on.")
@@ -262,7 +262,7 @@ void bind_kv_log(nb::module_& m) {
       .def(nb::init<EngineHandle&, nb::object>(), nb::arg("engine"), nb::arg("apply"), nb::keep_alive<1, 2>(),
            "`apply` is called with (database, words) of what native code does not know.")
       .def_prop_ro(
-          "client", [](LoaderHandle& self) { return ClientHandle{self.engine, self.ghost->id}; },
+          "client", [](LoaderHandle& self) { return ClientHandle{self.engine, self.log_client->id}; },
           "Whose commands they are; nobody hears the replies.")
       .def("begin", begin, nb::arg("phase"), nb::arg("path"), nb::arg("whole_bytes"), nb::arg("last_lsn"),
            "`phase`: survey, snapshot or log.")

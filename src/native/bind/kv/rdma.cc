@@ -21,7 +21,7 @@ struct ValkeyRdmaLinkHandle {
 struct RdmaFrontendHandle {
   std::shared_ptr<kv::Engine> engine;
   std::shared_ptr<kv::EventLoop> loop;
-  std::unique_ptr<kv::RdmaFrontend> door;
+  std::unique_ptr<kv::RdmaFrontend> frontend;
 };
 
 struct RdmaStreamHandle {
@@ -42,11 +42,11 @@ void admit(RdmaFrontendHandle& self, ValkeyRdmaLinkHandle& link, QueuePairHandle
     const nb::gil_scoped_acquire gil;
     delete static_cast<nb::object*>(object);
   });
-  auto carrier = take(link);
+  auto new_link = take(link);
   const auto& queue_pair = qp.qp.share("admit");
   const auto& established = connection.connection.share("admit");
   const Unlocked unlocked;
-  self.door->admit(std::move(carrier), queue_pair, established, shared);
+  self.frontend->admit(std::move(new_link), queue_pair, established, shared);
 }
 
 [[noreturn]] void raise_over() {
@@ -105,13 +105,13 @@ void bind_kv_rdma(nb::module_& m) {
              SharedReceiveQueueHandle& srq, uint32_t window_bytes) {
             constexpr const char* kOperation = "make a window";
             new (self) ValkeyRdmaLinkHandle{std::make_unique<kv::ValkeyRdmaLink>(
-                kv::WindowParts{pd.context.share(), pd.pd.share(kOperation), cq.cq.share(kOperation),
-                                srq.srq.share(kOperation)},
+                kv::ValkeyRdmaResources{pd.context.share(), pd.pd.share(kOperation), cq.cq.share(kOperation),
+                                        srq.srq.share(kOperation)},
                 window_bytes)};
           },
           nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::arg("window_bytes"));
-  m.attr("WINDOW_RECEIVES") = kv::ValkeyRdmaLink::kReceives;
-  m.attr("WINDOW_SENDS") = kv::ValkeyRdmaLink::kSends;
+  m.attr("VALKEY_RDMA_RECEIVES") = kv::ValkeyRdmaLink::kReceives;
+  m.attr("VALKEY_RDMA_SENDS") = kv::ValkeyRdmaLink::kSends;
 
   nb::class_<RdmaFrontendHandle>(m, "RdmaFrontend",
                                  "Lets clients that speak Valkey over RDMA into an engine.")
@@ -120,7 +120,7 @@ void bind_kv_rdma(nb::module_& m) {
           [](RdmaFrontendHandle* self, EngineHandle& engine) {
             new (self) RdmaFrontendHandle{engine.engine, engine.loop, nullptr};
             const Unlocked unlocked;  // it waits for the engine, which may be waiting for Python
-            self->door = std::make_unique<kv::RdmaFrontend>(*engine.engine, *engine.loop);
+            self->frontend = std::make_unique<kv::RdmaFrontend>(*engine.engine, *engine.loop);
           },
           nb::arg("engine"), nb::keep_alive<1, 2>())
       .def("admit", admit, nb::arg("link"), nb::arg("qp"), nb::arg("connection"), nb::arg("kept"),
@@ -128,11 +128,11 @@ void bind_kv_rdma(nb::module_& m) {
       .def_prop_ro("clients",
                    [](RdmaFrontendHandle& self) {
                      const Unlocked unlocked;
-                     return self.door->clients();
+                     return self.frontend->clients();
                    })
       .def("close", [](RdmaFrontendHandle& self) {
         const Unlocked unlocked;
-        self.door->close();
+        self.frontend->close();
       });
 
   nb::class_<RdmaStreamHandle>(m, "RdmaStream", "A client's connection. One thread at a time.")
@@ -141,7 +141,7 @@ void bind_kv_rdma(nb::module_& m) {
           [](RdmaStreamHandle* self, ValkeyRdmaLinkHandle& link, QueuePairHandle& qp,
              ConnectionHandle& connection) {
             new (self) RdmaStreamHandle{take(link), connection.connection.share("open a stream"), {}};
-            self->link->set_patient(false);
+            self->link->limit_unanswered_writes();
             self->link->start(qp.qp.share("open a stream"));
           },
           nb::arg("link"), nb::arg("qp"), nb::arg("connection"), nb::keep_alive<1, 3>(),

@@ -42,7 +42,7 @@ std::function<void()> told_by(EngineHandle& engine, nb::object function) {
     if (pending->exchange(true)) return;
     engine.loop->post([&engine, shared, pending] {
       pending->store(false);
-      if (engine.program) engine.program->with_gil([&] { (*shared)(); });
+      if (engine.callbacks) engine.callbacks->with_gil([&] { (*shared)(); });
     });
   };
 }

@@ -16,7 +16,7 @@ namespace {
 struct SessionFrontendHandle {
   std::shared_ptr<kv::Engine> engine;
   std::shared_ptr<kv::EventLoop> loop;
-  std::unique_ptr<kv::SessionFrontend> gate;
+  std::unique_ptr<kv::SessionFrontend> frontend;
 };
 
 struct OneSidedReaderHandle {
@@ -24,20 +24,20 @@ struct OneSidedReaderHandle {
   std::mutex mutex;  // one thread at a time
 };
 
-void make_gate(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle& node) {
+void make_frontend(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle& node) {
   new (self) SessionFrontendHandle{engine.engine, engine.loop, nullptr};
   const auto& shared = node.node.share("serve a store");
   const Unlocked unlocked;
-  self->gate = std::make_unique<kv::SessionFrontend>(*engine.engine, *engine.loop, shared);
+  self->frontend = std::make_unique<kv::SessionFrontend>(*engine.engine, *engine.loop, shared);
 }
 
 // None: ask the server. Absent: there is no such key.
 struct Absent {};
 nb::object* absent = nullptr;  // what a lookup in vain returns; None means that the server must be asked
 
-nb::object to_object(const kv::OneSidedReader::Answer& answer) {
-  if (answer.step == kv::Step::found) return to_bytes(answer.value);
-  return answer.step == kv::Step::absent ? *absent : nb::none();
+nb::object to_object(const kv::OneSidedReader::Answer& reply) {
+  if (reply.step == kv::Step::found) return to_bytes(reply.value);
+  return reply.step == kv::Step::absent ? *absent : nb::none();
 }
 
 // Never waits for it with the GIL: whoever has it wants the GIL sooner or later.
@@ -52,12 +52,12 @@ std::unique_lock<std::mutex> lock(OneSidedReaderHandle& self) {
 
 nb::object get(OneSidedReaderHandle& self, const nb::bytes& key) {
   const auto held = lock(self);
-  kv::OneSidedReader::Answer answer;
+  kv::OneSidedReader::Answer reply;
   {
     const Unlocked unlocked;
-    answer = self.reader->get(view_of(key));
+    reply = self.reader->get(view_of(key));
   }
-  return to_object(answer);
+  return to_object(reply);
 }
 
 // A key is bytes, or str, whose UTF-8 it keeps itself.
@@ -96,14 +96,14 @@ nb::tuple get_many(OneSidedReaderHandle& self, nb::handle keys) {
     self.reader->get_many(names, [&](size_t first, std::span<const kv::OneSidedReader::Answer> answers) {
       unlocked.enter();
       for (size_t i = 0; i < answers.size(); ++i) {
-        const kv::OneSidedReader::Answer& answer = answers[i];
+        const kv::OneSidedReader::Answer& reply = answers[i];
         PyObject* value = nullptr;
-        if (answer.step == kv::Step::found) {
-          const auto size = static_cast<Py_ssize_t>(answer.value.size());
-          value = PyBytes_FromStringAndSize(answer.value.data(), size);  // null: no memory; asked for later
+        if (reply.step == kv::Step::found) {
+          const auto size = static_cast<Py_ssize_t>(reply.value.size());
+          value = PyBytes_FromStringAndSize(reply.value.data(), size);  // null: no memory; asked for later
         }
         if (!value) PyErr_Clear();
-        if (!value && answer.step != kv::Step::absent) unknown.append(first + i);
+        if (!value && reply.step != kv::Step::absent) unknown.append(first + i);
         PyList_SET_ITEM(values.ptr(), static_cast<Py_ssize_t>(first + i), value ? value : Py_NewRef(Py_None));
       }
       unlocked.leave();
@@ -135,16 +135,16 @@ void bind_kv_session(nb::module_& m) {
 
   nb::class_<SessionFrontendHandle>(m, "SessionFrontend",
                                     "Lets sessions of a node into an engine. Outlived by neither.")
-      .def("__init__", make_gate, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
+      .def("__init__", make_frontend, nb::arg("engine"), nb::arg("node"), nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def(
           "add_region",
           [](SessionFrontendHandle& self, uint64_t key) {
             const Unlocked unlocked;
-            self.gate->add_region(key);
+            self.frontend->add_region(key);
           },
           nb::arg("key"), "The engine's next chunk of memory can be read by this key.")
-      .def_prop_ro("requests", [](SessionFrontendHandle& self) { return self.gate->requests(); });
+      .def_prop_ro("requests", [](SessionFrontendHandle& self) { return self.frontend->requests(); });
 
   nb::class_<OneSidedReaderHandle>(m, "OneSidedReader",
                                    "Reads a store's strings from its memory, by a session.")

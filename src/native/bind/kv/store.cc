@@ -11,13 +11,14 @@
 
 namespace verbena::bind {
 
-std::vector<std::string_view> words_of(nb::handle sequence) {
-  std::vector<std::string_view> words;
-  for (const nb::handle word : nb::borrow<nb::iterable>(sequence)) {
-    if (!PyBytes_Check(word.ptr())) throw nb::type_error("words must be bytes");
-    words.emplace_back(PyBytes_AS_STRING(word.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(word.ptr())));
+std::vector<std::string_view> arguments_of(nb::handle sequence) {
+  std::vector<std::string_view> arguments;
+  for (const nb::handle argument : nb::borrow<nb::iterable>(sequence)) {
+    if (!PyBytes_Check(argument.ptr())) throw nb::type_error("words must be bytes");
+    arguments.emplace_back(PyBytes_AS_STRING(argument.ptr()),
+                           static_cast<size_t>(PyBytes_GET_SIZE(argument.ptr())));
   }
-  return words;
+  return arguments;
 }
 
 namespace {
@@ -35,7 +36,7 @@ kv::ChunkMemory map_memory(size_t bytes) {
 }
 
 // Memory that a function of Python's finds, such as a region that peers may read.
-kv::Arena::Source source_of(nb::object function) {
+kv::Arena::ChunkAllocator chunk_allocator_of(nb::object function) {
   if (function.is_none()) return map_memory;
   auto* kept = new nb::object(std::move(function));
   const std::shared_ptr<nb::object> shared(kept, [](nb::object* object) {
@@ -59,36 +60,36 @@ kv::Arena::Source source_of(nb::object function) {
 
 }  // namespace
 
-PythonProgram::PythonProgram(kv::Engine& engine, nb::object object)
+PythonCallbacks::PythonCallbacks(kv::Engine& engine, nb::object object)
     : engine_(engine),
       object_(std::move(object)),
       run_(object_.attr("run")),
       opened_(object_.attr("opened")),
       closed_(object_.attr("closed")),
-      disturbed_(object_.attr("disturbed")),
+      watched_changed_(object_.attr("watched_changed")),
       notify_(object_.attr("notify")),
       tick_(object_.attr("tick")) {}
 
-PythonProgram::~PythonProgram() = default;
+PythonCallbacks::~PythonCallbacks() = default;
 
-void PythonProgram::enter() {
+void PythonCallbacks::enter() {
   if (inside_) return;
   thread_->enter();
   inside_ = true;
 }
 
-void PythonProgram::rest() {
+void PythonCallbacks::release_gil() {
   if (!inside_ || std::this_thread::get_id() != loop_thread_) return;
   inside_ = false;
   thread_->leave();
 }
 
-void PythonProgram::run(kv::Client& client, kv::Arguments words) {
+void PythonCallbacks::run(kv::Client& client, kv::Arguments arguments) {
   const size_t before = client.out.size();
   bool answered = false;
   with_gil([&] {
     nb::list argv;
-    for (const std::string_view word : words) argv.append(to_bytes(word));
+    for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
     const nb::object reply = run_(client.id, argv);
     if (client.out.size() == before && reply.is_none()) return (void)(answered = true);
     answered = true;
@@ -99,33 +100,33 @@ void PythonProgram::run(kv::Client& client, kv::Arguments words) {
   }
 }
 
-void PythonProgram::opened(kv::Client& client) {
+void PythonCallbacks::opened(kv::Client& client) {
   with_gil([&] { opened_(client.id); });
 }
-void PythonProgram::closed(kv::Client& client) {
+void PythonCallbacks::closed(kv::Client& client) {
   with_gil([&] { closed_(client.id); });
 }
-void PythonProgram::release(const std::vector<uint64_t>& objects) {
+void PythonCallbacks::release(const std::vector<uint64_t>& objects) {
   constexpr uint64_t kBudgetNs = 1'000'000;
   with_gil([&] {
     const uint64_t deadline_ns = now_ns() + kBudgetNs;
-    for (const uint64_t object : objects) graves_->take(reinterpret_cast<PyObject*>(object), deadline_ns);
+    for (const uint64_t object : objects) lazy_free_->take(reinterpret_cast<PyObject*>(object), deadline_ns);
   });
 }
-void PythonProgram::bury(uint64_t deadline_ns) {
-  with_gil([&] { graves_->work(deadline_ns); });
+void PythonCallbacks::lazy_free(uint64_t deadline_ns) {
+  with_gil([&] { lazy_free_->work(deadline_ns); });
 }
-void PythonProgram::disturbed(const std::vector<uint64_t>& clients) {
-  with_gil([&] { disturbed_(clients); });
+void PythonCallbacks::watched_changed(const std::vector<uint64_t>& clients) {
+  with_gil([&] { watched_changed_(clients); });
 }
-void PythonProgram::notify(uint32_t database, char kind, const char* event, std::string_view key) {
+void PythonCallbacks::notify(uint32_t database, char kind, const char* event, std::string_view key) {
   with_gil([&] { notify_(database, std::string(1, kind), event, to_bytes(key)); });
 }
-void PythonProgram::tick() {
+void PythonCallbacks::tick() {
   with_gil([&] { tick_(); });
 }
 
-bool PythonProgram::dump(uint64_t object, std::string& bytes) {
+bool PythonCallbacks::dump(uint64_t object, std::string& bytes) {
   bool done = false;
   with_gil([&] {
     const nb::object dumped = object_.attr("dump")(nb::borrow(reinterpret_cast<PyObject*>(object)));
@@ -135,8 +136,8 @@ bool PythonProgram::dump(uint64_t object, std::string& bytes) {
   return done;
 }
 
-EngineHandle::EngineHandle(uint32_t databases, nb::object source)
-    : engine(std::make_shared<kv::Engine>(databases, source_of(std::move(source)))),
+EngineHandle::EngineHandle(uint32_t databases, nb::object allocate_chunk)
+    : engine(std::make_shared<kv::Engine>(databases, chunk_allocator_of(std::move(allocate_chunk)))),
       loop(std::make_shared<kv::EventLoop>(*engine)) {
   engine->refresh_time();
 }
@@ -162,42 +163,42 @@ namespace {
 
 void run(EngineHandle& self) {
   Unlocked unlocked;
-  if (self.program) self.program->set_thread(&unlocked);
+  if (self.callbacks) self.callbacks->set_thread(&unlocked);
   self.loop->run();
-  if (self.program) {
-    self.program->rest();
-    self.program->set_thread(nullptr);
+  if (self.callbacks) {
+    self.callbacks->release_gil();
+    self.callbacks->set_thread(nullptr);
   }
 }
 
-void set_program(EngineHandle& self, nb::object object) {
+void set_handler(EngineHandle& self, nb::object object) {
   // What it held goes when the lock has been given back: objects of Python's may do anything then.
-  std::unique_ptr<PythonProgram> former, next;
-  if (!object.is_none()) next = std::make_unique<PythonProgram>(*self.engine, std::move(object));
+  std::unique_ptr<PythonCallbacks> former, next;
+  if (!object.is_none()) next = std::make_unique<PythonCallbacks>(*self.engine, std::move(object));
   const auto held = self.lock();
-  self.engine->set_program(next.get());
-  former = std::exchange(self.program, std::move(next));
+  self.engine->set_handler(next.get());
+  former = std::exchange(self.callbacks, std::move(next));
 }
 
 void post(EngineHandle& self, nb::object function) {
   // Both ends hold the GIL: it is destroyed where it was called.
   auto* kept = new nb::object(std::move(function));
   self.loop->post([&self, kept] {
-    self.program->with_gil([&] {
+    self.callbacks->with_gil([&] {
       const std::unique_ptr<nb::object> owned(kept);
       (*owned)();
     });
   });
 }
 
-nb::dict figures(EngineHandle& self) {
+nb::dict counters(EngineHandle& self) {
   const auto held = self.lock();
   const kv::Engine& engine = *self.engine;
-  const kv::KeyspaceFigures& keys = engine.keyspace.figures;
-  const kv::EngineFigures& all = engine.figures;
+  const kv::KeyspaceCounters& keys = engine.keyspace.counters;
+  const kv::EngineCounters& all = engine.counters;
   nb::dict dict;
   dict["commands"] = all.commands;
-  dict["program_commands"] = all.program_commands;
+  dict["python_commands"] = all.program_commands;
   dict["connections"] = all.connections;
   dict["rejected_connections"] = all.rejected_connections;
   dict["clients"] = engine.clients().size();
@@ -219,19 +220,19 @@ nb::dict figures(EngineHandle& self) {
   dict["longest_tick_ns"] = all.longest_tick_ns;
   dict["used_bytes"] = self.engine->keyspace.used_bytes();
   dict["object_bytes"] = self.engine->keyspace.object_bytes();
-  dict["rubbish"] = self.engine->keyspace.rubbish();
-  const Graves none, &graves = self.program ? self.program->graves() : none;
-  dict["graves"] = graves.values();
-  dict["unburied"] = graves.waiting();
-  dict["buried"] = graves.freed();
-  dict["buried_elements"] = graves.freed_elements();
+  dict["retired_blocks"] = self.engine->keyspace.retired();
+  const LazyFree none, &lazy_free = self.callbacks ? self.callbacks->lazy_free() : none;
+  dict["lazy_free_values"] = lazy_free.values();
+  dict["lazy_free_elements"] = lazy_free.waiting();
+  dict["lazy_freed_values"] = lazy_free.freed();
+  dict["lazy_freed_elements"] = lazy_free.freed_elements();
   dict["reads"] = all.reads;
   dict["writes"] = all.writes;
   dict["chunk_bytes"] = self.engine->keyspace.arena().chunk_bytes();
   return dict;
 }
 
-nb::dict command_figures(EngineHandle& self) {
+nb::dict command_counters(EngineHandle& self) {
   const auto held = self.lock();
   nb::dict dict;
   for (const kv::NativeCommand& command : self.engine->commands.all()) {
@@ -242,17 +243,17 @@ nb::dict command_figures(EngineHandle& self) {
   return dict;
 }
 
-nb::dict error_figures(EngineHandle& self) {
+nb::dict error_counters(EngineHandle& self) {
   const auto held = self.lock();
   nb::dict dict;
   for (const auto& [code, count] : self.engine->errors) dict[nb::str(code.data(), code.size())] = count;
   return dict;
 }
 
-void reset_figures(EngineHandle& self) {
+void reset_counters(EngineHandle& self) {
   const auto held = self.lock();
-  self.engine->figures = {};
-  self.engine->keyspace.figures = {.dirty = self.engine->keyspace.figures.dirty};
+  self.engine->counters = {};
+  self.engine->keyspace.counters = {.dirty = self.engine->keyspace.counters.dirty};
   for (kv::NativeCommand& command : self.engine->commands.all()) {
     command.calls = command.ns = command.rejected = command.failed = 0;
     command.buckets = {};
@@ -264,9 +265,9 @@ nb::list take_slow(EngineHandle& self) {
   const auto held = self.lock();
   nb::list list;
   for (const kv::Engine::Slow& slow : self.engine->take_slow()) {
-    nb::list words;
-    for (const std::string& word : slow.words) words.append(to_bytes(word));
-    list.append(nb::make_tuple(slow.client, slow.ns, slow.unix_ms, words));
+    nb::list arguments;
+    for (const std::string& argument : slow.arguments) arguments.append(to_bytes(argument));
+    list.append(nb::make_tuple(slow.client, slow.ns, slow.unix_ms, arguments));
   }
   return list;
 }
@@ -317,7 +318,7 @@ void bind_kv(nb::module_& parent) {
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),
            "`memory`: a function that gives a writable buffer of so many bytes, or None for the process's "
            "own.")
-      .def("set_program", set_program, nb::arg("program").none(),
+      .def("set_handler", set_handler, nb::arg("handler").none(),
            "Who answers what native code does not; None, while it does not run: nobody, and it is let go.")
       .def("run", run, "Serves until stop(), on the thread that calls it.")
       .def(
@@ -354,18 +355,19 @@ void bind_kv(nb::module_& parent) {
           "busy_poll", [](EngineHandle& self, uint64_t ns) { self.loop->busy_poll_ns = ns; }, nb::arg("ns"),
           "How long the loop looks for more to do before it sleeps.")
       .def(
-          "newcomers",
-          [](EngineHandle& self, bool ruled, bool strange, bool is_protected, size_t max_clients,
-             size_t out_limit) {
+          "set_new_client_defaults",
+          [](EngineHandle& self, bool python_dispatch, bool unauthenticated, bool is_protected,
+             size_t max_clients, size_t out_limit) {
             const auto held = self.lock();
-            self.loop->newcomers_ruled = ruled;
-            self.loop->newcomers_strange = strange;
+            self.loop->new_client_python_dispatch = python_dispatch;
+            self.loop->new_client_unauthenticated = unauthenticated;
             self.loop->is_protected = is_protected;
             self.loop->max_clients = max_clients;
-            self.loop->newcomers_out_limit = out_limit;
+            self.loop->new_client_out_limit = out_limit;
           },
-          nb::kw_only(), nb::arg("ruled"), nb::arg("strange"), nb::arg("protected"), nb::arg("max_clients"),
-          nb::arg("out_limit") = 0, "How clients that connect from now on are treated.")
+          nb::kw_only(), nb::arg("python_dispatch"), nb::arg("unauthenticated"), nb::arg("protected"),
+          nb::arg("max_clients"), nb::arg("out_limit") = 0,
+          "How clients that connect from now on are treated.")
       .def(
           "database",
           [](EngineHandle& self, uint32_t number) {
@@ -388,8 +390,8 @@ void bind_kv(nb::module_& parent) {
           "log",
           [](EngineHandle& self, uint32_t database, nb::handle effect) {
             const auto held = self.lock();
-            const auto words = words_of(effect);
-            self.engine->keyspace.log(database, words);
+            const auto arguments = arguments_of(effect);
+            self.engine->keyspace.log(database, arguments);
           },
           nb::arg("database"), nb::arg("effect"), "Writes an effect into the log, if there is one.")
       .def(
@@ -428,21 +430,22 @@ void bind_kv(nb::module_& parent) {
              const auto held = self.lock();
              self.engine->refresh_time();
            })
-      .def("figures", figures, nb::sig("def figures(self) -> dict[str, int]"))
-      .def("command_figures", command_figures,
-           nb::sig("def command_figures(self) -> dict[str, tuple[int, int, int, int, list[int]]]"),
+      .def("counters", counters, nb::sig("def counters(self) -> dict[str, int]"))
+      .def("command_counters", command_counters,
+           nb::sig("def command_counters(self) -> dict[str, tuple[int, int, int, int, list[int]]]"),
            "(calls, nanoseconds, rejected, failed, calls by the time they took) of each native command.")
-      .def("error_figures", error_figures, nb::sig("def error_figures(self) -> dict[str, int]"),
+      .def("error_counters", error_counters, nb::sig("def error_counters(self) -> dict[str, int]"),
            "How often native code answered with which code.")
       .def("count_output_disconnection",
            [](EngineHandle& self) {
              const auto held = self.lock();
-             ++self.engine->figures.output_disconnections;
+             ++self.engine->counters.output_disconnections;
            })
-      .def("reset_figures", reset_figures)
+      .def("reset_counters", reset_counters)
       .def("take_slow", take_slow, nb::sig("def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]"),
            "(client, ns, unix_ms, words) of native commands that took long.")
-      .def_prop_rw("ruled", getter<&kv::Engine::ruled>(), setter<&kv::Engine::ruled, bool>())
+      .def_prop_rw("python_dispatch", getter<&kv::Engine::python_dispatch>(),
+                   setter<&kv::Engine::python_dispatch, bool>())
       .def_prop_rw(
           "notifications", [](EngineHandle& self) { return self.engine->notifications(); },
           [](EngineHandle& self, bool wanted) {
@@ -453,12 +456,12 @@ void bind_kv(nb::module_& parent) {
                    setter<&kv::Engine::active_expiry, bool>())
       .def(
           "limit_requests",
-          [](EngineHandle& self, size_t word_bytes, size_t buffer_bytes) {
+          [](EngineHandle& self, size_t argument_bytes, size_t buffer_bytes) {
             const auto held = self.lock();
-            self.engine->limits.word_bytes = word_bytes;
+            self.engine->limits.argument_bytes = argument_bytes;
             self.engine->max_input_bytes = buffer_bytes;
           },
-          nb::kw_only(), nb::arg("word_bytes"), nb::arg("buffer_bytes"),
+          nb::kw_only(), nb::arg("argument_bytes"), nb::arg("buffer_bytes"),
           "The longest word of a request, and how much of a client's may wait.")
       .def_prop_rw("slow_ns", getter<&kv::Engine::slow_ns>(), setter<&kv::Engine::slow_ns, uint64_t>())
       .def_prop_rw(

@@ -22,23 +22,23 @@ inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(),
 inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 // Arguments as Python has them, for as long as the list lives.
-std::vector<std::string_view> words_of(nb::handle sequence);
+std::vector<std::string_view> arguments_of(nb::handle sequence);
 
 // The program's part in Python: an object with run(client, argv), opened(client), closed(client),
 // disturbed(clients), invalidated(messages), notify(database, kind, event, key), tick() and dump(value).
 // Takes the GIL when it is asked the first time in a batch, and keeps it until the batch is over.
-class PythonProgram : public kv::Program {
+class PythonCallbacks : public kv::PythonHandler {
  public:
-  PythonProgram(kv::Engine& engine, nb::object object);
-  ~PythonProgram() override;
+  PythonCallbacks(kv::Engine& engine, nb::object object);
+  ~PythonCallbacks() override;
 
-  void run(kv::Client& client, kv::Arguments words) override;
+  void run(kv::Client& client, kv::Arguments arguments) override;
   void opened(kv::Client& client) override;
   void closed(kv::Client& client) override;
   void release(const std::vector<uint64_t>& objects) override;
-  uint64_t unburied() const override { return graves_->waiting(); }
-  void bury(uint64_t deadline_ns) override;
-  void disturbed(const std::vector<uint64_t>& clients) override;
+  uint64_t lazy_free_pending() const override { return lazy_free_->waiting(); }
+  void lazy_free(uint64_t deadline_ns) override;
+  void watched_changed(const std::vector<uint64_t>& clients) override;
   void invalidated(const std::vector<kv::Tracking::Message>& messages) override;
   void notify(uint32_t database, char kind, const char* event, std::string_view key) override;
   void tick() override;
@@ -46,9 +46,9 @@ class PythonProgram : public kv::Program {
   std::unique_ptr<kv::ValueWalk> walk(uint64_t object) override;
   std::unique_ptr<kv::ValueSum> sum(uint64_t object) override;
   uint64_t count(uint64_t object) override;
-  void rest() override;
+  void release_gil() override;
 
-  const Graves& graves() const { return *graves_; }
+  const LazyFree& lazy_free() const { return *lazy_free_; }
   // Set while the loop runs: how its thread got out of the GIL.
   void set_thread(Unlocked* thread) {
     thread_ = thread;
@@ -78,11 +78,11 @@ class PythonProgram : public kv::Program {
 
   kv::Engine& engine_;
   nb::object object_;
-  nb::object run_, opened_, closed_, disturbed_, notify_, tick_;
+  nb::object run_, opened_, closed_, watched_changed_, notify_, tick_;
   Unlocked* thread_ = nullptr;
   std::thread::id loop_thread_;
   bool inside_ = false;
-  const std::shared_ptr<Graves> graves_ = std::make_shared<Graves>();  // walks have it, too
+  const std::shared_ptr<LazyFree> lazy_free_ = std::make_shared<LazyFree>();  // walks have it, too
 };
 
 struct EngineHandle {
@@ -101,7 +101,7 @@ struct EngineHandle {
 
   std::shared_ptr<kv::Engine> engine;
   std::shared_ptr<kv::EventLoop> loop;
-  std::unique_ptr<PythonProgram> program;
+  std::unique_ptr<PythonCallbacks> callbacks;
 };
 
 // A client by its number: it may be gone.

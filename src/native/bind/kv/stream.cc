@@ -85,32 +85,32 @@ void put_count(std::string& out, char kind, size_t count) {
   out.append(text, end + 2);
 }
 
-void put_word(std::string& out, std::string_view word) {
-  put_count(out, '$', word.size());
-  out.append(word).append("\r\n");
+void put_argument(std::string& out, std::string_view argument) {
+  put_count(out, '$', argument.size());
+  out.append(argument).append("\r\n");
 }
 
-void put_object(std::string& out, nb::handle word) {
-  PyObject* object = word.ptr();
+void put_object(std::string& out, nb::handle argument) {
+  PyObject* object = argument.ptr();
   if (PyBytes_Check(object)) {
-    return put_word(out, {PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object))});
+    return put_argument(out, {PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object))});
   }
   if (PyUnicode_Check(object)) {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(object, &size);
     if (!text) throw nb::python_error();
-    return put_word(out, {text, static_cast<size_t>(size)});
+    return put_argument(out, {text, static_cast<size_t>(size)});
   }
   if ((PyLong_Check(object) && !PyBool_Check(object)) || PyFloat_Check(object)) {
-    return put_word(out, nb::cast<std::string>(nb::repr(word)));
+    return put_argument(out, nb::cast<std::string>(nb::repr(argument)));
   }
-  const BufferView view(word, PyBUF_SIMPLE);
-  put_word(out, {reinterpret_cast<const char*>(view.data()), view.size()});
+  const BufferView view(argument, PyBUF_SIMPLE);
+  put_argument(out, {reinterpret_cast<const char*>(view.data()), view.size()});
 }
 
 // One command in RESP.
-void put_command(std::string& out, nb::handle words) {
-  const nb::object kept = nb::steal(PySequence_Fast(words.ptr(), "a command is a sequence of words"));
+void put_command(std::string& out, nb::handle arguments) {
+  const nb::object kept = nb::steal(PySequence_Fast(arguments.ptr(), "a command is a sequence of words"));
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(kept.ptr());
   if (count == 0) throw nb::value_error("a command has at least one word");
   put_count(out, '*', static_cast<size_t>(count));
@@ -163,17 +163,17 @@ struct StreamHandle {
 void take_answer(StreamHandle& self, Call& call, std::string& heard) {
   const Outcome outcome = call.outcome;
   const auto answer = call.answer();
-  std::string words(reinterpret_cast<const char*>(answer.data()), answer.size());
+  std::string arguments(reinterpret_cast<const char*>(answer.data()), answer.size());
   {
     const auto held = lock_from_python(*self.node);
     self.node->calls().end(call);
   }
-  if (outcome == Outcome::ok) return (void)heard.append(words);
-  if (outcome == Outcome::no_such_method) words = "the peer serves no store";
+  if (outcome == Outcome::ok) return (void)heard.append(arguments);
+  if (outcome == Outcome::no_such_method) arguments = "the peer serves no store";
   const char* code = outcome == Outcome::session_failed ? "closed"
                      : outcome == Outcome::too_long     ? "message_too_long"
                                                         : "remote_failure";
-  throw Error(code, "talk to the store", words);
+  throw Error(code, "talk to the store", arguments);
 }
 
 // With the node's lock.
@@ -314,9 +314,9 @@ nb::object reply_to(StreamHandle& self, std::string_view command) {
   return reply;
 }
 
-nb::object execute(StreamHandle& self, nb::args words) {
+nb::object execute(StreamHandle& self, nb::args arguments) {
   std::string out = header_of(self);
-  put_command(out, words);
+  put_command(out, arguments);
   return reply_to(self, out);
 }
 
@@ -335,9 +335,9 @@ void bind_kv_stream(nb::module_& m) {
   m.def("use_command_error", [](nb::handle type) { command_error = type.inc_ref().ptr(); }, nb::arg("type"));
   m.def(
       "encode_command",
-      [](nb::handle words) {
+      [](nb::handle arguments) {
         std::string out;
-        put_command(out, words);
+        put_command(out, arguments);
         return to_bytes(out);
       },
       nb::arg("words"), "A command in RESP. Arguments are bytes, str, int, float or buffers.");

@@ -3,7 +3,7 @@
 
 namespace verbena::bind {
 
-void PythonProgram::invalidated(const std::vector<kv::Tracking::Message>& messages) {
+void PythonCallbacks::invalidated(const std::vector<kv::Tracking::Message>& messages) {
   with_gil([&] {
     nb::list list;
     for (const kv::Tracking::Message& message : messages) {
@@ -27,7 +27,7 @@ void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
           "track",
           [](EngineHandle& self, uint64_t client, nb::handle prefixes, bool broadcasts, bool skips_own) {
             const auto held = self.lock();
-            self.engine->tracking.start(client, {broadcasts, skips_own}, words_of(prefixes));
+            self.engine->tracking.start(client, {broadcasts, skips_own}, arguments_of(prefixes));
           },
           nb::arg("client"), nb::arg("prefixes"), nb::kw_only(), nb::arg("broadcasts"), nb::arg("skips_own"),
           nb::sig("def track(self, client: int, prefixes: collections.abc.Iterable[bytes], *, broadcasts: "
@@ -44,7 +44,7 @@ void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
           "remember",
           [](EngineHandle& self, uint64_t client, nb::handle keys) {
             const auto held = self.lock();
-            for (const std::string_view key : words_of(keys)) self.engine->tracking.remember(client, key);
+            for (const std::string_view key : arguments_of(keys)) self.engine->tracking.remember(client, key);
           },
           nb::arg("client"), nb::arg("keys"),
           nb::sig("def remember(self, client: int, keys: collections.abc.Iterable[bytes]) -> None"),
@@ -64,14 +64,14 @@ void bind_kv_tracking(nb::class_<EngineHandle>& engine) {
           },
           nb::arg("keys"), "So many are remembered at most; 0: no bound.")
       .def_prop_rw(
-          "author",
+          "current_client",
           [](EngineHandle& self) {
             const auto held = self.lock();
-            return self.engine->keyspace.author;
+            return self.engine->keyspace.current_client;
           },
           [](EngineHandle& self, uint64_t client) {
             const auto held = self.lock();
-            self.engine->keyspace.author = client;
+            self.engine->keyspace.current_client = client;
           },
           "Whose command changes keys now; 0: nobody's.");
 }

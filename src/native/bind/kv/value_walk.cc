@@ -1,4 +1,5 @@
-// Collections of verbena.kv.values.collections, element by element: in pieces for copies, and as a sum for comparisons.
+// Collections of verbena.kv.values.collections, element by element: in pieces for copies, and as a sum for
+// comparisons.
 #include <charconv>
 
 #include "bind/kv/list.h"
@@ -25,42 +26,42 @@ PyObject* elements_of(PyObject* value, nb::object& kept) {
 constexpr size_t kElements = 512, kBytes = 64u << 10;  // of a piece
 
 // A value of the program's that stays until its walk is over, and the GIL around each step.
-class PythonWalk : public kv::ValueWalk {
+class PythonValueWalk : public kv::ValueWalk {
  public:
-  PythonWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
-      : program_(program), graves_(std::move(graves)), value_(nb::borrow(value)) {}
-  ~PythonWalk() override {
+  PythonValueWalk(PythonCallbacks& handler, std::shared_ptr<LazyFree> lazy_free, PyObject* value)
+      : handler_(handler), lazy_free_(std::move(lazy_free)), value_(nb::borrow(value)) {}
+  ~PythonValueWalk() override {
     const nb::gil_scoped_acquire gil;
-    graves_->take(value_.release().ptr(), 0);  // it may be deleted by now
-    graves_.reset();
+    lazy_free_->take(value_.release().ptr(), 0);  // it may be deleted by now
+    lazy_free_.reset();
   }
 
-  Step next(std::string_view key, std::vector<std::string_view>& words) final {
+  Step next(std::string_view key, std::vector<std::string_view>& arguments) final {
     Step step = Step::failed;
-    program_.with_gil([&] { step = take(key, words); });
+    handler_.with_gil([&] { step = take(key, arguments); });
     return step;
   }
 
  protected:
-  virtual Step take(std::string_view key, std::vector<std::string_view>& words) = 0;
+  virtual Step take(std::string_view key, std::vector<std::string_view>& arguments) = 0;
   nb::handle value() const { return value_; }
 
  private:
-  PythonProgram& program_;
-  std::shared_ptr<Graves> graves_;
+  PythonCallbacks& handler_;
+  std::shared_ptr<LazyFree> lazy_free_;
   nb::object value_;
 };
 
 // Of a hash, a set or a sorted set. A dict keeps the order in which elements came, and has new ones at its
 // end.
-class NamedWalk final : public PythonWalk {
+class DictWalk final : public PythonValueWalk {
  public:
-  NamedWalk(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
-      : PythonWalk(program, std::move(graves), value),
+  DictWalk(PythonCallbacks& handler, std::shared_ptr<LazyFree> lazy_free, PyObject* value)
+      : PythonValueWalk(handler, std::move(lazy_free), value),
         elements_(elements_of(value, scores_)),
         kind_(nb::cast<std::string>(attribute(value, "TYPE"))),
         changes_(attribute(value, "begin_walk")()) {}
-  ~NamedWalk() override {
+  ~DictWalk() override {
     const nb::gil_scoped_acquire gil;
     try {
       value().attr("end_walk")(changes_);
@@ -74,30 +75,30 @@ class NamedWalk final : public PythonWalk {
  private:
   static constexpr int kMostBeginnings = 8;
 
-  Step take(std::string_view key, std::vector<std::string_view>& words) override {
+  Step take(std::string_view key, std::vector<std::string_view>& arguments) override {
     if (!find_place()) return Step::lost;
     names_.clear();
     used_ = 0;
-    if (!gone_.empty()) return take_gone(key, words);  // before any of them is found at the end again
-    begin(words, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
+    if (!gone_.empty()) return take_gone(key, arguments);  // before any of them is found at the end again
+    begin(arguments, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
     PyObject *name, *content;
-    for (; !is_full(words) && PyDict_Next(elements_, &place_, &name, &content); ++passed_) {
-      put(words, name, content);
+    for (; !is_full(arguments) && PyDict_Next(elements_, &place_, &name, &content); ++passed_) {
+      put(arguments, name, content);
     }
-    if (words.size() == 2) take_changed(words);
-    if (words.size() > 2) return Step::more;
-    return gone_.empty() ? Step::whole : take_gone(key, words);
+    if (arguments.size() == 2) take_changed(arguments);
+    if (arguments.size() > 2) return Step::more;
+    return gone_.empty() ? Step::whole : take_gone(key, arguments);
   }
 
   // What has changed since the walk began, as it is now.
-  void take_changed(std::vector<std::string_view>& words) {
-    while (!is_full(words) && gone_.size() < kElements) {
+  void take_changed(std::vector<std::string_view>& arguments) {
+    while (!is_full(arguments) && gone_.size() < kElements) {
       if (!changed_.is_valid() || PySet_GET_SIZE(changed_.ptr()) == 0) changed_ = changes_.attr("take")();
       if (PySet_GET_SIZE(changed_.ptr()) == 0) return;
       nb::object name = nb::steal(PySet_Pop(changed_.ptr()));
       if (!name.is_valid()) nb::raise_python_error();
       if (PyObject* content = PyDict_GetItemWithError(elements_, name.ptr())) {
-        put(words, name.ptr(), content);
+        put(arguments, name.ptr(), content);
         names_.push_back(std::move(name));
       } else if (PyErr_Occurred()) {
         nb::raise_python_error();
@@ -107,10 +108,10 @@ class NamedWalk final : public PythonWalk {
     }
   }
 
-  Step take_gone(std::string_view key, std::vector<std::string_view>& words) {
-    begin(words, kind_ == "hash" ? "HDEL" : kind_ == "set" ? "SREM" : "ZREM", key);
+  Step take_gone(std::string_view key, std::vector<std::string_view>& arguments) {
+    begin(arguments, kind_ == "hash" ? "HDEL" : kind_ == "set" ? "SREM" : "ZREM", key);
     names_ = std::exchange(gone_, {});
-    for (const nb::object& each : names_) words.push_back(text_of(each.ptr()));
+    for (const nb::object& each : names_) arguments.push_back(text_of(each.ptr()));
     return Step::more;
   }
 
@@ -136,22 +137,22 @@ class NamedWalk final : public PythonWalk {
     return beginnings_ < kMostBeginnings;
   }
 
-  void begin(std::vector<std::string_view>& words, std::string_view command, std::string_view key) {
-    words.clear();
-    words.push_back(command);
-    words.push_back(key);
+  void begin(std::vector<std::string_view>& arguments, std::string_view command, std::string_view key) {
+    arguments.clear();
+    arguments.push_back(command);
+    arguments.push_back(key);
     bytes_ = 0;
   }
-  bool is_full(const std::vector<std::string_view>& words) const {
-    return words.size() >= 2 * kElements || bytes_ >= kBytes;
+  bool is_full(const std::vector<std::string_view>& arguments) const {
+    return arguments.size() >= 2 * kElements || bytes_ >= kBytes;
   }
-  void put(std::vector<std::string_view>& words, PyObject* name, PyObject* content) {
-    if (kind_ == "zset") words.push_back(shown(PyFloat_AS_DOUBLE(content)));
-    words.push_back(text_of(name));
-    bytes_ += words.back().size();
+  void put(std::vector<std::string_view>& arguments, PyObject* name, PyObject* content) {
+    if (kind_ == "zset") arguments.push_back(shown(PyFloat_AS_DOUBLE(content)));
+    arguments.push_back(text_of(name));
+    bytes_ += arguments.back().size();
     if (kind_ != "hash") return;
-    words.push_back(text_of(content));
-    bytes_ += words.back().size();
+    arguments.push_back(text_of(content));
+    bytes_ += arguments.back().size();
   }
   std::string_view shown(double score) {
     auto& text = texts_[used_++];
@@ -174,10 +175,11 @@ class NamedWalk final : public PythonWalk {
   size_t used_ = 0, bytes_ = 0;
 };
 
-class ListCopyCursor final : public PythonWalk {
+class ListCopyCursor final : public PythonValueWalk {
  public:
-  ListCopyCursor(PythonProgram& program, std::shared_ptr<Graves> graves, PyObject* value)
-      : PythonWalk(program, std::move(graves), value), list_(nb::cast<ElementList&>(nb::handle(value))) {
+  ListCopyCursor(PythonCallbacks& handler, std::shared_ptr<LazyFree> lazy_free, PyObject* value)
+      : PythonValueWalk(handler, std::move(lazy_free), value),
+        list_(nb::cast<ElementList&>(nb::handle(value))) {
     list_.begin_walk(walk_);
   }
   ~ListCopyCursor() override {
@@ -188,28 +190,28 @@ class ListCopyCursor final : public PythonWalk {
  private:
   using What = kv::ListCopyCursor::Step::What;
 
-  Step take(std::string_view key, std::vector<std::string_view>& words) override {
+  Step take(std::string_view key, std::vector<std::string_view>& arguments) override {
     const kv::ListCopyCursor::Step step = walk_.next(list_.size(), kElements);
     size_t used = 0;
     switch (step.what) {
       case What::trim:
         first_ = std::to_string(step.first), last_ = "-" + std::to_string(step.count + 1);
-        words.assign({"LTRIM", key, first_, last_});
+        arguments.assign({"LTRIM", key, first_, last_});
         break;
       case What::set:
         first_ = std::to_string(step.count);
-        words.assign({"LSET", key, first_, text_of(list_.at(step.first))});
+        arguments.assign({"LSET", key, first_, text_of(list_.at(step.first))});
         break;
       case What::push_right:
-        words.assign({"RPUSH", key});
-        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += words.back().size()) {
-          words.push_back(text_of(list_.at(step.first + used++)));
+        arguments.assign({"RPUSH", key});
+        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += arguments.back().size()) {
+          arguments.push_back(text_of(list_.at(step.first + used++)));
         }
         break;
       case What::push_left:
-        words.assign({"LPUSH", key});
-        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += words.back().size()) {
-          words.push_back(text_of(list_.at(step.first - ++used)));
+        arguments.assign({"LPUSH", key});
+        for (size_t bytes = 0; used < step.count && bytes < kBytes; bytes += arguments.back().size()) {
+          arguments.push_back(text_of(list_.at(step.first - ++used)));
         }
         break;
       case What::done:
@@ -228,8 +230,8 @@ class ListCopyCursor final : public PythonWalk {
 
 class PythonSum final : public kv::ValueSum {
  public:
-  PythonSum(PythonProgram& program, PyObject* value)
-      : program_(program), value_(nb::borrow(value)), elements_(elements_of(value, scores_)) {
+  PythonSum(PythonCallbacks& handler, PyObject* value)
+      : handler_(handler), value_(nb::borrow(value)), elements_(elements_of(value, scores_)) {
     if (!elements_) each_ = nb::iter(value_);
   }
   ~PythonSum() override {
@@ -239,7 +241,7 @@ class PythonSum final : public kv::ValueSum {
 
   bool add(size_t most) override {
     bool whole = true;  // what cannot be read is not read again
-    program_.with_gil([&] { whole = elements_ ? add_pairs(most) : add_list(most); });
+    handler_.with_gil([&] { whole = elements_ ? add_pairs(most) : add_list(most); });
     return whole;
   }
 
@@ -262,14 +264,14 @@ class PythonSum final : public kv::ValueSum {
     PyObject *name, *content;
     for (; most > 0; --most) {
       if (!PyDict_Next(elements_, &place_, &name, &content)) return true;
-      const std::string_view words = text_of(name);
+      const std::string_view arguments = text_of(name);
       if (PyBytes_Check(content)) {
-        take(words.size(), words, text_of(content));
+        take(arguments.size(), arguments, text_of(content));
       } else if (PyFloat_Check(content)) {
         const double score = PyFloat_AS_DOUBLE(content);
-        take(words.size(), words, {reinterpret_cast<const char*>(&score), sizeof score});
+        take(arguments.size(), arguments, {reinterpret_cast<const char*>(&score), sizeof score});
       } else {
-        take(words.size(), words, {});
+        take(arguments.size(), arguments, {});
       }
     }
     return false;
@@ -281,7 +283,7 @@ class PythonSum final : public kv::ValueSum {
     ++count_;
   }
 
-  PythonProgram& program_;
+  PythonCallbacks& handler_;
   nb::object value_, scores_, each_;
   PyObject* const elements_;
   Py_ssize_t place_ = 0;
@@ -290,7 +292,7 @@ class PythonSum final : public kv::ValueSum {
 
 }  // namespace
 
-std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
+std::unique_ptr<kv::ValueWalk> PythonCallbacks::walk(uint64_t object) {
   constexpr Py_ssize_t kManyElements = 4096;
   constexpr uint64_t kManyBytes = 1u << 20;
   auto* const value = reinterpret_cast<PyObject*>(object);
@@ -300,21 +302,21 @@ std::unique_ptr<kv::ValueWalk> PythonProgram::walk(uint64_t object) {
         PyObject_Size(value) > kManyElements || nb::cast<uint64_t>(attribute(value, "held")) > kManyBytes;
     if (!large) return;
     if (nb::isinstance<ElementList>(nb::handle(value))) {
-      made = std::make_unique<ListCopyCursor>(*this, graves_, value);
+      made = std::make_unique<ListCopyCursor>(*this, lazy_free_, value);
     } else {
-      made = std::make_unique<NamedWalk>(*this, graves_, value);
+      made = std::make_unique<DictWalk>(*this, lazy_free_, value);
     }
   });
   return made;
 }
 
-std::unique_ptr<kv::ValueSum> PythonProgram::sum(uint64_t object) {
+std::unique_ptr<kv::ValueSum> PythonCallbacks::sum(uint64_t object) {
   std::unique_ptr<kv::ValueSum> made;
   with_gil([&] { made = std::make_unique<PythonSum>(*this, reinterpret_cast<PyObject*>(object)); });
   return made;
 }
 
-uint64_t PythonProgram::count(uint64_t object) {
+uint64_t PythonCallbacks::count(uint64_t object) {
   Py_ssize_t count = 0;
   with_gil([&] { count = PyObject_Size(reinterpret_cast<PyObject*>(object)); });
   return static_cast<uint64_t>(count);

@@ -71,7 +71,7 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
   // Without branches, which nobody could guess: with the tag taken out, what is left of a match is its
   // location.
   for (const uint64_t slot : bucket.slots) {
-    const Location location = slot ^ make_slot(hash_, 0);
+    const Location location = slot ^ make_index_slot(hash_, 0);
     items_[candidates_] = location;
     candidates_ += location - 1 < location_of(~uint64_t{0});
   }

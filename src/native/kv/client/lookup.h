@@ -86,7 +86,7 @@ class Lookup {
   uint32_t length_ = 0;
   uint64_t item_bytes_ = 0;
   uint32_t candidates_ = 0, candidate_ = 0;
-  Location items_[kSlots];
+  Location items_[kBucketSlots];
   std::string_view value_;
 };
 

@@ -11,17 +11,17 @@
 namespace verbena::kv {
 
 // What a command is given.
-struct Call {
+struct CommandCall {
   Keyspace& keyspace;
   Database& database;
-  Arguments words;
+  Arguments arguments;
   ReplyWriter reply;
   // For keyspace notifications: (class, event, key); null: nobody listens.
   std::function<void(char, const char*, std::string_view)>* notify = nullptr;
   bool failed = false;
 
-  std::string_view operator[](size_t i) const { return words[i]; }
-  size_t size() const { return words.size(); }
+  std::string_view operator[](size_t i) const { return arguments[i]; }
+  size_t size() const { return arguments.size(); }
   void error(std::string_view text) {
     failed = true;
     reply.error(text);
@@ -38,7 +38,7 @@ struct NativeCommand {
   std::string_view name;  // in capitals
   int arity;              // counts the name; negative: at least so many
   bool writes, needs_memory;
-  void (*run)(Call&);
+  void (*run)(CommandCall&);
   // For INFO.
   uint64_t calls = 0, ns = 0, failed = 0, rejected = 0;
   static constexpr size_t kBuckets = 40;
@@ -84,9 +84,9 @@ constexpr size_t kLongestString = 512u << 20;
 
 // A number as Redis reads it: digits and a sign, nothing else.
 std::optional<int64_t> parse_integer(std::string_view text);
-bool is_word(std::string_view text, std::string_view capitals);
+bool is_keyword(std::string_view text, std::string_view capitals);
 // The time that an option and its argument mean in Unix ms; empty: an error was answered.
-std::optional<uint64_t> parse_expiry(Call& call, std::string_view argument, bool seconds, bool absolute,
-                                     const char* command);
+std::optional<uint64_t> parse_expiry(CommandCall& call, std::string_view argument, bool seconds,
+                                     bool absolute, const char* command);
 
 }  // namespace verbena::kv

@@ -12,12 +12,12 @@ namespace verbena::kv {
 
 namespace {
 
-bool is_arity_wrong(const NativeCommand& command, size_t words) {
-  return command.arity > 0 ? words != static_cast<size_t>(command.arity)
-                           : words < static_cast<size_t>(-command.arity);
+bool has_wrong_arity(const NativeCommand& command, size_t arguments) {
+  return command.arity > 0 ? arguments != static_cast<size_t>(command.arity)
+                           : arguments < static_cast<size_t>(-command.arity);
 }
 
-std::string small_letters(std::string_view name) {
+std::string lower_case(std::string_view name) {
   std::string text(name);
   for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   return text;
@@ -27,7 +27,8 @@ std::string small_letters(std::string_view name) {
 
 constexpr std::string_view kLoading = "LOADING Verbena is loading the dataset in memory";
 
-Engine::Engine(uint32_t databases, Arena::Source source) : keyspace(databases, std::move(source)) {}
+Engine::Engine(uint32_t databases, Arena::ChunkAllocator allocate_chunk)
+    : keyspace(databases, std::move(allocate_chunk)) {}
 
 Engine::~Engine() = default;
 
@@ -67,13 +68,13 @@ void Engine::refresh_time() {
 void Engine::add(Client& client) {
   client.created_ms = client.last_ms = keyspace.now_ms();
   clients_[client.id] = &client;
-  ++figures.connections;
-  if (program_ && client.ruled) program_->opened(client);
+  ++counters.connections;
+  if (handler_ && client.python_dispatch) handler_->opened(client);
 }
 
 void Engine::remove(Client& client) {
   clients_.erase(client.id);
-  if (program_) program_->closed(client);
+  if (handler_) handler_->closed(client);
 }
 
 Client* Engine::find(uint64_t id) const {
@@ -81,52 +82,52 @@ Client* Engine::find(uint64_t id) const {
   return found == clients_.end() ? nullptr : found->second;
 }
 
-void Engine::told(Client& client) {
-  figures.output_bytes.note(client.pending_out());
-  if (client.out_limit != 0 && client.pending_out() > client.out_limit && !client.doomed) {
-    client.doomed = true;
-    ++figures.output_disconnections;
+void Engine::schedule_write(Client& client) {
+  counters.output_bytes.note(client.pending_out());
+  if (client.out_limit != 0 && client.pending_out() > client.out_limit && !client.close_now) {
+    client.close_now = true;
+    ++counters.output_disconnections;
   }
-  if (journal_ && journal_->position() != committed_) pledged_.push_back(client.id);
-  if (client.waking) return;
-  client.waking = true;
-  client.wake();
+  if (journal_ && journal_->position() != committed_) uncommitted_clients_.push_back(client.id);
+  if (client.write_scheduled) return;
+  client.write_scheduled = true;
+  client.queue_write();
 }
 
 void Engine::commit() {
   if (!journal_) return;
   const bool kept = journal_->commit();
   committed_ = journal_->position();
-  if (kept) return pledged_.clear();
-  for (const uint64_t id : std::exchange(pledged_, {})) {
+  if (kept) return uncommitted_clients_.clear();
+  for (const uint64_t id : std::exchange(uncommitted_clients_, {})) {
     Client* const client = find(id);
     if (!client) continue;
     client->out.clear();
-    client->doomed = true;
-    told(*client);
+    client->close_now = true;
+    schedule_write(*client);
   }
 }
 
-void Engine::hear(Client& client, std::string_view bytes) {
+void Engine::feed(Client& client, std::string_view bytes) {
   client.bytes_in += bytes.size();
-  figures.bytes_in += bytes.size();
+  counters.bytes_in += bytes.size();
   client.last_ms = keyspace.now_ms();
   size_t used = 0;
   if (client.in.empty()) {
-    figures.input_bytes.note(bytes.size());
+    counters.input_bytes.note(bytes.size());
     process(client, bytes, used);
     client.in.append(bytes.substr(used));
   } else {
     client.in.append(bytes);
-    figures.input_bytes.note(client.in.size());
+    counters.input_bytes.note(client.in.size());
     process(client, client.in, used);
     client.in.erase(0, used);
   }
   if (client.in.empty() && client.in.capacity() > 1u << 16) client.in = {};
   if (client.in.size() > max_input_bytes) {
-    client.doomed = true;
-    ++figures.input_disconnections;
-    told(client);
+    client.close_now = true;
+    ++counters.input_disconnections;
+    schedule_write(client);
   }
 }
 
@@ -138,35 +139,35 @@ void Engine::resume(Client& client) {
 }
 
 void Engine::process(Client& client, std::string_view input, size_t& used) {
-  while (!client.blocked && !client.closing && !client.doomed) {
-    const RequestLimits& bounds = client.stranger ? kStrangerLimits : limits;
-    if (client.reader.is_fresh() && process_whole(client, input.substr(used), bounds, used)) continue;
+  while (!client.blocked && !client.close_after_reply && !client.close_now) {
+    const RequestLimits& bounds = client.unauthenticated ? kUnauthenticatedLimits : limits;
+    if (client.reader.is_fresh() && process_batch(client, input.substr(used), bounds, used)) continue;
     switch (client.reader.read(input.substr(used), bounds)) {
       case RequestReader::Result::more:
         return;
       case RequestReader::Result::bad:
-        ++figures.errors;
+        ++counters.errors;
         ++errors["ERR"];
         ReplyWriter(client.out, client.version).error(client.reader.fault());
-        client.closing = true;
-        told(client);
+        client.close_after_reply = true;
+        schedule_write(client);
         used = input.size();
         return;
       case RequestReader::Result::ready:
         const size_t bytes = client.reader.consumed();
-        if (!client.reader.words().empty() && !answer(client, client.reader.words())) {
+        if (!client.reader.arguments().empty() && !answer(client, client.reader.arguments())) {
           return client.reader.next();  // it is read again when it may go on
         }
         client.reader.next();
         used += bytes;
     }
   }
-  if (client.closing || client.doomed) used = input.size();
+  if (client.close_after_reply || client.close_now) used = input.size();
 }
 
-bool Engine::answer(Client& client, Arguments words) {
-  if (!slots || admits(client, words)) {
-    run(client, words);
+bool Engine::answer(Client& client, Arguments arguments) {
+  if (!slots || check_slots(client, arguments)) {
+    run(client, arguments);
   } else if (client.blocked) {
     return false;
   }
@@ -175,57 +176,57 @@ bool Engine::answer(Client& client, Arguments words) {
 
 // Requests that came together are read together: while one runs, the memory that the next ones need is on its
 // way. Waiting for it would take longer than all the rest.
-bool Engine::process_whole(Client& client, std::string_view input, const RequestLimits& bounds,
+bool Engine::process_batch(Client& client, std::string_view input, const RequestLimits& bounds,
                            size_t& used) {
   struct Request {
     size_t bytes;
-    Arguments words;
+    Arguments arguments;
     uint64_t hash;
     uint32_t place;
   };
-  if (is_ahead_) return false;
-  std::array<Request, kAhead> requests;
+  if (in_batch_) return false;
+  std::array<Request, kBatch> requests;
   size_t count = 0, taken = 0;
-  for (size_t at = 0; count < kAhead; ++count) {
-    size_t words = 0;
-    const auto room = std::span(ahead_).subspan(taken);
-    const size_t bytes = take_plain_request(input.substr(at), bounds, room, words);
+  for (size_t at = 0; count < kBatch; ++count) {
+    size_t arguments = 0;
+    const auto room = std::span(batch_arguments_).subspan(taken);
+    const size_t bytes = parse_whole_request(input.substr(at), bounds, room, arguments);
     if (bytes == 0) break;
-    requests[count] = {bytes, room.first(words), 0, 0};
-    taken += words;
+    requests[count] = {bytes, room.first(arguments), 0, 0};
+    taken += arguments;
     at += bytes;
   }
   if (count == 0) return false;
   if (count > 1 && keyspace.exists(client.database)) {
     const Index& index = keyspace.database(client.database).index();
     for (Request& request : std::span(requests).first(count)) {
-      if (request.words.size() < 2) continue;
-      request.hash = keyspace.hash(request.words[1]);
+      if (request.arguments.size() < 2) continue;
+      request.hash = keyspace.hash(request.arguments[1]);
       index.prefetch_bucket(request.hash);
     }
     for (Request& request : std::span(requests).first(count)) {
-      if (request.words.size() > 1) request.place = index.prefetch_item(request.hash);
+      if (request.arguments.size() > 1) request.place = index.prefetch_item(request.hash);
     }
   }
-  is_ahead_ = true;
+  in_batch_ = true;
   for (const Request& request : std::span(requests).first(count)) {
-    if (request.hash != 0) keyspace.expect(request.words[1], request.hash, request.place);
-    if (!answer(client, request.words)) break;
+    if (request.hash != 0) keyspace.set_prefetched(request.arguments[1], request.hash, request.place);
+    if (!answer(client, request.arguments)) break;
     used += request.bytes;
-    if (client.blocked || client.closing || client.doomed) break;
+    if (client.blocked || client.close_after_reply || client.close_now) break;
   }
-  keyspace.expect({}, 0);
-  is_ahead_ = false;
+  keyspace.set_prefetched({}, 0);
+  in_batch_ = false;
   return true;
 }
 
-bool Engine::admits(Client& client, Arguments words) {
-  NativeCommand* const command = native_for(client, words);
+bool Engine::check_slots(Client& client, Arguments arguments) {
+  NativeCommand* const command = native_for(client, arguments);
   if (!command) return true;  // the program asks for itself
   const KeySpec keys = slots->keys[static_cast<size_t>(command - commands.all().data())];
   std::string error;
   Database& database = keyspace.database(client.database);
-  const auto verdict = slots->judge(client, database, words, keys, command->writes, error);
+  const auto verdict = slots->check(client, database, arguments, keys, command->writes, error);
   if (verdict == SlotTable::Verdict::hold) {
     client.blocked = true;
     held_.push_back(client.id);
@@ -234,13 +235,13 @@ bool Engine::admits(Client& client, Arguments words) {
   client.asking = false;
   if (verdict == SlotTable::Verdict::serve) return true;
   ++client.commands;
-  ++figures.commands;
-  ++figures.errors;
+  ++counters.commands;
+  ++counters.errors;
   ++command->rejected;
   const size_t before = client.out.size();
   ReplyWriter(client.out, client.version).error(error);
   note_error(std::string_view(client.out).substr(before));
-  told(client);
+  schedule_write(client);
   return false;
 }
 
@@ -251,55 +252,56 @@ void Engine::release_held() {
   }
 }
 
-NativeCommand* Engine::native_for(const Client& client, Arguments words) const {
-  return ruled || client.ruled ? nullptr : commands.find(words[0]);
+NativeCommand* Engine::native_for(const Client& client, Arguments arguments) const {
+  return python_dispatch || client.python_dispatch ? nullptr : commands.find(arguments[0]);
 }
 
-void Engine::run(Client& client, Arguments words) {
+void Engine::run(Client& client, Arguments arguments) {
   ++client.commands;
-  ++figures.commands;
-  keyspace.touching = !client.no_touch;
-  if (NativeCommand* command = native_for(client, words)) {
+  ++counters.commands;
+  keyspace.updates_recency = !client.no_touch;
+  if (NativeCommand* command = native_for(client, arguments)) {
     if (loading && command->name != "ECHO") {
       const size_t before = client.out.size();
       ReplyWriter(client.out, client.version).error(kLoading);
       note_error(std::string_view(client.out).substr(before));
-      ++figures.errors, ++command->rejected;
+      ++counters.errors, ++command->rejected;
     } else {
-      run_native(client, words, command);
+      run_native(client, arguments, command);
     }
-  } else if (program_) {
-    ++figures.program_commands;
-    if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
-    tell_invalidated();
-    keyspace.author = client.id;
-    program_->run(client, words);
-    keyspace.author = 0;
-    if (!notices_.empty()) tell_notices();
-    tell_invalidated();
+  } else if (handler_) {
+    ++counters.program_commands;
+    if (keyspace.has_dirty_watchers()) handler_->watched_changed(keyspace.take_dirty_watchers());
+    deliver_invalidations();
+    keyspace.current_client = client.id;
+    handler_->run(client, arguments);
+    keyspace.current_client = 0;
+    if (!pending_notifications_.empty()) deliver_notifications();
+    deliver_invalidations();
     clock_ns_ = 0;
   } else {
     ReplyWriter(client.out, client.version).error("ERR unknown command");
   }
   if (journal_) journal_->boundary();
-  if (!client.out.empty()) told(client);
+  if (!client.out.empty()) schedule_write(client);
 }
 
-bool Engine::run_native(Client& client, Arguments words, NativeCommand* command) {
-  if (!command) command = commands.find(words[0]);
+bool Engine::run_native(Client& client, Arguments arguments, NativeCommand* command) {
+  if (!command) command = commands.find(arguments[0]);
   if (!command) return false;
   client.last_command = command->name.data();
   Database& database = keyspace.database(client.database);
   std::function<void(char, const char*, std::string_view)> notify;
-  if (notifications_ && program_) {
+  if (notifications_enabled_ && handler_) {
     notify = [&](char kind, const char* event, std::string_view key) {
-      notices_.push_back({client.database, kind, event, std::string(key)});
+      pending_notifications_.push_back({client.database, kind, event, std::string(key)});
     };
   }
-  Call call{keyspace, database, words, ReplyWriter(client.out, client.version), notify ? &notify : nullptr};
+  CommandCall call{keyspace, database, arguments, ReplyWriter(client.out, client.version),
+                   notify ? &notify : nullptr};
   const size_t before = client.out.size();
-  if (is_arity_wrong(*command, words.size())) {
-    call.error("ERR wrong number of arguments for '" + small_letters(command->name) + "' command");
+  if (has_wrong_arity(*command, arguments.size())) {
+    call.error("ERR wrong number of arguments for '" + lower_case(command->name) + "' command");
     ++command->rejected;
   } else if (command->writes && !refusal().empty()) {
     call.error(refusal());
@@ -322,15 +324,15 @@ bool Engine::run_native(Client& client, Arguments words, NativeCommand* command)
       ++command->buckets[std::min<size_t>(static_cast<size_t>(std::bit_width(took)),
                                           NativeCommand::kBuckets - 1)];
       clock_ns_ = now;
-      if (took >= slow_ns) note_slow(client, words, took);
+      if (took >= slow_ns) note_slow(client, arguments, took);
     }
     command->failed += call.failed;
   }
   if (call.failed) {
-    ++figures.errors;
+    ++counters.errors;
     note_error(std::string_view(client.out).substr(before));
   }
-  if (!notices_.empty()) tell_notices();
+  if (!pending_notifications_.empty()) deliver_notifications();
   return true;
 }
 
@@ -340,57 +342,57 @@ void Engine::note_error(std::string_view reply) {
 }
 
 void Engine::set_notifications(bool wanted) {
-  notifications_ = wanted;
-  keyspace.on_gone = nullptr;
+  notifications_enabled_ = wanted;
+  keyspace.on_removed = nullptr;
   if (wanted) {
-    keyspace.on_gone = [this](uint32_t database, char kind, const char* event, std::string_view key) {
-      notices_.push_back({database, kind, event, std::string(key)});
+    keyspace.on_removed = [this](uint32_t database, char kind, const char* event, std::string_view key) {
+      pending_notifications_.push_back({database, kind, event, std::string(key)});
     };
   }
 }
 
-void Engine::tell_notices() {
-  const auto notices = std::exchange(notices_, {});
-  if (!program_) return;
-  for (const Notice& notice : notices) {
-    program_->notify(notice.database, notice.kind, notice.event, notice.key);
+void Engine::deliver_notifications() {
+  const auto notices = std::exchange(pending_notifications_, {});
+  if (!handler_) return;
+  for (const Notification& notice : notices) {
+    handler_->notify(notice.database, notice.kind, notice.event, notice.key);
   }
 }
 
 // Between a client's replies: it never keeps an old value that it hears after the news.
-void Engine::tell_invalidated() {
-  if (tracking.has_messages()) program_->invalidated(tracking.take_messages());
+void Engine::deliver_invalidations() {
+  if (tracking.has_messages()) handler_->invalidated(tracking.take_messages());
 }
 
-void Engine::note_slow(const Client& client, Arguments words, uint64_t ns) {
+void Engine::note_slow(const Client& client, Arguments arguments, uint64_t ns) {
   constexpr size_t kWords = 32, kBytes = 128;
   if (slow_.size() >= 128) return;
   Slow slow{client.id, ns, keyspace.now_ms(), {}};
-  for (const std::string_view word : words.first(std::min(words.size(), kWords))) {
-    slow.words.emplace_back(word.substr(0, kBytes));
+  for (const std::string_view argument : arguments.first(std::min(arguments.size(), kWords))) {
+    slow.arguments.emplace_back(argument.substr(0, kBytes));
   }
   slow_.push_back(std::move(slow));
 }
 
-void Engine::settle() {
+void Engine::finish_batch() {
   clock_ns_ = 0;
-  if (!program_) return;
-  if (!notices_.empty()) tell_notices();
-  if (keyspace.has_disturbed()) program_->disturbed(keyspace.take_disturbed());
-  tell_invalidated();
-  if (tracking.has_broadcasts()) program_->invalidated(tracking.take_broadcasts());
-  if (keyspace.has_released()) program_->release(keyspace.take_released());
-  program_->rest();
+  if (!handler_) return;
+  if (!pending_notifications_.empty()) deliver_notifications();
+  if (keyspace.has_dirty_watchers()) handler_->watched_changed(keyspace.take_dirty_watchers());
+  deliver_invalidations();
+  if (tracking.has_broadcasts()) handler_->invalidated(tracking.take_broadcasts());
+  if (keyspace.has_released()) handler_->release(keyspace.take_released());
+  handler_->release_gil();
 }
 
 void Engine::tick(uint64_t now) {
   constexpr uint64_t kBudgetNs = 1'000'000;
-  figures.input_bytes.pass(now), figures.output_bytes.pass(now);
+  counters.input_bytes.pass(now), counters.output_bytes.pass(now);
   if (journal_) journal_->tick(now);
-  if (keyspace.has_rubbish()) keyspace.reclaim(now, now + kBudgetNs);
+  if (keyspace.has_retired()) keyspace.reclaim(now, now + kBudgetNs);
   // The more is waiting the longer: who deletes as fast as others fill must not get ahead.
-  if (const uint64_t left = program_ ? program_->unburied() : 0; left > 0) {
-    program_->bury(now_ns() + kBudgetNs * std::min<uint64_t>(1 + left / 4'000'000, 5));
+  if (const uint64_t left = handler_ ? handler_->lazy_free_pending() : 0; left > 0) {
+    handler_->lazy_free(now_ns() + kBudgetNs * std::min<uint64_t>(1 + left / 4'000'000, 5));
   }
   tracking.tidy();
   if (loading) return;
@@ -398,7 +400,7 @@ void Engine::tick(uint64_t now) {
     if (keyspace.exists(i)) keyspace.database(i).expire_due(keyspace.now_ms(), now + 2 * kBudgetNs);
   }
   if (background && !background->work(now_ns() + kBudgetNs)) background = nullptr;
-  figures.longest_tick_ns = std::max(figures.longest_tick_ns, now_ns() - now);
+  counters.longest_tick_ns = std::max(counters.longest_tick_ns, now_ns() - now);
 }
 
 }  // namespace verbena::kv

@@ -35,7 +35,7 @@ class ValueWalk {
   };
   virtual ~ValueWalk() = default;
   // The words stay as long as the lock is held.
-  virtual Step next(std::string_view key, std::vector<std::string_view>& words) = 0;
+  virtual Step next(std::string_view key, std::vector<std::string_view>& arguments) = 0;
 };
 
 // A sum over the elements of a value of the program's, whatever the order in which they came, if that does
@@ -52,21 +52,21 @@ class ValueSum {
 };
 
 // What the engine asks of the program, with its lock, from the loop's thread.
-class Program {
+class PythonHandler {
  public:
-  virtual ~Program() = default;
+  virtual ~PythonHandler() = default;
   // A command that native code does not answer, or whose client is ruled.
-  virtual void run(Client& client, Arguments words) = 0;
+  virtual void run(Client& client, Arguments arguments) = 0;
   virtual void opened(Client& client) = 0;
   virtual void closed(Client& client) = 0;
   // Values that nothing refers to any more.
   virtual void release(const std::vector<uint64_t>& objects) = 0;
   // Elements of released values that are still to be freed, and freeing some of them: until then at the
   // latest.
-  virtual uint64_t unburied() const { return 0; }
-  virtual void bury(uint64_t /*deadline_ns*/) {}
+  virtual uint64_t lazy_free_pending() const { return 0; }
+  virtual void lazy_free(uint64_t /*deadline_ns*/) {}
   // Watched keys of these clients have changed.
-  virtual void disturbed(const std::vector<uint64_t>& clients) = 0;
+  virtual void watched_changed(const std::vector<uint64_t>& clients) = 0;
   // Clients have values of keys that have changed.
   virtual void invalidated(const std::vector<Tracking::Message>& /*messages*/) {}
   virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
@@ -79,7 +79,7 @@ class Program {
   virtual std::unique_ptr<ValueSum> sum(uint64_t /*object*/) { return nullptr; }
   virtual uint64_t count(uint64_t /*object*/) { return 0; }  // its elements
   // The engine has nothing more to ask for now.
-  virtual void rest() = 0;
+  virtual void release_gil() = 0;
 };
 
 // Work that goes on between commands, a little at a time.
@@ -90,7 +90,7 @@ class Background {
   virtual bool work(uint64_t deadline_ns) = 0;
 };
 
-struct EngineFigures {
+struct EngineCounters {
   uint64_t commands = 0, connections = 0, rejected_connections = 0, errors = 0;
   uint64_t bytes_in = 0, bytes_out = 0, program_commands = 0;
   uint64_t reads = 0, writes = 0;                                // of sockets, that moved something
@@ -101,7 +101,7 @@ struct EngineFigures {
 
 class Engine {
  public:
-  Engine(uint32_t databases, Arena::Source source);
+  Engine(uint32_t databases, Arena::ChunkAllocator allocate_chunk);
   ~Engine();
 
   // Recursive: what the program does within run() comes back here.
@@ -122,8 +122,8 @@ class Engine {
 
   // Everything below needs the lock.
 
-  void set_program(Program* program) { program_ = program; }
-  Program* program() const { return program_; }
+  void set_handler(PythonHandler* handler) { handler_ = handler; }
+  PythonHandler* handler() const { return handler_; }
   // The log on disk, if there is one.
   void set_log(Journal* log);
   Journal* log() const { return log_; }
@@ -143,31 +143,31 @@ class Engine {
   const std::unordered_map<uint64_t, Client*>& clients() const { return clients_; }
 
   // A client said something: runs what is whole, keeps the rest.
-  void hear(Client& client, std::string_view bytes);
+  void feed(Client& client, std::string_view bytes);
   // A client that was blocked may go on with what it has said meanwhile.
   void resume(Client& client);
   // Runs one command of a client's, whoever it is ruled by: the reply goes to its `out`.
-  void run(Client& client, Arguments words);
+  void run(Client& client, Arguments arguments);
   // The same for native commands only; false: it is not one.
-  bool run_native(Client& client, Arguments words, NativeCommand* command = nullptr);
+  bool run_native(Client& client, Arguments arguments, NativeCommand* command = nullptr);
   // Can this be run here and now by whoever holds the lock, without the program?
-  NativeCommand* native_for(const Client& client, Arguments words) const;
+  NativeCommand* native_for(const Client& client, Arguments arguments) const;
   // There is something for the client in `out`.
-  void told(Client& client);
+  void schedule_write(Client& client);
   // What has changed is to be kept as the journal promises: then replies may go. Clients whose replies would
   // say what is not so are closed instead.
   void commit();
   // Why a command that changes something is refused now; empty: it is not.
   std::string_view refusal() const {
     if (!refuse_writes.empty()) return refuse_writes;
-    return log_ ? std::string_view(log_->complaint) : std::string_view();
+    return log_ ? std::string_view(log_->write_error) : std::string_view();
   }
 
   // Between batches: what the program has to know. `tick`: and what is to be done from time to time.
-  void settle();
+  void finish_batch();
   // There is something that the program has to know.
-  bool has_news() const {
-    return keyspace.has_disturbed() || keyspace.has_released() || tracking.has_messages() ||
+  bool has_pending_events() const {
+    return keyspace.has_dirty_watchers() || keyspace.has_released() || tracking.has_messages() ||
            tracking.has_broadcasts();
   }
   void tick(uint64_t now_ns);
@@ -177,7 +177,7 @@ class Engine {
   // The program wants to hear of changes. It hears of them between commands, so that nothing it says to
   // clients can come in the middle of a reply.
   void set_notifications(bool wanted);
-  bool notifications() const { return notifications_; }
+  bool notifications() const { return notifications_enabled_; }
 
   Keyspace keyspace;
   Tracking tracking{keyspace};
@@ -185,8 +185,8 @@ class Engine {
   RequestLimits limits;
   size_t max_input_bytes = size_t{1} << 30;          // of requests that are not whole, or wait
   std::unordered_map<std::string, uint64_t> errors;  // by code, such as "WRONGTYPE"
-  EngineFigures figures;
-  bool ruled = false;         // every command goes by the program: somebody monitors
+  EngineCounters counters;
+  bool python_dispatch = false;  // every command goes by the program: somebody monitors
   bool active_expiry = true;  // keys whose time has come go by themselves, not only when they are asked for
   bool loading = false;       // contents come from a disk: no time passes, and commands have to wait
   Background* background = nullptr;
@@ -199,48 +199,48 @@ class Engine {
   // Slow native commands, for the program's log.
   struct Slow {
     uint64_t client, ns, unix_ms;
-    std::vector<std::string> words;
+    std::vector<std::string> arguments;
   };
   std::vector<Slow> take_slow() { return std::exchange(slow_, {}); }
 
  private:
   void process(Client& client, std::string_view input, size_t& used);
   // Runs requests that are there as a whole, some at a time; false: there is none.
-  bool process_whole(Client& client, std::string_view input, const RequestLimits& bounds, size_t& used);
+  bool process_batch(Client& client, std::string_view input, const RequestLimits& bounds, size_t& used);
   // False: it has to wait, and is to be read again.
-  bool answer(Client& client, Arguments words);
+  bool answer(Client& client, Arguments arguments);
   // In a cluster, native commands: false if the client was told to go elsewhere, or waits (it is blocked).
-  bool admits(Client& client, Arguments words);
+  bool check_slots(Client& client, Arguments arguments);
   void note_error(std::string_view reply);
-  void tell_notices();
-  void tell_invalidated();
-  void note_slow(const Client& client, Arguments words, uint64_t ns);
+  void deliver_notifications();
+  void deliver_invalidations();
+  void note_slow(const Client& client, Arguments arguments, uint64_t ns);
   void use_journal(Journal* journal);
 
-  static constexpr size_t kAhead = 16;
-  std::array<std::string_view, 4 * kAhead> ahead_;  // the words of requests that were read ahead
-  bool is_ahead_ = false;                           // they are in use: one client at a time
+  static constexpr size_t kBatch = 16;
+  std::array<std::string_view, 4 * kBatch> batch_arguments_;  // the words of requests that were read ahead
+  bool in_batch_ = false;                                     // they are in use: one client at a time
 
   std::recursive_mutex mutex_;
-  Program* program_ = nullptr;
+  PythonHandler* handler_ = nullptr;
   Journal *log_ = nullptr, *journal_ = nullptr;
   std::unique_ptr<Backlog> backlog_;
   uint64_t offset_ = 0;  // from which the backlog counts
   std::unordered_map<uint64_t, Client*> clients_;
-  std::vector<uint64_t> pledged_;  // clients with replies that count on the next commit()
-  uint64_t committed_ = 0;         // the journal's position then
+  std::vector<uint64_t> uncommitted_clients_;  // clients with replies that count on the next commit()
+  uint64_t committed_ = 0;                     // the journal's position then
   uint64_t last_client_ = 0;
   std::vector<uint64_t> held_;  // clients whose slots are changing hands
   uint64_t clock_ns_ = 0;       // when the last command ended
   std::vector<Slow> slow_;
-  struct Notice {
+  struct Notification {
     uint32_t database;
     char kind;
     const char* event;
     std::string key;
   };
-  bool notifications_ = false;
-  std::vector<Notice> notices_;
+  bool notifications_enabled_ = false;
+  std::vector<Notification> pending_notifications_;
 };
 
 }  // namespace verbena::kv

@@ -5,9 +5,9 @@ namespace verbena::kv {
 
 namespace {
 
-void del(Call& call) {
+void del(CommandCall& call) {
   int64_t gone = 0;
-  for (const std::string_view key : call.words.subspan(1)) {
+  for (const std::string_view key : call.arguments.subspan(1)) {
     const Entry entry = call.database.find(key, false);
     if (!entry) continue;
     call.database.erase(entry);
@@ -18,30 +18,30 @@ void del(Call& call) {
   call.reply.integer(gone);
 }
 
-void exists(Call& call) {
+void exists(CommandCall& call) {
   int64_t there = 0;
-  for (const std::string_view key : call.words.subspan(1)) there += call.database.find(key) ? 1 : 0;
+  for (const std::string_view key : call.arguments.subspan(1)) there += call.database.find(key) ? 1 : 0;
   call.reply.integer(there);
 }
 
-void type(Call& call) {
+void type(CommandCall& call) {
   constexpr const char* kNames[] = {"none", "string", "hash", "list", "set", "zset"};
   call.reply.simple(kNames[static_cast<size_t>(call.database.find(call[1]).type())]);
 }
 
-void expire(Call& call, bool seconds, bool absolute, const char* name) {
+void expire(CommandCall& call, bool seconds, bool absolute, const char* name) {
   bool nx = false, xx = false, gt = false, lt = false;
-  for (const std::string_view word : call.words.subspan(3)) {
-    if (is_word(word, "NX")) {
+  for (const std::string_view argument : call.arguments.subspan(3)) {
+    if (is_keyword(argument, "NX")) {
       nx = true;
-    } else if (is_word(word, "XX")) {
+    } else if (is_keyword(argument, "XX")) {
       xx = true;
-    } else if (is_word(word, "GT")) {
+    } else if (is_keyword(argument, "GT")) {
       gt = true;
-    } else if (is_word(word, "LT")) {
+    } else if (is_keyword(argument, "LT")) {
       lt = true;
     } else {
-      return call.error("ERR Unsupported option " + std::string(word));
+      return call.error("ERR Unsupported option " + std::string(argument));
     }
   }
   if (nx && (xx || gt || lt)) {
@@ -72,12 +72,12 @@ void expire(Call& call, bool seconds, bool absolute, const char* name) {
   call.reply.integer(1);
 }
 // "!": times in the past are allowed, and delete.
-void expire_s(Call& call) { expire(call, true, false, "!expire"); }
-void expire_ms(Call& call) { expire(call, false, false, "!pexpire"); }
-void expire_at_s(Call& call) { expire(call, true, true, "!expireat"); }
-void expire_at_ms(Call& call) { expire(call, false, true, "!pexpireat"); }
+void expire_s(CommandCall& call) { expire(call, true, false, "!expire"); }
+void expire_ms(CommandCall& call) { expire(call, false, false, "!pexpire"); }
+void expire_at_s(CommandCall& call) { expire(call, true, true, "!expireat"); }
+void expire_at_ms(CommandCall& call) { expire(call, false, true, "!pexpireat"); }
 
-void left(Call& call, bool seconds, bool absolute) {
+void left(CommandCall& call, bool seconds, bool absolute) {
   const Entry entry = call.database.find(call[1]);
   if (!entry) return call.reply.integer(-2);
   if (!entry.expires_ms()) return call.reply.integer(-1);
@@ -85,25 +85,25 @@ void left(Call& call, bool seconds, bool absolute) {
   const uint64_t rounded = absolute ? ms / 1000 : (ms + 500) / 1000;
   call.reply.integer(static_cast<int64_t>(seconds ? rounded : ms));
 }
-void ttl(Call& call) { left(call, true, false); }
-void pttl(Call& call) { left(call, false, false); }
-void expiretime(Call& call) { left(call, true, true); }
-void pexpiretime(Call& call) { left(call, false, true); }
+void ttl(CommandCall& call) { left(call, true, false); }
+void pttl(CommandCall& call) { left(call, false, false); }
+void expiretime(CommandCall& call) { left(call, true, true); }
+void pexpiretime(CommandCall& call) { left(call, false, true); }
 
-void persist(Call& call) {
+void persist(CommandCall& call) {
   Entry entry = call.database.find(call[1], false);
   if (!entry || !entry.expires_ms()) return call.reply.integer(0);
   call.database.set_expires(entry, 0);
-  call.changed(call[1], call.words, 'g', "persist");
+  call.changed(call[1], call.arguments, 'g', "persist");
   call.reply.integer(1);
 }
 
-void ping(Call& call) {
+void ping(CommandCall& call) {
   if (call.size() > 2) return call.error("ERR wrong number of arguments for 'ping' command");
   call.size() == 2 ? call.reply.bulk(call[1]) : call.reply.simple("PONG");
 }
 
-void echo(Call& call) { call.reply.bulk(call[1]); }
+void echo(CommandCall& call) { call.reply.bulk(call[1]); }
 
 constexpr NativeCommand kKeyCommands[] = {
     {"DEL", -2, true, false, del},

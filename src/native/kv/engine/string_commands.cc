@@ -9,14 +9,14 @@ namespace verbena::kv {
 namespace {
 
 // The string at a key; false: it is of another type, and the client has been told.
-bool find_string(Call& call, std::string_view key, Entry& entry, bool use = true) {
+bool find_string(CommandCall& call, std::string_view key, Entry& entry, bool use = true) {
   entry = call.database.find(key, use);
   if (!entry || entry.type() == Type::string) return true;
   call.error(kWrongType);
   return false;
 }
 
-void log_set(Call& call, std::string_view key, std::string_view value, uint64_t expires_ms,
+void log_set(CommandCall& call, std::string_view key, std::string_view value, uint64_t expires_ms,
              const char* event) {
   if (expires_ms == 0) {
     const std::string_view effect[] = {"SET", key, value};
@@ -29,7 +29,7 @@ void log_set(Call& call, std::string_view key, std::string_view value, uint64_t 
   if (call.notify) (*call.notify)('g', "expire", key);
 }
 
-void store(Call& call, Entry there, std::string_view key, std::string_view value, uint64_t expires_ms,
+void store(CommandCall& call, Entry there, std::string_view key, std::string_view value, uint64_t expires_ms,
            const char* event = "set") {
   if (expires_ms != 0 && expires_ms <= call.keyspace.now_ms()) {  // it would be gone at once
     if (there) call.database.erase(there);
@@ -41,40 +41,40 @@ void store(Call& call, Entry there, std::string_view key, std::string_view value
 }
 
 // The same but for small and capital letters. Both are options that are known.
-bool is_same_word(std::string_view one, std::string_view other) {
+bool is_same_keyword(std::string_view one, std::string_view other) {
   return one.size() == other.size() && ((one[0] ^ other[0]) & ~0x20) == 0;
 }
 
 // It is wanted: whoever wants it next can read it from afar.
-void reply_with(Call& call, Entry& entry) {
+void reply_with(CommandCall& call, Entry& entry) {
   if (call.keyspace.is_exposed() && !entry.is_sealed()) call.database.seal(entry);
   call.reply.bulk(entry.value());
 }
 
-void get(Call& call) {
+void get(CommandCall& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   entry ? reply_with(call, entry) : call.reply.null();
 }
 
-void set(Call& call) {
+void set(CommandCall& call) {
   enum { always, if_absent, if_present } when = always;
   bool keep = false, wants_old = false;
   std::string_view unit, time;  // the last one counts, but units do not mix
   for (size_t i = 3; i < call.size(); ++i) {
-    const std::string_view word = call[i];
-    if (is_word(word, "NX") && when != if_present) {
+    const std::string_view argument = call[i];
+    if (is_keyword(argument, "NX") && when != if_present) {
       when = if_absent;
-    } else if (is_word(word, "XX") && when != if_absent) {
+    } else if (is_keyword(argument, "XX") && when != if_absent) {
       when = if_present;
-    } else if (is_word(word, "GET")) {
+    } else if (is_keyword(argument, "GET")) {
       wants_old = true;
-    } else if (is_word(word, "KEEPTTL") && unit.empty()) {
+    } else if (is_keyword(argument, "KEEPTTL") && unit.empty()) {
       keep = true;
-    } else if (i + 1 < call.size() && !keep && (unit.empty() || is_same_word(word, unit)) &&
-               (is_word(word, "EX") || is_word(word, "PX") || is_word(word, "EXAT") ||
-                is_word(word, "PXAT"))) {
-      unit = word;
+    } else if (i + 1 < call.size() && !keep && (unit.empty() || is_same_keyword(argument, unit)) &&
+               (is_keyword(argument, "EX") || is_keyword(argument, "PX") || is_keyword(argument, "EXAT") ||
+                is_keyword(argument, "PXAT"))) {
+      unit = argument;
       time = call[++i];
     } else {
       return call.error(kSyntax);
@@ -101,22 +101,22 @@ void set(Call& call) {
   if (!wants_old) call.reply.ok();
 }
 
-void setnx(Call& call) {
+void setnx(CommandCall& call) {
   if (call.database.find(call[1], false)) return call.reply.integer(0);
   store(call, {}, call[1], call[2], 0);
   call.reply.integer(1);
 }
 
-void set_with_time(Call& call, bool seconds, const char* name) {
+void set_with_time(CommandCall& call, bool seconds, const char* name) {
   const auto time = parse_expiry(call, call[2], seconds, false, name);
   if (!time) return;
   store(call, call.database.find(call[1], false), call[1], call[3], *time);
   call.reply.ok();
 }
-void setex(Call& call) { set_with_time(call, true, "setex"); }
-void psetex(Call& call) { set_with_time(call, false, "psetex"); }
+void setex(CommandCall& call) { set_with_time(call, true, "setex"); }
+void psetex(CommandCall& call) { set_with_time(call, false, "psetex"); }
 
-void log_expiry(Call& call, std::string_view key, uint64_t expires_ms) {
+void log_expiry(CommandCall& call, std::string_view key, uint64_t expires_ms) {
   char digits[24];
   const char* end = std::to_chars(digits, digits + sizeof digits, expires_ms).ptr;
   const std::string_view timed[] = {"PEXPIREAT", key, {digits, static_cast<size_t>(end - digits)}};
@@ -128,19 +128,19 @@ void log_expiry(Call& call, std::string_view key, uint64_t expires_ms) {
   }
 }
 
-void getex(Call& call) {
+void getex(CommandCall& call) {
   bool persist = false, timed = false;
   std::string_view unit, time;
   uint64_t expires_ms = 0;
   for (size_t i = 2; i < call.size(); ++i) {
-    const std::string_view word = call[i];
-    if (is_word(word, "PERSIST") && !timed && !persist) {
+    const std::string_view argument = call[i];
+    if (is_keyword(argument, "PERSIST") && !timed && !persist) {
       persist = true;
     } else if (i + 1 < call.size() && !timed && !persist &&
-               (is_word(word, "EX") || is_word(word, "PX") || is_word(word, "EXAT") ||
-                is_word(word, "PXAT"))) {
+               (is_keyword(argument, "EX") || is_keyword(argument, "PX") || is_keyword(argument, "EXAT") ||
+                is_keyword(argument, "PXAT"))) {
       if (i + 2 < call.size()) return call.error(kSyntax);
-      unit = word;
+      unit = argument;
       time = call[++i];
       timed = true;
     } else {
@@ -167,7 +167,7 @@ void getex(Call& call) {
   }
 }
 
-void getdel(Call& call) {
+void getdel(CommandCall& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   if (!entry) return call.reply.null();
@@ -177,40 +177,40 @@ void getdel(Call& call) {
   call.changed(call[1], effect, 'g', "del");
 }
 
-void getset(Call& call) {
+void getset(CommandCall& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   entry ? call.reply.bulk(entry.value()) : call.reply.null();
   store(call, entry, call[1], call[2], 0);
 }
 
-void mget(Call& call) {
+void mget(CommandCall& call) {
   call.reply.array(call.size() - 1);
-  for (const std::string_view key : call.words.subspan(1)) {
+  for (const std::string_view key : call.arguments.subspan(1)) {
     Entry entry = call.database.find(key);
     entry&& entry.type() == Type::string ? reply_with(call, entry) : call.reply.null();
   }
 }
 
-void set_many(Call& call) {
+void set_many(CommandCall& call) {
   for (size_t i = 1; i < call.size(); i += 2) {
     store(call, call.database.find(call[i], false), call[i], call[i + 1], 0);
   }
 }
 
-bool has_pairs(Call& call, const char* name) {
+bool has_pairs(CommandCall& call, const char* name) {
   if (call.size() % 2 == 1) return true;
   call.error(std::string("ERR wrong number of arguments for '") + name + "' command");
   return false;
 }
 
-void mset(Call& call) {
+void mset(CommandCall& call) {
   if (!has_pairs(call, "mset")) return;
   set_many(call);
   call.reply.ok();
 }
 
-void msetnx(Call& call) {
+void msetnx(CommandCall& call) {
   if (!has_pairs(call, "msetnx")) return;
   for (size_t i = 1; i < call.size(); i += 2) {
     if (call.database.find(call[i], false)) return call.reply.integer(0);
@@ -219,24 +219,24 @@ void msetnx(Call& call) {
   call.reply.integer(1);
 }
 
-bool is_too_long(Call& call, size_t bytes) {
+bool is_too_long(CommandCall& call, size_t bytes) {
   if (bytes <= kLongestString) return false;
   call.error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
   return true;
 }
 
 // Puts bytes at an offset of a string that is there or not, and makes it longer if need be.
-void write_at(Call& call, Entry entry, size_t offset, std::string_view bytes, const char* event) {
+void write_at(CommandCall& call, Entry entry, size_t offset, std::string_view bytes, const char* event) {
   const std::string_view key = call[1];
   const size_t had = entry ? entry.value().size() : 0, needed = std::max(had, offset + bytes.size());
   if (!entry || needed > had) entry = call.database.resize(entry, key, needed);
   std::memcpy(call.database.writable(entry) + offset, bytes.data(), bytes.size());
   call.database.seal(entry);
-  call.changed(key, call.words, '$', event);
+  call.changed(key, call.arguments, '$', event);
   call.reply.integer(static_cast<int64_t>(needed));
 }
 
-void append(Call& call) {
+void append(CommandCall& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   const size_t had = entry ? entry.value().size() : 0;
@@ -244,19 +244,19 @@ void append(Call& call) {
   if (entry && call[2].empty()) return call.reply.integer(static_cast<int64_t>(had));
   if (!entry) {
     call.database.set({}, call[1], call[2], 0);
-    call.changed(call[1], call.words, '$', "append");
+    call.changed(call[1], call.arguments, '$', "append");
     return call.reply.integer(static_cast<int64_t>(call[2].size()));
   }
   write_at(call, entry, had, call[2], "append");
 }
 
-void strlen(Call& call) {
+void strlen(CommandCall& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   call.reply.integer(entry ? static_cast<int64_t>(entry.value().size()) : 0);
 }
 
-void getrange(Call& call) {
+void getrange(CommandCall& call) {
   const auto first = parse_integer(call[2]), last = parse_integer(call[3]);
   if (!first || !last) return call.error(kNotAnInteger);
   Entry entry;
@@ -271,7 +271,7 @@ void getrange(Call& call) {
   call.reply.bulk(value.substr(static_cast<size_t>(start), static_cast<size_t>(stop - start + 1)));
 }
 
-void setrange(Call& call) {
+void setrange(CommandCall& call) {
   const auto offset = parse_integer(call[2]);
   if (!offset) return call.error(kNotAnInteger);
   if (*offset < 0) return call.error("ERR offset is out of range");
@@ -284,7 +284,7 @@ void setrange(Call& call) {
   write_at(call, entry, static_cast<size_t>(*offset), bytes, "setrange");
 }
 
-void add(Call& call, int64_t amount, bool subtract) {
+void add(CommandCall& call, int64_t amount, bool subtract) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   const auto old = entry ? parse_integer(entry.value()) : 0;
@@ -304,13 +304,13 @@ void add(Call& call, int64_t amount, bool subtract) {
   call.reply.integer(sum);
 }
 
-void incr(Call& call) { add(call, 1, false); }
-void decr(Call& call) { add(call, 1, true); }
-void incrby(Call& call) {
+void incr(CommandCall& call) { add(call, 1, false); }
+void decr(CommandCall& call) { add(call, 1, true); }
+void incrby(CommandCall& call) {
   const auto amount = parse_integer(call[2]);
   amount ? add(call, *amount, false) : call.error(kNotAnInteger);
 }
-void decrby(Call& call) {
+void decrby(CommandCall& call) {
   const auto amount = parse_integer(call[2]);
   if (!amount) return call.error(kNotAnInteger);
   if (*amount == std::numeric_limits<int64_t>::min()) {
@@ -329,7 +329,7 @@ std::optional<long double> parse_long_double(std::string_view text) {
   return value;
 }
 
-void incrbyfloat(Call& call) {
+void incrbyfloat(CommandCall& call) {
   Entry entry;
   if (!find_string(call, call[1], entry)) return;
   const auto old = entry ? parse_long_double(entry.value()) : 0.0L;

@@ -9,8 +9,8 @@ Tracking::~Tracking() {
   if (observer_ != 0) keyspace_.unobserve(observer_);
 }
 
-void Tracking::start(uint64_t client, Wish wish, Arguments prefixes) {
-  clients_[client] = wish;
+void Tracking::start(uint64_t client, Options options, Arguments prefixes) {
+  clients_[client] = options;
   for (const std::string_view prefix : prefixes) prefixes_[std::string(prefix)].clients.insert(client);
   if (observer_ != 0) return;
   observer_ = keyspace_.observe([this](uint32_t, std::optional<std::string_view> key) {
@@ -26,14 +26,14 @@ void Tracking::stop(uint64_t client) {
   if (clients_.erase(client) == 0) return;
   for (auto& [name, prefix] : prefixes_) prefix.clients.erase(client);
   std::erase_if(prefixes_, [](const auto& one) { return one.second.clients.empty(); });
-  if (swept_) {
-    sweeps_again_ = true;
+  if (sweep_cursor_) {
+    sweep_again_ = true;
   } else {
-    swept_.emplace();
+    sweep_cursor_.emplace();
   }
   if (!clients_.empty()) return;
   keyspace_.unobserve(std::exchange(observer_, 0));
-  flushed_.push_back(std::exchange(table_, {}));
+  retired_.push_back(std::exchange(table_, {}));
   items_ = 0;
 }
 
@@ -55,7 +55,7 @@ void Tracking::changed(std::string_view key) {
   if (const auto at = table_.find(key); at != table_.end()) forget(at);
   for (auto& [name, prefix] : prefixes_) {
     if (!key.starts_with(name)) continue;
-    prefix.changed.insert_or_assign(std::string(key), keyspace_.author);
+    prefix.changed.insert_or_assign(std::string(key), keyspace_.current_client);
     has_broadcasts_ = true;
   }
 }
@@ -66,7 +66,7 @@ void Tracking::forget(Table::iterator at) {
   std::erase_if(node.mapped(), [&](uint64_t client) {
     const auto found = clients_.find(client);
     if (found == clients_.end() || found->second.broadcasts) return true;
-    return found->second.skips_own && client == keyspace_.author;
+    return found->second.skips_own && client == keyspace_.current_client;
   });
   if (node.mapped().empty()) return;
   Message& message = messages_.emplace_back();
@@ -77,11 +77,11 @@ void Tracking::forget(Table::iterator at) {
 // All databases at once make one message.
 void Tracking::all_changed() {
   if (clients_.empty()) return;
-  if (!table_.empty()) flushed_.push_back(std::exchange(table_, {}));
+  if (!table_.empty()) retired_.push_back(std::exchange(table_, {}));
   items_ = 0;
   if (!messages_.empty() && !messages_.back().keys) return;
   Message& message = messages_.emplace_back();
-  for (const auto& [client, wish] : clients_) message.clients.push_back(client);
+  for (const auto& [client, options] : clients_) message.clients.push_back(client);
 }
 
 std::vector<Tracking::Message> Tracking::take_broadcasts() {
@@ -116,10 +116,10 @@ void Tracking::tidy() {
   constexpr size_t kAtOnce = 2048;
   trim(kAtOnce);
   sweep(kAtOnce);
-  for (size_t left = kAtOnce; left > 0 && !flushed_.empty(); --left) {
-    Table& table = flushed_.back();
+  for (size_t left = kAtOnce; left > 0 && !retired_.empty(); --left) {
+    Table& table = retired_.back();
     if (table.empty()) {
-      flushed_.pop_back();
+      retired_.pop_back();
     } else {
       table.erase(table.begin());
     }
@@ -129,28 +129,28 @@ void Tracking::tidy() {
 // Round and round in the order of keys.
 void Tracking::trim(size_t most) {
   for (; most_keys_ != 0 && table_.size() > most_keys_ && most > 0; --most) {
-    auto at = table_.upper_bound(given_up_);
+    auto at = table_.upper_bound(trim_cursor_);
     if (at == table_.end()) at = table_.begin();
-    given_up_ = at->first;
-    const uint64_t author = std::exchange(keyspace_.author, 0);
+    trim_cursor_ = at->first;
+    const uint64_t author = std::exchange(keyspace_.current_client, 0);
     forget(at);
-    keyspace_.author = author;
+    keyspace_.current_client = author;
   }
 }
 
 void Tracking::sweep(size_t most) {
-  if (!swept_) return;
-  auto at = table_.lower_bound(*swept_);
+  if (!sweep_cursor_) return;
+  auto at = table_.lower_bound(*sweep_cursor_);
   for (; at != table_.end() && most > 0; --most) {
     items_ -= std::erase_if(at->second, [&](uint64_t client) { return !clients_.contains(client); });
     at = at->second.empty() ? table_.erase(at) : std::next(at);
   }
   if (at != table_.end()) {
-    swept_ = at->first;
-  } else if (std::exchange(sweeps_again_, false)) {
-    swept_.emplace();
+    sweep_cursor_ = at->first;
+  } else if (std::exchange(sweep_again_, false)) {
+    sweep_cursor_.emplace();
   } else {
-    swept_.reset();
+    sweep_cursor_.reset();
   }
 }
 

@@ -22,12 +22,12 @@ class Tracking {
   Tracking(const Tracking&) = delete;
   Tracking& operator=(const Tracking&) = delete;
 
-  struct Wish {
+  struct Options {
     bool broadcasts = false;  // of whatever has one of its prefixes, instead of what it has read
     bool skips_own = false;   // not what it has changed itself
   };
   // From now on, or from now on in another way. Prefixes are added to those that it has.
-  void start(uint64_t client, Wish wish, Arguments prefixes);
+  void start(uint64_t client, Options options, Arguments prefixes);
   void stop(uint64_t client);
   // It has read the key.
   void remember(uint64_t client, std::string_view key);
@@ -70,16 +70,16 @@ class Tracking {
 
   Keyspace& keyspace_;
   uint64_t observer_ = 0;  // 0: nobody tracks
-  std::unordered_map<uint64_t, Wish> clients_;
+  std::unordered_map<uint64_t, Options> clients_;
   Table table_;
-  std::vector<Table> flushed_;  // to be freed
+  std::vector<Table> retired_;  // to be freed
   size_t items_ = 0, most_keys_ = 1'000'000;
   std::map<std::string, Prefix, std::less<>> prefixes_;
   std::vector<Message> messages_;
   bool has_broadcasts_ = false;
-  std::string given_up_;              // the last key that was beyond the limit: the next one is behind it
-  std::optional<std::string> swept_;  // up to this key; empty: there is nothing to sweep
-  bool sweeps_again_ = false;         // once it is through
+  std::string trim_cursor_;  // the last key that was beyond the limit: the next one is behind it
+  std::optional<std::string> sweep_cursor_;  // up to this key; empty: there is nothing to sweep
+  bool sweep_again_ = false;                 // once it is through
 };
 
 }  // namespace verbena::kv

@@ -20,7 +20,7 @@ namespace verbena::kv {
 
 namespace {
 
-constexpr uint64_t kBell = 0, kListenerBit = uint64_t{1} << 63, kWatchBit = uint64_t{1} << 62;
+constexpr uint64_t kWakeEvent = 0, kListenerBit = uint64_t{1} << 63, kWatchBit = uint64_t{1} << 62;
 
 std::string show(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -51,17 +51,17 @@ bool is_loopback(const sockaddr_storage& address) {
 
 }  // namespace
 
-SocketClient::SocketClient(EventLoop& owner, uint64_t number, UniqueFd socket)
-    : Client(number), loop(owner), wire(std::move(socket)) {}
+SocketClient::SocketClient(EventLoop& owner, uint64_t number, UniqueFd fd)
+    : Client(number), loop(owner), socket(std::move(fd)) {}
 
-void SocketClient::wake() { loop.woken_.push_back(this); }
+void SocketClient::queue_write() { loop.woken_.push_back(this); }
 
-void SocketClient::take_out() {
-  waking = false;
-  ends_now = doomed;
-  ends_then = closing;
+void SocketClient::take_output() {
+  write_scheduled = false;
+  closes_now = close_now;
+  closes_when_sent = close_after_reply;
   bytes_out += out.size();
-  loop.engine_.figures.bytes_out += out.size();
+  loop.engine_.counters.bytes_out += out.size();
   if (sending.empty()) {
     sending.swap(out);
   } else {
@@ -69,18 +69,18 @@ void SocketClient::take_out() {
     out.clear();
   }
   if (out.capacity() > 1u << 16) out = {};
-  on_the_way.store(sending.size() - written, std::memory_order_relaxed);
+  unsent_bytes.store(sending.size() - written, std::memory_order_relaxed);
 }
 
 EventLoop::EventLoop(Engine& engine) : engine_(engine), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw Error("fd_limit", "serve", "epoll_create1() failed", errno);
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = kBell}};
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeEvent}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_event_.get(), &event);
 }
 
 EventLoop::~EventLoop() {
   const auto held = engine_.lock();
-  engine_.set_program(nullptr);
+  engine_.set_handler(nullptr);
   for (auto& [id, client] : clients_) engine_.remove(*client);
 }
 
@@ -90,7 +90,7 @@ void EventLoop::listen(UniqueFd socket, std::shared_ptr<net::TlsContext> tls) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
     throw Error("invalid_argument", "listen", "epoll_ctl() failed", errno);
   }
-  listeners_.push_back(std::make_unique<Listener>(Listener{std::move(socket), std::move(tls)}));
+  listeners_.push_back(std::make_unique<ListeningSocket>(ListeningSocket{std::move(socket), std::move(tls)}));
 }
 
 void EventLoop::stop_listening() {
@@ -100,13 +100,13 @@ void EventLoop::stop_listening() {
 
 void EventLoop::stop() {
   stopping_.store(true);
-  bell_.signal();
+  wake_event_.signal();
 }
 
 void EventLoop::post(std::function<void()> work) {
   const std::lock_guard held(posted_mutex_);
   posted_.push_back(std::move(work));
-  bell_.signal();
+  wake_event_.signal();
 }
 
 uint64_t EventLoop::watch(int fd, std::function<void()> readable) {
@@ -124,7 +124,7 @@ void EventLoop::unwatch(uint64_t watch, int fd) {
   watches_.erase(watch);
 }
 
-void EventLoop::do_posted() {
+void EventLoop::run_posted() {
   std::deque<std::function<void()>> work;
   {
     const std::lock_guard held(posted_mutex_);
@@ -135,8 +135,8 @@ void EventLoop::do_posted() {
 
 int EventLoop::timeout_ms() const {
   int timeout = kTickMs;
-  const bool unburied = engine_.program() && engine_.program()->unburied() > 0;
-  if (unburied || engine_.keyspace.has_rubbish()) timeout = static_cast<int>(kTickNs / 1'000'000);
+  const bool lazy_free_pending = engine_.handler() && engine_.handler()->lazy_free_pending() > 0;
+  if (lazy_free_pending || engine_.keyspace.has_retired()) timeout = static_cast<int>(kTickNs / 1'000'000);
   if (engine_.background) timeout = 1;
   if (timer_ms_ != 0) {
     const auto left = static_cast<int64_t>(timer_ms_ - engine_.keyspace.now_ms());
@@ -147,57 +147,57 @@ int EventLoop::timeout_ms() const {
 
 int EventLoop::wait(std::span<epoll_event> events, uint64_t timeout_ns) {
   const uint64_t budget = busy_poll_ns.load(std::memory_order_relaxed);
-  if (timeout_ns == 0 || budget == 0 || !patience_.looks()) return look(events, timeout_ns);
+  if (timeout_ns == 0 || budget == 0 || !spin_policy_.should_spin()) return poll_events(events, timeout_ns);
   int count = 0;
   Waiter waiter(std::min(budget, timeout_ns), kNever);
   // One poll per clock: epoll_wait() costs more than reading it.
-  if (waiter.spin<1>([&] { return (count = look(events, 0)) != 0; })) {
-    patience_.found();
+  if (waiter.spin<1>([&] { return (count = poll_events(events, 0)) != 0; })) {
+    spin_policy_.spin_succeeded();
     return count;
   }
-  patience_.found_nothing();
-  return look(events, timeout_ns);
+  spin_policy_.spin_failed();
+  return poll_events(events, timeout_ns);
 }
 
-int EventLoop::look(std::span<epoll_event> events, uint64_t timeout_ns) {
+int EventLoop::poll_events(std::span<epoll_event> events, uint64_t timeout_ns) {
   constexpr uint64_t kMs = 1'000'000, kSecond = 1'000'000'000;
   const auto room = static_cast<int>(events.size());
-  if (timeout_ns % kMs != 0 && waits_exactly_) {
+  if (timeout_ns % kMs != 0 && has_epoll_pwait2_) {
     const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / kSecond),
                            .tv_nsec = static_cast<long>(timeout_ns % kSecond)};
     const int count = epoll_pwait2(epoll_.get(), events.data(), room, &timeout, nullptr);
     if (count >= 0 || errno != ENOSYS) return count;
-    waits_exactly_ = false;
+    has_epoll_pwait2_ = false;
   }
   return epoll_wait(epoll_.get(), events.data(), room, static_cast<int>((timeout_ns + kMs - 1) / kMs));
 }
 
-uint64_t EventLoop::on_turn(Moment moment, Turn work) {
-  turns_.emplace(++last_turn_, std::pair(moment, std::move(work)));
-  bell_.signal();
-  return last_turn_;
+uint64_t EventLoop::add_hook(Moment moment, Hook work) {
+  hooks_.emplace(++last_hook_, std::pair(moment, std::move(work)));
+  wake_event_.signal();
+  return last_hook_;
 }
 
-uint64_t EventLoop::take_turns(Moment moment) {
+uint64_t EventLoop::run_hooks(Moment moment) {
   uint64_t due = kNever;
-  for (const auto& [number, turn] : turns_) {
-    if (turn.first == moment) due = std::min(due, turn.second(now_ns()));
+  for (const auto& [number, hook] : hooks_) {
+    if (hook.first == moment) due = std::min(due, hook.second(now_ns()));
   }
   return due;
 }
 
 void EventLoop::note_commands(uint64_t now) {
-  if (engine_.figures.commands != commands_) {
-    commands_ = engine_.figures.commands;
-    heard_ns_ = now;
-    may_be_polite_ = false;
+  if (engine_.counters.commands != commands_) {
+    commands_ = engine_.counters.commands;
+    last_command_ns_ = now;
+    batch_wanted_ = false;
   }
-  if (is_polite_ == may_be_polite_) return;
-  is_polite_ = may_be_polite_;
-  const int before = is_polite_ ? SCHED_OTHER : SCHED_BATCH;
+  if (is_batch_ == batch_wanted_) return;
+  is_batch_ = batch_wanted_;
+  const int before = is_batch_ ? SCHED_OTHER : SCHED_BATCH;
   const sched_param plain{};
   // Whoever was given another policy from outside keeps it.
-  if (sched_getscheduler(0) == before) sched_setscheduler(0, is_polite_ ? SCHED_BATCH : SCHED_OTHER, &plain);
+  if (sched_getscheduler(0) == before) sched_setscheduler(0, is_batch_ ? SCHED_BATCH : SCHED_OTHER, &plain);
 }
 
 void EventLoop::run() {
@@ -209,15 +209,15 @@ void EventLoop::run() {
     {
       const auto held = engine_.lock();
       engine_.refresh_time();
-      engine_.figures.writes += std::exchange(writes_, 0);
+      engine_.counters.writes += std::exchange(writes_, 0);
       if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(true);
-      uint64_t due_turn = take_turns(Moment::before);
+      uint64_t next_hook_ns = run_hooks(Moment::before);
       for (int i = 0; i < count; ++i) {
         const uint64_t id = events[static_cast<size_t>(i)].data.u64;
-        if (id == kBell) {
-          bell_.clear();
-          do_posted();
-          due_turn = take_turns(Moment::before);  // it may have changed when they are due
+        if (id == kWakeEvent) {
+          wake_event_.clear();
+          run_posted();
+          next_hook_ns = run_hooks(Moment::before);  // it may have changed when they are due
         } else if (id & kListenerBit) {
           accept(*listeners_[id & ~kListenerBit]);
         } else if (id & kWatchBit) {
@@ -227,9 +227,9 @@ void EventLoop::run() {
           (*kept)();
         } else if (const auto found = clients_.find(id); found != clients_.end()) {
           const uint32_t what = events[static_cast<size_t>(i)].events;
-          if (what & EPOLLOUT) engine_.told(*found->second);
-          const bool shakes_on = found->second->shaking_hands && (what & EPOLLOUT);
-          if (shakes_on || what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
+          if (what & EPOLLOUT) engine_.schedule_write(*found->second);
+          const bool continues_handshake = found->second->in_tls_handshake && (what & EPOLLOUT);
+          if (continues_handshake || what & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(*found->second);
         }
       }
       const uint64_t now = now_ns();
@@ -238,24 +238,24 @@ void EventLoop::run() {
         ticked_ns_ = now;
         rusage used{};
         getrusage(RUSAGE_THREAD, &used);
-        patience_.lost_processor(static_cast<uint64_t>(used.ru_nivcsw), now);
+        spin_policy_.update_preemptions(static_cast<uint64_t>(used.ru_nivcsw), now);
         engine_.tick(now);
-        for (const auto& work : at_ticks_) work(now);
+        for (const auto& work : tick_hooks_) work(now);
       }
       const bool due = timer_ms_ != 0 && timer_ms_ <= engine_.keyspace.now_ms();
-      if (engine_.program() && (due || now - program_ticked_ns_ >= kTickMs * 1'000'000ull)) {
-        program_ticked_ns_ = now;
+      if (engine_.handler() && (due || now - handler_ticked_ns_ >= kTickMs * 1'000'000ull)) {
+        handler_ticked_ns_ = now;
         if (due) timer_ms_ = 0;
-        engine_.program()->tick();
+        engine_.handler()->tick();
       }
       engine_.commit();
-      engine_.settle();
-      due_turn = std::min(due_turn, take_turns(Moment::after));
+      engine_.finish_batch();
+      next_hook_ns = std::min(next_hook_ns, run_hooks(Moment::after));
       if (engine_.has_backlog()) engine_.backlog().set_served_by_loop(false);
       timeout = static_cast<uint64_t>(timeout_ms()) * 1'000'000;
-      if (due_turn != kNever) timeout = std::min(timeout, due_turn > now ? due_turn - now : 0);
+      if (next_hook_ns != kNever) timeout = std::min(timeout, next_hook_ns > now ? next_hook_ns - now : 0);
       woken.swap(woken_);
-      for (SocketClient* client : woken) client->take_out();
+      for (SocketClient* client : woken) client->take_output();
     }
     // The lock is free for others while the kernel copies.
     std::vector<SocketClient*> over;
@@ -270,20 +270,20 @@ void EventLoop::run() {
     std::erase_if(woken_, [&](SocketClient* client) {
       return std::find(over.begin(), over.end(), client) != over.end();
     });
-    engine_.settle();
+    engine_.finish_batch();
     if (!woken_.empty()) timeout = 0;
   }
 }
 
-void EventLoop::accept(Listener& listener) {
+void EventLoop::accept(ListeningSocket& listener) {
   for (int i = 0; i < 64; ++i) {
     UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
-    greet(std::move(socket), listener.tls);
+    add_client(std::move(socket), listener.tls);
   }
 }
 
-void EventLoop::greet(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls) {
+void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls) {
   const int on = 1, fd = socket.get();
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -293,7 +293,7 @@ void EventLoop::greet(UniqueFd socket, const std::shared_ptr<net::TlsContext>& t
   size = sizeof own;
   getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
   const auto refuse = [&](std::string_view why) {
-    ++engine_.figures.rejected_connections;
+    ++engine_.counters.rejected_connections;
     [[maybe_unused]] const ssize_t told = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   };
   if (engine_.clients().size() >= max_clients) return refuse("-ERR max number of clients reached\r\n");
@@ -305,14 +305,14 @@ void EventLoop::greet(UniqueFd socket, const std::shared_ptr<net::TlsContext>& t
   }
   auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
   if (tls) {
-    client->wire.encrypt(tls->answer(fd));
-    client->shaking_hands = true;
+    client->socket.encrypt(tls->answer(fd));
+    client->in_tls_handshake = true;
   }
   client->address = show(peer.ss_family == AF_UNIX ? own : peer);
   client->local_address = show(own);
-  client->ruled = newcomers_ruled;
-  client->stranger = newcomers_strange;
-  client->out_limit = newcomers_out_limit;
+  client->python_dispatch = new_client_python_dispatch;
+  client->unauthenticated = new_client_unauthenticated;
+  client->out_limit = new_client_out_limit;
   epoll_event event{.events = EPOLLIN, .data = {.u64 = client->id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return;
   engine_.add(*client);
@@ -320,13 +320,13 @@ void EventLoop::greet(UniqueFd socket, const std::shared_ptr<net::TlsContext>& t
 }
 
 void EventLoop::read(SocketClient& client) {
-  if (client.shaking_hands) {
-    const auto step = client.wire.stream()->shake_hands();
-    if (step == net::ByteStream::Step::failed) client.doomed = true;
-    if (client.doomed) return engine_.told(client);
+  if (client.in_tls_handshake) {
+    const auto step = client.socket.stream()->shake_hands();
+    if (step == net::ByteStream::Step::failed) client.close_now = true;
+    if (client.close_now) return engine_.schedule_write(client);
     watch(client, step == net::ByteStream::Step::wants_write);
     if (step != net::ByteStream::Step::done) return;
-    client.shaking_hands = false;
+    client.in_tls_handshake = false;
   }
   do {
     // A long value goes where it will stay; the rest by a buffer that all share.
@@ -338,47 +338,48 @@ void EventLoop::read(SocketClient& client) {
       }
       client.in.resize(had + room);
       const iovec piece{client.in.data() + had, room};
-      const ssize_t got = client.wire.read({&piece, 1});
+      const ssize_t got = client.socket.read({&piece, 1});
       client.in.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
       if (got > 0) {
-        ++engine_.figures.reads;
+        ++engine_.counters.reads;
         client.bytes_in += static_cast<size_t>(got);
-        engine_.figures.bytes_in += static_cast<size_t>(got);
-        engine_.hear(client, {});
+        engine_.counters.bytes_in += static_cast<size_t>(got);
+        engine_.feed(client, {});
         continue;
       }
-      if (got == 0 || !net::is_not_now(errno)) client.doomed = true;
+      if (got == 0 || !net::is_not_now(errno)) client.close_now = true;
     } else {
       const iovec piece{buffer_.get(), kReadBytes};
-      const ssize_t got = client.wire.read({&piece, 1});
+      const ssize_t got = client.socket.read({&piece, 1});
       if (got > 0) {
-        ++engine_.figures.reads;
-        engine_.hear(client, {buffer_.get(), static_cast<size_t>(got)});
+        ++engine_.counters.reads;
+        engine_.feed(client, {buffer_.get(), static_cast<size_t>(got)});
         continue;
       }
-      if (got == 0 || !net::is_not_now(errno)) client.doomed = true;
+      if (got == 0 || !net::is_not_now(errno)) client.close_now = true;
     }
     break;
-  } while (client.wire.has_unread() && !client.doomed);
-  if (client.doomed) engine_.told(client);
+  } while (client.socket.has_unread() && !client.close_now);
+  if (client.close_now) engine_.schedule_write(client);
 }
 
 bool EventLoop::write(SocketClient& client) {
-  if (client.ends_now) return true;
-  if (client.shaking_hands) return false;
+  if (client.closes_now) return true;
+  if (client.in_tls_handshake) return false;
   std::string& sending = client.sending;
   while (client.written < sending.size()) {
-    const ssize_t sent = client.wire.write(sending.data() + client.written, sending.size() - client.written);
+    const ssize_t sent =
+        client.socket.write(sending.data() + client.written, sending.size() - client.written);
     if (sent <= 0) {
       if (sent < 0 && !net::is_not_now(errno)) return true;
-      client.on_the_way.store(sending.size() - client.written, std::memory_order_relaxed);
+      client.unsent_bytes.store(sending.size() - client.written, std::memory_order_relaxed);
       watch(client, true);
       return false;
     }
     ++writes_;
     client.written += static_cast<size_t>(sent);
   }
-  if (!client.wire.flush()) {
+  if (!client.socket.flush()) {
     if (!net::is_not_now(errno)) return true;
     watch(client, true);
     return false;
@@ -386,9 +387,9 @@ bool EventLoop::write(SocketClient& client) {
   client.written = 0;
   sending.clear();
   if (sending.capacity() > 1u << 16) sending = {};
-  client.on_the_way.store(0, std::memory_order_relaxed);
+  client.unsent_bytes.store(0, std::memory_order_relaxed);
   if (client.wants_write) watch(client, false);
-  return client.ends_then;
+  return client.closes_when_sent;
 }
 
 void EventLoop::watch(SocketClient& client, bool writable) {
@@ -399,7 +400,7 @@ void EventLoop::watch(SocketClient& client, bool writable) {
 }
 
 void EventLoop::close(SocketClient& client) {
-  if (client.wire.stream()) client.wire.end_writing();
+  if (client.socket.stream()) client.socket.end_writing();
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
   clients_.erase(client.id);

@@ -5,8 +5,8 @@
 namespace verbena::kv {
 
 // Pushes, and answers that were waited for: the loop looks after it soon.
-void RdmaClient::wake() {
-  door.loop_.post([to = &door, number = id] { to->look_after(number); });
+void RdmaClient::queue_write() {
+  frontend.loop_.post([to = &frontend, number = id] { to->serve(number); });
 }
 
 RdmaFrontend::RdmaFrontend(Engine& engine, EventLoop& loop) : engine_(engine), loop_(loop) {
@@ -14,13 +14,13 @@ RdmaFrontend::RdmaFrontend(Engine& engine, EventLoop& loop) : engine_(engine), l
   loop_.on_tick([this](uint64_t now) {
     std::vector<uint64_t> due;
     for (const auto& [id, client] : clients_) {
-      if (now - client->spoke_ns >= kKeepaliveNs) due.push_back(id);
+      if (now - client->last_sent_ns >= kKeepaliveNs) due.push_back(id);
     }
     for (const uint64_t id : due) {
       RdmaClient& client = *clients_[id];
-      client.spoke_ns = now;
+      client.last_sent_ns = now;
       client.link->keep_alive();
-      look_after(id);
+      serve(id);
     }
   });
 }
@@ -32,39 +32,39 @@ void RdmaFrontend::admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<Q
       std::make_unique<RdmaClient>(*this, engine_.next_client(), std::move(link), std::move(connection));
   RdmaClient& client = *made;
   client.address = client.connection->peer();
-  client.ruled = loop_.newcomers_ruled;
-  client.stranger = loop_.newcomers_strange;
-  client.spoke_ns = now_ns();
+  client.python_dispatch = loop_.new_client_python_dispatch;
+  client.unauthenticated = loop_.new_client_unauthenticated;
+  client.last_sent_ns = now_ns();
   client.kept = std::move(kept);
   client.link->start(std::move(qp));
   clients_.emplace(client.id, std::move(made));
   engine_.add(client);
-  const auto look = [this, id = client.id] { look_after(id); };
-  client.cq_watch = loop_.watch(client.link->cq().fileno(), look);
-  client.connection_watch = loop_.watch(client.connection->fileno(), look);
-  loop_.post(look);
+  const auto serve_client = [this, id = client.id] { serve(id); };
+  client.cq_watch = loop_.watch(client.link->cq().fileno(), serve_client);
+  client.connection_watch = loop_.watch(client.connection->fileno(), serve_client);
+  loop_.post(serve_client);
 }
 
-void RdmaFrontend::look_after(uint64_t id) {
+void RdmaFrontend::serve(uint64_t id) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   RdmaClient& client = *found->second;
   ValkeyRdmaLink& link = *client.link;
-  client.waking = true;  // answers go below, not by wake()
+  client.write_scheduled = true;  // answers go below, not by wake()
   client.connection->acknowledge();
   link.cq().acknowledge();
   link.cq().arm(false);
   while (link.drive()) {
     const std::string_view bytes = link.arrived();
     if (bytes.empty()) break;
-    engine_.hear(client, bytes);
+    engine_.feed(client, bytes);
     link.consume(bytes.size());
   }
-  client.waking = false;
+  client.write_scheduled = false;
   flush(client);
   const bool gone = client.connection->state() != ConnectionState::established;
-  if (gone || link.is_over() || client.doomed ||
-      (client.closing && client.out.empty() && !link.has_unsent())) {
+  if (gone || link.is_over() || client.close_now ||
+      (client.close_after_reply && client.out.empty() && !link.has_unsent())) {
     remove(client);
   }
 }
@@ -75,8 +75,8 @@ void RdmaFrontend::flush(RdmaClient& client) {
   const size_t sent = client.link->send(client.out);
   client.out.erase(0, sent);
   client.bytes_out += sent;
-  engine_.figures.bytes_out += sent;
-  if (sent > 0) client.spoke_ns = now_ns();
+  engine_.counters.bytes_out += sent;
+  if (sent > 0) client.last_sent_ns = now_ns();
 }
 
 void RdmaFrontend::remove(RdmaClient& client) {

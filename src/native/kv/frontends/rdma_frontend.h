@@ -13,16 +13,16 @@ class RdmaFrontend;
 
 class RdmaClient : public Client {
  public:
-  RdmaClient(RdmaFrontend& owner, uint64_t number, std::unique_ptr<ValkeyRdmaLink> carrier,
+  RdmaClient(RdmaFrontend& owner, uint64_t number, std::unique_ptr<ValkeyRdmaLink> new_link,
              std::shared_ptr<Connection> of)
-      : Client(number), door(owner), link(std::move(carrier)), connection(std::move(of)) {}
-  void wake() override;
+      : Client(number), frontend(owner), link(std::move(new_link)), connection(std::move(of)) {}
+  void queue_write() override;
 
-  RdmaFrontend& door;
+  RdmaFrontend& frontend;
   std::shared_ptr<void> kept;  // first in, last out
   std::unique_ptr<ValkeyRdmaLink> link;
   const std::shared_ptr<Connection> connection;
-  uint64_t cq_watch = 0, connection_watch = 0, spoke_ns = 0;
+  uint64_t cq_watch = 0, connection_watch = 0, last_sent_ns = 0;
 };
 
 class RdmaFrontend {
@@ -43,7 +43,7 @@ class RdmaFrontend {
   friend class RdmaClient;
   static constexpr uint64_t kKeepaliveNs = 3'000'000'000;
 
-  void look_after(uint64_t id);
+  void serve(uint64_t id);
   void flush(RdmaClient& client);
   void remove(RdmaClient& client);
 

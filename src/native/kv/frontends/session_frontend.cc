@@ -25,22 +25,22 @@ constexpr size_t kHeadroom = 4u << 20;  // for what the index may need besides
 constexpr uint64_t kSweepNs = 200'000'000;
 
 // A key of the database that most use: its place in memory is on its way here before it is needed.
-class Expected {
+class PrefetchedKey {
  public:
-  Expected(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace), key_(key) {
+  PrefetchedKey(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace), key_(key) {
     if (key.empty() || !keyspace.exists(0)) return;
     index_ = &keyspace.database(0).index();
     hash_ = keyspace.hash(key);
-    keyspace.expect(key, hash_);
+    keyspace.set_prefetched(key, hash_);
     index_->prefetch_bucket(hash_);
   }
-  ~Expected() { keyspace_.expect({}, 0); }
-  Expected(const Expected&) = delete;
-  Expected& operator=(const Expected&) = delete;
+  ~PrefetchedKey() { keyspace_.set_prefetched({}, 0); }
+  PrefetchedKey(const PrefetchedKey&) = delete;
+  PrefetchedKey& operator=(const PrefetchedKey&) = delete;
 
   // Some time later: the bucket says where the item is.
   void look() {
-    if (index_) keyspace_.expect(key_, hash_, index_->prefetch_item(hash_));
+    if (index_) keyspace_.set_prefetched(key_, hash_, index_->prefetch_item(hash_));
   }
 
  private:
@@ -53,13 +53,13 @@ class Expected {
 }  // namespace
 
 // Perhaps from within Python: the loop says it when that is over.
-void SessionClient::wake() {
-  gate.loop_.post([to = &gate, of = session, number = stream] { to->flush(of, number); });
+void SessionClient::queue_write() {
+  frontend.loop_.post([to = &frontend, of = session, number = stream] { to->flush(of, number); });
 }
 
 SessionFrontend::SessionFrontend(Engine& engine, EventLoop& loop, std::shared_ptr<transport::Node> node)
     : engine_(engine), loop_(loop), node_(std::move(node)) {
-  constexpr std::pair<const char*, Method> kMethods[] = {{"kv", Method::talk},
+  constexpr std::pair<const char*, Method> kMethods[] = {{"kv", Method::request},
                                                          {"kv.receive", Method::receive},
                                                          {"kv.close", Method::close},
                                                          {"kv.layout", Method::layout}};
@@ -68,7 +68,7 @@ SessionFrontend::SessionFrontend(Engine& engine, EventLoop& loop, std::shared_pt
     loop_.on_tick([this](uint64_t now) { sweep(now); });
   }
   for (const auto& [name, method] : kMethods) {
-    node_->handle(transport::method::of_name(name), std::make_shared<Door>(*this, method));
+    node_->handle(transport::method::of_name(name), std::make_shared<MethodHandler>(*this, method));
   }
 }
 
@@ -78,36 +78,36 @@ void SessionFrontend::add_region(uint64_t key) {
 }
 
 // A node's thread never waits for the engine, which may be waiting for the node: it leaves a note instead.
-void SessionFrontend::take(Method method, const transport::Request& request) {
+void SessionFrontend::handle_request(Method method, const transport::Request& request) {
   requests_.fetch_add(1, std::memory_order_relaxed);
   const std::string_view payload = text_of(request.payload);
   if (payload.size() < sizeof(StreamHeader)) {
     return request.session.fail(request.call, transport::Outcome::remote_failure, "the request is too short");
   }
   const uint64_t session = request.session.id();
-  if (method == Method::talk && queued_.load(std::memory_order_acquire) == 0) {
+  if (method == Method::request && queued_.load(std::memory_order_acquire) == 0) {
     if (const auto held = engine_.lock_soon()) {
       StreamHeader header;
       std::memcpy(&header, payload.data(), sizeof header);
-      const std::string_view words = payload.substr(sizeof header);
-      Expected expected(engine_.keyspace, first_key(words));
+      const std::string_view arguments = payload.substr(sizeof header);
+      PrefetchedKey prefetched(engine_.keyspace, first_key(arguments));
       const auto found = clients_.find({session, header.stream});
-      if (found != clients_.end() && may_run_now(*found->second, words)) {
+      if (found != clients_.end() && can_run_inline(*found->second, arguments)) {
         SessionClient& client = *found->second;
         engine_.refresh_time();
-        expected.look();
-        client.waking = true;  // its answer goes with this call, not by wake()
-        engine_.hear(client, words);
-        client.waking = false;
+        prefetched.look();
+        client.write_scheduled = true;  // its answer goes with this call, not by wake()
+        engine_.feed(client, arguments);
+        client.write_scheduled = false;
         engine_.commit();  // there is no disk to wait for
         if (request.session.reply(request.call, bytes_of(client.out))) {
           client.bytes_out += client.out.size();
           client.out.clear();
         } else {
           request.session.reply(request.call, {});
-          client.wake();
+          client.queue_write();
         }
-        if (engine_.has_news()) loop_.wake();
+        if (engine_.has_pending_events()) loop_.wake();
         return;
       }
     }
@@ -116,22 +116,24 @@ void SessionFrontend::take(Method method, const transport::Request& request) {
 }
 
 // Whole native commands only, and nothing of the client's under way.
-bool SessionFrontend::may_run_now(const SessionClient& client, std::string_view bytes) {
-  if (client.ruled || client.stranger || client.blocked || !client.in.empty() || !client.out.empty() ||
-      engine_.ruled || engine_.notifications() || engine_.log() || bytes.empty()) {
+bool SessionFrontend::can_run_inline(const SessionClient& client, std::string_view bytes) {
+  if (client.python_dispatch || client.unauthenticated || client.blocked || !client.in.empty() ||
+      !client.out.empty() || engine_.python_dispatch || engine_.notifications() || engine_.log() ||
+      bytes.empty()) {
     return false;
   }
   // A new chunk of memory is the program's to find, which may want the node's lock.
   if (engine_.keyspace.arena().spare_bytes() < 4 * bytes.size() + kHeadroom) return false;
   while (!bytes.empty()) {
-    size_t count = 0, used = take_plain_request(bytes, {}, plain_, count);
+    size_t count = 0, used = parse_whole_request(bytes, {}, arguments_, count);
     if (used > 0) {
-      if (!engine_.commands.find(plain_[0])) return false;
+      if (!engine_.commands.find(arguments_[0])) return false;
     } else {
-      const bool native = peek_.read(bytes, {}) == RequestReader::Result::ready && !peek_.words().empty() &&
-                          engine_.commands.find(peek_.words()[0]) != nullptr;
-      used = peek_.consumed();
-      peek_.next();
+      const bool native = reader_.read(bytes, {}) == RequestReader::Result::ready &&
+                          !reader_.arguments().empty() &&
+                          engine_.commands.find(reader_.arguments()[0]) != nullptr;
+      used = reader_.consumed();
+      reader_.next();
       if (!native) return false;
     }
     bytes.remove_prefix(used);
@@ -142,7 +144,8 @@ bool SessionFrontend::may_run_now(const SessionClient& client, std::string_view 
 // The first word behind the name of a command in the plainest form, which is mostly a key.
 std::string_view SessionFrontend::first_key(std::string_view bytes) {
   size_t count = 0;
-  return take_plain_request(bytes, {}, plain_, count) > 0 && count > 1 ? plain_[1] : std::string_view();
+  return parse_whole_request(bytes, {}, arguments_, count) > 0 && count > 1 ? arguments_[1]
+                                                                            : std::string_view();
 }
 
 void SessionFrontend::queue(Method method, uint64_t session, uint64_t call, std::string payload) {
@@ -158,30 +161,30 @@ void SessionFrontend::serve(Method method, uint64_t session, uint64_t call, std:
   std::memcpy(&header, payload.data(), sizeof header);
   SessionClient& from = client(session, header.stream);
   switch (method) {
-    case Method::talk:
-      from.waking = true;
-      engine_.hear(from, payload.substr(sizeof header));
-      from.waking = false;
+    case Method::request:
+      from.write_scheduled = true;
+      engine_.feed(from, payload.substr(sizeof header));
+      from.write_scheduled = false;
       engine_.commit();
       // What it did may not be kept: it hears that instead, and the stream ends.
-      if (from.doomed && from.out.empty() && !engine_.refusal().empty()) {
+      if (from.close_now && from.out.empty() && !engine_.refusal().empty()) {
         from.out = "-" + std::string(engine_.refusal()) + "\r\n";
       }
-      if (!answer_whole(from, call)) return flush(session, header.stream);
+      if (!reply_all(from, call)) return flush(session, header.stream);
       break;
     case Method::receive:
-      if (from.is_receiving) answer(from, from.receiving, {});  // one at a time: the former has ended
+      if (from.is_receiving) reply(from, from.receiving, {});  // one at a time: the former has ended
       from.is_receiving = true;
       from.receiving = call;
       return flush(session, header.stream);
     case Method::close:
-      answer(from, call, {});
+      reply(from, call, {});
       return remove(from);
     case Method::layout:
-      answer(from, call, layout(from));  // whoever hears nothing reads no memory, but sends messages
+      reply(from, call, layout(from));  // whoever hears nothing reads no memory, but sends messages
       return;
   }
-  if (from.doomed || from.closing) remove(from);
+  if (from.close_now || from.close_after_reply) remove(from);
 }
 
 SessionClient& SessionFrontend::client(uint64_t session, uint32_t stream) {
@@ -191,15 +194,15 @@ SessionClient& SessionFrontend::client(uint64_t session, uint32_t stream) {
   const auto last = clients_.lower_bound({session + 1, 0});
   client = std::make_unique<SessionClient>(*this, engine_.next_client(), session, stream);
   client->address = "session:" + std::to_string(session);
-  client->ruled = loop_.newcomers_ruled;
-  client->stranger = loop_.newcomers_strange;
-  if (static_cast<size_t>(std::distance(first, last)) > kMostStreams) client->doomed = true;
+  client->python_dispatch = loop_.new_client_python_dispatch;
+  client->unauthenticated = loop_.new_client_unauthenticated;
+  if (static_cast<size_t>(std::distance(first, last)) > kMostStreams) client->close_now = true;
   engine_.add(*client);
   return *client;
 }
 
 void SessionFrontend::remove(SessionClient& client) {
-  if (client.is_receiving) answer_part(client);
+  if (client.is_receiving) reply_part(client);
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
   clients_.erase({client.session, client.stream});
@@ -210,9 +213,9 @@ void SessionFrontend::flush(uint64_t session, uint32_t stream) {
   const auto found = clients_.find({session, stream});
   if (found == clients_.end()) return;
   SessionClient& to = *found->second;
-  to.waking = false;
-  if (!to.doomed && to.is_receiving && !to.out.empty()) answer_part(to);
-  if (to.doomed || (to.closing && to.out.empty())) remove(to);
+  to.write_scheduled = false;
+  if (!to.close_now && to.is_receiving && !to.out.empty()) reply_part(to);
+  if (to.close_now || (to.close_after_reply && to.out.empty())) remove(to);
 }
 
 void SessionFrontend::sweep(uint64_t now) {
@@ -231,7 +234,8 @@ void SessionFrontend::sweep(uint64_t now) {
 // Who may not read everything may not read memory either.
 std::string SessionFrontend::layout(const SessionClient& client) {
   std::string out;
-  if (client.ruled || client.stranger || engine_.slots) return out;  // slots move: memory would tell old news
+  if (client.python_dispatch || client.unauthenticated || engine_.slots)
+    return out;  // slots move: memory would tell old news
   engine_.keyspace.expose();
   engine_.keyspace.database(client.database);  // it may be empty still
   append(out, LayoutHeader{kLayoutVersion, engine_.keyspace.databases(),
@@ -248,11 +252,11 @@ std::string SessionFrontend::layout(const SessionClient& client) {
 // Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within
 // Python.
 std::unique_lock<PoliteMutex> SessionFrontend::lock_node() {
-  if (engine_.program()) engine_.program()->rest();
+  if (engine_.handler()) engine_.handler()->release_gil();
   return node_->lock();
 }
 
-bool SessionFrontend::answer(const SessionClient& to, uint64_t call, std::string_view bytes) {
+bool SessionFrontend::reply(const SessionClient& to, uint64_t call, std::string_view bytes) {
   const auto held = lock_node();
   const auto found = node_->find_session(to.session);
   if (!found || found->is_over() || found->reply(call, bytes_of(bytes))) return true;
@@ -262,14 +266,14 @@ bool SessionFrontend::answer(const SessionClient& to, uint64_t call, std::string
 
 // What is too long for a message is heard in parts, one after the other, by who asks for them: two that are
 // on their way at once could overtake each other.
-bool SessionFrontend::answer_whole(SessionClient& to, uint64_t call) {
-  if (!answer(to, call, to.out)) return false;
+bool SessionFrontend::reply_all(SessionClient& to, uint64_t call) {
+  if (!reply(to, call, to.out)) return false;
   to.bytes_out += to.out.size();
   to.out.clear();
   return true;
 }
 
-void SessionFrontend::answer_part(SessionClient& to) {
+void SessionFrontend::reply_part(SessionClient& to) {
   const auto held = lock_node();
   to.is_receiving = false;
   const auto found = node_->find_session(to.session);

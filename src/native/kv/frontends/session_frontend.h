@@ -18,10 +18,10 @@ class SessionFrontend;
 class SessionClient : public Client {
  public:
   SessionClient(SessionFrontend& owner, uint64_t number, uint64_t of_session, uint32_t of_stream)
-      : Client(number), gate(owner), session(of_session), stream(of_stream) {}
-  void wake() override;
+      : Client(number), frontend(owner), session(of_session), stream(of_stream) {}
+  void queue_write() override;
 
-  SessionFrontend& gate;
+  SessionFrontend& frontend;
   const uint64_t session;
   const uint32_t stream;
   uint64_t receiving = 0;  // the call that waits for something to hear
@@ -38,20 +38,20 @@ class SessionFrontend {
 
  private:
   friend class SessionClient;
-  enum class Method : uint8_t { talk, receive, close, layout };
-  class Door : public transport::Handler {
+  enum class Method : uint8_t { request, receive, close, layout };
+  class MethodHandler : public transport::Handler {
    public:
-    Door(SessionFrontend& gate, Method method) : gate_(gate), method_(method) {}
-    void handle(const transport::Request& request) override { gate_.take(method_, request); }
+    MethodHandler(SessionFrontend& frontend, Method method) : frontend_(frontend), method_(method) {}
+    void handle(const transport::Request& request) override { frontend_.handle_request(method_, request); }
 
    private:
-    SessionFrontend& gate_;
+    SessionFrontend& frontend_;
     const Method method_;
   };
 
   // On the node's thread, with its lock.
-  void take(Method method, const transport::Request& request);
-  bool may_run_now(const SessionClient& client, std::string_view bytes);
+  void handle_request(Method method, const transport::Request& request);
+  bool can_run_inline(const SessionClient& client, std::string_view bytes);
   std::string_view first_key(std::string_view bytes);
   void queue(Method method, uint64_t session, uint64_t call, std::string payload);
   // With the engine's lock.
@@ -64,19 +64,19 @@ class SessionFrontend {
   void sweep(uint64_t now);
   std::unique_lock<PoliteMutex> lock_node();
   // False: it is too long for a message, and an empty one goes instead.
-  bool answer(const SessionClient& to, uint64_t call, std::string_view bytes);
+  bool reply(const SessionClient& to, uint64_t call, std::string_view bytes);
   // What there is for it to hear, by the call; false: as above, and it still has to hear it.
-  bool answer_whole(SessionClient& to, uint64_t call);
+  bool reply_all(SessionClient& to, uint64_t call);
   // As much of it as a message takes, by the call that waits for it.
-  void answer_part(SessionClient& to);
+  void reply_part(SessionClient& to);
 
   Engine& engine_;
   EventLoop& loop_;
   const std::shared_ptr<transport::Node> node_;
   std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
   std::vector<uint64_t> regions_;
-  RequestReader peek_;
-  std::array<std::string_view, 8> plain_;  // words of a request that is being looked at
+  RequestReader reader_;
+  std::array<std::string_view, 8> arguments_;  // words of a request that is being looked at
   uint64_t swept_ns_ = 0;
   std::atomic<uint32_t> queued_{0};  // calls on their way to the loop: later ones must not overtake them
   std::atomic<uint64_t> requests_{0};

@@ -10,47 +10,47 @@ namespace verbena::kv {
 
 class SpinPolicy {
  public:
-  static constexpr uint64_t kShortestNs = 40'000'000, kLongestNs = 1'000'000'000;
+  static constexpr uint64_t kMinBackoffNs = 40'000'000, kMaxBackoffNs = 1'000'000'000;
   // More often a second than this, it is not the kernel's own threads that take the processor: they do so
   // some 250 times, a client with one thread more than there are processors 15,000 times.
-  static constexpr uint64_t kCrowded = 2'000;
+  static constexpr uint64_t kContendedPerSecond = 2'000;
 
-  bool looks() {
-    if (is_crowded_ || left_out_ > 0) {
-      left_out_ -= left_out_ > 0;
+  bool should_spin() {
+    if (is_contended_ || skips_left_ > 0) {
+      skips_left_ -= skips_left_ > 0;
       return false;
     }
     return true;
   }
-  void found() { in_vain_ = 0; }
+  void spin_succeeded() { skips_ = 0; }
   // The more often it was in vain, the rarer it is tried.
-  void found_nothing() {
-    in_vain_ = std::min(2 * in_vain_ + 1, 255u);
-    left_out_ = in_vain_;
+  void spin_failed() {
+    skips_ = std::min(2 * skips_ + 1, 255u);
+    skips_left_ = skips_;
   }
 
   // How often the thread has lost its processor to others so far (ru_nivcsw); asked for at every tick.
   // Without looking it loses it rarely, so now and then a tick is spent on trying.
-  void lost_processor(uint64_t times, uint64_t now_ns) {
-    const uint64_t lost = times - lost_, passed_ns = now_ns - counted_ns_;
-    lost_ = times;
-    counted_ns_ = now_ns;
-    if (is_crowded_) {
-      is_crowded_ = now_ns < until_ns_;
-    } else if (lost > 1 && lost * 1'000'000'000 > kCrowded * passed_ns) {
-      is_crowded_ = true;
-      for_ns_ = std::clamp(2 * for_ns_, kShortestNs, kLongestNs);
-      until_ns_ = now_ns + for_ns_;
+  void update_preemptions(uint64_t times, uint64_t now_ns) {
+    const uint64_t lost = times - preemptions_, passed_ns = now_ns - sampled_ns_;
+    preemptions_ = times;
+    sampled_ns_ = now_ns;
+    if (is_contended_) {
+      is_contended_ = now_ns < contended_until_ns_;
+    } else if (lost > 1 && lost * 1'000'000'000 > kContendedPerSecond * passed_ns) {
+      is_contended_ = true;
+      backoff_ns_ = std::clamp(2 * backoff_ns_, kMinBackoffNs, kMaxBackoffNs);
+      contended_until_ns_ = now_ns + backoff_ns_;
     } else {
-      for_ns_ = 0;
+      backoff_ns_ = 0;
     }
   }
-  bool is_crowded() const { return is_crowded_; }
+  bool is_contended() const { return is_contended_; }
 
  private:
-  unsigned in_vain_ = 0, left_out_ = 0;
-  bool is_crowded_ = false;
-  uint64_t lost_ = 0, counted_ns_ = 0, for_ns_ = 0, until_ns_ = 0;
+  unsigned skips_ = 0, skips_left_ = 0;
+  bool is_contended_ = false;
+  uint64_t preemptions_ = 0, sampled_ns_ = 0, backoff_ns_ = 0, contended_until_ns_ = 0;
 };
 
 }  // namespace verbena::kv

@@ -13,7 +13,7 @@ constexpr uint64_t kTagShift = 56;
 
 }  // namespace
 
-ValkeyRdmaLink::ValkeyRdmaLink(WindowParts parts, uint32_t window_bytes)
+ValkeyRdmaLink::ValkeyRdmaLink(ValkeyRdmaResources parts, uint32_t window_bytes)
     : parts_(std::move(parts)), window_bytes_(window_bytes) {
   const size_t total = 2 * size_t{window_bytes_} + (kReceives + kControls) * kControlBytes;
   memory_ = parts_.context->allocate(total, false);
@@ -23,8 +23,8 @@ ValkeyRdmaLink::ValkeyRdmaLink(WindowParts parts, uint32_t window_bytes)
   staging_ = window_memory_ + window_bytes_;
   receives_ = staging_ + window_bytes_;
   controls_ = receives_ + kReceives * kControlBytes;
-  window_ = std::make_unique<Window>(
-      Window::Lent{reinterpret_cast<uint64_t>(window_memory_), window_bytes_, region_->rkey()});
+  window_ = std::make_unique<ValkeyRdmaWindow>(ValkeyRdmaWindow::RemoteBuffer{
+      reinterpret_cast<uint64_t>(window_memory_), window_bytes_, region_->rkey()});
   for (uint32_t i = 0; i < kReceives; ++i) post_receive(i);
 }
 
@@ -68,19 +68,19 @@ bool ValkeyRdmaLink::post_control(const ControlMessage& message) {
                             .flags = send_flag::signaled,
                             .local = {&piece, 1}};
   ++controls_posted_;
-  return qp_->post_send({&request, 1}).accepted == 1 || give_up();
+  return qp_->post_send({&request, 1}).accepted == 1 || fail();
 }
 
 bool ValkeyRdmaLink::keep_alive() {
   if (over_ || !qp_) return !over_;
-  waiting_controls_.push_back(Window::keepalive());
+  waiting_controls_.push_back(ValkeyRdmaWindow::keepalive());
   return post_controls();
 }
 
 size_t ValkeyRdmaLink::send(std::string_view bytes) {
   size_t taken = 0;
   while (!over_ && qp_ && taken < bytes.size()) {
-    if (writes_.size() >= kSends / 2 || (!patient_ && unanswered_ >= kMostUnanswered)) break;
+    if (writes_.size() >= kSends / 2 || (limits_unanswered_ && unanswered_ >= kMostUnanswered)) break;
     const uint32_t head = (tail_ + staged_) % window_bytes_;
     const uint32_t room = std::min(window_bytes_ - staged_, window_bytes_ - head);
     const auto write = window_->next_write(std::min<size_t>(room, bytes.size() - taken));
@@ -95,7 +95,7 @@ size_t ValkeyRdmaLink::send(std::string_view bytes) {
                               .remote_addr = write->address,
                               .local = {&piece, 1}};
     if (qp_->post_send({&request, 1}).accepted != 1) {
-      give_up();
+      fail();
       break;
     }
     writes_.push_back({write->length});
@@ -111,7 +111,7 @@ bool ValkeyRdmaLink::drive() {
   std::array<Completion, 32> done;
   while (const size_t count = parts_.cq->poll(done)) {
     for (size_t i = 0; i < count; ++i) {
-      if (!handle(done[i])) return give_up();
+      if (!handle(done[i])) return fail();
     }
     if (count < done.size()) break;
   }
@@ -134,14 +134,14 @@ bool ValkeyRdmaLink::handle(const Completion& completion) {
   const auto index = static_cast<uint32_t>(completion.id & 0xffffffff);
   unanswered_ = 0;
   const bool fine = completion.opcode == WcOpcode::recv_rdma_with_imm
-                        ? window_->take_immediate(completion.immediate)
-                        : window_->take_control({receives_ + index * kControlBytes, completion.byte_count});
+                        ? window_->handle_immediate(completion.immediate)
+                        : window_->handle_control({receives_ + index * kControlBytes, completion.byte_count});
   if (fine) post_receive(index);
   return fine;
 }
 
 std::string_view ValkeyRdmaLink::arrived() const {
-  const Window::Range range = window_->arrived();
+  const ValkeyRdmaWindow::Range range = window_->arrived();
   return {reinterpret_cast<const char*>(window_memory_) + range.offset, range.length};
 }
 

@@ -12,7 +12,7 @@
 
 namespace verbena::kv {
 
-struct WindowParts {
+struct ValkeyRdmaResources {
   std::shared_ptr<Context> context;
   std::shared_ptr<ProtectionDomain> pd;
   std::shared_ptr<CompletionQueue> cq;
@@ -24,7 +24,7 @@ class ValkeyRdmaLink {
  public:
   static constexpr uint32_t kReceives = 1024, kSends = 512;
 
-  ValkeyRdmaLink(WindowParts parts, uint32_t window_bytes);
+  ValkeyRdmaLink(ValkeyRdmaResources parts, uint32_t window_bytes);
   ~ValkeyRdmaLink();
 
   // The queue pair is connected: lends our window.
@@ -38,7 +38,7 @@ class ValkeyRdmaLink {
   bool keep_alive();
   bool is_over() const { return over_; }
   // Bounds the writes that the peer has not answered by any of its own: a stock server refuses to wait.
-  void set_patient(bool patient) { patient_ = patient; }
+  void limit_unanswered_writes() { limits_unanswered_ = true; }
   CompletionQueue& cq() { return *parts_.cq; }
   bool has_unsent() const { return staged_ > 0; }
 
@@ -53,17 +53,17 @@ class ValkeyRdmaLink {
   bool post_control(const ControlMessage& message);
   bool post_controls();
   bool handle(const Completion& completion);
-  bool give_up() {
+  bool fail() {
     over_ = true;
     return false;
   }
 
-  const WindowParts parts_;
+  const ValkeyRdmaResources parts_;
   const uint32_t window_bytes_;
   std::shared_ptr<Memory> memory_;  // our window, the staging ring, receives, control messages
   std::shared_ptr<MemoryRegion> region_;
   std::byte *window_memory_, *staging_, *receives_, *controls_;
-  std::unique_ptr<Window> window_;
+  std::unique_ptr<ValkeyRdmaWindow> window_;
   std::shared_ptr<QueuePair> qp_;
   // The staging ring: [tail, tail + staged) is on its way.
   uint32_t tail_ = 0, staged_ = 0;
@@ -71,7 +71,7 @@ class ValkeyRdmaLink {
   uint32_t controls_posted_ = 0, controls_done_ = 0;
   std::deque<ControlMessage> waiting_controls_;
   uint32_t unanswered_ = 0;
-  bool patient_ = true, over_ = false;
+  bool limits_unanswered_ = false, over_ = false;
 };
 
 }  // namespace verbena::kv

@@ -91,8 +91,8 @@ void Log::put_mark() {
 bool Log::fail(std::string what, int error) {
   if (!failing_) ++failures_;
   failing_ = true;
-  complaint = "MISCONF Errors writing to the log: " + std::move(what) + ": " + std::strerror(error) +
-              ". Commands that change something are refused until it works again; see INFO persistence.";
+  write_error = "MISCONF Errors writing to the log: " + std::move(what) + ": " + std::strerror(error) +
+                ". Commands that change something are refused until it works again; see INFO persistence.";
   return false;
 }
 
@@ -218,7 +218,7 @@ void Log::tick(uint64_t now) {
     if (needs_snapshot_ || !write_pending()) return;
     if (options_.fsync == Fsync::always && !sync_now()) return;
     failing_ = false;
-    complaint.clear();
+    write_error.clear();
   }
   ask_round(now);
   if (pending_.empty() && durable_lsn() > marked_lsn_ && now - appended_ns_ > kSecondNs) {
@@ -229,7 +229,7 @@ void Log::tick(uint64_t now) {
 
 uint64_t Log::rotate() {
   seal_last(false);
-  if (closed_ || !write_pending()) throw Error("log_failed", "begin a segment of the log", complaint);
+  if (closed_ || !write_pending()) throw Error("log_failed", "begin a segment of the log", write_error);
   if (lsn_ + 1 == segment_.first_lsn && !needs_snapshot_) return segment_.first_lsn;
   // After a failed sync the old files are not waited for: a snapshot is to take their place.
   if (needs_snapshot_) {
@@ -241,7 +241,7 @@ uint64_t Log::rotate() {
   segment_ = std::move(fresh);
   new_file_ = true;
   if (options_.fsync == Fsync::always && !sync_now()) {
-    throw Error("log_failed", "begin a segment of the log", complaint);
+    throw Error("log_failed", "begin a segment of the log", write_error);
   }
   return segment_.first_lsn;
 }

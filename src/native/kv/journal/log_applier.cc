@@ -25,7 +25,7 @@ class Obedience {
     engine.keyspace.set_now(0);
   }
   ~Obedience() {
-    engine_.keyspace.expect({}, 0);
+    engine_.keyspace.set_prefetched({}, 0);
     engine_.keyspace.swap_journal(journal_);
     engine_.keyspace.max_bytes = max_bytes_;
     engine_.refuse_writes = std::move(refusal_);
@@ -147,7 +147,7 @@ size_t LogApplier::apply_some(std::string_view bytes) {
   if (count > 1) expect(records);
   for (const Ahead& ahead : records) {
     const Arguments words = Arguments(words_).subspan(ahead.first_word, ahead.words);
-    if (ahead.hash != 0) engine_.keyspace.expect(words[1], ahead.hash, ahead.place);
+    if (ahead.hash != 0) engine_.keyspace.set_prefetched(words[1], ahead.hash, ahead.place);
     take(ahead.record, words);
   }
   if (!fault_.empty()) refuse(fault_);
@@ -230,7 +230,7 @@ void LogApplier::run(const LogRecord& record, Arguments words) {
       engine_.keyspace.changed(database, words[1]);
     } else if (const NativeCommand* command = engine_.commands.find(words[0])) {
       out_.clear();
-      Call call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
+      CommandCall call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
       const auto count = static_cast<int64_t>(words.size());
       if (command->arity > 0 ? count != command->arity : count < -command->arity) {
         call.error("ERR wrong number of arguments");
@@ -274,7 +274,7 @@ void LogApplier::sweep(const LogRecord& record, Arguments words, Sweep kind) {
     if (slots_) {
       clear_slots(i);
     } else {
-      keyspace.disturb_all(i);
+      keyspace.mark_all_watchers_dirty(i);
       keyspace.database(i).clear();
     }
   }

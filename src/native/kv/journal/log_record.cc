@@ -51,7 +51,7 @@ std::string_view key_tag(std::string_view key) {
   return key;
 }
 
-bool is_word(std::string_view text, std::string_view capitals) {
+bool is_keyword(std::string_view text, std::string_view capitals) {
   return std::equal(text.begin(), text.end(), capitals.begin(), capitals.end(), [](char a, char b) {
     return (a >= 'a' && a <= 'z' ? static_cast<char>(a - 32) : a) == b;
   });
@@ -84,9 +84,9 @@ uint16_t key_slot(std::string_view key) {
 }
 
 Sweep sweep_of(std::string_view word) {
-  if (word.size() == 7 && is_word(word, "FLUSHDB")) return Sweep::flush;
-  if (word.size() == 8 && is_word(word, "FLUSHALL")) return Sweep::flush_all;
-  if (word.size() == 6 && is_word(word, "SWAPDB")) return Sweep::swap;
+  if (word.size() == 7 && is_keyword(word, "FLUSHDB")) return Sweep::flush;
+  if (word.size() == 8 && is_keyword(word, "FLUSHALL")) return Sweep::flush_all;
+  if (word.size() == 6 && is_keyword(word, "SWAPDB")) return Sweep::swap;
   return Sweep::none;
 }
 

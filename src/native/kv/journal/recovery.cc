@@ -89,7 +89,7 @@ Loader::Loader(Engine& engine, Foreign foreign)
 
 Loader::~Loader() {
   engine_.keyspace.max_bytes = max_bytes_;
-  engine_.keyspace.figures = {};
+  engine_.keyspace.counters = {};
   engine_.loading = false;
   engine_.refresh_time();
 }
@@ -203,7 +203,7 @@ void Loader::run(uint32_t number, Arguments words) {
   const NativeCommand* command = engine_.commands.find(words[0]);
   if (!command) return foreign_(number, words);
   out_.clear();
-  Call call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
+  CommandCall call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
   const auto count = static_cast<int64_t>(words.size());
   if (command->arity > 0 ? count != command->arity : count < -command->arity) {
     call.error("ERR wrong number of arguments");

@@ -19,15 +19,15 @@ int hex_digit(char c) {
 }
 
 // The next word of a line as a person types it, with quotes and escapes; false: the quotes do not match.
-bool take_word(std::string_view line, size_t& at, std::string& word) {
+bool take_argument(std::string_view line, size_t& at, std::string& argument) {
   const char quote = line[at] == '"' || line[at] == '\'' ? line[at] : 0;
   if (!quote) {
     while (at < line.size() && !is_space(line[at])) {
       if (line[at] == '"' || line[at] == '\'') {  // a quoted part in the middle of a word
-        if (!take_word(line, at, word)) return false;
+        if (!take_argument(line, at, argument)) return false;
         continue;
       }
-      word.push_back(line[at++]);
+      argument.push_back(line[at++]);
     }
     return true;
   }
@@ -38,18 +38,18 @@ bool take_word(std::string_view line, size_t& at, std::string& word) {
       return at == line.size() || is_space(line[at]);
     }
     if (c != '\\' || at + 1 >= line.size()) {
-      word.push_back(c);
+      argument.push_back(c);
     } else if (quote == '\'') {
       if (line[at + 1] == '\'') ++at;
-      word.push_back(line[at]);
+      argument.push_back(line[at]);
     } else if (line[at + 1] == 'x' && at + 3 < line.size() && hex_digit(line[at + 2]) >= 0 &&
                hex_digit(line[at + 3]) >= 0) {
-      word.push_back(static_cast<char>(hex_digit(line[at + 2]) * 16 + hex_digit(line[at + 3])));
+      argument.push_back(static_cast<char>(hex_digit(line[at + 2]) * 16 + hex_digit(line[at + 3])));
       at += 3;
     } else {
       constexpr std::string_view kFrom = "nrtba", kTo = "\n\r\t\b\a";
       const size_t known = kFrom.find(line[++at]);
-      word.push_back(known == std::string_view::npos ? line[at] : kTo[known]);
+      argument.push_back(known == std::string_view::npos ? line[at] : kTo[known]);
     }
   }
   return false;
@@ -59,10 +59,10 @@ bool take_word(std::string_view line, size_t& at, std::string& word) {
 
 void RequestReader::next() {
   position_ = 0;
-  missing_ = word_bytes_ = -1;
+  missing_ = argument_bytes_ = -1;
   expected_ = 0;
   pieces_.clear();
-  words_.clear();
+  arguments_.clear();
 }
 
 RequestReader::Result RequestReader::bad(std::string why) {
@@ -103,21 +103,22 @@ inline int64_t take_plain_number(const char*& at, const char* end) {
 
 }  // namespace
 
-size_t take_plain_request(std::string_view input, const RequestLimits& limits,
-                          std::span<std::string_view> words, size_t& count) {
+size_t parse_whole_request(std::string_view input, const RequestLimits& limits,
+                           std::span<std::string_view> arguments, size_t& count) {
   if (input.empty() || input[0] != '*') return 0;
   const char *at = input.data() + 1, *const end = input.data() + input.size();
   const int64_t announced = take_plain_number(at, end);
-  if (announced <= 0 || announced > static_cast<int64_t>(std::min(limits.words, words.size()))) return 0;
+  if (announced <= 0 || announced > static_cast<int64_t>(std::min(limits.arguments, arguments.size())))
+    return 0;
   count = static_cast<size_t>(announced);
-  for (std::string_view& word : words.first(count)) {
+  for (std::string_view& argument : arguments.first(count)) {
     if (at == end || *at++ != '$') return 0;
     const int64_t length = take_plain_number(at, end);
-    if (length < 0 || length > static_cast<int64_t>(limits.word_bytes) || end - at < length + 2 ||
+    if (length < 0 || length > static_cast<int64_t>(limits.argument_bytes) || end - at < length + 2 ||
         at[length] != '\r' || at[length + 1] != '\n') {
       return 0;
     }
-    word = {at, static_cast<size_t>(length)};
+    argument = {at, static_cast<size_t>(length)};
     at += length + 2;
   }
   return static_cast<size_t>(at - input.data());
@@ -131,26 +132,27 @@ RequestReader::Result RequestReader::read(std::string_view input, const RequestL
     if (input[0] != '*') return read_inline(input, limits);
     int64_t count;
     if (!read_number(input, "invalid multibulk length", count)) return or_more();
-    if (count > static_cast<int64_t>(limits.words)) {
-      return bad(limits.words == kStrangerLimits.words ? "unauthenticated multibulk length"
-                                                       : "invalid multibulk length");
+    if (count > static_cast<int64_t>(limits.arguments)) {
+      return bad(limits.arguments == kUnauthenticatedLimits.arguments ? "unauthenticated multibulk length"
+                                                                      : "invalid multibulk length");
     }
     if (count <= 0) return Result::ready;  // no words
     missing_ = count;
   }
   while (missing_ > 0) {
-    if (word_bytes_ < 0) {
+    if (argument_bytes_ < 0) {
       if (position_ >= input.size()) return Result::more;
       if (input[position_] != '$') return bad(std::string("expected '$', got '") + input[position_] + "'");
       int64_t length;
       if (!read_number(input, "invalid bulk length", length)) return or_more();
-      if (length < 0 || length > static_cast<int64_t>(limits.word_bytes)) {
-        return bad(length >= 0 && limits.words == kStrangerLimits.words ? "unauthenticated bulk length"
-                                                                        : "invalid bulk length");
+      if (length < 0 || length > static_cast<int64_t>(limits.argument_bytes)) {
+        return bad(length >= 0 && limits.arguments == kUnauthenticatedLimits.arguments
+                       ? "unauthenticated bulk length"
+                       : "invalid bulk length");
       }
-      word_bytes_ = length;
+      argument_bytes_ = length;
     }
-    const auto length = static_cast<size_t>(word_bytes_);
+    const auto length = static_cast<size_t>(argument_bytes_);
     expected_ = position_ + length + 2;
     if (input.size() < expected_) return Result::more;
     // Redis does not look at the two bytes behind a word either; we want a frame to be a frame.
@@ -159,10 +161,10 @@ RequestReader::Result RequestReader::read(std::string_view input, const RequestL
     }
     pieces_.push_back({position_, length});
     position_ = expected_;
-    word_bytes_ = -1;
+    argument_bytes_ = -1;
     --missing_;
   }
-  for (const Piece& piece : pieces_) words_.push_back(input.substr(piece.start, piece.length));
+  for (const Piece& piece : pieces_) arguments_.push_back(input.substr(piece.start, piece.length));
   return Result::ready;
 }
 
@@ -181,10 +183,10 @@ RequestReader::Result RequestReader::read_inline(std::string_view input, const R
       continue;
     }
     const size_t start = inline_text_.size();
-    std::string word;
-    if (!take_word(line, at, word)) return bad("unbalanced quotes in request");
-    inline_text_ += word;
-    words_.push_back(std::string_view(inline_text_).substr(start, word.size()));
+    std::string argument;
+    if (!take_argument(line, at, argument)) return bad("unbalanced quotes in request");
+    inline_text_ += argument;
+    arguments_.push_back(std::string_view(inline_text_).substr(start, argument.size()));
   }
   position_ = end + 1;
   return Result::ready;

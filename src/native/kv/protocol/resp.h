@@ -10,17 +10,18 @@
 namespace verbena::kv {
 
 struct RequestLimits {
-  size_t words = 1024 * 1024;
-  size_t word_bytes = 512u << 20;
+  size_t arguments = 1024 * 1024;
+  size_t argument_bytes = 512u << 20;
   size_t inline_bytes = 64u << 10;
 };
-constexpr RequestLimits kStrangerLimits{.words = 10, .word_bytes = 16u << 10};  // who has not said who he is
+constexpr RequestLimits kUnauthenticatedLimits{.arguments = 10,
+                                               .argument_bytes = 16u << 10};  // who has not said who he is
 
 // Takes a request that is there as a whole, in the plainest form, off the start of the input: its length, and
 // its words at the start of `words`, `count` of them. 0: a RequestReader has to look closer, or there is no
 // room.
-size_t take_plain_request(std::string_view input, const RequestLimits& limits,
-                          std::span<std::string_view> words, size_t& count);
+size_t parse_whole_request(std::string_view input, const RequestLimits& limits,
+                           std::span<std::string_view> arguments, size_t& count);
 
 // Reads one request after the other from a growing buffer. It remembers how far it got with one that is not
 // whole yet, so that nothing is looked at twice.
@@ -31,7 +32,7 @@ class RequestReader {
   // `input` begins where the request begins, also when it is called again with more of it.
   Result read(std::string_view input, const RequestLimits& limits);
   // After `ready`: the words, within `input`, and how many bytes the request took. No words: an empty line.
-  std::span<const std::string_view> words() const { return words_; }
+  std::span<const std::string_view> arguments() const { return arguments_; }
   size_t consumed() const { return position_; }
   // After `bad`: what is wrong, for the reply; the connection is of no use any more.
   const std::string& fault() const { return fault_; }
@@ -52,11 +53,11 @@ class RequestReader {
   bool read_number(std::string_view input, const char* what, int64_t& number);
 
   size_t position_ = 0;
-  int64_t missing_ = -1;     // words of the request; -1: not known yet
-  int64_t word_bytes_ = -1;  // of the one being read; -1: not known yet
+  int64_t missing_ = -1;         // words of the request; -1: not known yet
+  int64_t argument_bytes_ = -1;  // of the one being read; -1: not known yet
   size_t expected_ = 0;
   std::vector<Piece> pieces_;
-  std::vector<std::string_view> words_;
+  std::vector<std::string_view> arguments_;
   std::string inline_text_;  // words with escapes
   std::string fault_;
 };

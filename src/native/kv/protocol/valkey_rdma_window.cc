@@ -32,11 +32,11 @@ ControlMessage make(ControlCode code) {
 
 }  // namespace
 
-bool Window::take_control(std::span<const std::byte> message) {
+bool ValkeyRdmaWindow::handle_control(std::span<const std::byte> message) {
   if (message.size() != kControlBytes) return false;
   switch (static_cast<ControlCode>(load<uint16_t>(message, control_at::code))) {
     case ControlCode::get_server_feature:
-      asked_ = load<uint16_t>(message, control_at::select);
+      requested_feature_ = load<uint16_t>(message, control_at::select);
       return true;
     case ControlCode::set_client_feature:
     case ControlCode::keepalive:
@@ -52,21 +52,21 @@ bool Window::take_control(std::span<const std::byte> message) {
   return false;
 }
 
-bool Window::take_immediate(uint32_t bytes) {
-  if (!lent_ || bytes > own_.length - received_) return false;
+bool ValkeyRdmaWindow::handle_immediate(uint32_t bytes) {
+  if (!advertised_ || bytes > own_.length - received_) return false;
   received_ += bytes;
   return true;
 }
 
-std::optional<ControlMessage> Window::next_control() {
-  if (asked_) {
+std::optional<ControlMessage> ValkeyRdmaWindow::next_control() {
+  if (requested_feature_) {
     ControlMessage message = make(ControlCode::get_server_feature);
-    store(message, control_at::select, *asked_);
-    asked_.reset();
+    store(message, control_at::select, *requested_feature_);
+    requested_feature_.reset();
     return message;
   }
-  if (lent_ && consumed_ < own_.length) return std::nullopt;
-  lent_ = true;
+  if (advertised_ && consumed_ < own_.length) return std::nullopt;
+  advertised_ = true;
   received_ = consumed_ = 0;
   ControlMessage message = make(ControlCode::register_memory);
   store(message, control_at::address, own_.address);
@@ -75,9 +75,9 @@ std::optional<ControlMessage> Window::next_control() {
   return message;
 }
 
-ControlMessage Window::keepalive() { return make(ControlCode::keepalive); }
+ControlMessage ValkeyRdmaWindow::keepalive() { return make(ControlCode::keepalive); }
 
-std::optional<Window::Write> Window::next_write(size_t waiting) {
+std::optional<ValkeyRdmaWindow::Write> ValkeyRdmaWindow::next_write(size_t waiting) {
   const auto length = static_cast<uint32_t>(std::min<size_t>(waiting, peer_.length - written_));
   if (length == 0) return std::nullopt;
   const Write write{peer_.address + written_, length, peer_.key};

@@ -14,19 +14,19 @@ namespace verbena::kv {
 
 using ControlMessage = std::array<std::byte, kControlBytes>;
 
-class Window {
+class ValkeyRdmaWindow {
  public:
-  struct Lent {
+  struct RemoteBuffer {
     uint64_t address = 0;
     uint32_t length = 0, key = 0;
   };
   // `own`: the memory that the peer may write to.
-  explicit Window(Lent own) : own_(own) {}
+  explicit ValkeyRdmaWindow(RemoteBuffer own) : own_(own) {}
 
   // A SEND of the peer's. False: it makes no sense, and the connection must be closed.
-  bool take_control(std::span<const std::byte> message);
+  bool handle_control(std::span<const std::byte> message);
   // A WRITE with an immediate value: so many bytes more are in our window. False: there cannot be.
-  bool take_immediate(uint32_t bytes);
+  bool handle_immediate(uint32_t bytes);
 
   // What has arrived and was not consumed yet: offset and length.
   struct Range {
@@ -47,11 +47,11 @@ class Window {
   std::optional<Write> next_write(size_t waiting);
 
  private:
-  const Lent own_;
-  bool lent_ = false;  // the peer knows our window
+  const RemoteBuffer own_;
+  bool advertised_ = false;  // the peer knows our window
   uint32_t received_ = 0, consumed_ = 0;
-  std::optional<uint16_t> asked_;  // about features
-  Lent peer_;
+  std::optional<uint16_t> requested_feature_;  // about features
+  RemoteBuffer peer_;
   uint32_t written_ = 0;
 };
 

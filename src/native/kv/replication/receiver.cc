@@ -71,7 +71,7 @@ void ReplicationReceiver::begin(bool full, uint64_t offset, uint64_t place_key) 
   applier_->set_offset(offset);
   place_key_ = place_key;
   if (turn_ == 0)
-    turn_ = loop_.on_turn(EventLoop::Moment::before, [this](uint64_t now) { return look(now); });
+    turn_ = loop_.add_hook(EventLoop::Moment::before, [this](uint64_t now) { return look(now); });
   const std::lock_guard held(mutex_);
   begun_ = counters_.begun = true;
   counters_.complete = !full;
@@ -84,7 +84,7 @@ void ReplicationReceiver::clear() {
   const std::string_view effect[] = {"FLUSHALL"};
   for (uint32_t i = 0; i < engine_.keyspace.databases(); ++i) {
     if (!engine_.keyspace.exists(i)) continue;
-    engine_.keyspace.disturb_all(i);
+    engine_.keyspace.mark_all_watchers_dirty(i);
     engine_.keyspace.database(i).clear();
   }
   engine_.keyspace.log(0, effect);
@@ -93,8 +93,8 @@ void ReplicationReceiver::clear() {
 
 void ReplicationReceiver::close() {
   closed_ = true;
-  if (turn_ != 0) loop_.off_turn(std::exchange(turn_, 0));
-  loop_.set_polite(false);
+  if (turn_ != 0) loop_.remove_hook(std::exchange(turn_, 0));
+  loop_.set_batch_scheduling(false);
   const std::lock_guard held(mutex_);
   queue_.clear();
 }
@@ -145,8 +145,8 @@ uint64_t ReplicationReceiver::look(uint64_t now) {
     why_ = error.detail();
   }
   if (expected_ != before || !why_.empty()) settle();
-  hurries_ = now - std::max(loop_.heard_ns(), pressed_ns_) <= kQuietNs;
-  loop_.set_polite(!hurries_ && now < awake_until_);
+  hurries_ = now - std::max(loop_.last_command_ns(), pressed_ns_) <= kQuietNs;
+  loop_.set_batch_scheduling(!hurries_ && now < awake_until_);
   tell_place();
   if (!all) return now;
   return now < awake_until_ ? now + (hurries_ ? kHurriedLookNs : kLookNs) : EventLoop::kNever;
@@ -235,7 +235,7 @@ void ReplicationReceiver::work() {
   if (!is_wanted && owed_.size() < kMostOwed) return;
   const LogReceipt last = receipt();
   // Whoever holds the node's lock may be waiting for the GIL.
-  if (engine_.program()) engine_.program()->rest();
+  if (engine_.handler()) engine_.handler()->release_gil();
   const auto calls = std::exchange(owed_, {});
   const auto held = node_->lock();
   const auto session = node_->find_session(session_);

@@ -32,10 +32,10 @@ ReplicationSender::ReplicationSender(std::shared_ptr<Engine> engine, EventLoop& 
   shared_->on_receipt = std::move(on_receipt);
   shared_->backlog = &backlog_;
   const auto held = engine_->lock();
-  turn_ = loop_.on_turn(EventLoop::Moment::after, [this](uint64_t now) { return turn(now); });
+  turn_ = loop_.add_hook(EventLoop::Moment::after, [this](uint64_t now) { return turn(now); });
   if (options_.place) {
-    rest_ = loop_.on_turn(EventLoop::Moment::before,
-                          [this](uint64_t now) { return give_way(now), EventLoop::kNever; });
+    rest_ = loop_.add_hook(EventLoop::Moment::before,
+                           [this](uint64_t now) { return give_way(now), EventLoop::kNever; });
   }
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
@@ -43,8 +43,8 @@ ReplicationSender::ReplicationSender(std::shared_ptr<Engine> engine, EventLoop& 
 ReplicationSender::~ReplicationSender() {
   {
     const auto held = engine_->lock();
-    loop_.off_turn(turn_);
-    loop_.off_turn(rest_);
+    loop_.remove_hook(turn_);
+    loop_.remove_hook(rest_);
   }
   thread_.request_stop();
   backlog_.wake_all();

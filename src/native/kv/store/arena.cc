@@ -160,7 +160,7 @@ void Arena::add_chunk(size_t bytes) {
   // Location 0 means nowhere, so the very first page is never given away.
   const size_t wanted = std::max(kChunkBytes, round_up(bytes + (first ? kPageBytes : 0), kPageBytes));
   Chunk chunk;
-  static_cast<ChunkMemory&>(chunk) = source_(wanted);
+  static_cast<ChunkMemory&>(chunk) = allocate_chunk_(wanted);
   chunk.pages.resize(chunk.length / kPageBytes + 1);
   const size_t start = first ? kPageBytes : 0;
   chunk.runs.emplace(start, chunk.length / kRunBytes * kRunBytes - start);

@@ -24,10 +24,10 @@ struct ChunkMemory {
 class Arena {
  public:
   // Gives zeroed memory of at least this length, aligned to pages; throws if there is none.
-  using Source = std::function<ChunkMemory(size_t)>;
+  using ChunkAllocator = std::function<ChunkMemory(size_t)>;
   static constexpr size_t kChunkBytes = 64u << 20;
 
-  explicit Arena(Source source) : source_(std::move(source)) {}
+  explicit Arena(ChunkAllocator allocate_chunk) : allocate_chunk_(std::move(allocate_chunk)) {}
 
   // Memory for `bytes`; its contents are whatever was there. Throws if the source has no more.
   Location allocate(size_t bytes);
@@ -76,7 +76,7 @@ class Arena {
   void give_run(Location location, size_t bytes);
   void add_chunk(size_t bytes);
 
-  const Source source_;
+  const ChunkAllocator allocate_chunk_;
   std::vector<Chunk> chunks_;
   std::array<std::vector<Location>, kClasses> with_room_;  // pages, the last is the one in use
   size_t used_ = 0, total_ = 0;

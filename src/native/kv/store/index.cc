@@ -50,7 +50,7 @@ uint64_t* Index::insert(uint64_t hash, Location item) {
     Bucket& bucket = segment_of(hash)->buckets[bucket_of(hash)];
     for (uint64_t& slot : bucket.slots) {
       if (slot == 0) {
-        store(&slot, make_slot(hash, item));
+        store(&slot, make_index_slot(hash, item));
         ++size_;
         return &slot;
       }

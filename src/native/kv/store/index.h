@@ -39,7 +39,7 @@ class Index {
   }
   uint32_t prefetch_item(uint64_t hash) const {
     const Bucket& bucket = segment_of(hash)->buckets[bucket_of(hash)];
-    for (uint32_t place = 0; place < kSlots; ++place) {
+    for (uint32_t place = 0; place < kBucketSlots; ++place) {
       const uint64_t slot = bucket.slots[place];
       if (tag_of(slot) != tag_of(hash) || slot == 0) continue;
       const std::byte* item = arena_.at(location_of(slot));
@@ -51,7 +51,9 @@ class Index {
   }
   // The key must not be there. Returns its slot.
   uint64_t* insert(uint64_t hash, Location item);
-  static void replace(uint64_t* slot, uint64_t hash, Location item) { store(slot, make_slot(hash, item)); }
+  static void replace(uint64_t* slot, uint64_t hash, Location item) {
+    store(slot, make_index_slot(hash, item));
+  }
   void erase(uint64_t* slot) {
     store(slot, 0);
     --size_;
@@ -61,7 +63,6 @@ class Index {
   void set_root(Location root);
   // Readers who came for the former owner find nothing any more.
   void set_owner(uint8_t owner);
-  size_t index_bytes() const { return segments_ * sizeof(Segment) + (sizeof(Location) << depth_); }
 
   // Calls with the items of a few buckets from `cursor` on, about `count` of them; returns the next cursor,
   // 0 at the end. Whoever is there throughout is seen, whatever splits meanwhile. The function may erase.
@@ -81,8 +82,8 @@ class Index {
   }
 
  private:
-  static void store(uint64_t* word, uint64_t value) {
-    std::atomic_ref(*word).store(value, std::memory_order_release);
+  static void store(uint64_t* argument, uint64_t value) {
+    std::atomic_ref(*argument).store(value, std::memory_order_release);
   }
   Segment* segment_of(uint64_t hash) const {
     return reinterpret_cast<Segment*>(arena_.at(directory_[prefix_of(hash, depth_)]));

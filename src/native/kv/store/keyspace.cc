@@ -60,84 +60,86 @@ Entry Database::at(uint64_t* slot) const {
 
 Entry Database::find(std::string_view key, bool use) {
   // A place that is another key's is a wrong guess, no more.
-  uint64_t* slot = index_->find(hash(key), key, keyspace_.expected_place_);
+  uint64_t* slot = index_->find(hash(key), key, keyspace_.prefetched_place_);
   if (slot == nullptr) {
-    keyspace_.figures.misses += use;
+    keyspace_.counters.misses += use;
     return {};
   }
   Entry entry = at(slot);
   if (entry.item_->expires_ms != 0 && entry.item_->expires_ms <= keyspace_.now_ms_) [[unlikely]] {
     if (keyspace_.keeps_expired) {
-      keyspace_.figures.misses += use;
+      keyspace_.counters.misses += use;
       return {};
     }
     const std::string name(key);
     erase(entry);
-    ++keyspace_.figures.expired;
-    keyspace_.lost(*this, name, 'x', "expired");
-    keyspace_.figures.misses += use;
+    ++keyspace_.counters.expired;
+    keyspace_.report_removal(*this, name, 'x', "expired");
+    keyspace_.counters.misses += use;
     return {};
   }
   if (use) {
-    ++keyspace_.figures.hits;
-    if (keyspace_.touching) entry.item_->recency = keyspace_.stamp(entry.item_->recency);
+    ++keyspace_.counters.hits;
+    if (keyspace_.updates_recency) entry.item_->recency = keyspace_.next_recency(entry.item_->recency);
   }
   return entry;
 }
 
-Entry Database::set(Entry there, std::string_view key, std::string_view value, uint64_t expires_ms) {
-  return store(there, key, value, value.size(), Type::string, expires_ms);
+Entry Database::set(Entry existing, std::string_view key, std::string_view value, uint64_t expires_ms) {
+  return store(existing, key, value, value.size(), Type::string, expires_ms);
 }
 
-Entry Database::adopt(Entry there, std::string_view key, Location block, size_t value_bytes) {
-  return store(there, key, {}, value_bytes, Type::string, 0, block);
+Entry Database::adopt(Entry existing, std::string_view key, Location block, size_t value_bytes) {
+  return store(existing, key, {}, value_bytes, Type::string, 0, block);
 }
 
-Entry Database::set_object(Entry there, std::string_view key, Type type, HeldObject object,
+Entry Database::set_object(Entry existing, std::string_view key, Type type, ObjectRef object,
                            uint64_t expires_ms) {
   char bytes[sizeof object];
   std::memcpy(bytes, &object, sizeof object);
-  const Entry stored = store(there, key, {bytes, sizeof bytes}, sizeof bytes, type, expires_ms);
+  const Entry stored = store(existing, key, {bytes, sizeof bytes}, sizeof bytes, type, expires_ms);
   keyspace_.object_bytes_ += object.bytes;
   return stored;
 }
 
-void Database::count_object(Entry& there, uint64_t bytes) {
-  HeldObject held = there.held();
+void Database::count_object(Entry& existing, uint64_t bytes) {
+  ObjectRef held = existing.held();
   if (held.bytes == bytes) return;
   keyspace_.object_bytes_ += bytes - held.bytes;
   held.bytes = bytes;
-  there.item_->sealed = 0;  // readers ask the server about objects anyway
-  std::memcpy(there.bytes() + there.item_->key_bytes, &held, sizeof held);
+  existing.item_->sealed = 0;  // readers ask the server about objects anyway
+  std::memcpy(existing.bytes() + existing.item_->key_bytes, &held, sizeof held);
 }
 
-Entry Database::resize(Entry there, std::string_view key, size_t bytes) {
-  const std::string_view old = there ? there.value() : std::string_view();
-  return store(there, key, old.substr(0, bytes), bytes, Type::string, there ? there.expires_ms() : 0);
+Entry Database::resize(Entry existing, std::string_view key, size_t bytes) {
+  const std::string_view old = existing ? existing.value() : std::string_view();
+  return store(existing, key, old.substr(0, bytes), bytes, Type::string,
+               existing ? existing.expires_ms() : 0);
 }
 
-Entry Database::store(Entry there, std::string_view key, std::string_view value, size_t value_bytes,
+Entry Database::store(Entry existing, std::string_view key, std::string_view value, size_t value_bytes,
                       Type type, uint64_t expires_ms, Location filled) {
-  const uint64_t hashed = there ? uint64_t{tag_of(*there.slot_)} << 48 | there.item_->hash : hash(key);
+  const uint64_t hashed =
+      existing ? uint64_t{tag_of(*existing.slot_)} << 48 | existing.item_->hash : hash(key);
   const size_t total = sizeof(ItemHeader) + key.size() + value_bytes;
-  const uint64_t before_ms = there ? there.expires_ms() : 0;
-  const uint16_t before_due = there ? there.item_->due : uint16_t{0};
-  ItemHeader* item = there.item_;
+  const uint64_t before_ms = existing ? existing.expires_ms() : 0;
+  const uint16_t before_due = existing ? existing.item_->due : uint16_t{0};
+  ItemHeader* item = existing.item_;
   const bool in_place =
-      item != nullptr && filled == 0 && !keyspace_.is_still() && item->type == Type::string &&
+      item != nullptr && filled == 0 && !keyspace_.is_copy_on_write() && item->type == Type::string &&
       type == Type::string &&
       (item_bytes(*item) == total || Arena::block_bytes(item_bytes(*item)) == Arena::block_bytes(total));
   if (in_place) {
     item->value_bytes = static_cast<uint32_t>(value_bytes);
     item->sealed = 0;
-    char* to = there.bytes() + key.size();
+    char* to = existing.bytes() + key.size();
     if (value.data() != to && !value.empty()) std::memmove(to, value.data(), value.size());
     if (value_bytes > value.size()) std::memset(to + value.size(), 0, value_bytes - value.size());
   } else {
     const Location location = filled != 0 ? filled : keyspace_.arena_.allocate(total);
     item = reinterpret_cast<ItemHeader*>(keyspace_.arena_.at(location));
     *item = {.checksum = 0,
-             .recency = keyspace_.stamp(0),
+             .recency = keyspace_.next_recency(0),
              .key_bytes = static_cast<uint32_t>(key.size()),
              .value_bytes = static_cast<uint32_t>(value_bytes),
              .expires_ms = expires_ms,
@@ -145,7 +147,7 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
              .type = type,
              .sealed = 0,
              .due = 0};
-    await_expiry(*item, hashed, before_ms, before_due);
+    schedule_expiry(*item, hashed, before_ms, before_due);
     char* to = reinterpret_cast<char*>(item + 1);
     std::memcpy(to, key.data(), key.size());
     if (filled == 0) {
@@ -153,64 +155,64 @@ Entry Database::store(Entry there, std::string_view key, std::string_view value,
       std::memset(to + key.size() + value.size(), 0, value_bytes - value.size());
     }
     if (keyspace_.exposed_ && total <= Keyspace::kAlwaysSealed) put_checksum(*item);
-    if (there) {
-      const Location old = location_of(*there.slot_);
-      Index::replace(there.slot_, hashed, location);
-      keyspace_.release(there.item_, old);
+    if (existing) {
+      const Location old = location_of(*existing.slot_);
+      Index::replace(existing.slot_, hashed, location);
+      keyspace_.release(existing.item_, old);
     } else {
-      there.slot_ = index_->insert(hashed, location);
+      existing.slot_ = index_->insert(hashed, location);
       if (!slot_sizes_.empty()) ++slot_sizes_[key_slot(key)];
     }
   }
   if (in_place) {
     item->expires_ms = expires_ms;
-    await_expiry(*item, hashed, before_ms, before_due);
+    schedule_expiry(*item, hashed, before_ms, before_due);
   }
   volatile_ += (expires_ms != 0) - (before_ms != 0);
-  return {item, there.slot_};
+  return {item, existing.slot_};
 }
 
-char* Database::writable(Entry& there) {
-  if (keyspace_.is_still()) {
-    const std::string key(there.key());
-    there = resize(there, key, there.value().size());
+char* Database::writable(Entry& existing) {
+  if (keyspace_.is_copy_on_write()) {
+    const std::string key(existing.key());
+    existing = resize(existing, key, existing.value().size());
   }
-  there.item_->sealed = 0;
-  return there.bytes() + there.item_->key_bytes;
+  existing.item_->sealed = 0;
+  return existing.bytes() + existing.item_->key_bytes;
 }
 
-void Database::seal(Entry& there) {
-  if (keyspace_.exposed_) put_checksum(*there.item_);
+void Database::seal(Entry& existing) {
+  if (keyspace_.exposed_) put_checksum(*existing.item_);
 }
 
-void Database::set_expires(Entry& there, uint64_t expires_ms) {
-  const uint64_t before = there.expires_ms();
+void Database::set_expires(Entry& existing, uint64_t expires_ms) {
+  const uint64_t before = existing.expires_ms();
   if (keyspace_.exposed_) {
-    const std::string key(there.key());
-    if (there.type() == Type::string) {
-      there = store(there, key, there.value(), there.value().size(), Type::string, expires_ms);
+    const std::string key(existing.key());
+    if (existing.type() == Type::string) {
+      existing = store(existing, key, existing.value(), existing.value().size(), Type::string, expires_ms);
       return;
     }
-    there.item_->sealed = 0;  // readers ask the server about objects anyway
+    existing.item_->sealed = 0;  // readers ask the server about objects anyway
   }
-  there.item_->expires_ms = expires_ms;
-  there.item_->sealed = 0;
+  existing.item_->expires_ms = expires_ms;
+  existing.item_->sealed = 0;
   volatile_ += (expires_ms != 0) - (before != 0);
-  const uint64_t hashed = uint64_t{tag_of(*there.slot_)} << 48 | there.item_->hash;
-  await_expiry(*there.item_, hashed, before, there.item_->due);
+  const uint64_t hashed = uint64_t{tag_of(*existing.slot_)} << 48 | existing.item_->hash;
+  schedule_expiry(*existing.item_, hashed, before, existing.item_->due);
 }
 
-void Database::erase(Entry there) {
-  const Location location = location_of(*there.slot_);
-  volatile_ -= there.expires_ms() != 0;
-  if (!slot_sizes_.empty()) --slot_sizes_[key_slot(there.key())];
-  index_->erase(there.slot_);
-  keyspace_.release(there.item_, location);
+void Database::erase(Entry existing) {
+  const Location location = location_of(*existing.slot_);
+  volatile_ -= existing.expires_ms() != 0;
+  if (!slot_sizes_.empty()) --slot_sizes_[key_slot(existing.key())];
+  index_->erase(existing.slot_);
+  keyspace_.release(existing.item_, location);
 }
 
 void Database::clear() {
-  if (keyspace_.exposed_) index_->set_owner(kNobody);
-  keyspace_.bury(std::exchange(index_, new_index()));
+  if (keyspace_.exposed_) index_->set_owner(kNoOwner);
+  keyspace_.lazy_free(std::exchange(index_, new_index()));
   volatile_ = 0;
   std::fill(slot_sizes_.begin(), slot_sizes_.end(), 0);
   due_.clear();
@@ -218,7 +220,7 @@ void Database::clear() {
 }
 
 // A key that had a time already is looked at then, and again when its time has been put off.
-void Database::await_expiry(ItemHeader& item, uint64_t hashed, uint64_t before_ms, uint16_t before_due) {
+void Database::schedule_expiry(ItemHeader& item, uint64_t hashed, uint64_t before_ms, uint16_t before_due) {
   item.due = before_due;
   if (item.expires_ms == 0 || (before_ms != 0 && item.expires_ms >= before_ms)) return;
   const uint64_t second = item.expires_ms / 1000;
@@ -228,18 +230,19 @@ void Database::await_expiry(ItemHeader& item, uint64_t hashed, uint64_t before_m
 }
 
 // When most entries are of keys that are no more, or have another time, some are looked through each time.
-void Database::tidy_due(uint64_t deadline_ns) {
+void Database::compact_due(uint64_t deadline_ns) {
   constexpr size_t kFrom = 4096, kSlice = 1024;
   while (due_entries_ > 2 * volatile_ + kFrom && verbena::now_ns() < deadline_ns) {
-    const auto at = due_.lower_bound(tidy_second_);
+    const auto at = due_.lower_bound(compact_second_);
     if (at == due_.end()) {
-      tidy_second_ = tidy_done_ = 0;
+      compact_second_ = compact_done_ = 0;
       return;
     }
-    if (at->first != tidy_second_) tidy_done_ = 0;
-    tidy_second_ = at->first;
+    if (at->first != compact_second_) compact_done_ = 0;
+    compact_second_ = at->first;
     std::vector<uint64_t>& hashes = at->second;
-    const size_t start = std::min(tidy_done_, hashes.size()), stop = std::min(start + kSlice, hashes.size());
+    const size_t start = std::min(compact_done_, hashes.size()),
+                 stop = std::min(start + kSlice, hashes.size());
     const auto first = hashes.begin() + static_cast<std::ptrdiff_t>(start);
     const auto last = hashes.begin() + static_cast<std::ptrdiff_t>(stop);
     std::sort(first, last);
@@ -249,7 +252,7 @@ void Database::tidy_due(uint64_t deadline_ns) {
       index_->each_like(hashed, [&](uint64_t* slot) {
         const ItemHeader& item = *this->at(slot).item_;
         is_its |= item.hash == static_cast<uint32_t>(hashed) && item.expires_ms != 0 &&
-                  item.due == static_cast<uint16_t>(tidy_second_);
+                  item.due == static_cast<uint16_t>(compact_second_);
       });
       return !is_its;
     });
@@ -257,19 +260,19 @@ void Database::tidy_due(uint64_t deadline_ns) {
     const auto hole = static_cast<size_t>(last - kept);
     const size_t behind = hashes.size() - stop, moved = std::min(hole, behind);
     std::copy(hashes.end() - static_cast<std::ptrdiff_t>(moved), hashes.end(), kept);
-    tidy_done_ = static_cast<size_t>(kept - hashes.begin());
+    compact_done_ = static_cast<size_t>(kept - hashes.begin());
     hashes.resize(hashes.size() - hole);
     due_entries_ -= hole;
-    if (tidy_done_ < hashes.size()) continue;
+    if (compact_done_ < hashes.size()) continue;
     if (hashes.capacity() > 4 * hashes.size()) hashes.shrink_to_fit();
     if (hashes.empty()) due_.erase(at);
-    ++tidy_second_;
-    tidy_done_ = 0;
+    ++compact_second_;
+    compact_done_ = 0;
   }
 }
 
 size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
-  tidy_due(deadline_ns);
+  compact_due(deadline_ns);
   size_t expired = 0, looked = 0;
   while (!due_.empty() && due_.begin()->first * 1000 <= now_ms) {
     const uint64_t second = due_.begin()->first;
@@ -354,8 +357,8 @@ std::optional<std::string> Database::random_key() {
   return std::nullopt;
 }
 
-Keyspace::Keyspace(uint32_t databases, Arena::Source source)
-    : arena_(std::move(source)),
+Keyspace::Keyspace(uint32_t databases, Arena::ChunkAllocator allocate_chunk)
+    : arena_(std::move(allocate_chunk)),
       hash_key_(random_value<HashKey>()),
       random_state_(random_value<uint64_t>() | 1),
       databases_(databases) {}
@@ -368,7 +371,7 @@ Database& Keyspace::open(uint32_t number) {
 void Keyspace::swap(uint32_t one, uint32_t other) {
   if (one == other) return;
   database(one), database(other);
-  for (const uint32_t number : {one, other}) disturb_all(number);
+  for (const uint32_t number : {one, other}) mark_all_watchers_dirty(number);
   std::swap(databases_[one], databases_[other]);
   std::swap(databases_[one]->root_, databases_[other]->root_);
   for (const uint32_t number : {one, other}) {
@@ -404,20 +407,20 @@ void Keyspace::unwatch(uint64_t client) {
   }
 }
 
-void Keyspace::tell_watchers(uint32_t database, std::string_view key) {
+void Keyspace::mark_watchers_dirty(uint32_t database, std::string_view key) {
   const auto found = watched_.find(std::to_string(database).append(" ").append(key));
   if (found == watched_.end()) return;
-  disturbed_.insert(disturbed_.end(), found->second.begin(), found->second.end());
+  dirty_watchers_.insert(dirty_watchers_.end(), found->second.begin(), found->second.end());
   watched_.erase(found);
 }
 
-void Keyspace::lost(Database& database, std::string_view key, char kind, const char* event) {
+void Keyspace::report_removal(Database& database, std::string_view key, char kind, const char* event) {
   const std::string_view effect[] = {"DEL", key};
   log(database.number(), effect);
-  const uint64_t running = std::exchange(author, 0);
+  const uint64_t running = std::exchange(current_client, 0);
   changed(database, key);
-  author = running;
-  if (on_gone) on_gone(database.number(), kind, event, key);
+  current_client = running;
+  if (on_removed) on_removed(database.number(), kind, event, key);
 }
 
 uint64_t Keyspace::observe(Observer observer) {
@@ -425,21 +428,21 @@ uint64_t Keyspace::observe(Observer observer) {
   return last_observer_;
 }
 
-void Keyspace::disturb_all(uint32_t database) {
-  tell_observers(database, std::nullopt);
+void Keyspace::mark_all_watchers_dirty(uint32_t database) {
+  notify_observers(database, std::nullopt);
   const std::string prefix = std::to_string(database) + " ";
   for (auto at = watched_.begin(); at != watched_.end();) {
     if (!at->first.starts_with(prefix)) {
       ++at;
       continue;
     }
-    disturbed_.insert(disturbed_.end(), at->second.begin(), at->second.end());
+    dirty_watchers_.insert(dirty_watchers_.end(), at->second.begin(), at->second.end());
     at = watched_.erase(at);
   }
 }
 
 void Keyspace::retire(Location location, size_t bytes) {
-  if (!is_still()) return arena_.free(location, bytes);
+  if (!is_copy_on_write()) return arena_.free(location, bytes);
   retired_.push_back({location, bytes, verbena::now_ns()});
   ++retired_blocks_;
   retired_bytes_ += Arena::block_bytes(bytes);
@@ -449,7 +452,7 @@ std::shared_ptr<Keyspace::Hold> Keyspace::hold() { return holds_.emplace_back(st
 
 void Keyspace::release(ItemHeader* item, Location location) {
   if (item->type != Type::string) {
-    const HeldObject held = Entry(item, nullptr).held();
+    const ObjectRef held = Entry(item, nullptr).held();
     object_bytes_ -= held.bytes;
     released_.push_back(held.object);
   }
@@ -470,15 +473,15 @@ void Keyspace::reclaim(uint64_t now, uint64_t deadline_ns) {
     retired_bytes_ -= Arena::block_bytes(retired_.front().bytes);
     retired_.pop_front();
   }
-  while (!flushed_.empty() && verbena::now_ns() < deadline_ns) {
-    Flushed& flushed = flushed_.front();
-    Index& index = *flushed.index;
-    flushed.cursor = index.scan(flushed.cursor, 64, [&](uint64_t* slot) {
+  while (!lazy_free_.empty() && verbena::now_ns() < deadline_ns) {
+    LazyFreeIndex& pending = lazy_free_.front();
+    Index& index = *pending.index;
+    pending.cursor = index.scan(pending.cursor, 64, [&](uint64_t* slot) {
       const Location location = location_of(*slot);
       index.erase(slot);
       release(reinterpret_cast<ItemHeader*>(arena_.at(location)), location);
     });
-    if (flushed.cursor == 0) flushed_.pop_front();
+    if (pending.cursor == 0) lazy_free_.pop_front();
   }
 }
 
@@ -486,7 +489,7 @@ bool Keyspace::make_room() {
   if (max_bytes == 0 || keeps_expired) return true;
   const uint64_t now = verbena::now_ns();
   while (used_bytes() > max_bytes) {
-    if (has_rubbish()) reclaim(now + 2 * kGraceNs, now + 1'000'000);
+    if (has_retired()) reclaim(now + 2 * kGraceNs, now + 1'000'000);
     // What is kept for somebody goes soon: no other key has to go for it.
     if (used_bytes() - retired_bytes_ <= max_bytes) return true;
     if (eviction == Eviction::none) return false;
@@ -497,12 +500,12 @@ bool Keyspace::make_room() {
       if (!victim) continue;
       if (const Entry entry = database->find(*victim, false)) {
         database->erase(entry);
-        ++figures.evicted;
-        lost(*database, *victim, 'e', "evicted");
+        ++counters.evicted;
+        report_removal(*database, *victim, 'e', "evicted");
       }
       found = true;
     }
-    if (!found) return has_rubbish();
+    if (!found) return has_retired();
   }
   return true;
 }
@@ -515,7 +518,7 @@ uint64_t Keyspace::random() {
 }
 
 // Least frequently used: minutes in the upper half, a logarithmic count in the lower; else seconds.
-uint32_t Keyspace::stamp(uint32_t before) const {
+uint32_t Keyspace::next_recency(uint32_t before) const {
   if (!counts_frequency(eviction)) return static_cast<uint32_t>(now_ms_ / 1000);
   const auto minutes = static_cast<uint32_t>(now_ms_ / 60'000) & 0xffff;
   if (before == 0) return minutes << 16 | 5;

@@ -36,7 +36,7 @@ class Journal {
   virtual void tick(uint64_t /*now_ns*/) {}
   virtual uint64_t durable() const { return 0; }  // the last effect that is on disk
   // Why commands that change something are refused: an error reply. Empty: they are welcome.
-  std::string complaint;
+  std::string write_error;
 };
 
 enum class Eviction : uint8_t {
@@ -50,7 +50,7 @@ enum class Eviction : uint8_t {
   volatile_ttl
 };
 
-struct KeyspaceFigures {
+struct KeyspaceCounters {
   uint64_t hits = 0, misses = 0, expired = 0, evicted = 0, dirty = 0;
 };
 
@@ -76,8 +76,8 @@ class Entry {
   friend class Database;
   friend class Keyspace;
   char* bytes() const { return reinterpret_cast<char*>(item_ + 1); }
-  HeldObject held() const {
-    HeldObject held;
+  ObjectRef held() const {
+    ObjectRef held;
     std::memcpy(&held, bytes() + item_->key_bytes, sizeof held);
     return held;
   }
@@ -109,20 +109,20 @@ class Database {
   bool contains(std::string_view key) const { return index_->find(hash(key), key) != nullptr; }
   // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
   // nobody. Throws if there is no memory.
-  Entry set(Entry there, std::string_view key, std::string_view value, uint64_t expires_ms);
+  Entry set(Entry existing, std::string_view key, std::string_view value, uint64_t expires_ms);
   // The same with a value that has been copied to its place: `block` is of the arena's, for an item with
   // this key and a value of so many bytes.
-  Entry adopt(Entry there, std::string_view key, Location block, size_t value_bytes);
+  Entry adopt(Entry existing, std::string_view key, Location block, size_t value_bytes);
   // The same for a value that the program holds, in so many bytes; the one that was there is given back.
-  Entry set_object(Entry there, std::string_view key, Type type, HeldObject object, uint64_t expires_ms);
+  Entry set_object(Entry existing, std::string_view key, Type type, ObjectRef object, uint64_t expires_ms);
   // It has grown or shrunk.
-  void count_object(Entry& there, uint64_t bytes);
+  void count_object(Entry& existing, uint64_t bytes);
   // A string's value made longer or shorter, zeros at its end; write to the result, then seal().
-  Entry resize(Entry there, std::string_view key, size_t bytes);
-  char* writable(Entry& there);  // the value's bytes, nobody else's any more
-  void seal(Entry& there);       // after writing
-  void set_expires(Entry& there, uint64_t expires_ms);
-  void erase(Entry there);
+  Entry resize(Entry existing, std::string_view key, size_t bytes);
+  char* writable(Entry& existing);  // the value's bytes, nobody else's any more
+  void seal(Entry& existing);       // after writing
+  void set_expires(Entry& existing, uint64_t expires_ms);
+  void erase(Entry existing);
   void clear();
 
   // Time for a while: keys whose time has come. Stops at the deadline; returns how many went.
@@ -140,11 +140,11 @@ class Database {
   friend class Keyspace;
   Entry at(uint64_t* slot) const;
   uint64_t hash(std::string_view key) const;
-  Entry store(Entry there, std::string_view key, std::string_view value, size_t value_bytes, Type type,
+  Entry store(Entry existing, std::string_view key, std::string_view value, size_t value_bytes, Type type,
               uint64_t expires_ms, Location filled = 0);
   // Sees to it that an item is looked at when its time has come; `before`: the one whose place it takes.
-  void await_expiry(ItemHeader& item, uint64_t hash, uint64_t before_ms, uint16_t before_due);
-  void tidy_due(uint64_t deadline_ns);
+  void schedule_expiry(ItemHeader& item, uint64_t hash, uint64_t before_ms, uint16_t before_due);
+  void compact_due(uint64_t deadline_ns);
 
   std::unique_ptr<Index> new_index();
 
@@ -158,13 +158,13 @@ class Database {
   std::map<uint64_t, std::vector<uint64_t>> due_;
   size_t due_entries_ = 0;
   std::vector<uint32_t> slot_sizes_;  // empty: nobody wants to know
-  uint64_t tidy_second_ = 0;          // how far tidy_due() has come
-  size_t tidy_done_ = 0;
+  uint64_t compact_second_ = 0;       // how far tidy_due() has come
+  size_t compact_done_ = 0;
 };
 
 class Keyspace {
  public:
-  Keyspace(uint32_t databases, Arena::Source source);
+  Keyspace(uint32_t databases, Arena::ChunkAllocator allocate_chunk);
 
   Database& database(uint32_t number) {
     const auto& database = databases_[number];
@@ -187,10 +187,10 @@ class Keyspace {
   }
   // After a change of a key: whoever watches it hears of it.
   void changed(Database& database, std::string_view key) {
-    ++figures.dirty;
-    if (!watched_.empty()) tell_watchers(database.number(), key);
+    ++counters.dirty;
+    if (!watched_.empty()) mark_watchers_dirty(database.number(), key);
     if (!observers_.empty()) [[unlikely]]
-      tell_observers(database.number(), key);
+      notify_observers(database.number(), key);
   }
   // Hears of every key that has changed, or that all of a database has; returns what unobserve() takes.
   using Observer = std::function<void(uint32_t database, std::optional<std::string_view> key)>;
@@ -201,12 +201,12 @@ class Keyspace {
   void watch(uint32_t database, std::string_view key, uint64_t client);
   void unwatch(uint64_t client);
   // Keys that have gone by themselves: ('x', "expired") and ('e', "evicted"), if somebody wants to know.
-  std::function<void(uint32_t database, char kind, const char* event, std::string_view key)> on_gone;
-  std::vector<uint64_t> take_disturbed() { return std::exchange(disturbed_, {}); }
-  bool has_disturbed() const { return !disturbed_.empty(); }
-  void disturb_all(uint32_t database);
+  std::function<void(uint32_t database, char kind, const char* event, std::string_view key)> on_removed;
+  std::vector<uint64_t> take_dirty_watchers() { return std::exchange(dirty_watchers_, {}); }
+  bool has_dirty_watchers() const { return !dirty_watchers_.empty(); }
+  void mark_all_watchers_dirty(uint32_t database);
   // Whose command the program runs; 0: nobody's, or native code's.
-  uint64_t author = 0;
+  uint64_t current_client = 0;
 
   // Remote readers: from now on nothing is changed in place, and blocks are kept for a while.
   void expose() { exposed_ = true; }
@@ -223,18 +223,19 @@ class Keyspace {
   void retire(Location location, size_t bytes);
   // Time for a while: gives memory back that nobody can be reading any more, and what was flushed.
   void reclaim(uint64_t now_ns, uint64_t deadline_ns);
-  size_t rubbish() const { return retired_.size() + flushed_.size(); }
-  bool has_rubbish() const { return !retired_.empty() || !flushed_.empty(); }
-  void bury(std::unique_ptr<Index> index) { flushed_.push_back({std::move(index), 0}); }
+  size_t retired() const { return retired_.size() + lazy_free_.size(); }
+  bool has_retired() const { return !retired_.empty() || !lazy_free_.empty(); }
+  void lazy_free(std::unique_ptr<Index> index) { lazy_free_.push_back({std::move(index), 0}); }
 
   // The hash of a key. The one that was expected, these very bytes, has been hashed already.
   uint64_t hash(std::string_view key) const {
-    const bool is_expected = key.data() == expected_.data() && key.size() == expected_.size() && !key.empty();
-    return is_expected ? expected_hash_ : siphash(hash_key_, key);
+    const bool is_prefetched =
+        key.data() == prefetched_key_.data() && key.size() == prefetched_key_.size() && !key.empty();
+    return is_prefetched ? prefetched_hash_ : siphash(hash_key_, key);
   }
   // `place`: where its item may be, see Index::find().
-  void expect(std::string_view key, uint64_t hash, uint32_t place = 0) {
-    expected_ = key, expected_hash_ = hash, expected_place_ = place;
+  void set_prefetched(std::string_view key, uint64_t hash, uint32_t place = 0) {
+    prefetched_key_ = key, prefetched_hash_ = hash, prefetched_place_ = place;
   }
 
   // Objects that nothing refers to any more: the program's to release.
@@ -246,18 +247,18 @@ class Keyspace {
   size_t object_bytes() const { return object_bytes_; }  // what the program says to hold
   // Evicts until there is room; false: there is not, and writes must be refused.
   bool make_room();
-  uint32_t stamp(uint32_t before) const;  // an item's recency after a use
+  uint32_t next_recency(uint32_t before) const;  // an item's recency after a use
   uint64_t idle_seconds(uint32_t recency) const;
   uint32_t frequency(uint32_t recency) const;
 
-  bool touching = true;  // a use makes a key younger
+  bool updates_recency = true;  // a use makes a key younger
   // A replica's: what has expired is not found, but stays until the primary says that it is gone; and nothing
   // is evicted.
   bool keeps_expired = false;
   uint64_t max_bytes = 0;  // 0: no bound
   Eviction eviction = Eviction::none;
   uint32_t samples = 5;
-  KeyspaceFigures figures;
+  KeyspaceCounters counters;
 
  private:
   friend class Database;
@@ -277,21 +278,21 @@ class Keyspace {
     return from;
   }
   // Items are replaced, not changed.
-  bool is_still() const { return exposed_ || held_from() != Hold::kNothing; }
+  bool is_copy_on_write() const { return exposed_ || held_from() != Hold::kNothing; }
   // A key has gone by itself. Rare: it must not keep GCC from inlining what find() does always.
-  [[gnu::cold, gnu::noinline]] void lost(Database& database, std::string_view key, char kind,
-                                         const char* event);
-  void tell_watchers(uint32_t database, std::string_view key);
-  void tell_observers(uint32_t database, std::optional<std::string_view> key) const {
+  [[gnu::cold, gnu::noinline]] void report_removal(Database& database, std::string_view key, char kind,
+                                                   const char* event);
+  void mark_watchers_dirty(uint32_t database, std::string_view key);
+  void notify_observers(uint32_t database, std::optional<std::string_view> key) const {
     for (const auto& [id, observer] : observers_) observer(database, key);
   }
   uint64_t random();
 
   Arena arena_;
   const HashKey hash_key_;
-  std::string_view expected_;
-  uint64_t expected_hash_ = 0;
-  uint32_t expected_place_ = 0;
+  std::string_view prefetched_key_;
+  uint64_t prefetched_hash_ = 0;
+  uint32_t prefetched_place_ = 0;
   uint64_t now_ms_ = 0;
   Journal* journal_ = nullptr;
   bool exposed_ = false, counts_slots_ = false;
@@ -299,15 +300,15 @@ class Keyspace {
   uint64_t retired_blocks_ = 0;  // ever
   size_t retired_bytes_ = 0;     // that are kept
   std::vector<std::shared_ptr<Hold>> holds_;
-  struct Flushed {
+  struct LazyFreeIndex {
     std::unique_ptr<Index> index;
     uint64_t cursor;
   };
-  std::deque<Flushed> flushed_;
+  std::deque<LazyFreeIndex> lazy_free_;
   std::vector<uint64_t> released_;
   size_t object_bytes_ = 0;
   std::unordered_map<std::string, std::vector<uint64_t>> watched_;  // by database and key
-  std::vector<uint64_t> disturbed_;                                 // clients whose watched keys changed
+  std::vector<uint64_t> dirty_watchers_;                            // clients whose watched keys changed
   std::vector<std::pair<uint64_t, Observer>> observers_;
   uint64_t last_observer_ = 0;
   uint64_t random_state_;

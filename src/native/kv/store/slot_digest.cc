@@ -91,7 +91,7 @@ void SlotDigest::put(uint32_t number, std::string_view key) {
     return;
   }
   uint64_t elements = 0;
-  if (const auto sum = engine_.program() ? engine_.program()->sum(entry.object()) : nullptr) {
+  if (const auto sum = engine_.handler() ? engine_.handler()->sum(entry.object()) : nullptr) {
     sum->add(~size_t{0});
     elements = sum->sum();
     summed_ += sum->count();
@@ -150,8 +150,8 @@ void SlotDigest::walk_on() {
     length = value.size();
     whole = walk_->place == length;
     summed_ += piece.size();
-  } else if (Program* const program = engine_.program()) {
-    if (!walk_->elements) walk_->elements = program->sum(entry.object());
+  } else if (PythonHandler* const handler = engine_.handler()) {
+    if (!walk_->elements) walk_->elements = handler->sum(entry.object());
     const uint64_t before = walk_->elements->count();
     whole = walk_->elements->add(kPieceElements);
     elements = walk_->elements->sum();
@@ -188,8 +188,8 @@ std::optional<uint64_t> SlotDigest::facts_of(uint64_t name, const Key& key, uint
   uint64_t length = 0;
   if (entry.type() == Type::string) {
     length = entry.value().size();
-  } else if (engine_.program()) {
-    length = engine_.program()->count(entry.object());
+  } else if (engine_.handler()) {
+    length = engine_.handler()->count(entry.object());
   }
   const uint64_t facts[] = {name, static_cast<uint64_t>(entry.type()), entry.expires_ms(), length};
   return siphash(kKey, {reinterpret_cast<const char*>(facts), sizeof facts});

@@ -10,19 +10,19 @@ namespace {
 constexpr std::string_view kCrossSlot = "CROSSSLOT Keys in request don't hash to the same slot";
 constexpr std::string_view kTryAgain = "TRYAGAIN Multiple keys request during rehashing of slot";
 
-std::string redirect(const char* word, uint32_t slot, const std::string& address) {
-  return std::string(word) + " " + std::to_string(slot) + " " + address;
+std::string redirect(const char* argument, uint32_t slot, const std::string& address) {
+  return std::string(argument) + " " + std::to_string(slot) + " " + address;
 }
 
 }  // namespace
 
-SlotTable::Verdict SlotTable::judge(const Client& client, Database& database, Arguments words, KeySpec spec,
-                                    bool writes, std::string& error) const {
+SlotTable::Verdict SlotTable::check(const Client& client, Database& database, Arguments arguments,
+                                    KeySpec spec, bool writes, std::string& error) const {
   if (spec.step == 0) return Verdict::serve;
-  const auto count = static_cast<int>(words.size());
+  const auto count = static_cast<int>(arguments.size());
   const int last = spec.last < 0 ? count + spec.last : spec.last;
   if (spec.first >= count || last >= count) return Verdict::serve;  // it has not enough words, and is told so
-  const uint16_t slot = key_slot(words[static_cast<size_t>(spec.first)]);
+  const uint16_t slot = key_slot(arguments[static_cast<size_t>(spec.first)]);
   const auto refuse = [&](std::string text) {
     error = std::move(text);
     return Verdict::refuse;
@@ -30,13 +30,13 @@ SlotTable::Verdict SlotTable::judge(const Client& client, Database& database, Ar
   size_t missing = 0, present = 0;
   const bool looks = migrating[slot] != 0 || importing[slot];
   for (int at = spec.first; at <= last; at += spec.step) {
-    const std::string_view key = words[static_cast<size_t>(at)];
+    const std::string_view key = arguments[static_cast<size_t>(at)];
     if (at != spec.first && key_slot(key) != slot) return refuse(std::string(kCrossSlot));
     if (looks) ++(database.find(key, false) ? present : missing);
   }
   if (fenced[slot]) return Verdict::hold;
   const uint16_t owner = owners[slot];
-  if (owner == kMine) {
+  if (owner == kThisNode) {
     if (lease_ends_ns != 0 && now_ns() >= lease_ends_ns) {
       return refuse("CLUSTERDOWN the node's lease has ended: it may have been replaced");
     }
@@ -47,7 +47,7 @@ SlotTable::Verdict SlotTable::judge(const Client& client, Database& database, Ar
   if (importing[slot] && client.asking) {
     return missing > 0 && missing + present > 1 ? refuse(std::string(kTryAgain)) : Verdict::serve;
   }
-  if (owner == kNobody) return refuse("CLUSTERDOWN Hash slot not served");
+  if (owner == kUnassigned) return refuse("CLUSTERDOWN Hash slot not served");
   if (owner == primary && client.reads_replica && !writes) return Verdict::serve;
   return refuse(redirect("MOVED", slot, addresses[owner]));
 }

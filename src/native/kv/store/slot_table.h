@@ -21,28 +21,28 @@ struct KeySpec {
 class SlotTable {
  public:
   enum class Verdict : uint8_t { serve, refuse, hold };
-  static constexpr uint16_t kMine = 0, kNobody = 0xffff;
+  static constexpr uint16_t kThisNode = 0, kUnassigned = 0xffff;
 
   // May this client run this here and now? If not: `error` says where to go, or it has to wait.
-  Verdict judge(const Client& client, Database& database, Arguments words, KeySpec spec, bool writes,
+  Verdict check(const Client& client, Database& database, Arguments arguments, KeySpec spec, bool writes,
                 std::string& error) const;
   // The same for keys alone.
-  Verdict judge(const Client& client, Database& database, Arguments words, bool writes,
+  Verdict check(const Client& client, Database& database, Arguments arguments, bool writes,
                 std::string& error) const {
-    return judge(client, database, words, {0, -1, 1}, writes, error);
+    return check(client, database, arguments, {0, -1, 1}, writes, error);
   }
 
   // Everything below needs the engine's lock.
 
   std::array<uint16_t, kSlotCount> owners;  // an index into `addresses`
   std::vector<std::string> addresses = {""};
-  uint16_t primary = kNobody;  // whose replica this node is
+  uint16_t primary = kUnassigned;  // whose replica this node is
   std::array<uint16_t, kSlotCount> migrating = {};
   std::array<bool, kSlotCount> importing = {}, fenced = {};
   uint64_t lease_ends_ns = 0;  // by the monotonic clock: nothing is served after it; 0: there is none
   std::vector<KeySpec> keys;   // of native commands, in the table's order
 
-  SlotTable() { owners.fill(kNobody); }
+  SlotTable() { owners.fill(kUnassigned); }
 };
 
 }  // namespace verbena::kv

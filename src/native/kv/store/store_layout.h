@@ -33,18 +33,18 @@ struct ItemHeader {
 static_assert(sizeof(ItemHeader) == 32 && offsetof(ItemHeader, key_bytes) == 8);
 constexpr size_t kChecked = offsetof(ItemHeader, key_bytes);  // where what the checksum covers begins
 // Key and value follow. A value that is not a string is an object that the server holds:
-struct HeldObject {
+struct ObjectRef {
   uint64_t object;  // its number
   uint64_t bytes;   // how much memory it takes, as its holder counts
 };
 
 // A slot: 16 bits of the hash, and the item's location. 0: empty.
-constexpr uint64_t make_slot(uint64_t hash, Location location) { return hash >> 48 << 48 | location; }
+constexpr uint64_t make_index_slot(uint64_t hash, Location location) { return hash >> 48 << 48 | location; }
 constexpr Location location_of(uint64_t slot) { return slot & 0xffff'ffff'ffff; }
 constexpr uint16_t tag_of(uint64_t slot_or_hash) { return static_cast<uint16_t>(slot_or_hash >> 48); }
 
-constexpr uint32_t kSlots = 15;
-constexpr uint8_t kNobody = 255;
+constexpr uint32_t kBucketSlots = 15;
+constexpr uint8_t kNoOwner = 255;
 struct alignas(128) Bucket {
   // Of its segment: how many bits of the hash above kBucketBits are the same in it, and which they are.
   // A reader whose key has others looks in a directory that is out of date.
@@ -52,7 +52,7 @@ struct alignas(128) Bucket {
   uint8_t owner;  // the database; kNobody: it is gone
   uint8_t unused[2];
   uint32_t prefix;
-  uint64_t slots[kSlots];
+  uint64_t slots[kBucketSlots];
 };
 static_assert(sizeof(Bucket) == 128);
 

@@ -19,24 +19,24 @@ bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
   }
   const std::string when = std::to_string(entry.expires_ms());
   if (entry.type() == Type::string) {
-    const std::string_view words[] = {"SET", key_, entry.value(), "PXAT", when};
-    put(Arguments(words).first(entry.expires_ms() ? 5 : 3));
+    const std::string_view arguments[] = {"SET", key_, entry.value(), "PXAT", when};
+    put(Arguments(arguments).first(entry.expires_ms() ? 5 : 3));
     return false;
   }
-  Program* const program = engine.program();
-  if (!program) return fail("nobody knows how to write a value");
+  PythonHandler* const handler = engine.handler();
+  if (!handler) return fail("nobody knows how to write a value");
   if (!lost_ && (!walk_ || object_ != entry.object())) {
     object_ = entry.object();
-    walk_ = program->walk(object_);
+    walk_ = handler->walk(object_);
     const std::string_view anew[] = {"DEL", key_};
     if (walk_) put(anew);
     begun_ |= walk_ != nullptr;
   }
   if (walk_) {
-    const ValueWalk::Step step = walk_->next(key_, words_);
+    const ValueWalk::Step step = walk_->next(key_, arguments_);
     if (step == ValueWalk::Step::failed) return fail("a value could not be written");
     if (step == ValueWalk::Step::more) {
-      put(words_);
+      put(arguments_);
       return true;
     }
     walk_.reset();
@@ -48,10 +48,10 @@ bool ValueCopy::step(Engine& engine, Database& database, const Put& put) {
     lost_ = true;
   }
   std::string bytes;
-  if (!program->dump(entry.object(), bytes)) return fail("a value could not be written");
-  const std::string_view words[] = {"RESTORE", key_, when, bytes, "ABSTTL", "REPLACE"};
-  if (arguments_bytes(words) > kLongestRecord) return fail("a value is too long");
-  put(words);
+  if (!handler->dump(entry.object(), bytes)) return fail("a value could not be written");
+  const std::string_view arguments[] = {"RESTORE", key_, when, bytes, "ABSTTL", "REPLACE"};
+  if (arguments_bytes(arguments) > kLongestRecord) return fail("a value is too long");
+  put(arguments);
   return false;
 }
 

@@ -29,7 +29,7 @@ class ValueCopy {
   std::unique_ptr<ValueWalk> walk_;
   uint64_t object_ = 0;
   bool begun_ = false, lost_ = false;
-  std::vector<std::string_view> words_;
+  std::vector<std::string_view> arguments_;
   std::string error_;
 };
 

@@ -42,7 +42,7 @@ class SlotGuard:
             writes = any(row is not None and row.is_write for row, _ in rows)
         else:
             keys, writes = keys_of(command, argv), command.is_write
-        verdict = self._server.engine.judge(client.id, keys, writes) if keys else None
+        verdict = self._server.engine.check_slot(client.id, keys, writes) if keys else None
         if verdict == "":
             client.native.blocked = True
             self._held[client.id] = (client, argv)
@@ -139,7 +139,7 @@ class SlotGuard:
         """Clients that block on a key of another node get a redirection."""
         blocking = self._server.blocking
         for number, keys in blocking.waiting():
-            verdict = self._server.engine.judge(number, keys, True)
+            verdict = self._server.engine.check_slot(number, keys, True)
             if verdict:
                 blocking.unblock(number, error=verdict)
 

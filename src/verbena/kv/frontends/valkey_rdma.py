@@ -38,7 +38,7 @@ class _Parts:
 
     def __init__(self, context: verbs.Context, window_bytes: int) -> None:
         self.pd = context.alloc_pd()
-        receives, sends = _native.kv.WINDOW_RECEIVES, _native.kv.WINDOW_SENDS
+        receives, sends = _native.kv.VALKEY_RDMA_RECEIVES, _native.kv.VALKEY_RDMA_SENDS
         self.cq = context.create_cq(receives + 2 * sends)
         self.srq = self.pd.create_srq(receives, max_sge=1)
         self.qp = self.pd.create_qp(

@@ -149,7 +149,7 @@ class MoveSource:
         """The slots' share of the store, as if all slots held the same amount."""
         context = self._context
         owned = sum(len(found) for found in context.map.map.slots_of(context.member))
-        used = int(context.engine.figures()["used_bytes"])
+        used = int(context.engine.counters()["used_bytes"])
         return used * len(self.facts.slots) // max(1, owned)
 
     # Phase 2

@@ -91,21 +91,21 @@ class Blocking:
 
     def serve(self) -> None:
         """After a command: those whose keys have something."""
-        author = self._server.engine.author
+        author = self._server.engine.current_client
         while self._ready:
             place = self._ready.pop(0)
             for waiter in list(self.waited_for.get(place, {}).values()):
                 call = waiter.call
                 self._server.running = None
                 call.now_ms = self._server.engine.now_ms
-                self._server.engine.author = call.client.id
+                self._server.engine.current_client = call.client.id
                 try:
                     answer = waiter.retry(call)
                 except CommandError as error:
                     answer = error
                 if answer is not None:
                     self._finish(call.client.id, answer)
-                self._server.engine.author = author
+                self._server.engine.current_client = author
 
     def expire(self, now_ms: int) -> None:
         """Those whose time is over."""

@@ -49,7 +49,7 @@ class Client:
 
     def rule(self) -> None:
         """Has the engine send its commands here, if there is a reason to; else native ones run at once."""
-        self.native.ruled = bool(
+        self.native.python_dispatch = bool(
             self.queue is not None
             or self.may_only_listen
             or not self.authenticated
@@ -58,7 +58,7 @@ class Client:
             or self.skips
             or (self.tracking is not None and (not self.tracking.broadcasts or self.tracking.skips_own))
         )
-        self.native.stranger = not self.authenticated
+        self.native.unauthenticated = not self.authenticated
 
     def forget_transaction(self) -> None:
         self.queue = None

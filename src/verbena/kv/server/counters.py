@@ -81,7 +81,7 @@ class Figures:
             self.errors[code] = self.errors.get(code, 0) + 1
 
     def tick(self) -> None:
-        now, all_ = time.monotonic(), self._engine.figures()
+        now, all_ = time.monotonic(), self._engine.counters()
         used = resource.getrusage(resource.RUSAGE_THREAD)  # the loop's, which calls this
         self.loop_user_s, self.loop_sys_s = used.ru_utime, used.ru_stime
         self.ops.sample(now, all_["commands"])
@@ -91,16 +91,16 @@ class Figures:
             self.peak_bytes, self.peak_time = all_["used_bytes"], time.time()
 
     def reset(self) -> None:
-        self._engine.reset_figures()
+        self._engine.reset_counters()
         self.commands.clear()
         self.errors.clear()
-        self.peak_bytes, self.peak_time = self._engine.figures()["used_bytes"], time.time()
+        self.peak_bytes, self.peak_time = self._engine.counters()["used_bytes"], time.time()
         self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
 
     def all_commands(self) -> dict[str, CommandFigures]:
         """Those of native code, too. A command that was never called is not in it."""
         found = dict(self.commands)
-        for name, (calls, ns, rejected, failed, buckets) in self._engine.command_figures().items():
+        for name, (calls, ns, rejected, failed, buckets) in self._engine.command_counters().items():
             if calls or rejected:
                 there = found.get(name, CommandFigures())
                 found[name] = CommandFigures(
@@ -111,7 +111,7 @@ class Figures:
 
     def all_errors(self) -> dict[str, int]:
         found = dict(self.errors)
-        for code, count in self._engine.error_figures().items():
+        for code, count in self._engine.error_counters().items():
             found[code] = found.get(code, 0) + count
         return found
 

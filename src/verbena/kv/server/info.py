@@ -51,7 +51,7 @@ def server_section(server: Server) -> Fields:
 
 
 def clients_section(server: Server) -> Fields:
-    figures = server.engine.figures()
+    figures = server.engine.counters()
     clients = server.clients.values()
     return {
         "connected_clients": figures["clients"],
@@ -75,7 +75,7 @@ def human(count: int) -> str:
 
 
 def memory_section(server: Server) -> Fields:
-    figures = server.engine.figures()
+    figures = server.engine.counters()
     used, peak = figures["used_bytes"], max(server.figures.peak_bytes, figures["used_bytes"])
     rss, limit = resident_bytes(), server.parameters.get("maxmemory")
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -106,10 +106,10 @@ def memory_section(server: Server) -> Fields:
         "mem_replication_backlog": server.engine.backlog_counters().get("bytes", 0),
         "mem_allocator": "verbena",
         "active_defrag_running": 0,
-        "lazyfree_pending_objects": figures["rubbish"] + figures["graves"],
-        "lazyfree_pending_elements": figures["unburied"],
-        "lazyfreed_objects": figures["buried"],
-        "lazyfreed_elements": figures["buried_elements"],
+        "lazyfree_pending_objects": figures["retired_blocks"] + figures["lazy_free_values"],
+        "lazyfree_pending_elements": figures["lazy_free_elements"],
+        "lazyfreed_objects": figures["lazy_freed_values"],
+        "lazyfreed_elements": figures["lazy_freed_elements"],
     }
 
 
@@ -120,16 +120,16 @@ def _log_buffer(server: Server) -> int:
 def persistence_section(server: Server) -> Fields:
     if server.persistence is not None:
         return server.persistence.info()
-    return {"loading": 0, "rdb_changes_since_last_save": server.engine.figures()["dirty"]}
+    return {"loading": 0, "rdb_changes_since_last_save": server.engine.counters()["dirty"]}
 
 
 def stats_section(server: Server) -> Fields:
-    all_, own = server.engine.figures(), server.figures
+    all_, own = server.engine.counters(), server.figures
     pubsub, refused, followers = server.pubsub, server.acl.refused, server.replication
     return {
         "total_connections_received": all_["connections"],
         "total_commands_processed": all_["commands"],
-        "total_commands_by_program": all_["program_commands"],
+        "total_commands_by_program": all_["python_commands"],
         "instantaneous_ops_per_sec": int(own.ops.per_second),
         "total_net_input_bytes": all_["bytes_in"],
         "total_net_output_bytes": all_["bytes_out"],

@@ -30,7 +30,7 @@ def panels(server: Server) -> dict[str, Callable[[], Panel | None]]:
 
 
 def _store(server: Server) -> Panel:
-    figures, limit = server.engine.figures(), server.parameters.get("maxmemory")
+    figures, limit = server.engine.counters(), server.parameters.get("maxmemory")
     return {
         "fields": {
             "clients": figures["clients"],

@@ -106,7 +106,7 @@ def _busy_poll(server: Server, value: int) -> None:
 def _requests(server: Server, value: Any) -> None:
     get = server.parameters.get
     server.engine.limit_requests(
-        word_bytes=get("proto-max-bulk-len"), buffer_bytes=get("client-query-buffer-limit")
+        argument_bytes=get("proto-max-bulk-len"), buffer_bytes=get("client-query-buffer-limit")
     )
 
 

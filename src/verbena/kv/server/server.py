@@ -100,7 +100,7 @@ class Server:
         self.replication: Replication | None = None
         self.cluster: ClusterNode | None = None
         self._thread: threading.Thread | None = None
-        self.engine.set_program(self)
+        self.engine.set_handler(self)
 
     def start(self) -> None:
         """Serves on a thread of its own."""
@@ -116,7 +116,7 @@ class Server:
     def close(self) -> None:
         """Stops, and lets go of the engine, which holds its program: without it neither is ever freed."""
         self.stop()
-        self.engine.set_program(None)
+        self.engine.set_handler(None)
         if self.gateway is not None:
             self.gateway.close()
 
@@ -186,7 +186,7 @@ class Server:
             if self.cluster is not None:
                 self.cluster.guard.forget(number)
 
-    def disturbed(self, numbers: list[int]) -> None:
+    def watched_changed(self, numbers: list[int]) -> None:
         for number in numbers:
             if number in self.clients:
                 self.clients[number].disturbed = True
@@ -335,11 +335,11 @@ class Server:
 
     def rule_all(self) -> None:
         """After a change that concerns everybody: users, monitors, a pause."""
-        self.engine.ruled = bool(self.monitors or self.pause.until_ms)
+        self.engine.python_dispatch = bool(self.monitors or self.pause.until_ms)
         default = self.acl.default
-        self.engine.newcomers(
-            ruled=not (default.needs_no_password and default.may_do_all),
-            strange=not default.needs_no_password,
+        self.engine.set_new_client_defaults(
+            python_dispatch=not (default.needs_no_password and default.may_do_all),
+            unauthenticated=not default.needs_no_password,
             protected=self.parameters.protected and default.needs_no_password,
             max_clients=self.parameters.max_clients,
             out_limit=self.limits.hard_limit("normal"),

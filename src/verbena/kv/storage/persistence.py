@@ -267,7 +267,7 @@ class Persistence:
         if log.counters()["segment_first_lsn"] != before["segment_first_lsn"]:
             self._older_bytes += before["segment_bytes"]
         self._began_s = time.monotonic()
-        self._dirty_then = self._server.engine.figures()["dirty"]
+        self._dirty_then = self._server.engine.counters()["dirty"]
 
     _dirty_then = 0
 
@@ -392,7 +392,7 @@ class Persistence:
         if self._snapshot is not None:
             raise CommandError(IN_PROGRESS)
         if not log.flush():
-            raise CommandError(log.complaint or "ERR the log cannot be written")
+            raise CommandError(log.write_error or "ERR the log cannot be written")
         self.close()
         for database in self._server.databases:
             database.clear()
@@ -419,7 +419,7 @@ class Persistence:
                     "%"
                 ),
             }
-        dirty = self._server.engine.figures()["dirty"]
+        dirty = self._server.engine.counters()["dirty"]
         log = self._log.counters() if self._log is not None else None
         saving = self._snapshot is not None
         elapsed = int(time.monotonic() - self._began_s) if saving else -1
@@ -444,7 +444,7 @@ class Persistence:
             # Nothing is copied on write: snapshots are made without a child.
             "rdb_last_cow_size": 0,
             "aof_last_cow_size": 0,
-            "aof_last_write_status": "err" if self._log is not None and self._log.complaint else "ok",
+            "aof_last_write_status": "err" if self._log is not None and self._log.write_error else "ok",
         }
         if log is not None:
             fields |= {

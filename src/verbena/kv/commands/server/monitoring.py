@@ -154,7 +154,7 @@ def memory_usage(call: Call, key: bytes, *words: bytes) -> Reply:
 @command("MEMORY STATS", arity=2, flags="", group="server", summary="Where memory goes.", since="4.0.0")
 def memory_stats(call: Call) -> Reply:
     server = call.server
-    figures = server.engine.figures()
+    figures = server.engine.counters()
     used, rss = figures["used_bytes"], resident_bytes()
     peak = max(server.figures.peak_bytes, used)
     keys = sum(len(database) for database in server.databases)
@@ -175,7 +175,7 @@ def memory_stats(call: Call) -> Reply:
 
 @command("MEMORY DOCTOR", arity=2, flags="", group="server", summary="What is worth a look.", since="4.0.0")
 def memory_doctor(call: Call) -> Reply:
-    figures, limit = call.server.engine.figures(), call.server.parameters.get("maxmemory")
+    figures, limit = call.server.engine.counters(), call.server.parameters.get("maxmemory")
     used = figures["used_bytes"]
     remarks = []
     if limit and used > limit * 0.9:
@@ -202,7 +202,7 @@ def memory_purge(call: Call) -> Reply:
     "MEMORY MALLOC-STATS", arity=2, flags="", group="server", summary="The arena's figures.", since="4.0.0"
 )
 def memory_malloc_stats(call: Call) -> Reply:
-    figures = call.server.engine.figures()
+    figures = call.server.engine.counters()
     return Verbatim(f"used {figures['used_bytes']} of {figures['chunk_bytes']} bytes in chunks\n".encode())
 
 
