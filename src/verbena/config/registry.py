@@ -21,89 +21,82 @@ PROFILE = Text('a name, or "" for none', r"[^\x00-\x1f\x7f]{0,128}")
 
 @dataclass(frozen=True)
 class RegistryRetention(Section):
-    """What the registry keeps, and when it looks for what nobody needs."""
+    """Retention and garbage collection of the registry."""
 
     READ_BY = "the registry"
 
-    interval_s: int = integer(
-        3600, 0, YEAR_S, "How often garbage is collected by itself; 0: only when asked."
-    )
+    interval_s: int = integer(3600, 0, YEAR_S, "The interval of automatic garbage collection; 0: none.")
     grace_s: int = integer(
         86_400,
         0,
         YEAR_S,
-        "How long a blob that no manifest names is kept.",
-        "A push must be done within that time from its first blob to its manifest.",
+        "How long a blob without a manifest is kept.",
+        "A push must finish within this time, from its first blob to its manifest.",
     )
     upload_timeout_s: int = integer(
-        604_800, 60, YEAR_S, "After how long without a chunk an unfinished upload is forgotten."
+        604_800, 60, YEAR_S, "The time without a chunk after which an unfinished upload is deleted."
     )
     keep_tags: int = integer(
-        0, 0, 1_000_000, "How many tags of a repository are kept, the newest first; 0: all of them."
+        0, 0, 1_000_000, "The number of newest tags that are kept in a repository; 0: all."
     )
     keep_untagged_s: int = integer(
         0,
         0,
         10 * YEAR_S,
-        "How long a manifest is kept that has no tag and that no other one needs; 0: for ever.",
+        "How long an untagged manifest that no other manifest references is kept; 0: for ever.",
     )
 
 
 @dataclass(frozen=True)
 class RegistryS3(Section):
-    """The bucket of an S3-compatible store where the registry's blobs are; the folder then has copies."""
+    """Blobs in a bucket of an S3-compatible store; the folder is then a cache."""
 
     READ_BY = "the registry"
 
-    bucket: str = text(
-        "", BUCKET, "The bucket's name; empty: blobs are files in the folder, and nowhere else."
-    )
+    bucket: str = text("", BUCKET, "The name of the bucket; empty: blobs are files in the folder.")
     endpoint: str = text(
-        "", URL, "The store's address, such as `https://s3.example:9000`; empty: that of the region at AWS."
+        "", URL, "The endpoint, such as `https://s3.example:9000`; empty: the AWS endpoint of the region."
     )
     prefix: str = text(
         "",
         PREFIX,
-        "What stands before the names of all objects.",
-        "Registries that share a bucket need one each.",
+        "The prefix of all object names.",
+        "Registries that share a bucket need different prefixes.",
     )
-    region: str = text("us-east-1", REGION, "The region; stores of one's own mostly take any.")
+    region: str = text("us-east-1", REGION, "The region; self-hosted stores usually accept any.")
     access_key: str = text(
         "",
         ACCESS_KEY,
-        "The access key's name.",
-        "Without it, credentials come from the usual places: AWS_ACCESS_KEY_ID and its kin, a web identity,"
-        " the container's or the machine's role.",
+        "The access key ID.",
+        "If empty, credentials come from the environment (AWS_ACCESS_KEY_ID and so on), a web"
+        " identity, or the"
+        " role of the container or machine.",
     )
     secret_key: Secret = secret(
-        8, "The access key's secret.", "There is no flag: command lines can be seen by all."
+        8,
+        "The secret of the access key.",
+        "There is no flag, because command lines are visible to all users of a machine.",
     )
-    profile: str = text(
-        "", PROFILE, "The profile of `~/.aws` that credentials are taken from; needs the package boto3."
-    )
-    path_style: bool = boolean(
-        True, "Whether the bucket's name stands in the path, or (`false`) before the host's name."
-    )
-    ca: str = text("", FILE, "Certificates that the store's is checked by; empty: the usual ones.")
-    timeout_s: int = integer(
-        30, 1, 3600, "How long one request to the store may take, with what is repeated."
-    )
+    profile: str = text("", PROFILE, "The profile in `~/.aws` for credentials; needs the package boto3.")
+    path_style: bool = boolean(True, "Whether the bucket name is in the path or, if false, in the host name.")
+    ca: str = text("", FILE, "The trusted certificate authorities for the store; empty: those of the system.")
+    timeout_s: int = integer(30, 1, 3600, "The time limit for one request to the store, including retries.")
     part_size: int = size(
-        8 * MIB, 5 * MIB, 1024 * MIB, "How long the parts are that blobs are uploaded in, four at a time."
+        8 * MIB, 5 * MIB, 1024 * MIB, "The size of the parts of an upload; four are sent at a time."
     )
     cache_size: int = size(
         10 * 1024 * MIB,
         0,
         1024 * TIB,
-        "How much of what is in the bucket is kept in the folder as well.",
-        "What was used last stays longest. Blobs on their way need room besides.",
+        "The size of the cache in the folder.",
+        "The least recently used blobs are removed first. Blobs in transfer need additional space.",
     )
     redirect: bool = boolean(
         False,
-        "Whether clients that GET a blob are sent to the bucket, by a signed address.",
-        "They must be able to reach it.",
+        "Whether a GET of a blob redirects the client to a signed address of the bucket.",
+        "Clients must be able to reach the bucket.",
     )
-    redirect_lifetime_s: int = integer(600, 10, 86_400, "How long such an address is good.")
+    redirect_lifetime_s: int = integer(600, 10, 86_400, "The lifetime of a signed address.")
 
 
 @dataclass(frozen=True)
@@ -115,113 +108,117 @@ class Registry(Section):
     folder: str = text(
         "verbena-registry",
         FILE,
-        "The folder where everything is stored.",
-        "It is made if it is not there. One server at a time may use it.",
+        "The folder of blobs and database.",
+        "It is created if it does not exist. Only one server at a time can use it.",
     )
     listen_address: str = text(
         "127.0.0.1",
         ADDRESS,
-        "The address where clients are taken.",
-        "`0.0.0.0` and `::` mean every interface; then `htpasswd` or `anonymous` must say who may do what.",
+        "The address on which clients are accepted.",
+        "`0.0.0.0` and `::` mean every interface; then `htpasswd` or `anonymous` must be set.",
     )
-    port: int = integer(5000, 0, 65535, "The TCP port where clients are taken; 0 picks one.")
+    port: int = integer(5000, 0, 65535, "The TCP port on which clients are accepted; 0 selects a free port.")
     tls: bool = boolean(
         False,
-        "Whether clients speak TLS, with the certificate of `[tls]`.",
-        "Where `tls.ca` and `tls.require_client_certificate` are set, clients must show one as well.",
+        "Whether clients must use TLS, with the certificate of `[tls]`.",
+        "If `tls.ca` and `tls.require_client_certificate` are set, clients must present a certificate.",
     )
     htpasswd: str = text(
         "",
         FILE,
         "The file of users and passwords, as `htpasswd -B` writes it.",
-        "It is read again when it changes. Without it everyone is anonymous.",
+        "It is read again when it changes. Without it every client is anonymous.",
     )
     anonymous: str = choice(
         "default",
         ("default", "none", "pull", "push", "delete"),
-        "What those may do who have not logged in; each includes those before it.",
-        "By default nothing where there are passwords, and everything where there are none.",
+        "The rights of clients that have not logged in; each value includes those before it.",
+        "By default none if there are passwords, and all if there are none.",
     )
     access_file: str = text(
         "",
         FILE,
-        "The file of rules that say which user may do what in which repositories.",
-        "Where it is given, it alone decides, also for those who have not logged in.",
+        "The file of access rules for users and repositories.",
+        "If set, it alone decides, also for anonymous clients.",
     )
     tokens: bool = boolean(
         False,
-        "Whether clients exchange their password for a token at /token, instead of sending it each time.",
-        "Basic credentials are taken all the same.",
+        "Whether clients exchange their password for a token at /token.",
+        "Basic credentials are accepted as well.",
     )
     token_secret: Secret = secret(
         32,
-        "The secret that tokens are signed with.",
-        "Nodes that share it take each other's tokens. Without it, one is made and kept in the folder.",
+        "The signing key of tokens.",
+        "Nodes with the same key accept each other's tokens. If empty, a key is generated and stored"
+        " in the folder.",
     )
-    token_lifetime_s: int = integer(300, 60, 86_400, "How long a token is good.")
-    delete: bool = boolean(True, "Whether manifests, tags and blobs can be deleted by clients.")
-    read_only: bool = boolean(False, "Whether clients can only pull.")
-    max_blob_size: int = size(TIB, KIB, 1024 * TIB, "The longest blob that is taken.")
-    max_manifest_size: int = size(4 * MIB, KIB, 64 * MIB, "The longest manifest that is taken.")
+    token_lifetime_s: int = integer(300, 60, 86_400, "The lifetime of a token.")
+    delete: bool = boolean(True, "Whether clients can delete manifests, tags and blobs.")
+    read_only: bool = boolean(False, "Whether pushes and deletes are rejected.")
+    max_blob_size: int = size(TIB, KIB, 1024 * TIB, "The maximum size of a blob.")
+    max_manifest_size: int = size(4 * MIB, KIB, 64 * MIB, "The maximum size of a manifest.")
     chunk_min_size: int = size(
-        0, 0, 1024 * MIB, "The shortest chunk that clients are asked to send; 0: they are not asked."
+        0, 0, 1024 * MIB, "The minimum chunk size that is announced to clients; 0: none."
     )
     sparse_manifests: bool = boolean(
-        False, "Whether a manifest is taken although blobs or manifests that it names are missing."
+        False, "Whether a manifest is accepted while blobs or manifests that it references are missing."
     )
     requests_per_s: int = integer(
-        0, 0, 1_000_000, "How many requests a second one address may send on average; 0: no bound."
+        0, 0, 1_000_000, "The average number of requests per second that one address may send; 0: no limit."
     )
-    max_connections: int = integer(1000, 1, 1_000_000, "How many connections of clients are held at once.")
-    timeout_s: int = integer(60, 1, 86_400, "After how long a silence a client is given up.")
-    access_log: str = text(
-        "", FILE, "The file that gets a line for each request; empty: none.", '"-" is standard output.'
-    )
+    max_connections: int = integer(1000, 1, 1_000_000, "The maximum number of client connections.")
+    timeout_s: int = integer(60, 1, 86_400, "The time without data after which a client is disconnected.")
+    access_log: str = text("", FILE, "The access log; empty: none.", '"-" is standard output.')
     webhooks: str = text(
         "",
         LIST,
-        "Addresses that are told of pushes, pulls and deletions, separated by commas.",
+        "Addresses that receive notifications of pushes, pulls and deletes, separated by commas.",
     )
     webhook_secret: Secret = secret(
         16,
-        "The secret that notifications are signed with, in the header X-Verbena-Signature.",
-        "There is no flag: command lines can be seen by all.",
+        "The signing key of notifications, in the header X-Verbena-Signature.",
+        "There is no flag, because command lines are visible to all users of a machine.",
     )
-    page: bool = boolean(True, "Whether browsers are shown a page, at `/`, with what is here.")
-    rdma_enabled: bool = boolean(False, "Whether this node exchanges blobs with others.")
-    rdma_listen_addr: str = text("0.0.0.0", ADDRESS, "The address where other nodes are taken.")
-    rdma_listen_port: int = integer(9999, 0, 65535, "The TCP port where other nodes are taken; 0 picks one.")
+    page: bool = boolean(True, "Whether `/` serves a web page with the contents of the registry.")
+    rdma_enabled: bool = boolean(False, "Whether this node exchanges blobs with other nodes.")
+    rdma_listen_addr: str = text("0.0.0.0", ADDRESS, "The address on which other nodes are accepted.")
+    rdma_listen_port: int = integer(
+        9999, 0, 65535, "The TCP port on which other nodes are accepted; 0 selects a free port."
+    )
     peers: str = text(
         "",
         LIST,
-        "The other nodes, HOST:PORT, separated by commas.",
-        "One list can serve all nodes: one's own address in it does no harm.",
+        "The addresses of the other nodes, HOST:PORT, separated by commas.",
+        "The list may contain the node's own address, so that all nodes can share it.",
     )
     upstream: str = text(
         "",
         LIST,
-        "Registries that are asked in turn for what no node has, separated by commas.",
-        "`https://host`, or `http://user:password@host:5000/prefix`. What they give is verified and kept.",
+        "Registries to fetch from if no node has the content, in this order, separated by commas.",
+        "`https://host`, or `http://user:password@host:5000/prefix`. Fetched content is verified and stored.",
     )
     tag_lifetime_s: int = integer(
-        60, 0, YEAR_S, "How long a tag that came from upstream is believed before upstream is asked again."
+        60, 0, YEAR_S, "How long a tag from upstream is valid before it is fetched again."
     )
-    replicas: int = integer(0, 0, 64, "How many other nodes get what is pushed to this one.")
+    replicas: int = integer(0, 0, 64, "The number of other nodes that get a copy of each push.")
     replication: str = choice(
         "async",
         ("async", "sync"),
-        "Whether a push is answered before (`async`) or after (`sync`) those nodes have it.",
-        "Where `sync` cannot have as many copies, the push is stored here, and answered by 503.",
+        "Whether a push is acknowledged before (`async`) or after (`sync`) the copies exist.",
+        "If `sync` cannot make enough copies, the push is stored here and answered with 503.",
     )
     piece_timeout_ms: int = integer(
-        10_000, 100, 600_000, "How long another node may take for a piece of 4 MiB before others are asked."
+        10_000,
+        100,
+        600_000,
+        "The time limit for a node to deliver a piece of 4 MiB; after it, other nodes are asked.",
     )
     window_size: int = size(
         32 * MIB,
         8 * MIB,
         1024 * MIB,
-        "Registered memory that other nodes write to: the bound of what is on its way here.",
-        "Half as much again is used to send from.",
+        "The registered memory that other nodes write to; it bounds the data in flight to this node.",
+        "Half of this size is used in addition for sending.",
     )
     retention: RegistryRetention = section(RegistryRetention)
     s3: RegistryS3 = section(RegistryS3)

@@ -22,119 +22,119 @@ SHORTEST_SECRET = 16
 
 @dataclass(frozen=True)
 class Session(Section):
-    """Who we are, where we listen, and how a conversation with a peer is kept alive."""
+    """Identity, listening address and lifetime of sessions."""
 
     READ_BY = "sessions"
 
-    node_name: str = text("", NODE_NAME, "What this node is called in logs, metrics and at its peers.")
+    node_name: str = text("", NODE_NAME, "The name of this node in logs, metrics and at its peers.")
     listen_address: str = text(
         "127.0.0.1",
         ADDRESS,
-        "The address where sessions are taken.",
-        "`0.0.0.0` and `::` mean every interface. Other machines are let in only with a secret or with"
-        " certificates.",
+        "The address on which sessions are accepted.",
+        "`0.0.0.0` and `::` mean every interface. Other machines need a secret or a certificate.",
     )
     listen_port: int = integer(
         7471,
         0,
         65535,
-        "The TCP port where sessions are taken.",
-        "Any free port will do; 0 picks one. RDMA connections are agreed upon here. 4791 is something else:"
-        " the UDP port that RoCE v2 packets are sent to, which firewalls must let through as well.",
+        "The TCP port on which sessions are accepted.",
+        "0 selects a free port. RDMA connections are negotiated here. RoCE v2 packets use UDP port"
+        " 4791, which a"
+        " firewall must also allow.",
     )
     secret: Secret = secret(
         SHORTEST_SECRET,
-        "The secret that peers must share; it never travels.",
-        "It is better kept in a file (`secret_file`). There is no flag: command lines can be seen by all.",
+        "The secret that peers must share; it is never transmitted.",
+        "Prefer `secret_file`. There is no flag, because command lines are visible to all users of a"
+        " machine.",
     )
     secret_file: str = text(
         "",
         FILE,
-        "A file that holds the secret.",
-        "White space at its end does not count. Others than its owner and group must not be able to read it.",
+        "The file with the secret.",
+        "Trailing white space is ignored. Only the owner and the group may have read access.",
     )
-    heartbeat_interval_ms: int = integer(
-        1000, 10, HOUR_MS, "How often an idle session asks whether its peer is there."
-    )
+    heartbeat_interval_ms: int = integer(1000, 10, HOUR_MS, "The interval of heartbeats on an idle session.")
     peer_timeout_ms: int = integer(
         10_000,
         20,
         HOUR_MS,
-        "After how long a silence the peer counts as lost.",
-        "It must span two heartbeats at least.",
+        "The time without any message after which a link counts as lost.",
+        "It must be at least two heartbeat intervals.",
     )
     resume_timeout_s: int = integer(
         30,
         1,
         86_400,
-        "How long a session may be without a link before it counts as lost.",
-        "Until then what was not acknowledged is kept, and sent again on the next link.",
+        "How long a session may be without a link before it fails.",
+        "Until then unacknowledged messages are kept and repeated on the next link.",
     )
     idle_timeout_s: int = integer(
-        300, 0, 31_536_000, "After how long without work a pooled connection is closed; 0 never."
+        300, 0, 31_536_000, "The idle time after which a pooled session is closed; 0: never."
     )
     max_message_size: int = size(
         64 * MIB,
         4 * KIB,
         1024 * MIB,
-        "The longest request or answer that is taken from a peer.",
-        "A longer one is refused before memory is found for it. Bulk transfers are not bounded by it, nor"
-        " are the store's commands and replies, which go in parts.",
+        "The largest request or reply that is accepted from a peer.",
+        "A larger one is rejected before memory is allocated. Bulk transfers are not limited by it; commands"
+        " and replies of the store are split.",
     )
     upgrade_delay_ms: int = integer(
         1000,
         1,
         HOUR_MS,
-        "How long a session that fell back to a worse wire waits before it tries the better one again.",
-        "The time doubles with every failure, up to `upgrade_delay_max_ms`.",
+        "The delay before a session that fell back tries the better wire again.",
+        "It doubles with every failure, up to `upgrade_delay_max_ms`.",
     )
-    upgrade_delay_max_ms: int = integer(60_000, 1, 24 * HOUR_MS, "The longest such wait.")
+    upgrade_delay_max_ms: int = integer(
+        60_000, 1, 24 * HOUR_MS, "The maximum of `upgrade_delay_ms` after failures."
+    )
     capture_folder: str = text(
         "",
         FILE,
-        "A folder where each node writes what its sessions send, receive, read and write to a pcapng file.",
-        "Wireshark opens it. It holds the program's data: only its owner may read it. For finding faults; it"
-        " costs time.",
+        "The folder for a pcapng file with the messages and one-sided operations of each node's sessions.",
+        "Wireshark opens it. The file contains application data and is readable by its owner only. Captures"
+        " cost time; use them for debugging.",
     )
-    capture_headers_only: bool = boolean(
-        False, "Whether those files leave out the payloads of messages and the data of transfers."
-    )
+    capture_headers_only: bool = boolean(False, "Whether captures omit payloads and transferred data.")
     allow_drill: bool = boolean(
         False,
-        "Whether peers that have proven who they are may break this node's links on purpose.",
-        "`verbena failover-drill` asks for it. Sessions go on by another wire, or the same a moment later.",
+        "Whether authenticated peers may break this node's links on purpose.",
+        "`verbena failover-drill` needs it. Sessions continue on another wire, or on the same wire"
+        " after a reconnect.",
     )
 
 
 @dataclass(frozen=True)
 class Tls(Section):
-    """Certificates for sessions and QUIC. A listener that has one speaks TLS."""
+    """Certificates for sessions and QUIC. A listener with a certificate uses TLS."""
 
     READ_BY = "sessions"
 
     certificate: str = text("", FILE, "This node's certificate and its chain, in PEM.")
     key: str = text(
-        "", FILE, "The certificate's private key, in PEM.", "Without it, it is in the certificate's file."
+        "", FILE, "The certificate's private key, in PEM.", "If empty, the key is in the certificate's file."
     )
     ca: str = text(
         "",
         FILE,
-        "The authorities whose certificates are believed, in PEM.",
-        "Without it sessions are dialled without TLS.",
+        "The trusted certificate authorities, in PEM.",
+        "If empty, sessions connect without TLS.",
     )
     revoked: str = text(
         "",
         FILE,
-        "The certificates that the authority has taken back, in PEM.",
-        "Peers that show one of them are refused, by sessions and by QUIC.",
+        "The certificate revocation list of the authority, in PEM.",
+        "Sessions and QUIC reject peers with a revoked certificate.",
     )
     verify: bool = boolean(
         True,
-        "Whether the certificate of a peer that we connect to is checked, and its name.",
-        "Off, anyone in between can pose as the peer.",
+        "Whether the certificate and the name of a dialled peer are verified.",
+        "If off, a man in the middle can impersonate the peer.",
     )
     require_client_certificate: bool = boolean(
-        False, "Whether a peer that connects to us must show a certificate of `ca`."
+        False, "Whether connecting peers must present a certificate of `ca`."
     )
 
 
@@ -146,35 +146,36 @@ class Iwarp(Section):
 
     crc: bool = boolean(
         True,
-        "Whether we ask for a checksum (CRC32C) on every packet.",
-        "It is used if either end asks. The variable works for programs that use verbs alone, too.",
+        "Whether this end requests a CRC32C checksum on every segment.",
+        "It is used if either end requests it. The environment variable also applies to programs"
+        " that use verbs only.",
     )
     handshake_timeout_ms: int = integer(
-        5000, 10, HOUR_MS, "How long a peer that has connected may take to say what it wants."
+        5000, 10, HOUR_MS, "The time limit for a connecting peer to send its request."
     )
     max_handshakes: int = integer(
-        1024, 1, 65536, "How many such peers are borne with at once; further ones are closed."
+        1024, 1, 65536, "The maximum number of unfinished handshakes; the longest silent one is closed."
     )
 
 
 @dataclass(frozen=True)
 class Metrics(Section):
-    """Figures for Prometheus."""
+    """Metrics for Prometheus and the status page."""
 
     READ_BY = "sessions"
 
     listen: str = endpoint(
-        "", "The address and port of the page with metrics.", "Anyone who can reach it can read it."
+        "", "The address and port of the metrics page; empty: none.", "The page has no access control."
     )
 
 
 @dataclass(frozen=True)
 class Log(Section):
-    """What is written to standard error."""
+    """Log output on standard error."""
 
     READ_BY = "sessions"
 
-    level: str = choice(
-        "info", ("debug", "info", "warning", "error"), "The least important lines that are written."
+    level: str = choice("info", ("debug", "info", "warning", "error"), "The lowest level that is written.")
+    format: str = choice(
+        "text", ("text", "json"), "The format of log lines: text, or one JSON object per line."
     )
-    format: str = choice("text", ("text", "json"), "How lines look: for people, or one JSON object each.")

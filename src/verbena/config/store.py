@@ -14,30 +14,31 @@ TIB = 1 << 40
 
 @dataclass(frozen=True)
 class KvPersistence(Section):
-    """What the store keeps on disk."""
+    """Persistence of the store."""
 
     READ_BY = "the store"
 
     dir: str = text(
         "",
         FILE,
-        "The directory of the log and the snapshots; empty: everything is in memory only.",
-        "It is made if it is not there. One server at a time may use it.",
+        "The directory of the log and the snapshots; empty: no persistence.",
+        "It is created if it does not exist. Only one server at a time can use it.",
     )
     fsync: str = choice(
         "everysec",
         ("always", "everysec", "no"),
-        "When what has changed is on disk: before the reply, within a second, or when the kernel likes.",
-        "A server that is killed loses nothing that it has answered, whatever this says; a machine may.",
+        "When changes are synced to disk: before the reply, every second, or when the kernel decides.",
+        "A killed server process loses no acknowledged write with any value; a machine that loses power may.",
     )
     snapshot_percentage: int = integer(
         100,
         0,
         10_000,
-        "By how much of the last snapshot's size the log may grow until the next; 0: only when asked.",
+        "The growth of the log, in percent of the last snapshot, that triggers a snapshot; 0: no"
+        " automatic snapshots.",
     )
     snapshot_min_size: int = size(
-        64 * MIB, KIB, TIB, "How long the log is at least when a snapshot is made by itself."
+        64 * MIB, KIB, TIB, "The minimum size of the log for an automatic snapshot."
     )
 
 
@@ -50,66 +51,64 @@ class Kv(Section):
     listen_address: str = text(
         "127.0.0.1",
         ADDRESS,
-        "The address where clients are taken.",
-        "`0.0.0.0` and `::` mean every interface. Without a password only this machine is let in: see "
+        "The address on which clients are accepted.",
+        "`0.0.0.0` and `::` mean every interface. Without a password only local clients are accepted: see "
         "`protected_mode`.",
     )
-    tcp: bool = boolean(True, "Whether clients are taken by TCP without TLS.")
+    tcp: bool = boolean(True, "Whether clients are accepted over TCP without TLS.")
     port: int = integer(
         6379,
         0,
         65535,
-        "The TCP port where clients are taken; 0 picks one.",
-        "If it was not asked for, and is taken, a free one is used instead, and said.",
+        "The TCP port on which clients are accepted; 0 selects a free port.",
+        "If the default port is in use, a free port is used and printed.",
     )
-    unix_socket: str = text("", FILE, "A Unix socket for clients of this machine, removed at the end.")
+    unix_socket: str = text("", FILE, "The path of a Unix socket for local clients; removed at shutdown.")
     tls_port: int = integer(
         0,
         0,
         65535,
-        "The TCP port where clients speak TLS, with the certificate of `[tls]`.",
-        "0, if it is asked for, picks one; otherwise there is none. "
-        "Where `tls.ca` and `tls.require_client_certificate` are set, clients must show one as well.",
+        "The TCP port for clients that use TLS, with the certificate of `[tls]`.",
+        "If set to 0 explicitly, a free port is selected; by default there is none. "
+        "If `tls.ca` and `tls.require_client_certificate` are set, clients must present a certificate.",
     )
     rdma_listen: str = text(
         "",
         Text('rdma://HOST:PORT, iwarp://HOST:PORT, shm://NAME, or "" for none', r"((rdma|iwarp|shm)://.*)?"),
-        "Where clients that speak Valkey over RDMA are taken.",
-        "Only this machine's wires matter to iwarp:// and shm://, which only Verbena's own client speaks.",
+        "The address for clients that use the Valkey-over-RDMA protocol.",
+        "Valkey clients use rdma://. The addresses iwarp:// and shm:// are for Verbena's own client.",
     )
     sessions: bool = boolean(
         True,
-        "Whether sessions are taken, too: `[session]` says where, and who may.",
+        "Whether sessions are accepted, as configured in `[session]`.",
         "`verbena.connect()` needs it.",
     )
     password: Secret = secret(
         4,
         "The password of the user `default`.",
-        "There is no flag: command lines can be seen by all.",
+        "There is no flag, because command lines are visible to all users of a machine.",
     )
     acl_file: str = text(
-        "", FILE, "The file of users and their rules, as ACL SAVE writes it.", "It may be absent at first."
+        "", FILE, "The file of users and their rules, as ACL SAVE writes it.", "The file need not exist."
     )
-    protected_mode: bool = boolean(
-        True, "Whether, as long as no password is set, only clients of this machine are let in."
-    )
-    databases: int = integer(16, 1, 128, "How many databases SELECT can choose from.")
-    maxclients: int = integer(10_000, 1, 1_000_000, "How many clients are served at once.")
-    timeout_s: int = integer(0, 0, 2**31 - 1, "After how long without a command a client is closed; 0 never.")
+    protected_mode: bool = boolean(True, "Whether only local clients are accepted while no password is set.")
+    databases: int = integer(16, 1, 128, "The number of databases for SELECT.")
+    maxclients: int = integer(10_000, 1, 1_000_000, "The maximum number of connected clients.")
+    timeout_s: int = integer(0, 0, 2**31 - 1, "The idle time after which a client is disconnected; 0: never.")
     busy_poll_us: int = integer(
         50,
         0,
         10_000,
-        "For how many microseconds a busy server looks for more before it sleeps; 0: it sleeps at once.",
-        "It spares clients the time to wake it. The more often it was in vain, the rarer it is done; "
-        "while others want its processor, not at all.",
+        "How long a busy server polls for requests before it sleeps; 0: it sleeps at once.",
+        "Polling saves clients the wake-up time. The server polls less often when polls find nothing, "
+        "and not at all while other processes need its processor.",
     )
     maxmemory: int = size(
         0,
         0,
         1024 * TIB,
-        "How much memory strings and keys may take; 0: no bound.",
-        "Then `maxmemory_policy` applies.",
+        "The memory limit for keys and values; 0: none.",
+        "At the limit `maxmemory_policy` applies.",
     )
     maxmemory_policy: str = choice(
         "noeviction",
@@ -117,37 +116,42 @@ class Kv(Section):
             *("noeviction", "allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu"),
             *("allkeys-random", "volatile-random", "volatile-ttl"),
         ),
-        "Which keys go when memory is full; with noeviction writes are refused.",
+        "Which keys are evicted at the memory limit; noeviction rejects writes.",
     )
-    maxmemory_samples: int = integer(5, 1, 64, "Among how many keys the one to go is chosen.")
+    maxmemory_samples: int = integer(5, 1, 64, "The number of keys sampled for each eviction.")
     notify_keyspace_events: str = text(
-        "", EVENTS, "Which changes of keys are published, in the letters of Redis; empty: none."
+        "", EVENTS, "The keyspace events that are published, in the letters of Redis; empty: none."
     )
     slowlog_log_slower_than: int = integer(
-        10_000, -1, 2**63 - 1, "From how many microseconds on SLOWLOG has a command; -1: it has none."
+        10_000,
+        -1,
+        2**63 - 1,
+        "The execution time in microseconds from which SLOWLOG records a command; -1: never.",
     )
-    slowlog_max_len: int = integer(128, 0, 2**31, "How many it keeps.")
+    slowlog_max_len: int = integer(128, 0, 2**31, "The number of entries in SLOWLOG.")
     latency_monitor_threshold_ms: int = integer(
-        0, 0, 2**63 - 1, "From when on LATENCY has an event; 0: it has none."
+        0, 0, 2**63 - 1, "The duration from which LATENCY records an event; 0: never."
     )
     tracking_table_max_keys: int = integer(
         1_000_000,
         0,
         2**63 - 1,
-        "How many keys that clients cache (CLIENT TRACKING) are remembered; 0: no bound.",
-        "When there are more, some are said to have changed.",
+        "The number of keys in the table of CLIENT TRACKING; 0: no limit.",
+        "Above the limit, clients get invalidations for random keys.",
     )
     client_output_buffer_limit: str = text(
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
         Text("class, hard limit, soft limit and seconds, for one class or several"),
-        "How much a client may leave unread before it is closed.",
-        "The hard limit counts at once, the soft one after so many seconds; 0: no bound.",
+        "The unread output at which a client is disconnected.",
+        "The hard limit applies at once, the soft limit after the given seconds; 0: no limit.",
     )
-    proto_max_bulk_len: int = size(512 * MIB, MIB, 4096 * MIB - KIB, "The longest value or argument.")
+    proto_max_bulk_len: int = size(
+        512 * MIB, MIB, 4096 * MIB - KIB, "The maximum size of a value or argument."
+    )
     commands: str = text(
         "",
         Text("modules or files, separated by commas"),
-        "Modules or files of Python with further commands, separated by commas.",
-        "They declare them as the store's own are declared: see the guide.",
+        "Python modules or files with additional commands, separated by commas.",
+        "The store guide shows how a command is declared.",
     )
     persistence: KvPersistence = section(KvPersistence)
