@@ -238,9 +238,9 @@ def test_help_lists_the_sections_that_a_service_asks_for(capsys):
         parse("--help", listed=("network.rdma",))
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "--network-rdma-cq-size VALUE The number of completions that a completion queue holds. (default: 4096)"
-        in shown
-    )
+        "--network-rdma-cq-size VALUE"
+        " The number of completions that a completion queue holds. (default: 4096)"
+    ) in shown
     assert "--session-listen-port" not in shown
 
 

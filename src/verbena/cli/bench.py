@@ -67,12 +67,12 @@ class Outcome:
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "bench",
-        help="measure latency, rate or bandwidth beside its raw bound",
-        description="Measures one provider between two processes, with the machine's raw bound beside it.",
+        help="measure latency, rate or bandwidth against a raw baseline",
+        description="Measures a wire between two processes, beside the raw baseline in the same run.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("latency", "rate", "bandwidth"), help="the question to answer")
+    parser.add_argument("what", choices=("latency", "rate", "bandwidth"), help="what to measure")
     parser.add_argument("--provider", default="shm", help="provider or provider:device (default: shm)")
     parser.add_argument(
         "--size",
@@ -86,7 +86,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--mode",
         choices=("native", "python", "async"),
         default="native",
-        help="who drives it: a C++ loop, blocking calls, or awaited calls (default: native)",
+        help="a C++ loop, blocking Python calls or awaited Python calls (default: native)",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--iterations", type=_positive, help="operations per size")
@@ -96,13 +96,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=_positive,
         default=1,
         metavar="N",
-        help="a latency sample is the mean of N operations: finer than the clock, hides tails (default: 1)",
+        help="operations per latency sample: above 1, finer than the clock but without tails (default: 1)",
     )
     parser.add_argument(
         "--pin", type=_cores, metavar="A,B", help="pin this process to core A, the other to core B"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a picture (PNG): histogram or curve")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a plot (PNG): histogram or curve")
     parser.set_defaults(parser=parser)
     return parser
 

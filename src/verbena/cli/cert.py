@@ -29,8 +29,8 @@ replaced are used by the next connection, without a restart. For production, use
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "cert",
-        help="make certificates for development",
-        description="Makes an authority, certificates for nodes, and the list of those that were taken back.",
+        help="create certificates for development",
+        description="Creates a certificate authority, node certificates and a revocation list.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -40,29 +40,29 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         nargs="?",
         default="",
         metavar="NODE",
-        help="issue: the node's name, which its files get (default: this host's); revoke: the certificate",
+        help="issue: name of the node and of its files (default: the host name); revoke: the certificate",
     )
     parser.add_argument(
-        "--folder", default="certificates", help="where the authority is (default: certificates)"
+        "--folder", default="certificates", help="folder of the authority (default: certificates)"
     )
     parser.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="NAME",
-        help="issue: a name or address that the node is called by; may be repeated (default: NODE;"
+        help="issue: a name or address of the node; may be repeated (default: NODE;"
         " for this host also localhost and its addresses)",
     )
     parser.add_argument(
         "--days",
         type=int,
-        help=f"how long it holds (default: {AUTHORITY_DAYS} for the authority, {NODE_DAYS} for a node)",
+        help=f"lifetime in days (default: {AUTHORITY_DAYS} for the authority, {NODE_DAYS} for a node)",
     )
     parser.add_argument(
         "--common-name",
         default="Verbena development",
         metavar="TEXT",
-        help="init: what the authority calls itself (default: Verbena development)",
+        help="init: name of the authority (default: Verbena development)",
     )
     return parser
 

@@ -36,8 +36,8 @@ exit status: 0 done, 1 an error was answered or the connection failed, 2 wrong u
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "cli",
-        help="talk to a store",
-        description="A command line for servers that speak the protocol of Redis.",
+        help="send commands to a store, like redis-cli",
+        description="Sends commands to a server that speaks the Redis protocol.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,  # -h is the host, as everywhere
@@ -49,46 +49,56 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         dest="host",
         default="127.0.0.1",
         metavar="HOST",
-        help="where the server is (default: 127.0.0.1)",
+        help="host of the server (default: 127.0.0.1)",
     )
-    add("-p", dest="port", type=int, default=6379, metavar="PORT", help="its port (default: 6379)")
-    add("-s", dest="path", default="", metavar="PATH", help="a Unix socket instead")
-    add("-a", dest="password", default="", metavar="PASSWORD", help="the password")
-    add("--user", default="", metavar="NAME", help="the user (default: default)")
-    add("-n", dest="database", type=int, default=0, metavar="DB", help="the database")
-    add("-3", dest="version", action="store_const", const=3, default=2, help="speak RESP3")
-    add("-r", dest="repeat", type=int, default=1, metavar="COUNT", help="run the command so many times")
+    add("-p", dest="port", type=int, default=6379, metavar="PORT", help="port of the server (default: 6379)")
+    add("-s", dest="path", default="", metavar="PATH", help="connect to this Unix socket")
+    add("-a", dest="password", default="", metavar="PASSWORD", help="password")
+    add("--user", default="", metavar="NAME", help="user (default: default)")
+    add("-n", dest="database", type=int, default=0, metavar="DB", help="database number")
+    add("-3", dest="version", action="store_const", const=3, default=2, help="use RESP3")
+    add("-r", dest="repeat", type=int, default=1, metavar="COUNT", help="run the command COUNT times")
     add(
         "-i",
         dest="interval",
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="wait between repetitions, or lines of --stat",
+        help="interval between repetitions, or between lines of --stat",
     )
-    add("-x", dest="stdin", action="store_true", help="take the last argument from the input")
+    add("-x", dest="stdin", action="store_true", help="read the last argument from standard input")
     tls = parser.add_argument_group("TLS")
-    tls.add_argument("--tls", action="store_true", help="speak TLS")
-    tls.add_argument("--cacert", default="", metavar="FILE", help="the authority to believe")
-    tls.add_argument("--cert", default="", metavar="FILE", help="our certificate")
-    tls.add_argument("--key", default="", metavar="FILE", help="its key")
-    tls.add_argument("--sni", default="", metavar="NAME", help="the name to ask for")
-    tls.add_argument("--insecure", action="store_true", help="believe any certificate")
+    tls.add_argument("--tls", action="store_true", help="use TLS")
+    tls.add_argument("--cacert", default="", metavar="FILE", help="trusted certificate authority")
+    tls.add_argument("--cert", default="", metavar="FILE", help="client certificate")
+    tls.add_argument("--key", default="", metavar="FILE", help="key of the client certificate")
+    tls.add_argument("--sni", default="", metavar="NAME", help="server name to send (SNI)")
+    tls.add_argument("--insecure", action="store_true", help="do not verify the certificate")
     how = parser.add_argument_group("how replies are printed").add_mutually_exclusive_group()
-    how.add_argument("--raw", dest="style", action="store_const", const="raw", help="as they are")
-    how.add_argument("--no-raw", dest="style", action="store_const", const="people", help="for people")
-    how.add_argument("--csv", dest="style", action="store_const", const="csv", help="as CSV")
-    how.add_argument("--json", dest="style", action="store_const", const="json", help="as JSON, by RESP3")
-    modes = parser.add_argument_group("modes").add_mutually_exclusive_group()
-    modes.add_argument("--stat", action="store_true", help="figures, line by line")
-    modes.add_argument(
-        "--latency", action="store_true", help="round trips, until interrupted (or for -i seconds)"
+    how.add_argument(
+        "--raw", dest="style", action="store_const", const="raw", help="print replies unformatted"
     )
-    modes.add_argument("--pipe", action="store_true", help="send the input, count the replies")
-    modes.add_argument("--scan", action="store_true", help="list keys")
-    add("--pattern", default="", metavar="PATTERN", help="for --scan: those that match")
-    add("--count", type=int, default=1000, metavar="COUNT", help="for --scan: how many at a time")
-    add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="one command; none: a prompt")
+    how.add_argument(
+        "--no-raw", dest="style", action="store_const", const="people", help="print replies formatted"
+    )
+    how.add_argument("--csv", dest="style", action="store_const", const="csv", help="print replies as CSV")
+    how.add_argument(
+        "--json", dest="style", action="store_const", const="json", help="print replies as JSON (uses RESP3)"
+    )
+    modes = parser.add_argument_group("modes").add_mutually_exclusive_group()
+    modes.add_argument(
+        "--stat", action="store_true", help="print statistics of the server, one line per interval"
+    )
+    modes.add_argument(
+        "--latency",
+        action="store_true",
+        help="measure round-trip times until interrupted (or for -i seconds)",
+    )
+    modes.add_argument("--pipe", action="store_true", help="send standard input and count the replies")
+    modes.add_argument("--scan", action="store_true", help="list keys with SCAN")
+    add("--pattern", default="", metavar="PATTERN", help="with --scan: only keys that match")
+    add("--count", type=int, default=1000, metavar="COUNT", help="with --scan: COUNT of each SCAN")
+    add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="command to run; without it, a prompt")
     return parser
 
 

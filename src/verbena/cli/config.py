@@ -43,32 +43,32 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     check = actions.add_parser(
         "check",
-        help="say whether it is right, and list every mistake",
-        description="Reads the configuration as a service would, and lists every mistake with its line.",
+        help="check the configuration and list every mistake",
+        description="Reads the configuration as a service does, and lists every mistake with its line.",
         epilog=FLAGS_NOTE,
     )
-    check.add_argument("file", nargs="?", metavar="FILE", help="check this file (default: the one in force)")
+    check.add_argument("file", nargs="?", metavar="FILE", help="file to check (default: the file in use)")
     check.add_argument("--json", action="store_true", help="print one JSON document")
     add_flags(check)
     check.set_defaults(action=_check)
 
     show = actions.add_parser(
         "show",
-        help="print the values in force, as TOML",
-        description="Prints the values in force as TOML that can be read again. Secrets are not shown.",
+        help="print the effective values as TOML",
+        description="Prints the effective values as valid TOML. Secrets are not shown.",
         epilog=FLAGS_NOTE,
     )
     show.add_argument("key", nargs="?", metavar="KEY", help="a key or section (default: all)")
-    show.add_argument("--changed", action="store_true", help="only what is set somewhere")
-    show.add_argument("--origin", action="store_true", help="say of each value where it comes from")
-    show.add_argument("--json", action="store_true", help="print one JSON document, with origins")
+    show.add_argument("--changed", action="store_true", help="only values that differ from the default")
+    show.add_argument("--origin", action="store_true", help="print the source of each value")
+    show.add_argument("--json", action="store_true", help="print one JSON document, with sources")
     add_flags(show)
     show.set_defaults(action=_show, parser=show)
 
     explain = actions.add_parser(
         "reference",
         help="explain the keys",
-        description="Prints what every key means, its default and what it may be.",
+        description="Prints the meaning, default and range of every key.",
     )
     explain.add_argument("key", nargs="?", metavar="KEY", help="a key or section (default: all)")
     explain.add_argument(

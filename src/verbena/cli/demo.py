@@ -34,13 +34,13 @@ PLAIN_REFRESH_S = 1.0
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "demo",
-        help="two processes share an array, live",
-        description="One process exposes an array; another reads and writes it while the owner does nothing.",
+        help="show two processes that share an array",
+        description="One process exposes an array; another reads and writes it while the owner is idle.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--seconds", type=text.parse_seconds, default=5.0, help="how long to run (default: 5)"
+        "--seconds", type=text.parse_seconds, default=5.0, help="duration in seconds (default: 5)"
     )
     parser.add_argument("--provider", default="shm", help="provider or provider:device (default: shm)")
     return parser

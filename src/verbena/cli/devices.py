@@ -38,13 +38,13 @@ _LIMITS = (
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "devices",
-        help="list devices, and why others are absent",
-        description="Lists every provider: its devices with ports and GIDs, or why it cannot be used here.",
+        help="list usable devices and why others are not usable",
+        description="Lists the devices of every wire with ports and GIDs, or why a wire is not usable.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print limits and capabilities too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print limits and capabilities")
     return parser
 
 

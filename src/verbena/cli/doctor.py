@@ -36,8 +36,8 @@ INDENT = 7  # a verdict's width and the gap
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "doctor",
-        help="check this machine, and say what mends it",
-        description="Checks what RDMA needs of this machine, and moves bytes on every device it has.",
+        help="check this machine and print the fix for what fails",
+        description="Checks this machine for RDMA and runs a real transfer on every device.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,7 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=text.parse_seconds,
         default=20.0,
         metavar="SECONDS",
-        help="how long one device's transfer may take (default: 20)",
+        help="time limit for the transfer on one device (default: 20)",
     )
     parser.add_argument(
         "--peer",
@@ -55,7 +55,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="HOST:PORT",
         help="also test the path to the node that listens there",
     )
-    parser.add_argument("--fix", action="store_true", help="print the remedies as a script; nothing is run")
+    parser.add_argument("--fix", action="store_true", help="print the fixes as a script; nothing is run")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_flags(parser)
     return parser

@@ -29,7 +29,7 @@ WIDTH = 100
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "explain",
-        help="say what an error means",
+        help="explain an error: cause and remedy",
         description="Explains statuses and events of RDMA, errors of Verbena, its store and registry, and"
         " lines of logs that speak of any.",
         epilog=EPILOG,

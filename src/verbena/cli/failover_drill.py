@@ -32,8 +32,8 @@ _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "min": 60.0}
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "failover-drill",
-        help="break a wire on purpose, and see that the sessions go on",
-        description="Breaks a wire of a running node on purpose, and reports how its sessions got over it.",
+        help="break a wire on purpose and check that sessions continue",
+        description="Breaks a wire of a running node on purpose and reports how its sessions recovered.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,7 +43,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=_parse_rest,
         default=5.0,
         metavar="TIME",
-        help="for how long nobody may use it again: 5s, 500ms; 0: it may be dialled at once (default: 5s)",
+        help="how long the wire stays unusable: 5s, 500ms; 0: not at all (default: 5s)",
     )
     whom = parser.add_mutually_exclusive_group()
     whom.add_argument("--session", metavar="ID", help="break the link of this session only")

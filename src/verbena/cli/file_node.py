@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
-import sys
 
 from verbena import transport
+from verbena.cli.service import add_listen_flag, stop_signal, stopped_by
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.errors import setup_error
@@ -32,18 +31,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "file-node",
         help="export a folder to other programs",
-        description="Serves the files of a folder to programs that open verbena:// addresses.",
+        description="Serves the files of a folder to programs that open verbena:// URLs (fsspec).",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="DIR", help="the folder to export")
-    parser.add_argument("--writable", action="store_true", help="programs may make, change and remove files")
     parser.add_argument(
-        "--listen",
-        default="",
-        metavar="HOST:PORT",
-        help="where to take sessions (default: session.listen_address and listen_port of the configuration)",
+        "--writable", action="store_true", help="allow clients to create, change and remove files"
     )
+    add_listen_flag(parser)
     add_flags(parser)
     return parser
 
@@ -59,10 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(config: Config, server: FileServer, listen: str) -> int:
-    loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[signal.Signals] = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopped, number)
+    stopped = stop_signal()
     configure_log(config)
     try:
         async with await transport.listen(listen, handlers=server.handlers, config=config) as listener:
@@ -72,10 +65,4 @@ async def _serve(config: Config, server: FileServer, listen: str) -> int:
             number = await stopped
     finally:
         server.close()
-    print(f"verbena: ended by {number.name}", file=sys.stderr)
-    return 128 + number
-
-
-def _stop(stopped: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
-    if not stopped.done():
-        stopped.set_result(number)
+    return stopped_by(number)

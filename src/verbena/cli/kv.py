@@ -29,27 +29,27 @@ exit status: 0 if all is whole (or was repaired), 1 if it is not, 2 wrong usage
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "kv",
-        help="check or repair the files of a store, or load servers side by side",
-        description="Checks or repairs what a store keeps on disk, snapshot and log; or loads servers.",
+        help="check or repair the files of a store, or benchmark servers",
+        description="Checks or repairs the snapshot and log of a store, or benchmarks servers.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, help="what to do")
     check = actions.add_parser(
         "check",
-        help="read every record, and say what is wrong",
-        description="Reads every record of the snapshot and the log. Changes nothing; no server may use it.",
+        help="read every record and report damage",
+        description="Reads every record of snapshot and log. Needs a stopped server; changes nothing.",
     )
     check.add_argument("directory", metavar="DIR", type=Path, help="the store's directory")
     check.add_argument("--json", action="store_true", help="print one JSON document")
     check.set_defaults(action=_check)
     repair = actions.add_parser(
         "repair",
-        help="cut off what cannot be read",
-        description="Cuts the log off where it is damaged. What is cut is kept in a file beside it.",
+        help="truncate the log at the first damaged record",
+        description="Truncates the log at the first damaged record and keeps the rest in a file beside it.",
     )
     repair.add_argument("directory", metavar="DIR", type=Path, help="the store's directory")
-    repair.add_argument("--yes", action="store_true", help="do not ask")
+    repair.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     repair.set_defaults(action=_repair)
     kv_bench.add_parser(actions)
     return parser

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import sys
 
 from verbena import transport
 from verbena.cli import text
+from verbena.cli.service import add_listen_flag, stop_signal, stopped_by
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
 from verbena.config.kinds import Refused, Size
@@ -33,20 +33,15 @@ SIZE = Size(4096, 1 << 50)
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "memory-node",
-        help="lend memory to other programs",
-        description="Serves a stretch of memory that programs read and write one-sided, as arrays.",
+        help="provide memory to other programs",
+        description="Provides memory that programs read and write one-sided, as arrays (verbena.far).",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--size", type=_size, default=1 << 30, metavar="SIZE", help="how much to lend (default: 1GiB)"
+        "--size", type=_size, default=1 << 30, metavar="SIZE", help="size of the memory (default: 1GiB)"
     )
-    parser.add_argument(
-        "--listen",
-        default="",
-        metavar="HOST:PORT",
-        help="where to take sessions (default: session.listen_address and listen_port of the configuration)",
-    )
+    add_listen_flag(parser)
     add_flags(parser)
     return parser
 
@@ -56,9 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(config: Config, size: int, listen: str) -> int:
-    stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _stop, stopped, number)
+    stopped = stop_signal()
     configure_log(config)
     node = await asyncio.to_thread(transport.Node, settings_from(config), by_loop=True)
     try:
@@ -74,13 +67,7 @@ async def _serve(config: Config, size: int, listen: str) -> int:
         await memory.close()
     finally:
         await asyncio.to_thread(node.close)
-    print(f"verbena: ended by {number.name}", file=sys.stderr)
-    return 128 + number
-
-
-def _stop(stopped: asyncio.Future[signal.Signals], number: signal.Signals) -> None:
-    if not stopped.done():
-        stopped.set_result(number)
+    return stopped_by(number)
 
 
 def _size(argument: str) -> int:

@@ -49,7 +49,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "registry",
         help="run a container registry",
-        description="Serves container images and other artifacts by the OCI distribution specification.",
+        description="Serves container images and other artifacts (OCI distribution specification v1.1).",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,11 +63,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     for name, key in SHORT.items():
         flag = f"--{key}".replace(".", "-").replace("_", "-")
         if key == "registry.rdma_enabled":
-            parser.add_argument(f"--{name}", action="store_const", const="true", help=f"the same as {flag}")
+            parser.add_argument(f"--{name}", action="store_const", const="true", help=f"short for {flag}")
         else:
-            parser.add_argument(f"--{name}", metavar="VALUE", help=f"the same as {flag}")
+            parser.add_argument(f"--{name}", metavar="VALUE", help=f"short for {flag}")
     parser.add_argument(
-        "--keep", action="store_true", help="check: only say what is spoilt, and leave it where it is"
+        "--keep", action="store_true", help="check: report damaged files but leave them in place"
     )
     add_flags(parser, listed=("registry", "registry.retention", "registry.s3"))
     return parser

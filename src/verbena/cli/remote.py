@@ -22,7 +22,7 @@ Secret and certificates come from verbena.toml or the environment, as the node's
 def add_arguments(parser: argparse.ArgumentParser, *, optional: str) -> None:
     """HOST:PORT, and every key of the configuration as a flag. `optional`: what happens without it."""
     parser.add_argument(
-        "address", nargs="?", metavar="HOST:PORT", help=f"where the node takes sessions ({optional})"
+        "address", nargs="?", metavar="HOST:PORT", help=f"session address of the node ({optional})"
     )
     add_flags(parser)
 

@@ -45,17 +45,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "serve",
         help="run the key-value store",
-        description="Serves a key-value store that speaks the protocol of Redis, and takes sessions.",
+        description="Runs a key-value store for Redis and Valkey clients, and for sessions.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", metavar="PORT", help="the same as --kv-port")
+    parser.add_argument("--port", metavar="PORT", help="short for --kv-port")
     parser.add_argument(
         "--commands",
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module, or a file of Python, that declares further commands (may be repeated)",
+        help="Python module or file with additional commands (may be repeated)",
     )
     add_flags(parser, listed=("kv", "kv.persistence", "replication", "cluster"))
     return parser

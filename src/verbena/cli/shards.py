@@ -63,7 +63,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "shards",
         help="show and move the slots of a cluster",
-        description="Shows who owns which slots of a cluster, and moves them while they are in use.",
+        description="Shows the owners of slots in a cluster, and moves slots while they are in use.",
         epilog=EPILOG + _COMMON,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -85,8 +85,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     action("map", _map, "print who owns what, and what is moving")
     move = action("move", _move, "move slots to a node while they are in use", _MOVING)
     move.add_argument("slots", metavar="SLOTS", help="a slot or a range: 7, 0-99")
-    move.add_argument("target", metavar="NODE", help="who is to own them")
-    move.add_argument("--detach", action="store_true", help="do not wait: the nodes go on by themselves")
+    move.add_argument("target", metavar="NODE", help="new owner of the slots")
+    move.add_argument("--detach", action="store_true", help="return at once; the nodes continue the move")
     balance = action(
         "rebalance",
         _rebalance,
@@ -95,9 +95,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         + _MOVING,
     )
     balance.add_argument(
-        "--weight", action="append", default=[], metavar="NODE=NUMBER", help="its share; 1 if nothing is said"
+        "--weight", action="append", default=[], metavar="NODE=NUMBER", help="share of a node (default: 1)"
     )
-    balance.add_argument("--dry-run", action="store_true", help="only say what would be moved")
+    balance.add_argument("--dry-run", action="store_true", help="print the moves without starting them")
     action("status", _status, "print the moves that are under way, and the last ones")
     action("nodes", _nodes, "print how the nodes see each other: who is heard, by which wire, and its load")
     abort = action(
@@ -106,7 +106,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "call a move off",
         "The slots stay with their owner, and what the other node has got goes. Status 1: it was too late.\n",
     )
-    abort.add_argument("move", metavar="ID", help="the move, as `status` prints it; its beginning will do")
+    abort.add_argument("move", metavar="ID", help="ID of the move as printed by `status`, or a prefix of it")
     return parser
 
 

@@ -29,8 +29,8 @@ ANSWER_S = 10.0
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "top",
-        help="sessions, wires, rates and latencies of a running node, live",
-        description="Shows what a running node does: its sessions, their wires, rates and latencies.",
+        help="show sessions, wires, rates and latencies of a running node",
+        description="Shows the sessions of a running node, their wires, rates and latencies.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -39,12 +39,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=text.parse_seconds,
         default=1.0,
         metavar="SECONDS",
-        help="time between two looks (default: 1)",
+        help="refresh interval (default: 1)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="print one picture and leave; so it is without a terminal"
+        "--once", action="store_true", help="print once and exit; the default without a terminal"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and leave")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and exit")
     remote.add_arguments(parser, optional="required")
     parser.set_defaults(parser=parser)
     return parser

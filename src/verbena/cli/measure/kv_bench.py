@@ -83,8 +83,8 @@ class Outcome:
 def add_parser(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = actions.add_parser(
         "bench",
-        help="load servers that speak the protocol of Redis, side by side",
-        description="Loads servers that speak the protocol of Redis with one client, in turns.",
+        help="benchmark servers that speak the Redis protocol",
+        description="Runs the same load against several Redis-compatible servers in alternating rounds.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -93,7 +93,7 @@ def add_parser(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         nargs="*",
         metavar="HOST:PORT",
         type=_address,
-        help="servers that run already (default: one of ours and redis-server are started)",
+        help="running servers (default: start a Verbena store and redis-server)",
     )
     names = ", ".join(f"{name} ({test.summary})" for name, test in TESTS.items())
     parser.add_argument(
@@ -103,20 +103,16 @@ def add_parser(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help=f"a list of {names} (default: {DEFAULT_TESTS})",
     )
     parser.add_argument("--clients", type=_count(1, 10_000), default=50, help="connections (default: 50)")
+    parser.add_argument("--pipeline", type=_count(1, 10_000), default=1, help="pipeline depth (default: 1)")
+    parser.add_argument("--size", type=text.parse_size, default=32, help="value size in bytes (default: 32)")
     parser.add_argument(
-        "--pipeline", type=_count(1, 10_000), default=1, help="requests in a batch (default: 1)"
-    )
-    parser.add_argument("--size", type=text.parse_size, default=32, help="bytes of a value (default: 32)")
-    parser.add_argument(
-        "--keys", type=_count(1, 100_000_000), default=100_000, help="different keys (default: 100000)"
+        "--keys", type=_count(1, 100_000_000), default=100_000, help="number of keys (default: 100000)"
     )
     parser.add_argument(
         "--seconds", type=text.parse_seconds, default=2.0, help="time per test and server (default: 2)"
     )
-    parser.add_argument(
-        "--requests", type=_count(1, 10**10), help="stop a test of a server after so many requests"
-    )
-    parser.add_argument("--password", default="", help="of the user `default`, for servers that want one")
+    parser.add_argument("--requests", type=_count(1, 10**10), help="number of requests per test and server")
+    parser.add_argument("--password", default="", help="password of the user `default`")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(action=run)
 

@@ -1,0 +1,37 @@
+"""What the commands that run a service share: stop signals, and the address of sessions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+
+def add_listen_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        default="",
+        metavar="HOST:PORT",
+        help="session address (default: session.listen_address and session.listen_port)",
+    )
+
+
+def stop_signal() -> asyncio.Future[signal.Signals]:
+    """A future that SIGTERM or SIGINT completes. Must be called on the running event loop."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def stop(number: signal.Signals) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    return stopped
+
+
+def stopped_by(number: signal.Signals) -> int:
+    """Reports the signal on standard error; the exit status of a program that a signal ended."""
+    print(f"verbena: ended by {number.name}", file=sys.stderr)
+    return 128 + number
