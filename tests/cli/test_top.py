@@ -145,7 +145,7 @@ def test_the_picture_is_of_the_time_between_two_looks():
     assert rates["sessions"]["a1"]["latency"]["call"] == {"count": 200, "p50_ns": 2048, "p99_ns": 2048}
     shown = top_view.picture(now, rates)
     assert "\x1b" not in shown
-    for words in ("no ibv: no device", "turned down: credentials 4", "failed: resume_timeout 1"):
+    for words in ("no ibv: no device", "rejected: credentials 4", "failed: resume_timeout 1"):
         assert words in shown
     assert "… and 2 sessions that do less" in shown
     assert "2.05 µs / 2.05 µs" in shown

@@ -172,7 +172,7 @@ async def _sessions(
     listener = await transport.listen(
         "", handlers=handlers, node=node, config=replace(config, session=session)
     )
-    places.notes.append(f"{listen_address(config)} is taken: sessions are taken at {listener.address}")
+    places.notes.append(f"{listen_address(config)} is in use: sessions are accepted on {listener.address}")
     return listener
 
 

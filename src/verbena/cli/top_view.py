@@ -69,7 +69,7 @@ def _notes(now: Status) -> list[str]:
     ]
     if now["refused"]:
         counts = ", ".join(f"{reason} {count}" for reason, count in sorted(now["refused"].items()))
-        notes.append(f"turned down: {counts}")
+        notes.append(f"rejected: {counts}")
     failed = {reason: count for reason, count in now["sessions_ended"].items() if "closed" not in reason}
     if failed:
         notes.append(f"failed: {', '.join(f'{reason} {count}' for reason, count in sorted(failed.items()))}")
@@ -117,7 +117,7 @@ def _sessions(now: Status, rates: Rates) -> list[str]:
             ]
         )
         ends.append("  ".join(filter(None, (session["id"], session["peer"], _clean(session["reason"])))))
-    ends[0] = "id, peer, why this wire"
+    ends[0] = "id, peer, reason"
     return [f"{row}  {end}" for row, end in zip(text.table(rows).splitlines(), ends, strict=True)]
 
 

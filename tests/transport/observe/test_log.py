@@ -126,9 +126,7 @@ def test_a_peers_words_cannot_forge_a_line():
         (line,) = stream.getvalue().splitlines()
         assert "\\nERROR" in line
         if style == "text":
-            assert line.endswith(
-                'WARNING a hello was turned down: peer="x\\nERROR forged=1" reason="bad message"'
-            )
+            assert line.endswith('WARNING handshake rejected: peer="x\\nERROR forged=1" reason="bad message"')
 
 
 def test_below_the_level_nothing_is_written():
@@ -143,4 +141,4 @@ def test_below_the_level_nothing_is_written():
         log.logger.removeHandler(handler)
         log.logger.setLevel(logging.NOTSET)
     (line,) = stream.getvalue().splitlines()
-    assert line.endswith("ERROR a session failed: reason=peer_restarted")
+    assert line.endswith("ERROR session failed: reason=peer_restarted")

@@ -108,7 +108,7 @@ def test_wires_sessions_and_latencies_are_live(window: browser.Browser) -> None:
         assert words in shown
     row = "[...document.querySelectorAll('#wires-body tr')].find(r => r.cells[0].textContent === 'shm')"
     window.until(f"/\\d+.*\\/s/.test({row}.cells[4].textContent)")
-    assert "call by shm" in shown
+    assert "call over shm" in shown
     assert window.evaluate("document.querySelectorAll('#latency-body svg rect[height]').length") > 5
 
 

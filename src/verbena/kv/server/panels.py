@@ -74,7 +74,7 @@ def _commands(server: Server) -> Panel:
         ]
         for _, name, figures, spread in sorted(found, reverse=True, key=lambda row: row[:2])[:MOST_COMMANDS]
     ]
-    columns = ["command", "calls", "mean", "half within", "99 % within"]
+    columns = ["command", "calls", "mean", "p50", "p99"]
     return {"columns": columns, "rows": rows, "empty": "No command yet."}
 
 

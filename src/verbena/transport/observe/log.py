@@ -1,6 +1,6 @@
-"""What happens to sessions, as records of the logger "verbena": events with named fields, and words for
-people. A library configures no logging: until the program does, or calls configure(), nothing is written.
-Fields are chosen one by one: secrets, keys and payloads are never among them."""
+"""Session events as records of the logger "verbena", each with named fields and a message.
+Nothing is written until the program configures logging or calls configure(). Secrets, keys and payloads are
+never fields."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ logger.addHandler(logging.NullHandler())
 
 Field = str | int | float | None
 MOST_RECENT = 100
-MOST_TEXT = 300  # of a field that is kept: peers have a say in some
+MOST_TEXT = 300  # longer fields are cut: peers choose some of them
 
-# The one list of events: its level, and what it says.
+# The one list of events: level and message.
 EVENTS: Mapping[str, tuple[int, str]] = {
-    "listening": (logging.INFO, "sessions are taken"),
-    "wire_absent": (logging.WARNING, "a wire that was asked for cannot be used"),
+    "listening": (logging.INFO, "accepting sessions"),
+    "wire_absent": (logging.WARNING, "a configured wire is not usable"),
     "gid_chosen": (
         logging.WARNING,
-        "the default entry of the GID table is not there, the best one was taken",
+        "the default GID index does not exist; the best entry is used",
     ),
-    "session_opened": (logging.INFO, "a session was opened"),
-    "session_closed": (logging.INFO, "a session was closed"),
-    "session_failed": (logging.ERROR, "a session failed"),
-    "link_up": (logging.INFO, "a link is up"),
-    "link_lost": (logging.WARNING, "a link was lost"),
-    "dial_failed": (logging.INFO, "a wire could not be dialled"),
-    "step_down": (logging.WARNING, "a session fell back to a worse wire"),
-    "step_up": (logging.INFO, "a session is back on a better wire"),
-    "hello_refused": (logging.WARNING, "a hello was turned down"),
-    "link_refused": (logging.WARNING, "a link was turned down"),
-    "drill": (logging.WARNING, "links are broken on purpose"),
+    "session_opened": (logging.INFO, "session opened"),
+    "session_closed": (logging.INFO, "session closed"),
+    "session_failed": (logging.ERROR, "session failed"),
+    "link_up": (logging.INFO, "link up"),
+    "link_lost": (logging.WARNING, "link lost"),
+    "dial_failed": (logging.INFO, "connection attempt on a wire failed"),
+    "step_down": (logging.WARNING, "session fell back to another wire"),
+    "step_up": (logging.INFO, "session is back on a better wire"),
+    "hello_refused": (logging.WARNING, "handshake rejected"),
+    "link_refused": (logging.WARNING, "link rejected"),
+    "drill": (logging.WARNING, "failover drill: links broken on purpose"),
 }
 
 
 @dataclass(frozen=True)
 class Recent:
-    """An event that somebody may have to look into, kept for the node's page."""
+    """A warning or error, kept for the status page."""
 
     number: int
     time_s: float
@@ -60,12 +60,12 @@ _recent: deque[Recent] = deque(maxlen=MOST_RECENT)
 
 
 def recent(most: int = MOST_RECENT) -> list[Recent]:
-    """This process's latest warnings and errors, the last one first."""
+    """The latest warnings and errors of this process, newest first."""
     return list(_recent)[: -most - 1 : -1]
 
 
 def event(name: str, **fields: Field) -> None:
-    """Logs it, if anybody listens. A session is named by its id in hexadecimal."""
+    """Logs an event if its level is enabled. A session is identified by its id in hexadecimal."""
     level, words = EVENTS[name]
     if level < logging.WARNING and not logger.isEnabledFor(level):
         return

@@ -1,4 +1,4 @@
-"""The one table of metrics: what the page shows, and what docs/reference/metrics.md says."""
+"""The one table of metrics: the Prometheus page and docs/reference/metrics.md are made from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATENCY_BUCKETS = tuple(range(_FIRST, _LAST + 1, 2))
 
 @dataclass(frozen=True)
 class Metric:
-    """A row: its name, what kind of value it is, its labels, its meaning, and how a snapshot gives it."""
+    """One metric: name, type, labels, help text, and how it is read from a snapshot."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -60,7 +60,7 @@ def _by_reason(counts: Mapping[str, int]) -> Iterable[Sample]:
     return [((reason,), count) for reason, count in sorted(counts.items())]
 
 
-# Of what wires count by themselves, that which is there now and may become less.
+# Counts of a wire that are gauges.
 _PRESENT = ("connections", "half_open")
 
 
@@ -74,7 +74,7 @@ def _wire_events(now: Snapshot) -> Iterable[Sample]:
 
 
 def _wire_connections(now: Snapshot) -> Iterable[Sample]:
-    """All of them are `connections`; those that shake hands are among them."""
+    """`connections` includes those that are half open."""
     return [
         sample
         for wire, counts in now.wire_counts.items()
@@ -90,105 +90,105 @@ METRICS: tuple[Metric, ...] = (
         "verbena_rdma_operations_total",
         "counter",
         ("type", "wire"),
-        "Operations: messages sent and received, one-sided reads and writes of ours that completed.",
+        "Completed operations: messages sent and received, one-sided reads and writes of this node.",
         _by_type("ops"),
     ),
     Metric(
         "verbena_rdma_bytes_total",
         "counter",
         ("type", "wire"),
-        "Bytes moved by those operations, message headers included.",
+        "Bytes moved by operations, including message headers.",
         _by_type("bytes"),
     ),
     Metric(
         "verbena_rdma_latency_seconds",
         "histogram",
         ("op", "wire"),
-        "Time from start to completion of our calls (until the answer is here), reads and writes.",
+        "Latency of this node's calls (until the reply), reads and writes.",
         _times,
     ),
     Metric(
         "verbena_rdma_connections",
         "gauge",
         ("wire",),
-        "Links that are up.",
+        "Links that are up, by wire.",
         lambda now: [((wire,), count) for wire, count in now.connections.items()],
     ),
     Metric(
         "verbena_rdma_completion_errors_total",
         "counter",
         ("wire",),
-        "Work requests that completed in error; those flushed after another's error are not counted.",
+        "Work requests that completed in error, without those flushed after an earlier error.",
         _of("completion_errors"),
     ),
     Metric(
         "verbena_rdma_retry_exceeded_total",
         "counter",
         ("wire",),
-        "Of these, the ones that the wire gave up repeating (RETRY_EXC_ERR, RNR_RETRY_EXC_ERR).",
+        "Work requests that exceeded their retries (RETRY_EXC_ERR, RNR_RETRY_EXC_ERR).",
         _of("retry_exceeded"),
     ),
     Metric(
         "verbena_sessions",
         "gauge",
         ("state", "wire"),
-        "Open sessions by state; one without a link has an empty wire.",
+        "Open sessions by state; the wire is empty for a session without a link.",
         _sessions,
     ),
     Metric(
         "verbena_sessions_opened_total",
         "counter",
         (),
-        "Sessions agreed upon, at either end.",
+        "Sessions opened, as client or server.",
         lambda now: [((), now.opened)],
     ),
     Metric(
         "verbena_sessions_ended_total",
         "counter",
         ("reason",),
-        "Sessions that ended: closed here, closed by the peer, or an error's code.",
+        "Sessions ended: closed here, closed by the peer, or the code of the error.",
         lambda now: _by_reason(now.ended),
     ),
     Metric(
         "verbena_session_links_total",
         "counter",
         ("wire",),
-        "Links made: one per session, and one for each time that its wire broke or changed.",
+        "Links established: one per session and one for each reconnect or change of wire.",
         _of("links"),
     ),
     Metric(
         "verbena_session_messages_replayed_total",
         "counter",
         ("wire",),
-        "Messages sent again on a new link, since the peer had not acknowledged them.",
+        "Unacknowledged messages that were repeated on a new link.",
         _of("replayed_messages"),
     ),
     Metric(
         "verbena_session_duplicates_dropped_total",
         "counter",
         ("wire",),
-        "Messages that had arrived before, and were not delivered again.",
+        "Repeated messages that had already been delivered and were dropped.",
         _of("repeated_messages"),
     ),
     Metric(
         "verbena_session_messages_damaged_total",
         "counter",
         ("wire",),
-        "Messages and payloads whose checksum was wrong.",
+        "Messages and payloads with a wrong checksum.",
         _of("damaged_messages"),
     ),
     Metric(
         "verbena_session_operations_failed_total",
         "counter",
         ("wire",),
-        "Calls, reads and writes of ours that failed.",
+        "Calls, reads and writes of this node that failed.",
         _of("failed_calls"),
     ),
     Metric(
         "verbena_refused_total",
         "counter",
         ("reason",),
-        "Hellos and links that a listener turned down, by the error's code.",
+        "Rejected handshakes and links, by error code.",
         lambda now: _by_reason(now.refused),
     ),
     Metric(
@@ -202,42 +202,42 @@ METRICS: tuple[Metric, ...] = (
         "verbena_registration_cache_lookups_total",
         "counter",
         ("result",),
-        "Transfers of buffers that may be kept registered: `hit` if they were, `miss` if not.",
+        "Look-ups in the registration cache: `hit` or `miss`.",
         lambda now: [(("hit",), now.registrations.hits), (("miss",), now.registrations.misses)],
     ),
     Metric(
         "verbena_registration_cache_evictions_total",
         "counter",
         (),
-        "Kept registrations given up for want of room, or because the wire could register no more.",
+        "Registrations evicted from the cache because it was full or the device could register no more.",
         lambda now: [((), now.registrations.evictions)],
     ),
     Metric(
         "verbena_registration_cache_bytes",
         "gauge",
         (),
-        "Memory of programs that is kept registered; `max_mr_size` at most.",
+        "Memory in the registration cache; at most `max_mr_size`.",
         lambda now: [((), now.registrations.bytes)],
     ),
     Metric(
         "verbena_pool_slots",
         "gauge",
         ("pool", "wire"),
-        "Registered buffers that messages may use at most.",
+        "Registered message buffers.",
         lambda now: [((pool.kind, pool.wire), pool.slots) for pool in now.pools],
     ),
     Metric(
         "verbena_pool_slots_used",
         "gauge",
         ("pool", "wire"),
-        "Of these: sends that the peer has not acknowledged, receives that are posted.",
+        "Registered message buffers in use: unacknowledged sends, posted receives.",
         lambda now: [((pool.kind, pool.wire), pool.used) for pool in now.pools],
     ),
     Metric(
         "verbena_wire_available",
         "gauge",
         ("wire",),
-        "1: the wire is open; 0: it is wanted, and could not be opened.",
+        "1 if the wire is open, 0 if it is configured but could not be opened.",
         lambda now: [
             *(((wire,), 1) for wire in now.open_wires),
             *(((wire,), 0) for wire in now.absent_wires if wire not in now.open_wires),
@@ -247,28 +247,28 @@ METRICS: tuple[Metric, ...] = (
         "verbena_wire_events_total",
         "counter",
         ("event", "wire"),
-        "What quic counts itself: datagrams, bytes, handshakes, callers and packets that it did not take.",
+        "Events counted by the quic wire: datagrams, bytes, handshakes, rejected connections and packets.",
         _wire_events,
     ),
     Metric(
         "verbena_wire_connections",
         "gauge",
         ("state", "wire"),
-        "Connections of quic, each for any number of links; half_open: the caller still shakes hands.",
+        "Connections of the quic wire, each with any number of links; half_open: handshake in progress.",
         _wire_connections,
     ),
     Metric(
         "verbena_node_info",
         "gauge",
         ("node",),
-        "1; the label is the node's name.",
+        "Always 1; the label is the name of the node.",
         lambda now: [((now.node,), 1)],
     ),
     Metric(
         "verbena_uptime_seconds",
         "gauge",
         (),
-        "Time since the node was made.",
+        "Time since the node was created.",
         lambda now: [((), round(now.uptime_s, 3))],
     ),
 )
@@ -276,18 +276,18 @@ METRICS: tuple[Metric, ...] = (
 PAGE_HEAD = """\
 # Metrics
 
-What a node shows at `http://…/metrics` in the format of Prometheus, when `[metrics] listen` names an address
-or the program calls `node.serve_metrics(address)`: [how](../guide/observe.md). Counters count since the node
-was made, over all its sessions, those that have ended too.
+A node serves these metrics in the Prometheus format at `http://…/metrics` if `[metrics] listen` is set or the
+program calls `node.serve_metrics(address)` ([guide](../guide/observe.md)). Counters cover all sessions since
+the node was created, including ended ones.
 
-| name | kind | labels | |
+| name | type | labels | meaning |
 |---|---|---|---|
 """
 PAGE_FOOT = """
 `wire` is shm, ibv, iwarp or quic. `type` is send, recv, read or write; `op` is call, read or write; `pool` is
-send or receive; `event` is one of those that [quic](quic-options.md) counts. The histogram's buckets begin at
-1.024 µs and go up to 34 s, two per doubling: the bounds are powers of two in nanoseconds, and half-way
-between them, since that is how times are counted. A time of exactly a bound is in the bucket above it.
+send or receive; `event` is listed in [quic options](quic-options.md). The buckets of the histogram range from
+1.024 µs to 34 s, two per doubling: the bounds are powers of two in nanoseconds and the midpoints between
+them. A value equal to a bound is in the bucket above it.
 """
 
 

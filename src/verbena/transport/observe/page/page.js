@@ -98,10 +98,10 @@ function wires(status, before, seconds) {
 
 // The counts of the bounds since the look before; all of them if there was nothing since.
 function between(now, then) {
-  if (!then) return [now.buckets, "since the start"];
+  if (!then) return [now.buckets, "since start"];
   const past = new Map(then.buckets);
   const since = now.buckets.map(([bound, count]) => [bound, count - (past.get(bound) || 0)]).filter(([, count]) => count > 0);
-  return since.length ? [since, "now"] : [now.buckets, "since the start"];
+  return since.length ? [since, "now"] : [now.buckets, "since start"];
 }
 
 function quantile(buckets, share) {
@@ -136,12 +136,12 @@ function latency(status, before) {
       const [buckets, when] = between(times, before?.totals[wire]?.latency?.[operation]);
       const count = buckets.reduce((sum, [, one]) => sum + one, 0), half = quantile(buckets, 0.5), most = quantile(buckets, 0.99);
       const term = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
-      cards.push(make("article", { class: "card" }, make("h3", {}, `${operation} by ${wire}`),
-        make("dl", {}, term("half within", time(half)), term("99 % within", time(most)), term(when, `${scaled(count, ["", "K", "M"])}`)),
-        histogram(buckets, `${operation} by ${wire}: half within ${time(half)}, 99 percent within ${time(most)}`)));
+      cards.push(make("article", { class: "card" }, make("h3", {}, `${operation} over ${wire}`),
+        make("dl", {}, term("p50", time(half)), term("p99", time(most)), term(when, `${scaled(count, ["", "K", "M"])}`)),
+        histogram(buckets, `${operation} by ${wire}: p50 ${time(half)}, 99 percent within ${time(most)}`)));
     }
   }
-  fill("latency-body", ...(cards.length ? cards : [empty("No call, read or write of this node's own has been timed yet.")]));
+  fill("latency-body", ...(cards.length ? cards : [empty("This node has not completed a call, read or write yet.")]));
 }
 
 function sessions(status, before, seconds) {
@@ -154,8 +154,8 @@ function sessions(status, before, seconds) {
   ]);
   const more = status.sessions_open - status.sessions.length;
   fill("sessions-body", rows.length
-    ? table("Sessions", ["peer", "address", "state", "wire", "why this wire", "age", "operations"], rows, [5, 6])
-    : empty("No session is open."), ...(more > 0 ? [empty(`and ${more} more, less busy`)] : []));
+    ? table("Sessions", ["peer", "address", "state", "wire", "reason", "age", "operations"], rows, [5, 6])
+    : empty("No session is open."), ...(more > 0 ? [empty(`and ${more} less active sessions`)] : []));
 }
 
 function panels(found) {
@@ -179,7 +179,7 @@ function errors(found) {
     return [new Date(error.time * 1000).toLocaleTimeString(), { text: error.event, mood: error.level === "error" ? "bad" : "warn" },
       error.fields.peer_name || error.fields.peer || "", error.fields.wire || "", why];
   });
-  fill("errors-body", rows.length ? table("Recent errors", ["time", "event", "peer", "wire", "what it means"], rows) : empty("None since the node was made."));
+  fill("errors-body", rows.length ? table("Recent errors", ["time", "event", "peer", "wire", "meaning"], rows) : empty("No errors since the node started."));
 }
 
 function tell(state, text) {
