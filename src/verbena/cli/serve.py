@@ -88,11 +88,11 @@ async def _serve(config: Config) -> int:
         shared = gateway is not None and not config.cluster.enabled
         server = make_server(config, memory=gateway.memory if gateway is not None and shared else None)
         kept = Persistence(server, Settings.of(config.kv.persistence))
-        server.shut_down = partial(_set, loop, stopped)
+        server.services.shut_down = partial(_set, loop, stopped)
         places = listen(server, config)
         if node is not None and gateway is not None:
             gateway.open(server)
-            server.info_sections["rdma"] = node.info_rdma
+            server.services.info_sections["rdma"] = node.info_rdma
             node.panels.update(panels(server))
             if config.cluster.enabled:
                 cluster = ClusterNode(server, node, ClusterSettings.of(config), config)

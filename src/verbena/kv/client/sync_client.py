@@ -56,7 +56,11 @@ class Client:
         self._reader: _native.kv.OneSidedReader | None = None
         try:
             self._stream = _native.kv.Stream(self.session._native, next(_numbers))
-            self.execute: Callable[..., Any] = self._stream.execute
+        except BaseException:
+            self._close_session()
+            raise
+        self.execute: Callable[..., Any] = self._stream.execute
+        try:
             if password:
                 self.execute("AUTH", *([username] if username else []), password)
             if database:
@@ -157,9 +161,11 @@ class Client:
     # Life
 
     def close(self) -> None:
-        if getattr(self, "_stream", None) is not None:
-            self._stream.close()
+        self._stream.close()
         self._reader = None
+        self._close_session()
+
+    def _close_session(self) -> None:
         if self._own_session:
             self.session.close_blocking()
 

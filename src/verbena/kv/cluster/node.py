@@ -81,7 +81,9 @@ class ClusterNode:
         self.id = _identity(settings.folder)
         self.settings = settings
         self.current = CurrentMap(open_store(settings.map_store))
-        self.guard = SlotGuard(server, self.id)
+        self.guard = SlotGuard(
+            self.id, engine=server.engine, blocking=server.blocking, run=server.run, reject=server.reject
+        )
         self.sessions = MemberSessions(self.id, node=node, connect=self._connect, fallback=settings.fallback)
         self.failover = Failover(
             self.id,
@@ -89,7 +91,7 @@ class ClusterNode:
             engine=server.engine,
             guard=self.guard,
             sessions=self.sessions,
-            replication=lambda: server.replication,
+            replication=lambda: server.services.replication,
             announce=self._announce,
             spawn=self._spawn,
         )
@@ -97,7 +99,7 @@ class ClusterNode:
             self.id,
             map=self.current,
             sessions=self.sessions,
-            load=lambda: int(server.figures.ops.per_second),
+            load=lambda: int(server.stats.ops.per_second),
             position=lambda: self.failover.position,
             spawn=self._spawn,
             timeout_s=settings.node_timeout_s,
@@ -127,7 +129,7 @@ class ClusterNode:
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop = asyncio.get_event_loop()
-        server.cluster = self
+        server.services.cluster = self
 
     @property
     def map(self) -> ClusterMap:

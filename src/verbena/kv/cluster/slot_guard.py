@@ -4,7 +4,7 @@ native commands."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from verbena.kv.commands.declare import COMMANDS, Command, find
@@ -13,26 +13,39 @@ from verbena.shards.cluster_map import ClusterMap
 from verbena.shards.slots import SLOTS
 
 if TYPE_CHECKING:
+    from verbena import _native
+    from verbena.kv.server.blocked_clients import Blocking
     from verbena.kv.server.clients import Client
-    from verbena.kv.server.server import Server
 
 _NO_OWNER = 0xFFFF
 _KEEPS_ASKING = frozenset({"ASKING", "MULTI"})
 
 
 class SlotGuard:
-    """Redirects commands on other nodes' slots, and holds back those on slots that are changing owner."""
+    """Redirects commands on other nodes' slots, and holds back those on slots that are changing owner.
+    `run(client, argv)` runs a command that waited; `reject` counts a command that is refused."""
 
-    def __init__(self, server: Server, member: str) -> None:
-        self._server = server
+    def __init__(
+        self,
+        member: str,
+        *,
+        engine: _native.kv.Engine,
+        blocking: Blocking,
+        run: Callable[[int, list[bytes]], None],
+        reject: Callable[[Client, Command, CommandError], CommandError],
+    ) -> None:
         self._member = member
+        self._engine = engine
+        self._blocking = blocking
+        self._run = run
+        self._reject = reject
         self._held: dict[int, tuple[Client, list[bytes]]] = {}  # waiting clients, with their commands
         self._indexes = {member: 0}  # of members in the engine's table; an index is never reused
         self._addresses = [""]
         self._map = ClusterMap()
         self._suspended: set[int] = set()
         self.open_slots: dict[int, tuple[str, str]] = {}  # SETSLOT: ("migrating" | "importing", other member)
-        server.engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
+        engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
 
     def check(self, client: Client, command: Command, argv: list[bytes]) -> Reply | None:
         """None: the command may run here. Else its reply, or NO_REPLY if it waits."""
@@ -42,7 +55,7 @@ class SlotGuard:
             writes = any(row is not None and row.is_write for row, _ in rows)
         else:
             keys, writes = keys_of(command, argv), command.is_write
-        verdict = self._server.engine.check_slot(client.id, keys, writes) if keys else None
+        verdict = self._engine.check_slot(client.id, keys, writes) if keys else None
         if verdict == "":
             client.native.blocked = True
             self._held[client.id] = (client, argv)
@@ -53,9 +66,9 @@ class SlotGuard:
             return None
         if command.name == "EXEC" and client.queue is not None:
             client.forget_transaction()
-            self._server.engine.unwatch(client.id)
+            self._engine.unwatch(client.id)
             client.rule()
-        return self._server.reject(client, command, CommandError(verdict))
+        return self._reject(client, command, CommandError(verdict))
 
     def update(self, map: ClusterMap) -> None:
         """Writes the map's owners into the engine's table. Waiting commands are checked again."""
@@ -72,7 +85,7 @@ class SlotGuard:
         for slot in self._suspended:
             owners[slot] = _NO_OWNER
         primary = map.replicas.get(self._member)
-        self._server.engine.set_owners(
+        self._engine.set_owners(
             owners.tobytes(),
             self._addresses,
             primary=_NO_OWNER if primary is None else self._indexes[primary],
@@ -83,15 +96,15 @@ class SlotGuard:
                     slot
                 )  # its owner has changed: left open, it would redirect requests for later keys
         self.release()
-        self._server.engine.post(self._redirect_blocked)
+        self._engine.post(self._redirect_blocked)
 
     def fence(self, slots: Iterable[int]) -> int:
         """Commands on these slots wait from now on. Returns the log's position."""
-        return self._server.engine.fence(slots, True)
+        return self._engine.fence(slots, True)
 
     def open(self, slots: Iterable[int]) -> None:
         """Ends fence(); waiting commands are checked again."""
-        self._server.engine.fence(slots, False)
+        self._engine.fence(slots, False)
         self.release()
 
     def suspend(self, slots: Iterable[int]) -> None:
@@ -108,18 +121,18 @@ class SlotGuard:
 
     def release(self) -> None:
         """Checks all waiting commands again."""
-        self._server.engine.release_held()
-        self._server.engine.post(self._retry)
+        self._engine.release_held()
+        self._engine.post(self._retry)
 
     def open_slot(self, slot: int, how: str, other: str) -> None:
         """CLUSTER SETSLOT: "migrating" to that member, or "importing" from it."""
         self.open_slots[slot] = how, other
         to = self._indexes[other] if how == "migrating" else 0
-        self._server.engine.set_slot(slot, migrating_to=to, importing=how == "importing")
+        self._engine.set_slot(slot, migrating_to=to, importing=how == "importing")
 
     def close_slot(self, slot: int) -> None:
         self.open_slots.pop(slot, None)
-        self._server.engine.set_slot(slot, migrating_to=0, importing=False)
+        self._engine.set_slot(slot, migrating_to=0, importing=False)
 
     def forget(self, client: int) -> None:
         self._held.pop(client, None)
@@ -131,17 +144,16 @@ class SlotGuard:
         for client, argv in held.values():
             if client.native.here:
                 client.native.blocked = False
-                self._server.run(client.id, argv)
+                self._run(client.id, argv)
                 if not client.native.blocked:
                     client.native.resume()
 
     def _redirect_blocked(self) -> None:
         """Clients that block on a key of another node get a redirection."""
-        blocking = self._server.blocking
-        for number, keys in blocking.waiting():
-            verdict = self._server.engine.check_slot(number, keys, True)
+        for number, keys in self._blocking.waiting():
+            verdict = self._engine.check_slot(number, keys, True)
             if verdict:
-                blocking.unblock(number, error=verdict)
+                self._blocking.unblock(number, error=verdict)
 
 
 def keys_of(command: Command, argv: list[bytes]) -> list[bytes]:

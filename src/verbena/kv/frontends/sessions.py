@@ -39,7 +39,7 @@ class Gateway:
         self._gate = _native.kv.SessionFrontend(server.engine, self.node._native)
         for region in self._regions:
             self._gate.add_region(region.remote.key)
-        server.gateway = self
+        server.services.gateway = self
 
     def close(self) -> None:
         """Nobody comes in any more, and the engine, whose memory this is, can be freed."""

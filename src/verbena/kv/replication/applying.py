@@ -23,7 +23,7 @@ def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None)
     def run(number: int, database: int, argv: list[bytes]) -> bool:
         native = server.engine.client(number)
         native.database = database
-        client = server.client(number)
+        client = server.clients.ensure(number)
         try:
             command = find(argv)
             if command is None:
@@ -31,6 +31,6 @@ def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None)
                 return False
             return not isinstance(server.perform(client, command, argv), CommandError)
         finally:
-            server.clients.pop(number, None)
+            server.clients.remove(number)
 
     return _native.kv.LogApplier(server.engine, run, lsn=lsn, slots=slots)

@@ -83,8 +83,8 @@ class Replication:
         self._pruning = False
         self._eager = False
         self.handlers: dict[str, transport.Handler] = {METHOD: self._serve}
-        server.replication = self
-        server.on_tick.append(self._tick)
+        server.services.replication = self
+        server.services.on_tick.append(self._tick)
 
     # Set-up, on the event loop
 
@@ -112,7 +112,7 @@ class Replication:
             return _no("this server is a replica itself: follow its primary")
         if self.server.engine.loading:
             return _no("this server is loading")
-        if self.server.cluster is not None and self.term is None:
+        if self.server.services.cluster is not None and self.term is None:
             return _no("this server has not read its cluster's map yet")
         if wish["databases"] < len(self.server.databases):
             return _no(
@@ -143,7 +143,7 @@ class Replication:
         return json.dumps(answer).encode()
 
     def _feed(self, session: transport.Session, wish: dict[str, Any], known: bool, host: str) -> Fed:
-        self.server.logging = True
+        self.server.execution.logging = True
         self.limit()
         by_write, place = self._settings.use_rdma_write, None
         if by_write and session.wire == "shm":  # it shares our processors

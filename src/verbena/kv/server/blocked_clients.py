@@ -12,7 +12,8 @@ from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.call import Call
 
 if TYPE_CHECKING:
-    from verbena.kv.server.server import Server
+    from verbena import _native
+    from verbena.kv.server.execution import Execution
 
 Retry = Callable[[Call], "Reply | None"]
 # What WAIT and WAITAOF wait for, under names like keys: they belong to no slot.
@@ -34,8 +35,9 @@ class _Waiter:
 class Blocking:
     """`waited_for`: (database, key) → those who wait, in order."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, engine: _native.kv.Engine, execution: Execution) -> None:
+        self._engine = engine
+        self._execution = execution
         self.waited_for: dict[tuple[int, bytes], OrderedDict[int, _Waiter]] = {}
         self._waiters: dict[int, _Waiter] = {}  # by client
         self._ready: list[tuple[int, bytes]] = []
@@ -65,7 +67,7 @@ class Blocking:
         once."""
         from verbena.kv.commands.replies import NO_REPLY
 
-        if self._server.in_transaction:
+        if self._execution.in_transaction:
             return empty
         client = call.client
         deadline = call.now_ms + max(1, int(timeout_s * 1000)) if timeout_s else 0
@@ -76,7 +78,7 @@ class Blocking:
             self.waited_for.setdefault((call.db.index, key), OrderedDict())[client.id] = waiter
         if deadline:
             heapq.heappush(self._deadlines, (deadline, next(self._order), client.id))
-            self._server.engine.set_timer(self._deadlines[0][0])
+            self._engine.set_timer(self._deadlines[0][0])
         client.native.blocked = True
         return NO_REPLY
 
@@ -91,21 +93,21 @@ class Blocking:
 
     def serve(self) -> None:
         """After a command: those whose keys have something."""
-        author = self._server.engine.current_client
+        author = self._engine.current_client
         while self._ready:
             place = self._ready.pop(0)
             for waiter in list(self.waited_for.get(place, {}).values()):
                 call = waiter.call
-                self._server.running = None
-                call.now_ms = self._server.engine.now_ms
-                self._server.engine.current_client = call.client.id
+                self._execution.command = None
+                call.now_ms = self._engine.now_ms
+                self._engine.current_client = call.client.id
                 try:
                     answer = waiter.retry(call)
                 except CommandError as error:
                     answer = error
                 if answer is not None:
                     self._finish(call.client.id, answer)
-                self._server.engine.current_client = author
+                self._engine.current_client = author
 
     def expire(self, now_ms: int) -> None:
         """Those whose time is over."""
@@ -114,7 +116,7 @@ class Blocking:
             waiter = self._waiters.get(client)
             if waiter is not None and waiter.deadline_ms == deadline:
                 self._finish(client, waiter.late() if waiter.late is not None else waiter.empty)
-        self._server.engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
+        self._engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
 
     def unblock(self, client: int, *, error: str = "") -> bool:
         """By CLIENT UNBLOCK: as if its time were over, or with an error."""

@@ -1,23 +1,26 @@
-"""What the program counts beyond the engine's own figures: its commands, errors, rates, peaks."""
+"""Counters of commands that Python runs, of errors, rates and peaks, beside the engine's own counters."""
 
 from __future__ import annotations
 
 import os
 import resource
+import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from verbena.kv.server.slowlog import LatencyMonitor, SlowLog
+
 if TYPE_CHECKING:
     from verbena import _native
 
-BUCKETS = 40  # a bucket holds what took less than 2^n ns and not less than half of it
+BUCKETS = 40  # bucket n counts calls of at least 2^(n-1) and less than 2^n ns
 _SAMPLES = 16
 
 
 @dataclass
-class CommandFigures:
+class CommandStats:
     calls: int = 0
     ns: int = 0
     rejected: int = 0
@@ -31,7 +34,7 @@ class CommandFigures:
 
 
 def percentile(buckets: list[int], percent: float) -> float:
-    """Nanoseconds; the upper end of the bucket in which it lies."""
+    """In nanoseconds: the upper end of the bucket that it falls in."""
     wanted = sum(buckets) * percent / 100
     seen = 0
     for exponent, count in enumerate(buckets):
@@ -42,7 +45,7 @@ def percentile(buckets: list[int], percent: float) -> float:
 
 
 class Rate:
-    """How fast a figure grows, over the last samples."""
+    """How fast a counter grows, over the last samples."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
@@ -58,31 +61,37 @@ class Rate:
         return max(0, last - first) / (last_s - first_s) if last_s > first_s else 0.0
 
 
-class Figures:
+class Stats:
+    """What a server counts and measures in Python; the engine has counters of its own."""
+
     def __init__(self, engine: _native.kv.Engine) -> None:
         self._engine = engine
-        self.commands: dict[str, CommandFigures] = {}
+        self.started = time.time()
+        self.run_id = secrets.token_hex(20)
+        self.slowlog = SlowLog()
+        self.latency = LatencyMonitor()
+        self.commands: dict[str, CommandStats] = {}
         self.errors: dict[str, int] = {}
         self.peak_bytes = 0
         self.loop_user_s = self.loop_sys_s = 0.0
         self.peak_time = time.time()
         self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
 
-    def of(self, name: str) -> CommandFigures:
-        figures = self.commands.get(name)
-        if figures is None:
-            figures = self.commands[name] = CommandFigures()
-        return figures
+    def of(self, name: str) -> CommandStats:
+        found = self.commands.get(name)
+        if found is None:
+            found = self.commands[name] = CommandStats()
+        return found
 
     def failed(self, text: str) -> None:
-        """An error was answered."""
+        """Counts an error reply by its code."""
         code = text.partition(" ")[0]
         if len(self.errors) < 128 or code in self.errors:
             self.errors[code] = self.errors.get(code, 0) + 1
 
     def tick(self) -> None:
         now, all_ = time.monotonic(), self._engine.counters()
-        used = resource.getrusage(resource.RUSAGE_THREAD)  # the loop's, which calls this
+        used = resource.getrusage(resource.RUSAGE_THREAD)  # of the event loop, which calls this
         self.loop_user_s, self.loop_sys_s = used.ru_utime, used.ru_stime
         self.ops.sample(now, all_["commands"])
         self.bytes_in.sample(now, all_["bytes_in"])
@@ -97,13 +106,13 @@ class Figures:
         self.peak_bytes, self.peak_time = self._engine.counters()["used_bytes"], time.time()
         self.ops, self.bytes_in, self.bytes_out = Rate(), Rate(), Rate()
 
-    def all_commands(self) -> dict[str, CommandFigures]:
-        """Those of native code, too. A command that was never called is not in it."""
+    def all_commands(self) -> dict[str, CommandStats]:
+        """Of commands in Python and in native code; without those never called."""
         found = dict(self.commands)
         for name, (calls, ns, rejected, failed, buckets) in self._engine.command_counters().items():
             if calls or rejected:
-                there = found.get(name, CommandFigures())
-                found[name] = CommandFigures(
+                there = found.get(name, CommandStats())
+                found[name] = CommandStats(
                     calls + there.calls, ns + there.ns, rejected + there.rejected, failed + there.failed,
                     [a + b for a, b in zip(buckets, there.buckets, strict=True)],
                 )  # fmt: skip

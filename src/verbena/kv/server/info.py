@@ -1,5 +1,5 @@
-"""INFO: every field is a figure that somebody counted. Sections of others are in Server.info_sections; one
-with the name of a section here adds to it."""
+"""INFO: every field is counted or measured somewhere. Services.info_sections adds sections; one with the name
+of a section here adds fields to it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Fields = dict[str, Any]
 def server_section(server: Server) -> Fields:
     from verbena.kv.commands.server.connection import VERSION
 
-    uptime = int(time.time() - server.started)
+    uptime = int(time.time() - server.stats.started)
     return {
         "redis_version": VERSION,
         "server_name": "verbena",
         "verbena_version": __version__,
-        "redis_mode": "cluster" if server.cluster is not None else "standalone",
+        "redis_mode": "cluster" if server.services.cluster is not None else "standalone",
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "arch_bits": 64 if sys.maxsize > 2**32 else 32,
         "monotonic_clock": "POSIX clock_gettime",
@@ -36,7 +36,7 @@ def server_section(server: Server) -> Fields:
         "python_version": platform.python_version(),
         "process_id": os.getpid(),
         "process_supervised": "no",
-        "run_id": server.run_id,
+        "run_id": server.stats.run_id,
         "tcp_port": server.parameters.get("port"),
         "server_time_usec": time.time_ns() // 1000,
         "uptime_in_seconds": uptime,
@@ -45,21 +45,21 @@ def server_section(server: Server) -> Fields:
         "configured_hz": server.parameters.get("hz"),
         "lru_clock": int(time.time()) & 0xFFFFFF,
         "executable": sys.executable,
-        "config_file": server.config_file,
+        "config_file": server.parameters.file,
         "io_threads_active": 0,
     }
 
 
 def clients_section(server: Server) -> Fields:
     figures = server.engine.counters()
-    clients = server.clients.values()
+    clients = server.clients.known()
     return {
         "connected_clients": figures["clients"],
-        "maxclients": server.parameters.max_clients,
+        "maxclients": server.clients.max_clients,
         "client_recent_max_input_buffer": figures["recent_input_bytes"],
         "client_recent_max_output_buffer": figures["recent_output_bytes"],
         "blocked_clients": len(server.blocking),
-        "tracking_clients": server.tracking.clients,
+        "tracking_clients": server.clients.tracking.clients,
         "clients_in_timeout_table": server.blocking.with_deadline,
         "pubsub_clients": sum(c.is_subscriber for c in clients),
         "watching_clients": sum(c.watching for c in clients),
@@ -76,7 +76,7 @@ def human(count: int) -> str:
 
 def memory_section(server: Server) -> Fields:
     figures = server.engine.counters()
-    used, peak = figures["used_bytes"], max(server.figures.peak_bytes, figures["used_bytes"])
+    used, peak = figures["used_bytes"], max(server.stats.peak_bytes, figures["used_bytes"])
     rss, limit = resident_bytes(), server.parameters.get("maxmemory")
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
@@ -87,7 +87,7 @@ def memory_section(server: Server) -> Fields:
         "used_memory_peak": peak,
         "used_memory_peak_human": human(peak),
         "used_memory_peak_perc": f"{used / peak * 100 if peak else 0:.2f}%",
-        "used_memory_peak_time": int(server.figures.peak_time),
+        "used_memory_peak_time": int(server.stats.peak_time),
         "allocator_allocated": used - figures["object_bytes"],
         "allocator_active": figures["chunk_bytes"],
         "allocator_frag_ratio": f"{figures['chunk_bytes'] / (used - figures['object_bytes'] or 1):.2f}",
@@ -99,9 +99,7 @@ def memory_section(server: Server) -> Fields:
         "maxmemory_policy": server.parameters.get("maxmemory-policy"),
         "mem_fragmentation_ratio": f"{rss / used if used else 0:.2f}",
         "mem_fragmentation_bytes": rss - used,
-        "mem_clients_normal": sum(
-            c.native.pending_in + c.native.pending_out for c in server.clients.values()
-        ),
+        "mem_clients_normal": sum(c.native.pending_in + c.native.pending_out for c in server.clients.known()),
         "mem_aof_buffer": _log_buffer(server),
         "mem_replication_backlog": server.engine.backlog_counters().get("bytes", 0),
         "mem_allocator": "verbena",
@@ -114,18 +112,19 @@ def memory_section(server: Server) -> Fields:
 
 
 def _log_buffer(server: Server) -> int:
-    return server.persistence.info().get("aof_buffer_length", 0) if server.persistence is not None else 0
+    persistence = server.services.persistence
+    return persistence.info().get("aof_buffer_length", 0) if persistence is not None else 0
 
 
 def persistence_section(server: Server) -> Fields:
-    if server.persistence is not None:
-        return server.persistence.info()
+    if server.services.persistence is not None:
+        return server.services.persistence.info()
     return {"loading": 0, "rdb_changes_since_last_save": server.engine.counters()["dirty"]}
 
 
 def stats_section(server: Server) -> Fields:
-    all_, own = server.engine.counters(), server.figures
-    pubsub, refused, followers = server.pubsub, server.acl.refused, server.replication
+    all_, own = server.engine.counters(), server.stats
+    pubsub, refused, followers = server.pubsub, server.acl.refused, server.services.replication
     return {
         "total_connections_received": all_["connections"],
         "total_commands_processed": all_["commands"],
@@ -168,9 +167,14 @@ def stats_section(server: Server) -> Fields:
 
 
 def replication_section(server: Server) -> Fields:
-    if server.replication is not None:
-        return server.replication.info()
-    return {"role": "master", "connected_slaves": 0, "master_replid": server.run_id, "master_repl_offset": 0}
+    if server.services.replication is not None:
+        return server.services.replication.info()
+    return {
+        "role": "master",
+        "connected_slaves": 0,
+        "master_replid": server.stats.run_id,
+        "master_repl_offset": 0,
+    }
 
 
 def cpu_section(server: Server) -> Fields:
@@ -180,8 +184,8 @@ def cpu_section(server: Server) -> Fields:
         "used_cpu_user": f"{own.ru_utime:.6f}",
         "used_cpu_sys_children": f"{children.ru_stime:.6f}",
         "used_cpu_user_children": f"{children.ru_utime:.6f}",
-        "used_cpu_sys_main_thread": f"{server.figures.loop_sys_s:.6f}",
-        "used_cpu_user_main_thread": f"{server.figures.loop_user_s:.6f}",
+        "used_cpu_sys_main_thread": f"{server.stats.loop_sys_s:.6f}",
+        "used_cpu_user_main_thread": f"{server.stats.loop_user_s:.6f}",
     }
 
 
@@ -199,13 +203,13 @@ def commandstats_section(server: Server) -> Fields:
             f"calls={f.calls},usec={f.ns // 1000},usec_per_call={f.ns / 1000 / (f.calls or 1):.2f},"
             f"rejected_calls={f.rejected},failed_calls={f.failed}"
         )
-        for name, f in sorted(server.figures.all_commands().items())
+        for name, f in sorted(server.stats.all_commands().items())
     }
 
 
 def errorstats_section(server: Server) -> Fields:
     return {
-        f"errorstat_{code}": f"count={count}" for code, count in sorted(server.figures.all_errors().items())
+        f"errorstat_{code}": f"count={count}" for code, count in sorted(server.stats.all_errors().items())
     }
 
 
@@ -215,13 +219,13 @@ def latencystats_section(server: Server) -> Fields:
         f"latency_percentiles_usec_{_named(name)}": ",".join(
             f"p{percent:g}={percentile(f.buckets, percent) / 1000:.3f}" for percent in wanted
         )
-        for name, f in sorted(server.figures.all_commands().items())
+        for name, f in sorted(server.stats.all_commands().items())
         if f.calls
     }
 
 
 def cluster_section(server: Server) -> Fields:
-    return {"cluster_enabled": int(server.cluster is not None)}
+    return {"cluster_enabled": int(server.services.cluster is not None)}
 
 
 def keyspace_section(server: Server) -> Fields:
@@ -253,7 +257,7 @@ _ONLY_WHEN_ASKED = frozenset({"commandstats", "latencystats"})
 
 def chosen_sections(server: Server, words: list[str]) -> list[str]:
     """The sections that these words mean; none: the usual ones."""
-    there = [*SECTIONS, *(name for name in server.info_sections if name not in SECTIONS)]
+    there = [*SECTIONS, *(name for name in server.services.info_sections if name not in SECTIONS)]
     usual = [name for name in there if name not in _ONLY_WHEN_ASKED]
     if not words:
         return usual
@@ -265,7 +269,7 @@ def chosen_sections(server: Server, words: list[str]) -> list[str]:
 
 def fields_of(server: Server, section: str) -> Fields:
     fields = SECTIONS[section](server) if section in SECTIONS else {}
-    added = server.info_sections.get(section)
+    added = server.services.info_sections.get(section)
     return {**fields, **added()} if added is not None else fields
 
 

@@ -1,15 +1,16 @@
-"""What clients may cost: output that they do not fetch, and silence."""
+"""Limits of clients: output that they do not read, and idle time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from verbena.kv.server.client_text import kind
 
 if TYPE_CHECKING:
+    from verbena import _native
     from verbena.kv.server.clients import Client
-    from verbena.kv.server.server import Server
 
 _EVERY_MS = 1000
 
@@ -22,9 +23,22 @@ class Limit:
 
 
 class OutputLimits:
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self.idle_timeout_s = 0  # 0: for good
+    """`all` returns every client, `known` those that Python knows; `on_change` is called after a change of
+    the limits."""
+
+    def __init__(
+        self,
+        engine: _native.kv.Engine,
+        *,
+        all: Callable[[], list[Client]],
+        known: Callable[[], Collection[Client]],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._all = all
+        self._known = known
+        self._on_change = on_change
+        self.idle_timeout_s = 0  # 0: no limit
         self.by_class = {
             "normal": Limit(0, 0, 0),
             "replica": Limit(256 << 20, 64 << 20, 60),
@@ -36,20 +50,20 @@ class OutputLimits:
         return self.by_class[name].hard_bytes
 
     def apply(self, client: Client) -> None:
-        """After its class, or the limit, has changed."""
+        """Sets a client's limit in the engine, after its class or the limits have changed."""
         client.native.out_limit = self.by_class[kind(client)].hard_bytes
 
     def apply_all(self) -> None:
-        for client in self._server.everybody():
+        for client in self._all():
             self.apply(client)
-        self._server.rule_all()
+        self._on_change()
 
     def tick(self, now_ms: int) -> None:
         if now_ms < self._next_ms:
             return
         self._next_ms = now_ms + _EVERY_MS
         soft = any(limit.soft_bytes for limit in self.by_class.values())
-        clients = self._server.everybody() if self.idle_timeout_s else list(self._server.clients.values())
+        clients = self._all() if self.idle_timeout_s else list(self._known())
         for client in clients:
             native = client.native
             idle_ms = now_ms - native.last_ms
@@ -68,5 +82,5 @@ class OutputLimits:
         elif not client.over_soft_limit_ms:
             client.over_soft_limit_ms = now_ms
         elif now_ms - client.over_soft_limit_ms >= limit.soft_seconds * 1000:
-            self._server.engine.count_output_disconnection()
+            self._engine.count_output_disconnection()
             client.native.close(at_once=True)

@@ -1,20 +1,22 @@
-"""MONITOR: those who see every command."""
+"""MONITOR: clients that receive a line for every command."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from verbena.kv.server.clients import Client
-    from verbena.kv.server.server import Server
 
 _SECRET = frozenset({b"AUTH", b"HELLO", b"ACL", b"CONFIG"})  # they may hold passwords
 
 
 class Monitors:
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    """`on_change` is called when a client is added or removed."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
         self._clients: dict[int, Client] = {}
 
     def __bool__(self) -> bool:
@@ -23,14 +25,14 @@ class Monitors:
     def add(self, client: Client) -> None:
         client.monitors = True
         self._clients[client.id] = client
-        self._server.rule_all()
+        self._on_change()
 
     def forget(self, client: Client) -> None:
         if self._clients.pop(client.id, None) is not None:
             client.monitors = False
-            self._server.rule_all()
+            self._on_change()
 
-    def show(self, client: Client, argv: list[bytes]) -> None:
+    def write(self, client: Client, argv: list[bytes]) -> None:
         if argv[0].upper() in _SECRET:
             return
         where = f"{client.native.database} {client.native.address}"

@@ -34,7 +34,7 @@ def _store(server: Server) -> Panel:
     return {
         "fields": {
             "clients": figures["clients"],
-            "commands": f"{figures['commands']:,} ({int(server.figures.ops.per_second):,}/s)",
+            "commands": f"{figures['commands']:,} ({int(server.stats.ops.per_second):,}/s)",
             "memory": human(figures["used_bytes"]) + (f" of {human(limit)}" if limit else ""),
             "expired, evicted": f"{figures['expired']:,}, {figures.get('evicted', 0):,}",
         }
@@ -86,16 +86,16 @@ def _cluster(server: Server) -> Panel | None:
 
 def _shards(server: Server) -> Panel | None:
     """Who owns which slots, as this node knows the map."""
-    if server.cluster is None:
+    if server.services.cluster is None:
         return None
-    map = server.cluster.map
+    map = server.services.cluster.map
     rows = []
     for id, member in sorted(map.members.items(), key=lambda one: one[1].name):
         copied, slots = map.replicas.get(id), map.slots_of(id)
         role = f"copies {map.members[copied].name}" if copied else "primary"
         rows.append(
             [
-                member.name + (" (this node)" if id == server.cluster.id else ""),
+                member.name + (" (this node)" if id == server.services.cluster.id else ""),
                 member.address,
                 role,
                 {"progress": sum(len(part) for part in slots) / SLOTS},
@@ -107,9 +107,9 @@ def _shards(server: Server) -> Panel | None:
 
 def _moves(server: Server) -> Panel | None:
     """Slots that this node moves, or has moved."""
-    if server.cluster is None:
+    if server.services.cluster is None:
         return None
-    map = server.cluster.map
+    map = server.services.cluster.map
     rows = [
         [
             move["slots"],
@@ -119,7 +119,7 @@ def _moves(server: Server) -> Panel | None:
             human(move["bytes_transferred"] + move["fallback_bytes"]),
             {"progress": move["fraction"]} if "fraction" in move else "",
         ]
-        for move in server.cluster.moves.status()
+        for move in server.services.cluster.moves.status()
     ]
     columns = ["slots", "to", "phase", "wire", "acknowledged", "copied"]
     return {"columns": columns, "rows": rows, "empty": "No slot has been moved from here."}
@@ -128,7 +128,7 @@ def _moves(server: Server) -> Panel | None:
 def _section(server: Server, name: str) -> Panel | None:
     """What INFO says, the sections of services that added to it as well."""
     fields = dict(SECTIONS[name](server)) if name in SECTIONS else {}
-    more = server.info_sections.get(name)
+    more = server.services.info_sections.get(name)
     if more is not None:
         fields.update(more())
     return {"fields": {key: str(value) for key, value in fields.items()}} if fields else None

@@ -22,7 +22,12 @@ from verbena.kv.server.parameter_kinds import (
 )
 
 if TYPE_CHECKING:
-    from verbena.kv.server.server import Server
+    from verbena import _native
+    from verbena.kv.acl import Acl
+    from verbena.kv.server.client_table import Clients
+    from verbena.kv.server.counters import Stats
+    from verbena.kv.server.pubsub import PubSub
+    from verbena.kv.server.services import Services
 
 POLICIES = (
     "noeviction",
@@ -36,7 +41,19 @@ POLICIES = (
 )  # fmt: skip  the order of native code's
 NEVER_NS = (1 << 64) - 1
 
-Apply = Callable[["Server", Any], None]
+Apply = Callable[["Parameters", Any], None]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What parameters act on."""
+
+    engine: _native.kv.Engine
+    acl: Acl
+    clients: Clients
+    pubsub: PubSub
+    stats: Stats
+    services: Services
 
 
 @dataclass(frozen=True)
@@ -51,83 +68,92 @@ class Parameter:
     secret: bool = False
 
 
-def _nothing(server: Server, value: Any) -> None:
-    """Whoever needs the value asks for it."""
+def _nothing(parameters: Parameters, value: Any) -> None:
+    """The value is read where it is used."""
 
 
-def _memory(server: Server, value: Any) -> None:
-    get = server.parameters.get
-    server.engine.limit_memory(
+def _memory(parameters: Parameters, value: Any) -> None:
+    get = parameters.get
+    parameters.targets.engine.limit_memory(
         bytes=get("maxmemory"),
         policy=POLICIES.index(get("maxmemory-policy")),
         samples=get("maxmemory-samples"),
     )
 
 
-def _rule(server: Server, value: Any) -> None:
-    server.rule_all()
+def _connections(parameters: Parameters, value: Any) -> None:
+    clients = parameters.targets.clients
+    clients.protected = bool(parameters.get("protected-mode"))
+    clients.max_clients = int(parameters.get("maxclients"))
+    clients.update_dispatch()
 
 
-def _password(server: Server, value: str) -> None:
-    server.everybody()  # who is here already stays who it is
-    server.acl.set_password(value)
-    server.rule_all()
+def _password(parameters: Parameters, value: str) -> None:
+    targets = parameters.targets
+    targets.clients.all()  # present clients get their row first: they keep their user and authentication
+    targets.acl.set_password(value)
+    targets.clients.update_dispatch()
 
 
-def _notify(server: Server, value: frozenset[str]) -> None:
-    server.notified = value
-    server.engine.notifications = bool(value)
+def _notify(parameters: Parameters, value: frozenset[str]) -> None:
+    parameters.targets.pubsub.events = value
+    parameters.targets.engine.notifications = bool(value)
 
 
-def _slow(server: Server, value: Any) -> None:
-    get = server.parameters.get
-    server.slowlog.longer_than_us = get("slowlog-log-slower-than")
-    server.slowlog.longest = get("slowlog-max-len")
-    server.slowlog.trim()
-    server.latency.threshold_ms = get("latency-monitor-threshold")
-    wanted = [server.slowlog.longer_than_us * 1000] if server.slowlog.longer_than_us >= 0 else []
-    wanted += [server.latency.threshold_ms * 1_000_000] if server.latency.threshold_ms else []
-    server.engine.slow_ns = min(wanted, default=NEVER_NS)
+def _slow(parameters: Parameters, value: Any) -> None:
+    get = parameters.get
+    slowlog, latency = parameters.targets.stats.slowlog, parameters.targets.stats.latency
+    slowlog.longer_than_us = get("slowlog-log-slower-than")
+    slowlog.longest = get("slowlog-max-len")
+    slowlog.trim()
+    latency.threshold_ms = get("latency-monitor-threshold")
+    wanted = [slowlog.longer_than_us * 1000] if slowlog.longer_than_us >= 0 else []
+    wanted += [latency.threshold_ms * 1_000_000] if latency.threshold_ms else []
+    parameters.targets.engine.slow_ns = min(wanted, default=NEVER_NS)
 
 
-def _output(server: Server, value: dict[str, Limit]) -> None:
-    server.limits.by_class = {**server.limits.by_class, **value}
-    server.limits.apply_all()
+def _output(parameters: Parameters, value: dict[str, Limit]) -> None:
+    limits = parameters.targets.clients.limits
+    limits.by_class = {**limits.by_class, **value}
+    limits.apply_all()
 
 
-def _timeout(server: Server, value: int) -> None:
-    server.limits.idle_timeout_s = value
+def _timeout(parameters: Parameters, value: int) -> None:
+    parameters.targets.clients.limits.idle_timeout_s = value
 
 
-def _busy_poll(server: Server, value: int) -> None:
-    server.engine.busy_poll(value * 1000)
+def _busy_poll(parameters: Parameters, value: int) -> None:
+    parameters.targets.engine.busy_poll(value * 1000)
 
 
-def _requests(server: Server, value: Any) -> None:
-    get = server.parameters.get
-    server.engine.limit_requests(
+def _requests(parameters: Parameters, value: Any) -> None:
+    get = parameters.get
+    parameters.targets.engine.limit_requests(
         argument_bytes=get("proto-max-bulk-len"), buffer_bytes=get("client-query-buffer-limit")
     )
 
 
-def _acl(server: Server, value: Any) -> None:
-    get = server.parameters.get
-    server.acl.longest_log = get("acllog-max-len")
-    server.acl.new_users_hear_all = get("acl-pubsub-default") == "allchannels"
+def _acl(parameters: Parameters, value: Any) -> None:
+    get = parameters.get
+    acl = parameters.targets.acl
+    acl.longest_log = get("acllog-max-len")
+    acl.new_users_hear_all = get("acl-pubsub-default") == "allchannels"
 
 
-def _tracking(server: Server, value: int) -> None:
-    server.engine.limit_tracking(value)
+def _tracking(parameters: Parameters, value: int) -> None:
+    parameters.targets.engine.limit_tracking(value)
 
 
-def _replicas(server: Server, value: Any) -> None:
-    if server.replication is not None:
-        server.replication.check_writes()
+def _replicas(parameters: Parameters, value: Any) -> None:
+    replication = parameters.targets.services.replication
+    if replication is not None:
+        replication.check_writes()
 
 
-def _backlog(server: Server, value: int) -> None:
-    if server.replication is not None:
-        server.replication.limit()
+def _backlog(parameters: Parameters, value: int) -> None:
+    replication = parameters.targets.services.replication
+    if replication is not None:
+        replication.limit()
 
 
 class Events(Kind):
@@ -182,11 +208,11 @@ PARAMETERS = (
     Parameter("maxmemory", Memory(), 0, _memory, key="kv.maxmemory"),
     Parameter("maxmemory-policy", Choice(POLICIES), "noeviction", _memory, key="kv.maxmemory_policy"),
     Parameter("maxmemory-samples", Integer(1, 64), 5, _memory, key="kv.maxmemory_samples"),
-    Parameter("maxclients", Integer(1, 2**32 - 1), 10_000, _rule, key="kv.maxclients"),
+    Parameter("maxclients", Integer(1, 2**32 - 1), 10_000, _connections, key="kv.maxclients"),
     Parameter("timeout", Integer(0, 2**31 - 1), 0, _timeout, key="kv.timeout_s"),
     Parameter("busy-poll-us", Integer(0, 10_000), 50, _busy_poll, key="kv.busy_poll_us"),
     Parameter("requirepass", Text(), "", _password, key="kv.password", secret=True),
-    Parameter("protected-mode", YesNo(), True, _rule, key="kv.protected_mode"),
+    Parameter("protected-mode", YesNo(), True, _connections, key="kv.protected_mode"),
     Parameter("notify-keyspace-events", Events(), frozenset(), _notify, key="kv.notify_keyspace_events"),
     Parameter("slowlog-log-slower-than", Integer(-1, MOST), 10_000, _slow, key="kv.slowlog_log_slower_than"),
     Parameter("slowlog-max-len", Integer(0, 2**31), 128, _slow, key="kv.slowlog_max_len"),
@@ -252,13 +278,14 @@ ALIASES = {
 class Parameters:
     """The values now."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, targets: Targets, *, databases: int) -> None:
+        self.targets = targets
+        self.file = ""  # the configuration's, for CONFIG REWRITE
         self.rows: dict[str, Parameter] = {}
         self._values: dict[str, Any] = {}
         for row in PARAMETERS:
             self.add(row)
-        self._values["databases"] = len(server.databases)
+        self._values["databases"] = databases
 
     def add(self, row: Parameter) -> None:
         """Another one. Its default is taken to be in force."""
@@ -273,15 +300,7 @@ class Parameters:
         row = self.rows[name]
         self._values[name] = value
         if row.apply is not None:
-            row.apply(self._server, value)
-
-    @property
-    def protected(self) -> bool:
-        return bool(self._values["protected-mode"])
-
-    @property
-    def max_clients(self) -> int:
-        return int(self._values["maxclients"])
+            row.apply(self, value)
 
     def show(self, name: str) -> str:
         row = self.rows[ALIASES.get(name, name)]

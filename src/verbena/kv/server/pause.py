@@ -1,7 +1,8 @@
-"""CLIENT PAUSE: commands that must wait, and those who wait."""
+"""CLIENT PAUSE: which commands wait, and the clients that do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verbena.kv.commands.declare import find
@@ -9,32 +10,34 @@ from verbena.kv.commands.declare import find
 if TYPE_CHECKING:
     from verbena.kv.commands.declare import Command
     from verbena.kv.server.clients import Client
-    from verbena.kv.server.server import Server
 
 
 class Pause:
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    """`on_change` is called when a pause begins or ends; `run(client, argv)` runs a command that waited."""
+
+    def __init__(self, on_change: Callable[[], None], run: Callable[[int, list[bytes]], None]) -> None:
+        self._on_change = on_change
+        self._run = run
         self.until_ms = 0  # 0: no pause
         self._all = False
         self._waiting: dict[int, tuple[Client, list[bytes]]] = {}
 
     def start(self, until_ms: int, *, everything: bool) -> None:
-        """A pause that goes on is made longer and stricter, never shorter."""
+        """Begins a pause, or makes the present one longer or stricter; never shorter."""
         self.until_ms = max(until_ms, self.until_ms)
         self._all = self._all or everything
-        self._server.rule_all()
+        self._on_change()
 
     def end(self) -> None:
         if not self.until_ms:
             return
         self.until_ms, self._all = 0, False
-        self._server.rule_all()
+        self._on_change()
         waiting, self._waiting = self._waiting, {}
         for client, argv in waiting.values():
             if client.native.here:
                 client.native.blocked = False
-                self._server.run(client.id, argv)
+                self._run(client.id, argv)
                 if not client.native.blocked:
                     client.native.resume()
 

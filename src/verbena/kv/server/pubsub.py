@@ -1,4 +1,4 @@
-"""Who listens to what, and the sending of messages. They are not kept: who is not there misses them."""
+"""Channels, patterns and their subscribers, and the sending of messages. Messages are not stored."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 
 from verbena import _native
 from verbena.kv.commands.replies import Push
+from verbena.kv.server.notifications import CLASS_OF
 from verbena.kv.values.glob import matches
 
 if TYPE_CHECKING:
+    from verbena.kv.server.client_table import Clients
     from verbena.kv.server.clients import Client
-    from verbena.kv.server.server import Server
 
 Listeners = dict[bytes, dict[int, "Client"]]
 
 
 class PubSub:
-    """`channels`, `patterns` and `shard_channels`: name → the clients that listen."""
+    """`channels`, `patterns` and `shard_channels`: name → its subscribers."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, clients: Clients) -> None:
+        self.events: frozenset[str] = frozenset()  # classes of keyspace events that are sent
+        self._clients = clients
         self.channels: Listeners = {}
         self.patterns: Listeners = {}
         self.shard_channels: Listeners = {}
@@ -47,7 +49,7 @@ class PubSub:
                 self.unsubscribe(listeners, own, client, name)
 
     def publish(self, channel: bytes, message: bytes) -> int:
-        """To those who listen to the channel or to a pattern that it matches; how many messages that made."""
+        """Sends to the subscribers of the channel and of matching patterns; the number of messages sent."""
         sent = self._send(self.channels.get(channel), (b"message", channel, message))
         for pattern, listeners in self.patterns.items():
             if matches(pattern, channel):
@@ -56,6 +58,16 @@ class PubSub:
 
     def publish_to_shard(self, channel: bytes, message: bytes) -> int:
         return self._send(self.shard_channels.get(channel), (b"smessage", channel, message))
+
+    def notify(self, database: int, kind: str, event: str, key: bytes) -> None:
+        """Sends a keyspace event, if its class is chosen. `kind` "": the class that the event belongs to."""
+        events = self.events
+        if (kind or CLASS_OF.get(event, "g")) not in events:
+            return
+        if "K" in events:
+            self.publish(b"__keyspace@%d__:" % database + key, event.encode())
+        if "E" in events:
+            self.publish(b"__keyevent@%d__:%s" % (database, event.encode()), key)
 
     def _send(self, listeners: dict[int, Client] | None, items: Iterable[bytes]) -> int:
         if not listeners:
@@ -66,8 +78,8 @@ class PubSub:
             version = client.native.version
             if version not in encoded:
                 encoded[version] = _native.kv.encode(push, version)
-            if client is self._server.current:
-                self._server.pushes.append(encoded[version])
+            if client is self._clients.current:
+                self._clients.pushes.append(encoded[version])
             else:
                 client.native.write(encoded[version])
         return len(listeners)

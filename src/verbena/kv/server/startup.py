@@ -67,7 +67,7 @@ def make_server(config: Config, *, memory: Callable[[int], Buffer] | None = None
     for name in filter(None, (part.strip() for part in config.kv.commands.split(","))):
         load_commands(name)
     server = Server(databases=config.kv.databases, memory=memory)
-    server.config_file = str(config.file.resolve()) if config.file is not None else ""
+    server.parameters.file = str(config.file.resolve()) if config.file is not None else ""
     _set_parameters(server.parameters, config)
     if config.kv.acl_file:
         server.acl.file = config.kv.acl_file
@@ -78,7 +78,7 @@ def make_server(config: Config, *, memory: Callable[[int], Buffer] | None = None
                 raise setup_error(
                     "invalid_argument", operation="read kv.acl_file", detail=str(error)
                 ) from error
-    server.rule_all()
+    server.clients.update_dispatch()
     return server
 
 

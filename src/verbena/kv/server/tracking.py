@@ -10,11 +10,10 @@ from verbena import _native
 from verbena.kv.commands.replies import Push
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from verbena.kv.commands.declare import Command
     from verbena.kv.server.clients import Client
-    from verbena.kv.server.server import Server
 
 CHANNEL = b"__redis__:invalidate"  # where clients of RESP2 hear of it
 Messages = list[tuple[list[int], list[bytes] | None]]
@@ -42,8 +41,9 @@ class Wish:
 class Tracking:
     """Of all clients. Each one's wish is its Client.tracking."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, engine: _native.kv.Engine, find: Callable[[int], Client | None]) -> None:
+        self._engine = engine
+        self._find = find
         self.clients = 0
 
     def start(self, client: Client, wish: Wish, prefixes: Iterable[bytes] = ()) -> None:
@@ -55,9 +55,7 @@ class Tracking:
             wish.caching, wish.prefixes = before.caching, before.prefixes
         wish.prefixes.update(prefixes)
         client.tracking = wish
-        self._server.engine.track(
-            client.id, wish.prefixes, broadcasts=wish.broadcasts, skips_own=wish.skips_own
-        )
+        self._engine.track(client.id, wish.prefixes, broadcasts=wish.broadcasts, skips_own=wish.skips_own)
         client.rule()
 
     def stop(self, client: Client) -> None:
@@ -65,7 +63,7 @@ class Tracking:
             return
         self.clients -= 1
         client.tracking = None
-        self._server.engine.untrack(client.id)
+        self._engine.untrack(client.id)
 
     def remember(self, client: Client, wish: Wish, command: Command, argv: list[bytes]) -> None:
         """After a command of its: the keys that it has read."""
@@ -73,22 +71,22 @@ class Tracking:
             return
         keys = [argv[at] for at in command.key_positions(argv) if 0 < at < len(argv)]
         if keys:
-            self._server.engine.remember(client.id, keys)
+            self._engine.remember(client.id, keys)
 
     def deliver(self, messages: Messages) -> None:
         """Keys that have changed, None for all of them, to those who have read them."""
         for numbers, keys in messages:
             encoded: dict[int, bytes] = {}  # once for each version of the protocol
             for number in numbers:
-                client = self._server.clients.get(number)
+                client = self._find(number)
                 if client is not None and client.tracking is not None:
                     self._send(client, client.tracking, keys, encoded)
 
     def _send(self, client: Client, wish: Wish, keys: list[bytes] | None, encoded: dict[int, bytes]) -> None:
         to: Client | None = client
         if wish.redirect:
-            to = self._server.clients.get(wish.redirect)
-            if to is None and not self._server.engine.client(wish.redirect).here:
+            to = self._find(wish.redirect)
+            if to is None and not self._engine.client(wish.redirect).here:
                 wish.broken = True
                 if client.native.version > 2:
                     client.native.reply(Push((b"tracking-redir-broken", wish.redirect)))

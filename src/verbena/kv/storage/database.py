@@ -9,7 +9,9 @@ from verbena.kv.commands import replies
 from verbena.kv.values import collections as values
 
 if TYPE_CHECKING:
-    from verbena.kv.server.server import Server
+    from verbena.kv.server.blocked_clients import Blocking
+    from verbena.kv.server.execution import Execution
+    from verbena.kv.server.pubsub import PubSub
 
 _native.kv.use_replies(
     replies.CommandError,
@@ -25,9 +27,20 @@ _native.kv.use_kinds(values.Hash, values.List, values.Set, values.SortedSet, rep
 class Database:
     """What verbena.kv.server.call.Database promises. The reading methods are the engine's own."""
 
-    def __init__(self, server: Server, native: _native.kv.Database) -> None:
+    def __init__(
+        self,
+        native: _native.kv.Database,
+        *,
+        engine: _native.kv.Engine,
+        execution: Execution,
+        pubsub: PubSub,
+        blocking: Blocking,
+    ) -> None:
         self.index = native.index
-        self._server = server
+        self._engine = engine
+        self._execution = execution
+        self._pubsub = pubsub
+        self._blocking = blocking
         self._native = native
         self.get = native.get
         self.obtain = native.obtain
@@ -46,20 +59,21 @@ class Database:
 
     def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
         gone = self._native.changed(key)
-        server = self._server
-        if server.logging:
+        execution = self._execution
+        if execution.logging:
             if effect:
-                server.engine.log(self.index, effect)
-            elif server.running is not None and not server.running.explicit:
-                server.verbatim = True
+                self._engine.log(self.index, effect)
+            elif execution.command is not None and not execution.command.explicit:
+                execution.verbatim = True
             else:
-                server.engine.log(self.index, self.image(key))
-        if event and server.notifications:
-            server.notify(self.index, "", event, key)
-        if gone and event != "del" and server.notifications:
-            server.notify(self.index, "g", "del", key)
-        if server.blocking.waited_for:
-            server.blocking.signal(self.index, key)
+                self._engine.log(self.index, self.image(key))
+        if self._pubsub.events:
+            if event:
+                self._pubsub.notify(self.index, "", event, key)
+            if gone and event != "del":
+                self._pubsub.notify(self.index, "g", "del", key)
+        if self._blocking.waited_for:
+            self._blocking.signal(self.index, key)
 
     def image(self, key: bytes) -> tuple[bytes, ...]:
         """The command that makes the key what it is now."""

@@ -20,7 +20,7 @@ from verbena.kv.commands.declare import find
 from verbena.kv.commands.replies import CommandError
 from verbena.kv.server.blocked_clients import DISK
 from verbena.kv.server.parameter_kinds import Choice, Integer, Memory, Text, YesNo
-from verbena.kv.server.parameters import Parameter
+from verbena.kv.server.parameters import Parameter, Parameters
 from verbena.kv.storage.disk import Disk, Inventory, Manifest, corrupt
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class Persistence:
         self._loader: _native.kv.Loader | None = None
         self._load_began_s = 0.0
         self._load_total = self._load_done = 0
-        server.persistence = self
-        server.on_tick.append(self.tick)
-        server.before_shutdown.append(self._before_shutdown)
+        server.services.persistence = self
+        server.services.on_tick.append(self.tick)
+        server.services.before_shutdown.append(self._before_shutdown)
         for row in self._parameters():
             server.parameters.add(row)
         if settings.dir:
@@ -93,8 +93,8 @@ class Persistence:
         """What CONFIG shows of it, and may change, by Redis' names."""
         settings, section = self.settings, "kv.persistence"
 
-        def change(field: str) -> Callable[[Server, Any], None]:
-            def apply(server: Server, value: Any) -> None:
+        def change(field: str) -> Callable[[Parameters, Any], None]:
+            def apply(parameters: Parameters, value: Any) -> None:
                 self.settings = replace(self.settings, **{field: value})
                 if field == "fsync" and self._log is not None:
                     self._log.set_fsync(value)
@@ -185,7 +185,7 @@ class Persistence:
                 next_lsn=found.next_lsn,
                 epoch=manifest.epoch,
             )
-            self._server.logging = True
+            self._server.execution.logging = True
             self._disk = disk
             self._older_bytes = sum(file.report["whole_bytes"] for file in found.segments)
             self._base_bytes = found.snapshot.report["file_bytes"] if found.snapshot else 0
@@ -196,7 +196,7 @@ class Persistence:
             # Only now: nobody may write before the log is there.
             self._loader = None
             loader.close()
-            self._server.clients.pop(self._ghost, None)
+            self._server.clients.remove(self._ghost)
         self.last_load_s = time.monotonic() - began
         if self.last_load_s > SAY_AFTER_S:
             self._say(f"loaded {applied:,} records in {self.last_load_s:.1f} s")
@@ -210,7 +210,7 @@ class Persistence:
         assert self._loader is not None
         native = self._loader.client
         self._ghost = native.id
-        client = self._server.client(native.id)
+        client = self._server.clients.ensure(native.id)
         native.database = database
         command = find(argv)
         if command is None:
@@ -236,7 +236,7 @@ class Persistence:
             self._give_up("the server ends")
         whole = self._log.flush()
         lsn = self._log.counters()["lsn"]
-        self._server.logging = bool(self._server.engine.backlog_counters()["has_backlog"])
+        self._server.execution.logging = bool(self._server.engine.backlog_counters()["has_backlog"])
         self._log.close()
         if whole:
             first = self._log.counters()["segment_first_lsn"]

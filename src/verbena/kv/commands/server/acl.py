@@ -62,12 +62,12 @@ def cat(call: Call, *category: bytes) -> Reply:
 def setuser(call: Call, name: bytes, *rules: bytes) -> Reply:
     if b" " in name or b"\0" in name or not name:
         raise CommandError("ERR Usernames can't contain spaces or null characters")
-    call.server.everybody()
+    call.server.clients.all()
     try:
         call.server.acl.set_user(text(name), list(rules))
     except RuleMistake as mistake:
         raise CommandError(f"ERR {mistake}") from None
-    call.server.rule_all()
+    call.server.clients.update_dispatch()
     return "OK"
 
 
@@ -104,7 +104,7 @@ def deluser(call: Call, *names: bytes) -> Reply:
     if b"default" in names:
         raise CommandError("ERR The 'default' user cannot be removed")
     gone = [user for name in names if (user := call.server.acl.users.pop(text(name), None)) is not None]
-    for client in list(call.server.clients.values()):
+    for client in list(call.server.clients.known()):
         if client.user in gone:
             client.native.close(at_once=client is not call.client)
     return len(gone)
@@ -211,15 +211,15 @@ def save(call: Call) -> Reply:
 def load(call: Call) -> Reply:
     if not call.server.acl.file:
         raise CommandError(NO_FILE)
-    call.server.everybody()
+    call.server.clients.all()
     try:
         call.server.acl.load()
     except (OSError, RuleMistake) as error:
         raise CommandError(f"ERR {error}") from None
-    for client in list(call.server.clients.values()):
+    for client in list(call.server.clients.known()):
         if call.server.acl.users.get(client.user.name) is not client.user:
             client.native.close(at_once=client is not call.client)
-    call.server.rule_all()
+    call.server.clients.update_dispatch()
     return "OK"
 
 

@@ -85,7 +85,7 @@ def info(call: Call) -> Reply:
     since="2.4.0",
 )
 def list_(call: Call, *words: bytes) -> Reply:
-    clients = call.server.everybody()
+    clients = call.server.clients.all()
     if words and words[0].upper() == b"TYPE" and len(words) == 2:
         wanted = client_kind(words[1])
         clients = [client for client in clients if kind(client) == wanted]
@@ -112,7 +112,7 @@ def client_kind(word: bytes) -> str:
     since="2.4.0",
 )
 def kill(call: Call, *words: bytes) -> Reply:
-    clients = call.server.everybody()
+    clients = call.server.clients.all()
     if len(words) == 1:
         found = [client for client in clients if client.native.address == text(words[0])]
         if not found:
@@ -248,7 +248,7 @@ def pause(call: Call, timeout: bytes, *mode: bytes) -> Reply:
     name = mode[0].upper() if mode else b"ALL"
     if len(mode) > 1 or name not in (b"ALL", b"WRITE"):
         raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
-    call.server.pause.start(call.now_ms + ms, everything=name == b"ALL")
+    call.server.clients.pause.start(call.now_ms + ms, everything=name == b"ALL")
     return "OK"
 
 
@@ -261,5 +261,5 @@ def pause(call: Call, timeout: bytes, *mode: bytes) -> Reply:
     since="6.2.0",
 )
 def unpause(call: Call) -> Reply:
-    call.server.pause.end()
+    call.server.clients.pause.end()
     return "OK"

@@ -22,9 +22,9 @@ _OFF = "ERR This instance has cluster support disabled"
 
 
 def node_of(call: Call) -> ClusterNode:
-    if call.server.cluster is None:
+    if call.server.services.cluster is None:
         raise CommandError(_OFF)
-    return call.server.cluster
+    return call.server.services.cluster
 
 
 def slot_from(word: bytes) -> int:
@@ -415,7 +415,7 @@ def new_migration() -> str:
 @_declare("REPLICATE", 3, "This node becomes a replica of another.", flags=CHANGE)
 def replicate(call: Call, id: bytes) -> Reply:
     node, primary = node_of(call), id_from(call, id)
-    if getattr(call.server, "replication", None) is None:
+    if call.server.services.replication is None:
         raise CommandError("ERR this node does not replicate")
     if primary == node.id:
         raise CommandError("ERR Can't replicate myself")

@@ -85,7 +85,7 @@ def hello(call: Call, *words: bytes) -> Reply:
         b"version": VERSION.encode(),
         b"proto": version,
         b"id": client.id,
-        b"mode": b"cluster" if call.server.cluster is not None else b"standalone",
+        b"mode": b"cluster" if call.server.services.cluster is not None else b"standalone",
         b"role": b"master",
         b"modules": [],
     }
@@ -102,7 +102,7 @@ def select(call: Call, index: bytes) -> Reply:
     number = integer(index, error="ERR value is not an integer or out of range")
     if not 0 <= number < len(call.server.databases):
         raise CommandError("ERR DB index is out of range")
-    if number and call.server.cluster is not None:
+    if number and call.server.services.cluster is not None:
         raise CommandError("ERR SELECT is not allowed in cluster mode")
     call.client.native.database = number
     return "OK"
@@ -127,8 +127,8 @@ def reset(call: Call) -> Reply:
     client, server = call.client, call.server
     discard(call, client)
     server.pubsub.forget(client)
-    server.monitors.forget(client)
-    server.tracking.stop(client)
+    server.clients.monitors.forget(client)
+    server.clients.tracking.stop(client)
     client.muted, client.skips = False, 0
     client.no_evict = client.no_touch = False
     client.native.name = ""
@@ -136,7 +136,7 @@ def reset(call: Call) -> Reply:
     client.native.version = 2
     client.user = server.acl.default
     client.authenticated = client.user.needs_no_password
-    server.limits.apply(client)
+    server.clients.limits.apply(client)
     client.rule()
     return "RESET"
 

@@ -24,7 +24,7 @@ def slowlog_get(call: Call, *count: bytes) -> Reply:
     most = integer(count[0], error="ERR count should be greater than or equal to -1") if count else 10
     if most < -1:
         raise CommandError("ERR count should be greater than or equal to -1")
-    entries = list(call.server.slowlog.entries)
+    entries = list(call.server.stats.slowlog.entries)
     return [
         [entry.number, entry.unix_s, entry.us, entry.argv, entry.address.encode(), entry.name.encode()]
         for entry in (entries if most == -1 else entries[:most])
@@ -33,12 +33,12 @@ def slowlog_get(call: Call, *count: bytes) -> Reply:
 
 @command("SLOWLOG LEN", arity=2, flags=ADMIN, group="server", summary="How many there are.", since="2.2.12")
 def slowlog_len(call: Call) -> Reply:
-    return len(call.server.slowlog.entries)
+    return len(call.server.stats.slowlog.entries)
 
 
 @command("SLOWLOG RESET", arity=2, flags=ADMIN, group="server", summary="Forgets them.", since="2.2.12")
 def slowlog_reset(call: Call) -> Reply:
-    call.server.slowlog.entries.clear()
+    call.server.stats.slowlog.entries.clear()
     return "OK"
 
 
@@ -51,7 +51,7 @@ def slowlog_reset(call: Call) -> Reply:
     since="2.8.13",
 )
 def latency_latest(call: Call) -> Reply:
-    monitor = call.server.latency
+    monitor = call.server.stats.latency
     return [[event.encode(), *samples[-1], monitor.worst[event]] for event, samples in monitor.events.items()]
 
 
@@ -59,7 +59,7 @@ def latency_latest(call: Call) -> Reply:
     "LATENCY HISTORY", arity=3, flags=ADMIN, group="server", summary="The spikes of an event.", since="2.8.13"
 )
 def latency_history(call: Call, event: bytes) -> Reply:
-    return [list(sample) for sample in call.server.latency.events.get(shown(event), ())]
+    return [list(sample) for sample in call.server.stats.latency.events.get(shown(event), ())]
 
 
 @command(
@@ -71,7 +71,7 @@ def latency_history(call: Call, event: bytes) -> Reply:
     since="2.8.13",
 )
 def latency_reset(call: Call, *events: bytes) -> Reply:
-    return call.server.latency.reset([shown(event) for event in events])
+    return call.server.stats.latency.reset([shown(event) for event in events])
 
 
 @command(
@@ -83,7 +83,7 @@ def latency_reset(call: Call, *events: bytes) -> Reply:
     since="2.8.13",
 )
 def latency_graph(call: Call, event: bytes) -> Reply:
-    samples = call.server.latency.events.get(shown(event))
+    samples = call.server.stats.latency.events.get(shown(event))
     if not samples:
         raise CommandError(f"ERR No samples available for event '{shown(event)}'")
     high = max(ms for _, ms in samples)
@@ -96,7 +96,7 @@ def latency_graph(call: Call, event: bytes) -> Reply:
     "LATENCY DOCTOR", arity=2, flags=ADMIN, group="server", summary="What the spikes suggest.", since="2.8.13"
 )
 def latency_doctor(call: Call) -> Reply:
-    monitor = call.server.latency
+    monitor = call.server.stats.latency
     if not monitor.threshold_ms:
         return Verbatim(b"Spikes are not watched for: CONFIG SET latency-monitor-threshold <milliseconds>.\n")
     if not monitor.events:
@@ -119,7 +119,7 @@ def latency_doctor(call: Call) -> Reply:
 def latency_histogram(call: Call, *names: bytes) -> Reply:
     wanted = {shown(name).upper().replace("|", " ") for name in names}
     found = {}
-    for name, figures in sorted(call.server.figures.all_commands().items()):
+    for name, figures in sorted(call.server.stats.all_commands().items()):
         if not figures.calls or (wanted and name not in wanted and name.partition(" ")[0] not in wanted):
             continue
         seen, histogram = 0, {}
@@ -156,12 +156,12 @@ def memory_stats(call: Call) -> Reply:
     server = call.server
     figures = server.engine.counters()
     used, rss = figures["used_bytes"], resident_bytes()
-    peak = max(server.figures.peak_bytes, used)
+    peak = max(server.stats.peak_bytes, used)
     keys = sum(len(database) for database in server.databases)
     return {
         b"peak.allocated": peak,
         b"total.allocated": used,
-        b"clients.normal": sum(c.native.pending_in + c.native.pending_out for c in server.clients.values()),
+        b"clients.normal": sum(c.native.pending_in + c.native.pending_out for c in server.clients.known()),
         b"keys.count": keys,
         b"keys.bytes-per-key": used // keys if keys else 0,
         b"dataset.bytes": used,

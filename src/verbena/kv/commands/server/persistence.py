@@ -14,7 +14,7 @@ OFF = "ERR nothing is kept on disk: kv.persistence.dir is not set"
 
 
 def _persistence(call: Call) -> Persistence:
-    persistence = call.server.persistence
+    persistence = call.server.services.persistence
     if persistence is None or not persistence.is_on:
         raise CommandError(OFF)
     return persistence
@@ -69,8 +69,8 @@ def bgrewriteaof(call: Call) -> Reply:
     summary="The Unix time of the last snapshot.",
 )
 def lastsave(call: Call) -> Reply:
-    persistence = call.server.persistence
-    return persistence.last_save_s if persistence is not None else int(call.server.started)
+    persistence = call.server.services.persistence
+    return persistence.last_save_s if persistence is not None else int(call.server.stats.started)
 
 
 @command(
@@ -86,7 +86,7 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
         raise CommandError("ERR timeout is negative")
     if not 0 <= wanted <= 1 or copies < 0:
         raise CommandError("ERR value is out of range, must be between 0 and 1")
-    persistence, replication = call.server.persistence, call.server.replication
+    persistence, replication = call.server.services.persistence, call.server.services.replication
     if replication is not None and replication.link is not None:
         raise CommandError(
             "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are"

@@ -27,12 +27,12 @@ def count(client: Client, kind: Kind) -> int:
 def subscribe_to(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
     client, pubsub = call.client, call.server.pubsub
     prefix, listeners, own = kind
-    if call.server.in_transaction and client.native.version == 2:
+    if call.server.execution.in_transaction and client.native.version == 2:
         raise CommandError("ERR SUBSCRIBE isn't allowed inside a transaction in RESP2")
     for name in names:
         pubsub.subscribe(listeners(pubsub), own(client), client, name)
         client.native.reply(Push((f"{prefix}subscribe".encode(), name, count(client, kind))))
-    call.server.limits.apply(client)
+    call.server.clients.limits.apply(client)
     client.rule()
     return NO_REPLY
 
@@ -47,7 +47,7 @@ def unsubscribe_from(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
         names = names or (name,)
     if not names:
         client.native.reply(Push((word, None, count(client, kind))))
-    call.server.limits.apply(client)
+    call.server.clients.limits.apply(client)
     client.rule()
     return NO_REPLY
 

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 def _replication(call: Call) -> Replication:
-    if call.server.replication is None:
+    if call.server.services.replication is None:
         raise CommandError("ERR replication needs sessions: kv.sessions is off")
-    return call.server.replication
+    return call.server.services.replication
 
 
 @command("ROLE", arity=1, flags="noscript loading stale fast", categories="admin dangerous", group="server",
          summary="Whether the server leads or follows, and how far it is.", since="2.8.12")  # fmt: skip
 def role(call: Call) -> Reply:
-    replication = call.server.replication
+    replication = call.server.services.replication
     return replication.role() if replication is not None else [b"master", 0, []]
 
 
 def _follow(call: Call, host: bytes, port: bytes) -> Reply:
-    if call.server.cluster is not None:  # the map says who follows whom
+    if call.server.services.cluster is not None:  # the map says who follows whom
         raise CommandError("ERR REPLICAOF not allowed in cluster mode.")
     if (host.upper(), port.upper()) == (b"NO", b"ONE"):
-        if call.server.replication is not None:
-            call.server.replication.lead()
+        if call.server.services.replication is not None:
+            call.server.services.replication.lead()
         return "OK"
     number = integer(port, error="ERR Invalid master port")
     if not 0 < number < 65536:
@@ -77,7 +77,7 @@ def wait(call: Call, replicas: bytes, timeout: bytes) -> Reply:
     wanted, wait_ms = integer(replicas), integer(timeout)
     if wait_ms < 0:
         raise CommandError("ERR timeout is negative")
-    replication = call.server.replication
+    replication = call.server.services.replication
     if replication is None:
         return 0
     if replication.link is not None:

@@ -55,7 +55,7 @@ def _check_mode(words: tuple[bytes, ...]) -> None:
 def flushdb(call: Call, *mode: bytes) -> Reply:
     _check_mode(mode)
     call.db.clear()
-    if call.server.logging:
+    if call.server.execution.logging:
         call.server.engine.log(call.db.index, (b"FLUSHDB",))
     return "OK"
 
@@ -74,7 +74,7 @@ def flushall(call: Call, *mode: bytes) -> Reply:
         if len(database):
             database.clear()
     call.server.engine.invalidate_all()  # also where there was nothing
-    if call.server.logging:
+    if call.server.execution.logging:
         call.server.engine.log(call.db.index, (b"FLUSHALL",))
     return "OK"
 
@@ -95,7 +95,7 @@ def swapdb(call: Call, one: bytes, other: bytes) -> Reply:
         raise CommandError("ERR DB index is out of range")
     call.server.engine.swap(first, second)
     call.server.blocking.signal_all((first, second))
-    if call.server.logging:
+    if call.server.execution.logging:
         call.server.engine.log(call.db.index, (b"SWAPDB", one, other))
     return "OK"
 
@@ -137,7 +137,7 @@ def config_set(call: Call, *words: bytes) -> Reply:
     "CONFIG RESETSTAT", arity=2, flags=ADMIN, group="server", summary="Counts from zero again.", since="2.0.0"
 )
 def config_resetstat(call: Call) -> Reply:
-    call.server.figures.reset()
+    call.server.stats.reset()
     return "OK"
 
 
@@ -150,12 +150,12 @@ def config_resetstat(call: Call) -> Reply:
     since="2.8.0",
 )
 def config_rewrite(call: Call) -> Reply:
-    if not call.server.config_file:
+    if not call.server.parameters.file:
         raise CommandError("ERR The server is running without a config file")
     from verbena.kv.server.config_rewrite import rewrite
 
     try:
-        rewrite(call.server.config_file, call.server.parameters.for_file())
+        rewrite(call.server.parameters.file, call.server.parameters.for_file())
     except (OSError, ValueError) as error:
         raise CommandError(f"ERR Rewriting config file: {error}") from error
     return "OK"
@@ -164,7 +164,7 @@ def config_rewrite(call: Call) -> Reply:
 @command("MONITOR", arity=1, flags=ADMIN, group="server", summary="Shows every command from now on.")
 def monitor(call: Call) -> Reply:
     call.client.native.reply("OK")
-    call.server.monitors.add(call.client)
+    call.server.clients.monitors.add(call.client)
     return NO_REPLY
 
 
@@ -179,13 +179,13 @@ def shutdown(call: Call, *words: bytes) -> Reply:
         raise CommandError("ERR No shutdown in progress.")
     wish = True if b"SAVE" in chosen else False if b"NOSAVE" in chosen else None
     try:
-        for function in call.server.before_shutdown:
+        for function in call.server.services.before_shutdown:
             function(wish)
     except CommandError:
         if b"FORCE" not in chosen:
             raise
     call.client.native.close()
-    call.server.shut_down()
+    call.server.services.shut_down()
     return NO_REPLY
 
 

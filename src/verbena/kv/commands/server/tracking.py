@@ -27,7 +27,7 @@ SWITCH = "before disabling tracking for this client, and then re-enabling it wit
 def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
     wish, prefixes = _read(call, words)
     if not on_or_off(switch):
-        call.server.tracking.stop(call.client)
+        call.server.clients.tracking.stop(call.client)
         call.client.rule()
         return "OK"
     before = call.client.tracking
@@ -44,7 +44,7 @@ def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
     if wish.broadcasts:
         _check_overlap(prefixes, before.prefixes if before is not None else set())
         prefixes = prefixes or [b""]
-    call.server.tracking.start(call.client, wish, prefixes)
+    call.server.clients.tracking.start(call.client, wish, prefixes)
     return "OK"
 
 

@@ -51,7 +51,7 @@ def exec_(call: Call) -> Reply:
         client.rule()
         return NULL_ARRAY
     client.native.write(b"*%d\r\n" % len(queue))
-    server.in_transaction = True
+    server.execution.in_transaction = True
     try:
         for argv in queue:
             found = find(argv)
@@ -66,7 +66,7 @@ def exec_(call: Call) -> Reply:
             if reply is not NO_REPLY:
                 client.native.reply(reply)
     finally:
-        server.in_transaction = False
+        server.execution.in_transaction = False
         client.rule()
     return NO_REPLY
 

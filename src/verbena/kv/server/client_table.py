@@ -1,0 +1,72 @@
+"""The clients of a server, and what applies to all of them: limits, a pause, monitors, tracking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from verbena.kv.server.clients import Client
+from verbena.kv.server.limits import OutputLimits
+from verbena.kv.server.monitor import Monitors
+from verbena.kv.server.pause import Pause
+from verbena.kv.server.tracking import Tracking
+
+if TYPE_CHECKING:
+    from verbena import _native
+    from verbena.kv.acl import Acl
+
+
+class Clients:
+    """A client gets a row when Python first needs it; until then only the engine knows it. `run(id, argv)`
+    runs a command that had to wait. `current`: the client whose command runs; `pushes`: messages to it, which
+    are written after its reply."""
+
+    def __init__(self, engine: _native.kv.Engine, acl: Acl, run: Callable[[int, list[bytes]], None]) -> None:
+        self.current: Client | None = None
+        self.pushes: list[bytes] = []
+        self.protected = True  # protected-mode
+        self.max_clients = 10_000
+        self.limits = OutputLimits(engine, all=self.all, known=self.known, on_change=self.update_dispatch)
+        self.monitors = Monitors(self.update_dispatch)
+        self.pause = Pause(self.update_dispatch, run)
+        self.tracking = Tracking(engine, self.get)
+        self._engine = engine
+        self._acl = acl
+        self._by_id: dict[int, Client] = {}
+
+    def get(self, id: int) -> Client | None:
+        """None: Python does not know it."""
+        return self._by_id.get(id)
+
+    def ensure(self, id: int) -> Client:
+        """The client; its row is made if there is none."""
+        client = self._by_id.get(id)
+        if client is None:
+            client = self._by_id[id] = Client(self._engine.client(id), self._acl.default)
+        return client
+
+    def remove(self, id: int) -> Client | None:
+        return self._by_id.pop(id, None)
+
+    def known(self) -> Collection[Client]:
+        """Those that Python knows."""
+        return self._by_id.values()
+
+    def all(self) -> list[Client]:
+        """All connected clients."""
+        return [self.ensure(id) for id in sorted(self._engine.client_ids)]
+
+    def update_dispatch(self) -> None:
+        """After a change that concerns all clients (users, monitors, a pause, limits): sets in the engine
+        which commands Python runs, and what a new connection begins with."""
+        self._engine.python_dispatch = bool(self.monitors or self.pause.until_ms)
+        default = self._acl.default
+        self._engine.set_new_client_defaults(
+            python_dispatch=not (default.needs_no_password and default.may_do_all),
+            unauthenticated=not default.needs_no_password,
+            protected=self.protected and default.needs_no_password,
+            max_clients=self.max_clients,
+            out_limit=self.limits.hard_limit("normal"),
+        )
+        for client in list(self._by_id.values()):
+            client.rule()

@@ -1,0 +1,22 @@
+"""The state of the command that runs, and whether its effects are logged. Only the engine's thread uses
+it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verbena.kv.commands.declare import Command
+
+
+class Execution:
+    """`logging`: changes are written to the log. `command`: the one that runs; None: a retry of a blocked
+    one. `verbatim`: it is to be logged as it came. `in_transaction`: EXEC runs it."""
+
+    __slots__ = ("command", "in_transaction", "logging", "verbatim")
+
+    def __init__(self) -> None:
+        self.logging = False
+        self.command: Command | None = None
+        self.verbatim = False
+        self.in_transaction = False
