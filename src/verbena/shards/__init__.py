@@ -1,3 +1,3 @@
-"""Shards: who owns which slots, and how slots move between nodes while they are in use.
-Gives slots, the cluster map and its stores, the envelope, the migration's states and its checkpoints.
-Knows nothing of Redis: what a shard holds is bytes to it. May not depend on kv or registry."""
+"""Shards: which node owns which slots, and the states of moving slots between nodes while they are in use.
+Gives slots, the cluster map and its stores, the message envelope, the states of a migration, failure
+detection. Independent of Redis: the content of a shard is bytes here. May not depend on kv or registry."""

@@ -1,6 +1,6 @@
-"""The cluster map: who is a member, who owns which slots, who copies whom, and what is moving, at which
-epoch. A value; every change is a pure function from a map to the next one, whose epoch is one higher. What
-the map does not allow is a StateError, and nothing has changed."""
+"""The cluster map: members, owners of slots, replicas and moves, at one epoch. An immutable value: every
+change is a pure function from a map to the next one, whose epoch is one higher. A change that the map does
+not allow raises StateError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verbena.shards.slots import SLOTS, SlotRange, ranges_of
 
 @dataclass(frozen=True)
 class Member:
-    """A node: its id of 40 hexadecimal digits, where clients and where sessions reach it."""
+    """A node: its id of 40 hexadecimal digits, its address for clients and its address for sessions."""
 
     id: str
     host: str
@@ -32,7 +32,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Move:
-    """Slots on their way. They are the source's until the map that gives them to the target."""
+    """Slots that are being moved. The source owns them until finish_move()."""
 
     id: str  # 32 hexadecimal digits
     slots: SlotRange
@@ -55,7 +55,7 @@ class ClusterMap:
         for name in ("members", "replicas", "moves"):
             object.__setattr__(self, name, dict(getattr(self, name) or {}))
 
-    # What it says
+    # Queries
 
     @cached_property
     def table(self) -> tuple[str | None, ...]:
@@ -79,10 +79,10 @@ class ClusterMap:
         """Every slot has an owner."""
         return sum(len(slots) for slots, _ in self.owners) == SLOTS
 
-    # What may change
+    # Changes
 
     def meet(self, member: Member) -> ClusterMap:
-        """A node joins, or says where it is now."""
+        """Adds a node, or replaces its addresses."""
         return self._next(members={**self.members, member.id: member})
 
     def forget(self, member: str) -> ClusterMap:
@@ -96,7 +96,7 @@ class ClusterMap:
         return self._next(members=members, replicas=replicas)
 
     def assign(self, slots: Iterable[int], member: str) -> ClusterMap:
-        """Slots that nobody owns are given away."""
+        """Assigns slots that have no owner."""
         wanted = set(slots)
         self._require(member)
         taken = [slot for slot in sorted(wanted) if self.table[slot] is not None]
@@ -115,7 +115,7 @@ class ClusterMap:
         return self._given(wanted, None)
 
     def give(self, slots: Iterable[int], member: str) -> ClusterMap:
-        """Slots change hands at once: the operator has moved their keys."""
+        """Changes the owner of slots at once: the operator has moved their keys."""
         wanted = set(slots)
         self._require(member)
         self._require_still(wanted)
@@ -138,15 +138,15 @@ class ClusterMap:
         return self._next(moves={**self.moves, move.id: move})
 
     def ask_abort(self, move_id: str) -> ClusterMap:
-        """The source is to give up; it may be too late."""
+        """Requests that the source give the move up; the move may finish first."""
         move = self._move(move_id)
         return self._next(moves={**self.moves, move_id: replace(move, aborting=True)})
 
     def finish_move(self, move_id: str) -> ClusterMap:
-        """The cut-over: from this epoch on the target owns the slots."""
+        """The cut-over: the target owns the slots from this epoch on."""
         move = self._move(move_id)
         if any(self.table[slot] != move.source for slot in move.slots):
-            raise _refused(f"slots {move.slots} are not all {move.source}'s any more")
+            raise _refused(f"slots {move.slots} are not all {move.source}'s now")
         moves = {id: other for id, other in self.moves.items() if id != move_id}
         return replace(self._given(set(move.slots), move.target), moves=moves)
 
@@ -166,11 +166,12 @@ class ClusterMap:
         return self._next(replicas={**self.replicas, replica: primary})
 
     def confirm(self) -> ClusterMap:
-        """The same at the next epoch: whoever is about to swap the former one comes too late."""
+        """The same content at the next epoch, so that a pending swap of the present map fails."""
         return self._next()
 
     def promote(self, replica: str) -> ClusterMap:
-        """A replica takes its primary's place, which becomes a replica of it. Moves from there are off."""
+        """A replica replaces its primary, which becomes its replica. Moves from and to the primary are
+        removed."""
         primary = self.replicas.get(replica)
         if primary is None:
             raise _refused(f"{replica} is no replica")
@@ -181,10 +182,10 @@ class ClusterMap:
         moves = {id: move for id, move in self.moves.items() if primary not in (move.source, move.target)}
         return self._next(replicas=replicas, owners=owners, moves=moves)
 
-    # As bytes
+    # Encoding
 
     def encode(self) -> bytes:
-        """One spelling of the same map."""
+        """JSON; equal maps give equal bytes."""
         moves = [{**asdict(move), "slots": str(move.slots)} for _, move in sorted(self.moves.items())]
         value = {
             "epoch": self.epoch,
@@ -216,7 +217,7 @@ class ClusterMap:
             raise setup_error("bad_cluster_map", operation="read the cluster map", detail=detail)
         return found
 
-    # Inside
+    # Private
 
     def _next(self, **changes: Any) -> ClusterMap:
         return replace(self, epoch=self.epoch + 1, **changes)

@@ -1,4 +1,4 @@
-"""Who takes a silent primary's place: the most advanced of its replicas that are there. Pure."""
+"""Which replica replaces a primary without a lease: the most advanced one that holds a lease. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from verbena.shards.cluster_map import ClusterMap
 
 @dataclass(frozen=True)
 class Standing:
-    """What a replica says by its lease when its primary's has ended, and it follows nobody any more: how far
-    it is in which history. Of two histories the one of the later term counts: a primary begins one, with an
-    offset of its own, whenever it starts to lead. Without a history its copy is not whole."""
+    """What a replica announces with its lease after its primary's lease has ended and it has stopped
+    following: its offset in which history. A primary begins a new history, with offsets of its own, whenever
+    it starts to lead; the history of the later term wins. An empty history: the replica's copy is
+    incomplete."""
 
     primary: str
     term: tuple[int, int] = (0, 0)
@@ -23,26 +24,28 @@ class Standing:
         return f"{self.primary} {self.term[0]}.{self.term[1]} {self.history or '-'} {self.offset}"
 
     @classmethod
-    def decode(cls, word: str) -> Standing | None:
-        """None: it is no such word."""
+    def decode(cls, text: str) -> Standing | None:
+        """None: the text is not an encoded standing."""
         try:
-            primary, term, history, offset = word.split(" ")
+            primary, term, history, offset = text.split(" ")
             first, second = term.split(".")
             return cls(primary, (int(first), int(second)), history.strip("-"), int(offset))
         except ValueError:
             return None
 
 
-def successor(map: ClusterMap, primary: str, said: Mapping[str, str]) -> str | None:
-    """`said`: what each leaseholder says. None: the primary is there, nobody can take its place, or a replica
-    that is there has not said how far it is."""
-    if primary in said:
+def successor(map: ClusterMap, primary: str, announced: Mapping[str, str]) -> str | None:
+    """`announced`: the text of each leaseholder. None: the primary holds a lease, no replica is complete, or
+    a replica that holds a lease has not announced its standing."""
+    if primary in announced:
         return None
-    there = {
-        replica: Standing.decode(said[replica]) for replica in map.replicas_of(primary) if replica in said
+    present = {
+        replica: Standing.decode(announced[replica])
+        for replica in map.replicas_of(primary)
+        if replica in announced
     }
-    standing = {id: found for id, found in there.items() if found is not None and found.primary == primary}
-    if len(standing) < len(there):
+    standing = {id: found for id, found in present.items() if found is not None and found.primary == primary}
+    if len(standing) < len(present):
         return None
     whole = [id for id, found in standing.items() if found.history]
     return min(whole, key=lambda id: (_negated(standing[id].term), -standing[id].offset, id), default=None)

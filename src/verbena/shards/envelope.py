@@ -1,6 +1,6 @@
-"""The envelope: one header for every message about a shard, the same bytes on every wire.
-Without I/O. What comes in is hostile until parsed: exact lengths, known versions and types, one checksum over
-header and payload."""
+"""The envelope: the header of every message between members, the same bytes on every wire. Without I/O.
+Input is untrusted until parsed: lengths, version, type and flags are checked, and a checksum over header and
+payload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAGIC = b"VSHD"
 VERSION = 1
 # magic, version, type, flags, source, target, first and last shard, migration, segment, offset, total,
-# sequence, boot epoch, payload length; the checksum stands last.
+# sequence, boot epoch, payload length; the checksum comes last.
 _HEADER = struct.Struct("<4sBBH20s20sHH16sIQQQQI")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
@@ -29,25 +29,25 @@ ABOUT_NODES = b"nodes"
 
 
 class Kind(enum.IntEnum):
-    """What a message is about. Answers have the kind of what they answer, and the flag ANSWER."""
+    """The type of a message. An answer has the kind of its request, and the flag ANSWER."""
 
-    OFFER = 1  # a migration begins: the target gets ready and says where to write
+    OFFER = 1  # a move begins: the target prepares, and answers with its windows
     SEGMENT = 2  # a piece of the base copy
-    TAIL = 3  # a piece of the log that follows it
-    DIGEST = 4  # what the shard holds, as a sum
-    OWN = 5  # the map says that the target owns it now
-    ABORT = 6  # nothing came of it: the target forgets what it was given
+    TAIL = 3  # a piece of the log after the base copy
+    DIGEST = 4  # a checksum over the slots' content
+    OWN = 5  # the map has given the slots to the target
+    ABORT = 6  # the attempt failed: the target discards what it received
     GOSSIP = 7
-    STATUS = 8  # what the node says about its moves, or, if the payload is ABOUT_NODES, about the others
-    LANDED = 9  # a segment lies in the target's memory, in the window that the payload names
-    YIELD = 10  # a replica wants its primary's place: the primary stops writing, and says how far it is
+    STATUS = 8  # a report of the node's moves or, if the payload is ABOUT_NODES, of the members
+    LANDED = 9  # a segment is in the target's memory, in the window that the payload names
+    YIELD = 10  # planned failover: the primary stops writing and answers with its position
 
 
 class Flag(enum.IntFlag):
     NONE = 0
     ANSWER = 1
     LAST = 2  # the last of its kind in this migration
-    REFUSED = 4  # the payload says why
+    REFUSED = 4  # the payload is the reason
 
 
 _FLAGS = int(Flag.ANSWER | Flag.LAST | Flag.REFUSED)
@@ -55,7 +55,7 @@ _FLAGS = int(Flag.ANSWER | Flag.LAST | Flag.REFUSED)
 
 @dataclass(frozen=True)
 class Envelope:
-    """A header with its payload. Node ids are 20 bytes, a migration's 16."""
+    """A header with its payload. A node id has 20 bytes, a migration id 16."""
 
     kind: Kind
     source: bytes
@@ -75,7 +75,7 @@ class Envelope:
         return self.header() + self.payload
 
     def header(self) -> bytes:
-        """The header of exactly this payload, with the checksum over both."""
+        """The header for this payload, with the checksum over both."""
         head = _HEADER.pack(
             MAGIC,
             VERSION,
@@ -97,13 +97,13 @@ class Envelope:
 
 
 def parse(data: Buffer) -> Envelope:
-    """Exactly one envelope, no byte more. ProtocolError says what is wrong with it."""
+    """Parses exactly one envelope. ProtocolError says what is wrong with it."""
     found = parse_in_place(data)
     return replace(found, payload=bytes(found.payload))
 
 
 def parse_in_place(data: Buffer) -> Envelope:
-    """The same with a payload that is a view of the bytes given, for who can see to it that they stay."""
+    """As parse(), but the payload is a view of `data`: the caller must keep those bytes unchanged."""
     view = memoryview(data).cast("B")
     if view.nbytes < HEADER_BYTES:
         raise _fault(f"{view.nbytes} bytes are shorter than a header of {HEADER_BYTES}")
@@ -114,7 +114,7 @@ def parse_in_place(data: Buffer) -> Envelope:
     if magic != MAGIC:
         raise _fault(f"it begins with {bytes(magic)!r}, not {MAGIC!r}")
     if version != VERSION:
-        raise _fault(f"version {version} is unknown here: this node speaks {VERSION}")
+        raise _fault(f"version {version} is unknown here: this node has {VERSION}")
     if length > LONGEST_PAYLOAD or view.nbytes != HEADER_BYTES + length:
         raise _fault(f"{view.nbytes} bytes where the header says {HEADER_BYTES} and {length}")
     (checksum,) = _CHECKSUM.unpack(view[_HEADER.size : HEADER_BYTES])

@@ -1,4 +1,4 @@
-"""Who is alive, as gossip tells: a pure detector, time passed in. It never decides who owns what."""
+"""Failure detection from gossip, without I/O; time is passed in. It never decides about ownership."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 class Health(enum.Enum):
     ALIVE = "alive"
-    SUSPECTED = "pfail"  # silent for longer than the time allowed
-    FAILED = "fail"  # most members that hear each other say so
+    SUSPECTED = "pfail"  # no message for longer than the timeout
+    FAILED = "fail"  # more than half of the voters suspect it
 
 
 @dataclass(frozen=True)
 class Heard:
-    """The newest word of a member, directly or by others: its own counter, its load, and what it suspects."""
+    """The newest message of a member: its heartbeat counter, its load, and the members that it suspects."""
 
     heartbeat: int
     at: float
@@ -24,8 +24,9 @@ class Heard:
 
 
 class Detector:
-    """`self_id` hears of others. A member is suspected when its heartbeat has not grown for `timeout_s`; it
-    has failed when more than half of the voters suspect it. It is alive again with its next heartbeat."""
+    """The detector of member `self_id`. A member is suspected when its heartbeat has not grown for
+    `timeout_s`; it has failed when more than half of the voters suspect it. It is alive again with its next
+    heartbeat."""
 
     def __init__(self, self_id: str, *, timeout_s: float, now: float) -> None:
         self.self_id = self_id
@@ -34,14 +35,14 @@ class Detector:
         self._began = now
 
     def members(self, ids: Iterable[str], now: float) -> None:
-        """Who is to be watched; a new one has the whole time to speak up."""
+        """Sets the members to watch; the timeout of a new one starts now."""
         wanted = set(ids) - {self.self_id}
         self._heard = {id: self._heard.get(id, Heard(-1, now)) for id in wanted}
 
     def receive(
         self, id: str, heartbeat: int, now: float, *, load: int = 0, suspects: Iterable[str] = ()
     ) -> bool:
-        """A word of a member's, first- or second-hand. False: it is no newer than what is known."""
+        """Records a message of a member. False: it is not newer than the last one."""
         known = self._heard.get(id)
         if known is None or heartbeat <= known.heartbeat:
             return False
@@ -49,7 +50,7 @@ class Detector:
         return True
 
     def restarted(self, id: str, now: float) -> None:
-        """Its counter begins anew."""
+        """Its heartbeat counter starts from the beginning."""
         if id in self._heard:
             self._heard[id] = Heard(-1, now)
 
@@ -57,7 +58,7 @@ class Detector:
         return frozenset(id for id, heard in self._heard.items() if now - heard.at > self.timeout_s)
 
     def health(self, id: str, now: float, voters: Iterable[str]) -> Health:
-        """`voters`: whose word counts, usually the primaries."""
+        """`voters`: the members whose suspicions count, usually the primaries."""
         if id not in self.suspects(now):
             return Health.ALIVE
         electorate = set(voters)
@@ -65,12 +66,12 @@ class Detector:
         return Health.FAILED if 2 * len(votes) > len(electorate) else Health.SUSPECTED
 
     def reports(self, id: str, now: float, voters: Iterable[str]) -> set[str]:
-        """Which other voters suspect it, of those who are not suspected themselves."""
-        asked = set(voters) - {self.self_id, id} - self.suspects(now)
-        return {voter for voter in asked if voter in self._heard and id in self._heard[voter].suspects}
+        """The other voters that suspect it, without those that are suspected themselves."""
+        others = set(voters) - {self.self_id, id} - self.suspects(now)
+        return {voter for voter in others if voter in self._heard and id in self._heard[voter].suspects}
 
     def silent_s(self, id: str, now: float) -> float | None:
-        """Since its last word; None: there was none yet."""
+        """Seconds since its last message; None: there was none yet."""
         heard = self._heard.get(id)
         return now - heard.at if heard is not None and heard.heartbeat >= 0 else None
 

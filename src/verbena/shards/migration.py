@@ -3,9 +3,9 @@
     Prepared → BaseCopy → CatchUp → CutOver → Deciding → Moved → Done
         └──────────┴─────────┴─────────┴──────────┴→ RolledBack
 
-Each state is a value of its own class, and has only the methods that lead on from it: a step that is not
-allowed cannot be written down. The source owns the slots up to `Deciding`, where the cluster map is asked to
-change; once it has changed there is only forward."""
+Each state is a class of its own, with methods only for the steps that may follow: a step that is not allowed
+does not type-check. The source owns the slots up to `Deciding`, when it requests a change of the cluster map;
+once the map has changed, the move can only be completed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Phase(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """`ready_within`: how many records the target may be behind when writes are stopped. `pause_budget_s`:
-    for how long they may be. `attempts`: how often it is tried in all."""
+    """`ready_within`: how many records the target may be behind when writes stop. `pause_budget_s`: how long
+    writes may be stopped. `attempts`: the number of attempts in all."""
 
     ready_within: int = 1000
     pause_budget_s: float = 0.1
@@ -41,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Facts:
-    """What stays the same; `attempt` counts from 1, and the target takes the newest only."""
+    """What identifies a move and its attempt. Attempts count from 1; the target accepts only a newer one."""
 
     migration: str
     slots: SlotRange
@@ -52,7 +52,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """The source owns the slots, as before; the target forgets what it was given."""
+    """The source owns the slots, as before; the target discards what it received."""
 
     phase: ClassVar[Phase] = Phase.ROLLED_BACK
     facts: Facts
@@ -62,7 +62,7 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class Done:
-    """The target owns the slots, and the source has let go of its copy."""
+    """The target owns the slots, and the source has removed its copy."""
 
     phase: ClassVar[Phase] = Phase.DONE
     facts: Facts
@@ -72,7 +72,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Moved:
-    """The map gives the slots to the target."""
+    """The map has given the slots to the target; the source still has its copy."""
 
     phase: ClassVar[Phase] = Phase.MOVED
     facts: Facts
@@ -80,13 +80,14 @@ class Moved:
     pause_s: float = 0.0
 
     def cleaned(self) -> Done:
-        """The source's copy is gone."""
+        """The source has removed its copy."""
         return Done(self.facts, self.epoch, self.pause_s)
 
 
 @dataclass(frozen=True)
 class Deciding:
-    """Both hold the same, nobody writes, and the map is being asked: only the map knows what comes of it."""
+    """Both hold the same keys, writes are stopped, and the change of the map was requested: the map
+    decides."""
 
     phase: ClassVar[Phase] = Phase.DECIDING
     facts: Facts
@@ -94,20 +95,20 @@ class Deciding:
     fenced_at: float
 
     def decided(self, *, moved: bool, epoch: int, now: float) -> Moved | RolledBack:
-        """What the map says."""
+        """The map has answered."""
         pause_s = now - self.fenced_at
         if moved:
             return Moved(self.facts, epoch, pause_s)
-        return RolledBack(self.facts, "the cluster map was changed by somebody else", pause_s)
+        return RolledBack(self.facts, "another change of the cluster map came first", pause_s)
 
     def not_asked(self, why: str, now: float) -> RolledBack:
-        """It is certain that the map never will be: there was no time left to."""
+        """The request was certainly not sent: there was no time left for it."""
         return RolledBack(self.facts, why, now - self.fenced_at)
 
 
 @dataclass(frozen=True)
 class CutOver:
-    """Writes to the slots wait. Up to `deadline`."""
+    """Writes to the slots wait, until `deadline`."""
 
     phase: ClassVar[Phase] = Phase.CUT_OVER
     facts: Facts
@@ -118,7 +119,7 @@ class CutOver:
     def compared(
         self, *, applied: SourcePosition, source: str, target: str, now: float
     ) -> Deciding | RolledBack:
-        """The target has applied the rest, and both have summed up what they hold."""
+        """The target has applied the rest of the log, and both have computed their digests."""
         if applied < self.drain_to:
             missing = self.drain_to - applied
             return self.roll_back(f"the target lacks {missing} records", now)
@@ -135,7 +136,7 @@ class CutOver:
 
 @dataclass(frozen=True)
 class CatchUp:
-    """The target applies the log from where the copy began. `applied` and `head` are the source's LSNs."""
+    """The target applies the log from the position where the base copy began."""
 
     phase: ClassVar[Phase] = Phase.CATCH_UP
     facts: Facts
@@ -147,14 +148,14 @@ class CatchUp:
         return max(0, self.head - self.applied)
 
     def progressed(self, applied: SourcePosition, head: SourcePosition) -> CatchUp:
-        """The target acknowledged records; it never goes back."""
+        """The target has acknowledged records; positions never decrease."""
         return replace(self, applied=max(applied, self.applied), head=max(head, self.head))
 
     def is_ready(self, limits: Limits) -> bool:
         return self.behind <= limits.ready_within
 
     def fence(self, limits: Limits, now: float) -> CutOver:
-        """Writes stop. StateError while the target is too far behind."""
+        """Stops writes. StateError: the target is too far behind."""
         if not self.is_ready(limits):
             detail = f"the target is {self.behind} records behind, {limits.ready_within} are allowed"
             raise setup_error("not_ready", operation="cut over", detail=detail)
@@ -166,7 +167,7 @@ class CatchUp:
 
 @dataclass(frozen=True)
 class BaseCopy:
-    """Segments travel; `acknowledged` bytes are the target's. `began` is where the log's tail starts."""
+    """Segments are sent; the target has acknowledged `acknowledged` bytes. `began`: where catch-up starts."""
 
     phase: ClassVar[Phase] = Phase.BASE_COPY
     facts: Facts
@@ -176,11 +177,11 @@ class BaseCopy:
 
     def acknowledge(self, nbytes: int) -> BaseCopy:
         if nbytes < 0:
-            raise ValueError("nothing is taken back")
+            raise ValueError("acknowledged bytes cannot decrease")
         return replace(self, acknowledged=self.acknowledged + nbytes, segments=self.segments + 1)
 
     def copied(self, head: SourcePosition) -> CatchUp:
-        """All of it has been acknowledged."""
+        """The target has acknowledged the whole copy."""
         return CatchUp(self.facts, self.began, max(head, self.began))
 
     def roll_back(self, why: str) -> RolledBack:
@@ -189,7 +190,7 @@ class BaseCopy:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The map knows of it; nothing has been sent."""
+    """The map has the move; nothing has been sent."""
 
     phase: ClassVar[Phase] = Phase.PREPARED
     facts: Facts
@@ -198,13 +199,14 @@ class Prepared:
         return BaseCopy(self.facts, began)
 
     def after(self, attempt: int) -> Prepared:
-        """The target has seen that one, which we had forgotten. ValueError: we had not."""
+        """The target has seen `attempt`, which a lost checkpoint hid: continues with the next number.
+        ValueError: it is older than this one."""
         if attempt < self.facts.attempt:
             raise ValueError(f"attempt {attempt} comes before {self.facts.attempt}")
         return Prepared(replace(self.facts, attempt=attempt + 1))
 
     def again(self, limits: Limits) -> Prepared | RolledBack:
-        """After a break: once more from the start, or not."""
+        """After a failure: the next attempt, or the end if there were too many."""
         if self.facts.attempt >= limits.attempts:
             return RolledBack(self.facts, f"{self.facts.attempt} attempts have failed")
         return Prepared(replace(self.facts, attempt=self.facts.attempt + 1))
@@ -224,22 +226,22 @@ def is_over(state: State) -> bool:
 
 
 def to_payload(state: State) -> dict[str, Any]:
-    """All that is needed to go on, or to undo it, for a checkpoint."""
+    """The fields of a checkpoint: all that is needed to continue the move or to undo it."""
     return {**asdict(state), "facts": {**asdict(state.facts), "slots": str(state.facts.slots)}}
 
 
 def from_payload(phase: Phase, payload: dict[str, Any]) -> State:
-    """KeyError, TypeError or ValueError if it is not such a state."""
+    """The reverse of to_payload(). KeyError, TypeError or ValueError: it is not such a state."""
     state_type = _STATES[phase]
     wanted, found = {field.name for field in fields(state_type)}, set(payload)
     if found != wanted:
         of = [
             other.name for other, type in _STATES.items() if {field.name for field in fields(type)} == found
         ]
-        told = f"what {' or '.join(of)} has" if of else f"{', '.join(sorted(found)) or 'nothing'}"
+        holds = f"what {' or '.join(of)} has" if of else f"{', '.join(sorted(found)) or 'nothing'}"
         raise ValueError(
             f"it says that the move was at {phase.name}, which takes {', '.join(sorted(wanted))}, "
-            f"and holds {told}: it is of another version"
+            f"and holds {holds}: it is of another version"
         )
     facts = Facts(**{**payload["facts"], "slots": SlotRange.parse(payload["facts"]["slots"])})
     values = {
@@ -252,9 +254,9 @@ def from_payload(phase: Phase, payload: dict[str, Any]) -> State:
 
 
 def recover(state: State, *, owns: bool, known: bool, limits: Limits) -> State:
-    """What a source that was away makes of its last checkpoint. `owns`: the map says that the slots are its
-    own; `known`: the map still has the move. Before the cut-over it begins again; after it there is only
-    forward. What the map says counts, whatever the checkpoint says."""
+    """The state in which a restarted source continues from its last checkpoint. `owns`: the map assigns the
+    slots to it; `known`: the map still has the move. The map decides, whatever the checkpoint holds: if the
+    source does not own the slots the move is completed, else it starts again or ends."""
     if is_over(state):
         return state
     if not owns:

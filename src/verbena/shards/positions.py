@@ -1,5 +1,5 @@
-"""Positions in logs, typed by whose log it is: a source's LSN and a target's have nothing to do with each
-other, and comparing them is a TypeError, and an error of mypy's where they are ordered."""
+"""Positions in logs, one type for the source's log and one for the target's. Their LSNs are unrelated:
+comparing them raises TypeError, and mypy rejects ordering them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Some = TypeVar("Some", bound="Position")
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Behind the record with this LSN; 0: before all. Only its kinds are used."""
+    """The position after the record with this LSN; 0: before all records. Only its subclasses are used."""
 
     lsn: int
 
@@ -43,12 +43,12 @@ class Position:
         return self.lsn >= self._same(other)
 
     def __sub__(self: Some, other: Some) -> int:
-        """How many records lie between."""
+        """The number of records between the two."""
         return self.lsn - self._same(other)
 
 
 class SourcePosition(Position):
-    """In the log of the node that gives."""
+    """In the log of a move's source."""
 
     def __lt__(self, other: SourcePosition) -> bool:
         return super().__lt__(other)
@@ -58,7 +58,7 @@ class SourcePosition(Position):
 
 
 class TargetPosition(Position):
-    """In the log of the node that takes."""
+    """In the log of a move's target."""
 
     def __lt__(self, other: TargetPosition) -> bool:
         return super().__lt__(other)

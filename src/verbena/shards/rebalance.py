@@ -1,5 +1,5 @@
-"""The rebalancer: which ranges to move so that every primary has its share. Deterministic: the same map and
-weights give the same moves, and moving what they say leaves nothing to do."""
+"""The rebalancer: which slot ranges to move so that every primary has its share. Deterministic: equal maps
+and weights give equal moves, and after these moves there is nothing to move."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Planned = tuple[SlotRange, str, str]  # slots, source, target
 
 
 def shares(total: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """Whole slots for each, in proportion; rounding leaves some to the largest remainders, then by id."""
+    """Slots for each member in proportion to its weight; the largest remainders get one more, ties by id."""
     if total and (not weights or min(weights.values()) < 0 or not sum(weights.values())):
-        raise ValueError("somebody must have a weight above 0, and nobody one below")
+        raise ValueError("weights must not be negative, and at least one must be above 0")
     whole = sum(weights.values()) or 1
     exact = {member: total * weight / whole for member, weight in weights.items()}
     found = {member: int(share) for member, share in exact.items()}
@@ -25,8 +25,8 @@ def shares(total: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def plan(map: ClusterMap, weights: Mapping[str, float] | None = None) -> list[Planned]:
-    """The moves, lowest slots first. `weights`: 1 where nothing is said, 0 empties a node. The fewest slots
-    move; those that are on their way already count for where they go, and stay as they are."""
+    """The moves, lowest slots first, of as few slots as possible. `weights`: by member, 1 if not given; 0
+    empties a node. Slots that are being moved count for their target, and are left alone."""
     primaries = [member for member in sorted(map.members) if member not in map.replicas]
     moving = {slot: move.target for move in map.moves.values() for slot in move.slots}
     holding: dict[str, list[int]] = {member: [] for member in primaries}

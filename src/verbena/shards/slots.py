@@ -10,7 +10,8 @@ SLOTS = 16384
 
 
 def slot_of(key: bytes) -> int:
-    """Where a key belongs: what stands in its first braces decides, if that is not empty, else all of it."""
+    """The slot of a key: computed from the text in its first braces if that is not empty, else from the whole
+    key."""
     start = key.find(b"{")
     if start >= 0:
         end = key.find(b"}", start + 1)
@@ -70,5 +71,5 @@ def ranges_of(slots: Iterable[int]) -> tuple[SlotRange, ...]:
 
 
 def parse_ranges(text: str) -> tuple[SlotRange, ...]:
-    """ "0-100,200": what a person writes. ValueError says what is wrong."""
+    """ "0-100,200", as on the command line. ValueError says what is wrong."""
     return ranges_of(slot for part in text.split(",") for slot in SlotRange.parse(part))

@@ -1,5 +1,5 @@
-"""Checkpoints of migrations: one small file each, replaced as a whole, so that a crash leaves the former
-one or the new one. A record is {migration id, phase, attempt, payload, CRC32C}."""
+"""Checkpoints of slot moves: one small file each, replaced atomically, so that a crash leaves the former one
+or the new one. A record is {migration id, phase, attempt, payload, CRC32C}."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def encode(state: State) -> bytes:
 
 
 def decode(data: bytes) -> State:
-    """ProtocolError if it is not exactly one record."""
+    """The state in a record. ProtocolError: it is not exactly one valid record."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         raise _fault(f"{len(data)} bytes are too few")
     magic, version, phase, migration, attempt, length = _HEADER.unpack_from(data)
@@ -53,8 +53,8 @@ def decode(data: bytes) -> State:
 
 
 class Checkpoints:
-    """The files of one node. `path` None: nothing is kept, for a node that keeps nothing else either.
-    `on_written` is told of each: tests stop the world there."""
+    """The files of one node. `path` None: nothing is stored, for a node without persistence. `on_written` is
+    called after each write, for tests."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = Path(path) if path is not None else None
@@ -63,8 +63,8 @@ class Checkpoints:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def write(self, state: State, *, sync: bool = True) -> None:
-        """It is on disk when this returns; without `sync` in the kernel's hands, which a killed process does
-        not lose: enough while clients wait, as the map decides what a crash means. Blocks."""
+        """Stores a state; it is on disk when this returns. Without `sync` it is in the kernel's cache, which
+        survives a killed process: enough while clients wait, since the map decides after a crash. Blocks."""
         if self.path is not None:
             file = self.path / f"{state.facts.migration}.checkpoint"
             beside = file.with_suffix(".new")
@@ -79,7 +79,7 @@ class Checkpoints:
         self.on_written(state)
 
     def read_all(self) -> list[State]:
-        """All that there are, oldest name first. ProtocolError names the file that is damaged."""
+        """All stored states, in order of file names. ProtocolError names the damaged file."""
         states = []
         for file in sorted(self.path.glob("*.checkpoint")) if self.path is not None else []:
             try:

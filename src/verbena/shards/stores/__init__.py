@@ -1,5 +1,6 @@
-"""Where the cluster map is kept: it changes by compare-and-swap only, and whoever watches hears of it.
-sqlite:///path for nodes of one machine, etcd://host:port for several. Leases tell who is there."""
+"""Stores of the cluster map: it changes by compare-and-swap only, and watchers receive each change. A
+member's lease shows that it is alive. sqlite:///path for nodes of one machine, etcd://host:port for
+several."""
 
 from __future__ import annotations
 
@@ -13,32 +14,32 @@ from verbena.shards.cluster_map import ClusterMap
 
 @dataclass(frozen=True)
 class Stored:
-    """A map as it was stored; the revision grows with every change, and never comes again."""
+    """A map as it was stored. The revision grows with every change and is never reused."""
 
     revision: int
     map: ClusterMap
 
 
 class Lease(Protocol):
-    """A member's word that it is there, good for `ttl_s` after each renewal."""
+    """A member's claim to be alive, valid for `ttl_s` after each renewal."""
 
     ttl_s: float
     valid_until: float
-    """By time.monotonic(), counted from when the last renewal was *asked for*: the store's own end of it
-    comes later. Who holds it stops by then, before anybody may take its place."""
+    """By time.monotonic(), counted from when the last renewal was *requested*: in the store the lease ends
+    later. The holder stops serving by then, before a replica may replace it."""
 
     async def renew(self) -> None:
-        """TimedOutError or AddressError if the store does not answer; StateError if the lease has ended."""
+        """TimedOutError or AddressError: the store does not answer. StateError: the lease has ended."""
 
     async def announce(self, text: str) -> None:
-        """Something that everybody can read as long as the lease lasts. Fails as renew() does."""
+        """Publishes a text, readable by all members while the lease lasts. Errors as for renew()."""
 
     async def revoke(self) -> None: ...
 
 
 class MapStore(Protocol):
     async def load(self) -> Stored:
-        """Revision 0 and an empty map, if there is none yet."""
+        """The newest map; revision 0 and an empty map if there is none yet."""
 
     async def compare_and_swap(
         self,
@@ -48,20 +49,20 @@ class MapStore(Protocol):
         without_lease: str | None = None,
         begin_within_s: float | None = None,
     ) -> Stored:
-        """Stores a map in place of the one with that revision. BusyError (map_conflict): somebody was first,
-        or the member `without_lease` holds a lease; nothing has changed. `begin_within_s`: if it has not
-        begun by then it never does, TimedOutError (map_not_asked). Once it has begun, nobody but the map
-        knows what became of a swap that ends with another error."""
+        """Replaces the map with that revision. BusyError (map_conflict): another change came first, or the
+        member `without_lease` holds a lease; nothing has changed. TimedOutError (map_not_asked): the swap did
+        not begin within `begin_within_s`, and never will. After any other error the outcome is unknown: read
+        the map."""
 
     def watch(self, revision: int) -> AsyncIterator[Stored]:
-        """Every map newer than that; some in between may be left out, the newest never is."""
+        """Maps newer than that revision. Intermediate ones may be skipped, the newest never."""
 
     async def lease(self, member: str, ttl_s: float) -> Lease: ...
 
     async def leaseholders(self) -> set[str]: ...
 
     async def announcements(self) -> dict[str, str]:
-        """What each leaseholder has said; "": nothing."""
+        """The text that each leaseholder has published; "": none."""
 
     async def close(self) -> None: ...
 
@@ -71,8 +72,8 @@ def conflict(detail: str) -> VerbenaError:
 
 
 def open_store(url: str, *, create: bool = True) -> MapStore:
-    """The store that a URL means. ValueError if it means none. Without `create` AddressError for a file that
-    no node has made: who only looks at a map leaves none behind."""
+    """The store of a URL. ValueError: it is not a store's URL. `create` False: a missing file raises
+    AddressError instead of being created, for programs that only read the map."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest:
         from verbena.shards.stores.sqlite import SqliteStore
@@ -88,7 +89,7 @@ def open_store(url: str, *, create: bool = True) -> MapStore:
 async def change(
     store: MapStore, function: Callable[[ClusterMap], ClusterMap], *, attempts: int = 64
 ) -> Stored:
-    """Applies a pure change to whatever the map is by then; what `function` raises is raised."""
+    """Applies a pure change to the newest map, and retries on conflict. Raises what `function` raises."""
     for _ in range(attempts):
         held = await store.load()
         new = function(held.map)
@@ -99,4 +100,4 @@ async def change(
         except VerbenaError as error:
             if error.code != "map_conflict":
                 raise
-    raise conflict(f"others were first {attempts} times")
+    raise conflict(f"other changes came first {attempts} times")

@@ -1,5 +1,5 @@
-"""The map in etcd, by its JSON gateway: for nodes of several machines. Every change is a transaction on the
-key's revision; a member is there as long as its lease is."""
+"""The cluster map in etcd, over its JSON gateway: for nodes of several machines. Every change is a
+transaction on the key's revision. A member's key exists as long as its lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verbena.shards.stores import Stored, conflict
 from verbena.shards.stores.http import JsonClient
 
 _RETRY_S = 0.2
-_QUIET_S = 5.0  # a watch that is silent for longer may have been cut: nobody tells who only listens
+_QUIET_S = 5.0  # a silent watch may be a broken connection: it is opened again after this time
 
 
 def _text(data: bytes | str) -> str:
@@ -55,7 +55,7 @@ class EtcdStore:
             key = _text(self._leases + without_lease)
             compare.append({"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"})
         put = {"request_put": {"key": _text(self._key), "value": _text(new.encode())}}
-        # Asked twice, the second would be refused because of the first.
+        # A repeated request would fail because the first one has changed the revision.
         once = begin_within_s is not None
         answer = await self._http.post("/v3/kv/txn", {"compare": compare, "success": [put]}, once=once)
         if not answer.get("succeeded"):
@@ -63,7 +63,8 @@ class EtcdStore:
         return Stored(int(answer["header"]["revision"]), new)
 
     async def _ready(self, within_s: float) -> None:
-        """Who answers nothing in time is not asked to change anything: a transaction cannot be taken back."""
+        """Checks that etcd answers in time before the transaction is sent: a transaction cannot be taken
+        back."""
         try:
             request = {"key": _text(self._key), "keys_only": True}
             await self._http.post("/v3/kv/range", request, timeout_s=within_s)
@@ -78,7 +79,7 @@ class EtcdStore:
     async def watch(self, revision: int) -> AsyncIterator[Stored]:
         while True:
             try:
-                held = await self.load()  # what a broken watch, or a compaction, has left out
+                held = await self.load()  # for changes that a broken watch or a compaction has skipped
                 if held.revision > revision:
                     revision = held.revision
                     yield held
@@ -131,7 +132,8 @@ def _stored(found: dict[str, Any]) -> Stored:
 
 
 class EtcdLease:
-    """etcd counts whole seconds, and two at least: the holder's own end of it comes earlier, never later."""
+    """etcd counts whole seconds, at least two: the lease ends for its holder earlier than in etcd, never
+    later."""
 
     def __init__(self, store: EtcdStore, member: str, ttl_s: float) -> None:
         self._store, self._member = store, member

@@ -1,4 +1,5 @@
-"""As much of an HTTP/1.1 client as etcd's JSON gateway needs: POST a JSON object, read one or many."""
+"""The subset of an HTTP/1.1 client that etcd's JSON gateway needs: POST a JSON object, read one or a
+stream."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _BROKEN = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
 
 
 class JsonClient:
-    """Posts to "host:port"; a connection is kept for the next request."""
+    """Posts to "host:port"; connections are reused."""
 
     def __init__(self, address: str, *, timeout_s: float) -> None:
         self.address = address
@@ -25,13 +26,13 @@ class JsonClient:
     async def post(
         self, path: str, body: dict[str, Any], *, timeout_s: float | None = None, once: bool = False
     ) -> dict[str, Any]:
-        """AddressError, TimedOutError, or StateError with what the server says. `once`: it is not asked
-        again, even if a connection that was kept turns out to be closed."""
+        """The server's answer. AddressError, TimedOutError, or StateError with the server's message. `once`:
+        the request is not repeated, even if a reused connection turns out to be closed."""
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
             return await asyncio.wait_for(self._post(path, body, once), limit)
         except asyncio.TimeoutError:
-            self.close()  # the others lead to the same silence
+            self.close()  # idle connections to this server are of no use either
             detail = f"no answer to {path} within {limit} s"
             raise setup_error(
                 "map_store_timeout", operation="use etcd", peer=self.address, detail=detail
@@ -40,7 +41,7 @@ class JsonClient:
             raise self._error(f"{path}: {error or type(error).__name__}") from error
 
     async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The objects of an answer that goes on and on, one a line."""
+        """The objects of a streamed answer, one per line."""
         try:
             reader, writer = await asyncio.wait_for(self._connect(), self.timeout_s)
         except (OSError, asyncio.TimeoutError) as error:
@@ -108,7 +109,7 @@ class JsonClient:
         line = await reader.readuntil(b"\r\n")
         parts = line.split(None, 2)
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1."):
-            raise ValueError(f"not an answer of HTTP: {line[:80]!r}")
+            raise ValueError(f"not an HTTP answer: {line[:80]!r}")
         headers: dict[str, str] = {}
         while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
             name, _, value = line.decode("latin-1").partition(":")

@@ -1,4 +1,4 @@
-"""The map in a SQLite file: for nodes of one machine, with nothing to install."""
+"""The cluster map in a SQLite file: for nodes of one machine, without another server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS leases (
 
 
 def _now() -> float:
-    """The same for every process of this machine, and it goes on while the machine sleeps."""
+    """A clock that all processes of this machine share, and that runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -37,13 +37,13 @@ class SqliteStore:
         if not create and not os.path.exists(path):
             raise self._error("there is no such file, as no node has started with it")
         self._lock = threading.Lock()
-        self._writes = 0  # of our own
+        self._writes = 0  # by this connection
         self._patience_ms = -1
         try:
             self._connection = _sqlite.connect(path, patience_s=_PATIENCE_S)
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SCHEMA)
-            with contextlib.suppress(sqlite3.OperationalError):  # it has the column, as new files do
+            with contextlib.suppress(sqlite3.OperationalError):  # the column exists, as in new files
                 self._connection.execute("ALTER TABLE leases ADD COLUMN said TEXT NOT NULL DEFAULT ''")
         except sqlite3.Error as error:
             raise self._error(error) from error
@@ -64,7 +64,7 @@ class SqliteStore:
     async def watch(self, revision: int) -> AsyncIterator[Stored]:
         seen = (-1, -1)
         while True:
-            # Cheap: it tells whether another connection has written. Our own writes do not count in it.
+            # data_version is cheap to read. It changes when another connection writes, not by own writes.
             now = (await self._do(lambda: int(self._one("PRAGMA data_version")[0])), self._writes)
             if now == seen:
                 await asyncio.sleep(_POLL_S)
@@ -148,15 +148,15 @@ class SqliteStore:
         return await asyncio.to_thread(locked)
 
     def _wait_for_others(self, seconds: float) -> None:
-        """How long the next statements may wait for other processes. Once one writes nobody else does, so
-        nothing waits that has begun."""
+        """Sets how long the next statements may wait for other processes. Only the first write of a
+        transaction waits: after it this connection holds the file's write lock."""
         wanted_ms = max(0, int(seconds * 1000))
         if wanted_ms != self._patience_ms:
             self._connection.execute(f"PRAGMA busy_timeout = {wanted_ms}")
             self._patience_ms = wanted_ms
 
     def _late(self) -> Exception:
-        detail = "somebody else is writing to it"
+        detail = "another process is writing to it"
         return setup_error("map_not_asked", operation="change the cluster map", peer=self.path, detail=detail)
 
     def _error(self, error: sqlite3.Error | str) -> Exception:
@@ -170,7 +170,7 @@ class SqliteLease:
         self.valid_until = 0.0
 
     async def take(self) -> None:
-        """Whoever held it before has been followed by us: a member that restarts has its own lease back."""
+        """Replaces a former lease of this member, so that a restarted member gets its lease at once."""
         asked = time.monotonic()
 
         def write() -> None:
