@@ -258,8 +258,8 @@ def test_the_script_has_the_commands_once_and_the_rest_as_comments(tmp_path: Pat
     subprocess.run(["bash", "-n"], input=written, text=True, check=True)
 
 
-def test_nothing_to_mend_is_said() -> None:
-    assert "nothing to mend" in script([ok("fine", "works")])
+def test_a_script_without_fixes_says_so() -> None:
+    assert "nothing to fix" in script([ok("fine", "works")])
 
 
 def test_fix_prints_a_script_for_this_machine(verbena: Run) -> None:
@@ -305,7 +305,7 @@ def test_whatever_is_wrong_the_script_is_one_that_a_shell_s_critic_has_nothing_a
         *settings.check_settings(asked(rdma_device="other"), with_device(down), roots),
         *peer.check_peer(nobody, Config(), timeout_s=5),
     ]
-    file = tmp_path / "mend.sh"
+    file = tmp_path / "fix.sh"
     file.write_text(script(found))
     commands = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     assert len(commands) > 12, file.read_text()

@@ -34,24 +34,24 @@ COMMANDS = (
 
 EPILOG = """\
 examples:
-  verbena serve                                     a key-value store; then: redis-cli ping
-  verbena cli info server                           one command to a store; without one, a prompt
-  verbena devices                                   what this machine can do, and why not more
-  verbena doctor                                    checks it, with a real transfer on each device
-  verbena explain RETRY_EXC_ERR                     what an error means, from its name or a line of a log
-  verbena config check                              whether verbena.toml is right, and what is not
-  verbena cert init                                 a certificate authority for development
-  verbena demo                                      two processes share an array
-  verbena memory-node --size 1GiB                   lends memory to other programs
-  verbena file-node DIR                             exports a folder, as verbena://HOST:PORT/…
-  verbena bench latency --provider shm --size 64    round trips beside a bare ring
-  verbena top HOST:PORT                             a running node's sessions, rates and latencies
-  verbena failover-drill                            breaks a wire on purpose; what goes on, and when
-  verbena kv check DIR                              whether what a store keeps on disk is whole
-  verbena shards move 0-99 n2                       slots of a cluster to another node, while they are in use
-  verbena registry                                  a container registry on 127.0.0.1:5000
+  verbena serve                                     run a key-value store; then: redis-cli ping
+  verbena cli info server                           send one command to a store; without one, a prompt
+  verbena devices                                   list usable devices and why others are not usable
+  verbena doctor                                    check this machine, with a transfer on each device
+  verbena explain RETRY_EXC_ERR                     explain an error by its name or a line of a log
+  verbena config check                              check verbena.toml
+  verbena cert init                                 create a certificate authority for development
+  verbena demo                                      show two processes that share an array
+  verbena memory-node --size 1GiB                   provide memory to other programs
+  verbena file-node DIR                             export a folder as verbena://HOST:PORT/…
+  verbena bench latency --provider shm --size 64    measure round trips against a bare ring
+  verbena top HOST:PORT                             show sessions, rates and latencies of a running node
+  verbena failover-drill                            break a wire on purpose and watch the recovery
+  verbena kv check DIR                              check the files of a store
+  verbena shards move 0-99 n2                       move slots of a cluster while they are in use
+  verbena registry                                  run a container registry on 127.0.0.1:5000
 
-exit status: 0 done, 1 failed, 2 wrong usage, 128 + n ended by signal n
+exit status: 0 success, 1 failure, 2 wrong usage, 128 + n ended by signal n
 """
 
 

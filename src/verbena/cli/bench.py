@@ -21,17 +21,17 @@ from verbena.cli.progress import Progress
 
 EPILOG = """\
 examples:
-  verbena bench latency --size 64                         SEND round trips, loop in C++
+  verbena bench latency --size 64                         SEND round trips, C++ loop
   verbena bench latency --op read --size 8 --mode python  blocking one-sided reads from Python
   verbena bench latency --plot latency.png                with a histogram
-  verbena bench rate --op write --size 64                 operations per second, queue kept full
+  verbena bench rate --op write --size 64                 operations per second with a full queue
   verbena bench bandwidth --op read --size sweep --plot bandwidth.png
-  verbena bench latency --pin 0,1 --json                  each process on a core of its own
-  verbena bench bandwidth --provider iwarp:lo --op write  over TCP, beside a bare TCP stream
+  verbena bench latency --pin 0,1 --json                  each process on its own core
+  verbena bench bandwidth --provider iwarp:lo --op write  over TCP, against a bare TCP socket
 
-The raw bound runs between the same two processes, in turns of a tenth of a second: a bare shared-memory ring
-for latency and rate, memcpy between two shared mappings for bandwidth; for the iwarp wire, a bare TCP socket
-for all of them. The latency of SEND is a round trip, of all others one operation.
+The baseline runs between the same two processes, alternating every tenth of a second: a bare shared-memory
+ring for latency and rate, memcpy between two shared mappings for bandwidth; for the iwarp wire, a bare TCP
+socket. The latency of SEND is a round trip; that of the other operations is one operation.
 """
 
 SWEEP = tuple(4**power for power in range(3, 13))  # 64 B to 16 MiB

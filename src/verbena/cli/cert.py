@@ -15,14 +15,14 @@ from verbena.transport.handshake.authority import (
 
 EPILOG = """\
 examples:
-  verbena cert init                                         an authority in ./certificates
-  verbena cert issue node1 --name node1.lan --name 10.0.0.1 a certificate for node1, by all its names
-  verbena cert issue node1 --days 7                         one that holds for a week
-  verbena cert revoke certificates/node1.pem                takes it back: hand out revoked.pem
+  verbena cert init                                         create an authority in ./certificates
+  verbena cert issue node1 --name node1.lan --name 10.0.0.1 issue a certificate with two names
+  verbena cert issue node1 --days 7                         valid for a week
+  verbena cert revoke certificates/node1.pem                revoke it, and distribute revoked.pem
   verbena cert init --folder /etc/verbena/tls --common-name "Our cluster"
 
-Give every node ca.pem, its own certificate and its own key; keep ca.key where nobody else is. Files that are
-replaced are used by the next connection, without a restart. For production, use the authority you have.
+Each node needs ca.pem, its certificate and its key. Keep ca.key private. New connections use replaced files
+without a restart. In production, use your own certificate authority.
 """
 
 

@@ -19,17 +19,17 @@ from verbena.kv.client.resp_connection import ErrorReply, PushReply, Wire
 
 EPILOG = """\
 examples:
-  verbena cli                               a prompt: tab completes, `help set` explains
-  verbena cli set greeting hello            one command, its reply
-  verbena cli info rdma                     what RDMA has moved
-  verbena cli --stat                        figures every second
-  verbena cli --latency -h db1 -p 7000      round trips
+  verbena cli                               prompt with completion; `help set` explains a command
+  verbena cli set greeting hello            one command
+  verbena cli info rdma                     RDMA counters
+  verbena cli --stat                        statistics every second
+  verbena cli --latency -h db1 -p 7000      round-trip times
   verbena cli --pipe < commands             many commands at once
-  verbena cli --scan --pattern 'user:*'     keys that match
+  verbena cli --scan --pattern 'user:*'     matching keys
 
-The password comes from -a, or from VERBENA_CLI_AUTH, which others cannot see.
+The password comes from -a or from the environment variable VERBENA_CLI_AUTH, which other users cannot see.
 
-exit status: 0 done, 1 an error was answered or the connection failed, 2 wrong usage
+exit status: 0 success, 1 error reply or failed connection, 2 wrong usage
 """
 
 

@@ -18,15 +18,16 @@ from verbena.errors import ConfigurationError
 EPILOG = """\
 examples:
   verbena config reference --sample > verbena.toml   a file to start from
-  verbena config check                               is it right? all mistakes, with their lines
-  verbena config show --changed --origin             what differs from the defaults, and who set it
+  verbena config check                               list all mistakes with their lines
+  verbena config show --changed --origin             values that differ from the defaults, and their sources
   verbena config reference network.rdma.cq_size      one key: meaning, range, variable and flag
 
-A flag (--network-rdma-cq-size 8192) beats the environment (VERBENA_NETWORK_RDMA_CQ_SIZE=8192), which beats
-the file, which beats the default. The file is the one that --config or VERBENA_CONFIG names, else the first
-of ./verbena.toml, ~/.config/verbena/verbena.toml and /etc/verbena/verbena.toml.
+Precedence: flag (--network-rdma-cq-size 8192), environment (VERBENA_NETWORK_RDMA_CQ_SIZE=8192), file,
+default.
+The file is that of --config or VERBENA_CONFIG, else the first of ./verbena.toml,
+~/.config/verbena/verbena.toml and /etc/verbena/verbena.toml.
 
-exit status: 0 if the configuration is right, 1 if it is not, 2 wrong usage
+exit status: 0 valid configuration, 1 mistakes found, 2 wrong usage
 """
 FLAGS_NOTE = "Every key has a flag, such as --network-rdma-cq-size: `verbena config reference KEY` names it."
 

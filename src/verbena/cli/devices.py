@@ -14,9 +14,9 @@ from verbena.verbs import Device, DeviceAttributes, PortAttributes, ProviderInfo
 
 EPILOG = """\
 examples:
-  verbena devices            one line per device, and the reason for each absent provider
-  verbena devices -v         limits, capabilities, ports and GIDs too
-  verbena devices --json     the same for programs
+  verbena devices            one line per device, and the reason for each absent wire
+  verbena devices -v         with limits, capabilities, ports and GIDs
+  verbena devices --json     as JSON
 
 exit status: 0 if at least one device is usable, else 1
 """

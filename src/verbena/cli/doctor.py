@@ -1,4 +1,4 @@
-"""`verbena doctor`: what works here, what does not, and the command that mends it."""
+"""`verbena doctor`: checks this machine and prints the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from verbena.config.flags import add_flags, load_with_flags
 
 EPILOG = """\
 examples:
-  verbena doctor                     the kernel, devices, limits, and a transfer on every device
-  verbena doctor --provider shm      the same, with transfers on shm's devices only
-  verbena doctor --peer db1:7471     also the path to another node: a session on each wire, with its figures
-  verbena doctor --fix > mend.sh     the commands of all remedies as a script, to be read and run by you
+  verbena doctor                     check kernel, devices and limits; run a transfer on every device
+  verbena doctor --provider shm      run transfers on the devices of shm only
+  verbena doctor --peer db1:7471     also test the path to another node, wire by wire
+  verbena doctor --fix > fix.sh      print the fixes as a script; read it before you run it
   verbena doctor --json              a list of {check, verdict, finding, reason, remedy}
 
-OK works, WARN works with less than there could be, ERROR is something here that does not work.
-exit status: 0 if no line is an ERROR, else 1
+OK: works. WARN: works, but could be better. ERROR: does not work.
+exit status: 0 without an ERROR, else 1
 """
 
 COLOURS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.ERROR: "31"}

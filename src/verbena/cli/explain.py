@@ -15,11 +15,11 @@ from verbena.errors import EXPLANATIONS, WcStatus, error_class, explain
 
 EPILOG = """\
 examples:
-  verbena explain RETRY_EXC_ERR              a completion's status; IBV_WC_RETRY_EXC_ERR and 12 are the same
-  verbena explain memlock                    a code, as it stands in [brackets] at the end of an error's line
-  verbena explain 'ibv_reg_mr failed: Cannot allocate memory'            a line of a log, also of others
-  journalctl -u verbena -n 100 | verbena explain -                       every failure in it, each once
-  verbena explain --list                     all that can be explained
+  verbena explain RETRY_EXC_ERR              a completion status; IBV_WC_RETRY_EXC_ERR and 12 are equivalent
+  verbena explain memlock                    a code, as printed in [brackets] at the end of an error
+  verbena explain 'ibv_reg_mr failed: Cannot allocate memory'            a line of a log of any program
+  journalctl -u verbena -n 100 | verbena explain -                       every failure in the input, once each
+  verbena explain --list                     all names
 
 exit status: 0 if something was recognised, else 1
 """

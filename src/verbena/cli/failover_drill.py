@@ -15,15 +15,15 @@ from verbena.transport import WIRES
 
 EPILOG = """\
 examples:
-  verbena failover-drill                                 here: two processes with traffic, all of it checked
+  verbena failover-drill                                 two local processes with checked traffic
   verbena failover-drill node7:7471                      all sessions of a running node
   verbena failover-drill node7:7471 --wire ibv --rest 10s
-  verbena failover-drill node7:7471 --session 5f3a…      one of them: `verbena top` shows the ids
+  verbena failover-drill node7:7471 --session 5f3a…      one session: `verbena top` shows the ids
 
-A running node takes part only if its [session] allow_drill is true, and only for peers that have proven who
-they are. While a wire rests nobody may use it there: sessions go on by the next, and return when it answers.
+A running node takes part only if its [session] allow_drill is true, and only for authenticated peers.
+Sessions continue on the next wire and return when the broken wire is usable again.
 
-exit status: 0 every session went on and is back on its wire, 1 one did not or the node refused, 2 wrong usage
+exit status: 0 every session is back on its wire, 1 one is not or the node refused, 2 wrong usage
 """
 MOST_WAIT_S = 4000.0
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "min": 60.0}

@@ -16,14 +16,14 @@ from verbena.transport.configured import configure_log
 
 EPILOG = """\
 examples:
-  verbena file-node data                                 programs of this machine may read what is in data/
-  verbena file-node data --writable                      and change it
-  verbena file-node data --listen 0.0.0.0:7471           for other machines, with a secret in verbena.toml
+  verbena file-node data                                 read access to data/ for local programs
+  verbena file-node data --writable                      write access too
+  verbena file-node data --listen 0.0.0.0:7471           for other machines; needs a secret in verbena.toml
 
-A program opens verbena://HOST:PORT/PATH by fsspec, as pandas, Dask and Arrow do. Paths stay inside
-the folder, links included. Every key of the configuration has a flag: `verbena config reference KEY` tells.
+Programs open verbena://HOST:PORT/PATH with fsspec, as pandas, Dask and Arrow do. Paths cannot leave the
+folder, not even through symbolic links. Every configuration key has a flag: `verbena config reference KEY` prints it.
 
-SIGTERM or SIGINT: sessions are told, unfinished uploads are dropped, and the status is 128 + n
+SIGTERM or SIGINT: close sessions, drop unfinished uploads, exit with status 128 + n
 """
 
 

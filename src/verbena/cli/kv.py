@@ -14,15 +14,15 @@ from verbena.kv.storage.disk import MANIFEST, Disk, Inventory, Manifest
 
 EPILOG = """\
 examples:
-  verbena kv check /var/lib/verbena             reads every record, and changes nothing
-  verbena kv repair /var/lib/verbena            cuts off what cannot be read, after asking
-  verbena kv repair --yes /var/lib/verbena      the same without a question
-  verbena kv bench                              a store of ours beside redis-server, under the same load
+  verbena kv check /var/lib/verbena             read every record; change nothing
+  verbena kv repair /var/lib/verbena            truncate the log at damage, after confirmation
+  verbena kv repair --yes /var/lib/verbena      without confirmation
+  verbena kv bench                              compare a store with redis-server under the same load
 
-A server cuts off by itself what a crash has left unfinished. Only damage that a crash does not explain needs
-`repair`: records behind it are lost to the store, and kept beside it in a file that ends in .cut-OFFSET.
+A server removes the unfinished end that a crash leaves. Only damage that a crash does not explain needs
+`repair`: records behind it are removed from the store and kept in a file that ends in .cut-OFFSET.
 
-exit status: 0 if all is whole (or was repaired), 1 if it is not, 2 wrong usage
+exit status: 0 all files are intact (or were repaired), 1 damage found, 2 wrong usage
 """
 
 

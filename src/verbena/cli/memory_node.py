@@ -18,14 +18,14 @@ from verbena.transport.configured import configure_log, settings_from
 
 EPILOG = """\
 examples:
-  verbena memory-node --size 1GiB                                  for programs of this machine
-  verbena memory-node --size 64GiB --listen 0.0.0.0:7471           for others, with a secret in verbena.toml
+  verbena memory-node --size 1GiB                                  for local programs
+  verbena memory-node --size 64GiB --listen 0.0.0.0:7471           for others; needs a secret in verbena.toml
   verbena memory-node --config node.toml --network-rdma-huge-pages
 
-A program gets memory by far.allocate(session, dtype, shape). It is freed when the session ends, unless it was
-given a name. Every key of the configuration has a flag: `verbena config reference KEY` names it.
+Programs allocate memory with far.allocate(session, dtype, shape). Unnamed memory is freed when the session
+ends. Every configuration key has a flag: `verbena config reference KEY` prints it.
 
-SIGTERM or SIGINT: sessions are told, the memory is given back, and the status is 128 + n
+SIGTERM or SIGINT: close sessions, free the memory, exit with status 128 + n
 """
 SIZE = Size(4096, 1 << 50)
 

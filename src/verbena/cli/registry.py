@@ -21,17 +21,17 @@ from verbena.transport.configured import configure_log
 
 EPILOG = """\
 examples:
-  verbena registry                                       on 127.0.0.1:5000, in ./verbena-registry
+  verbena registry                                       serve on 127.0.0.1:5000, in ./verbena-registry
   skopeo copy --dest-tls-verify=false docker-archive:app.tar docker://127.0.0.1:5000/app:latest
   verbena registry --registry-htpasswd users --registry-listen-address 0.0.0.0 --registry-tls
-  verbena registry --rdma-enabled --peers b:9999,c:9999  with other nodes; a secret in verbena.toml
-  verbena registry --upstream https://registry.example   keeps what it fetches from there
-  verbena registry check                                 reads everything again; puts aside what is spoilt
-  verbena registry gc                                    removes what nobody needs, also while it serves
+  verbena registry --rdma-enabled --peers b:9999,c:9999  with other nodes; needs a secret in verbena.toml
+  verbena registry --upstream https://registry.example   pull-through cache of another registry
+  verbena registry check                                 verify all digests; move damaged files aside
+  verbena registry gc                                    remove unreferenced content; works while serving
 
-Every key of the configuration has a flag: `verbena config reference KEY` names it.
+Every configuration key has a flag: `verbena config reference KEY` prints it.
 
-SIGTERM or SIGINT ends it with status 0: requests under way may end; SIGHUP reopens the access log
+SIGTERM or SIGINT: finish running requests, exit with status 0. SIGHUP: reopen the access log.
 """
 # Short spellings of keys.
 SHORT = {

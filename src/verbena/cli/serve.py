@@ -29,15 +29,15 @@ from verbena.transport.configured import configure_log, listen_address, settings
 
 EPILOG = """\
 examples:
-  verbena serve                                 everything at its default; then: redis-cli ping
+  verbena serve                                 all defaults; then: redis-cli ping
   verbena serve --port 7000 --kv-maxmemory 1GiB --kv-maxmemory-policy allkeys-lru
-  verbena serve --kv-persistence-dir /var/lib/verbena     what is stored outlives the server
-  verbena serve --commands my_commands.py       with commands of your own
+  verbena serve --kv-persistence-dir /var/lib/verbena     keep the data on disk
+  verbena serve --commands my_commands.py       with your own commands
   verbena serve --config store.toml
 
-Every key of the configuration has a flag: `verbena config reference KEY` names it.
+Every configuration key has a flag: `verbena config reference KEY` prints it.
 
-SIGTERM, SIGINT or SHUTDOWN ends it with status 0; nothing is left behind
+SIGTERM, SIGINT or SHUTDOWN: remove sockets, exit with status 0.
 """
 
 

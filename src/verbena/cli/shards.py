@@ -26,23 +26,24 @@ from verbena.shards.stores import MapStore, change, open_store
 
 EPILOG = """\
 examples:
-  verbena shards map                           who owns what
-  verbena shards move 0-99 n2                  these slots to that node, and watch
-  verbena shards rebalance --weight n3=0       an equal share for all, and nothing for n3
-  verbena shards status                        what is moving, and what has
-  verbena shards nodes                         who hears whom, and how many commands each serves
-  verbena shards abort 5f3a…                   as if it had never begun, if it is not over yet
+  verbena shards map                           print the owners of all slots
+  verbena shards move 0-99 n2                  move these slots to n2 and show the progress
+  verbena shards rebalance --weight n3=0       equal shares for all nodes, none for n3
+  verbena shards status                        print running and recent moves
+  verbena shards nodes                         print links between nodes and commands per second
+  verbena shards abort 5f3a…                   roll a running move back
 
 """
 _COMMON = """\
-Nodes go by their name, their address, or the beginning of their id. The map is read from the store that
-cluster.map_store names; --cluster-map-store etcd://HOST:PORT names another.
+A node is named by its name, address or a prefix of its id. The cluster map is read from cluster.map_store;
+--cluster-map-store etcd://HOST:PORT selects another store.
 
-exit status: 0 done, 1 it failed or was called off, 2 wrong usage
+exit status: 0 success, 1 failed or rolled back, 2 wrong usage
 """
 _MOVING = """\
-Clients go on meanwhile: they wait for a moment at the end, no longer than cluster.write_pause_budget_ms, and
-are then sent to the new owner. The nodes do the work; if this command is interrupted, they go on.
+Clients can use the slots during a move. At its end their commands wait for at most
+cluster.write_pause_budget_ms, then clients are redirected to the new owner. The nodes do the work: if this
+command is interrupted, the move continues.
 """
 _PATIENCE_S = 10.0
 _POLL_S = 0.1
@@ -82,7 +83,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         add_flags(found, listed=())
         return found
 
-    action("map", _map, "print who owns what, and what is moving")
+    action("map", _map, "print the owners of all slots and the running moves")
     move = action("move", _move, "move slots to a node while they are in use", _MOVING)
     move.add_argument("slots", metavar="SLOTS", help="a slot or a range: 7, 0-99")
     move.add_argument("target", metavar="NODE", help="new owner of the slots")
@@ -91,20 +92,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "rebalance",
         _rebalance,
         "move slots until every primary has its share",
-        "With the same map and the same weights it moves the same slots, one range after the other.\n"
+        "The result depends only on the map and the weights. Ranges are moved one after the other.\n"
         + _MOVING,
     )
     balance.add_argument(
         "--weight", action="append", default=[], metavar="NODE=NUMBER", help="share of a node (default: 1)"
     )
     balance.add_argument("--dry-run", action="store_true", help="print the moves without starting them")
-    action("status", _status, "print the moves that are under way, and the last ones")
-    action("nodes", _nodes, "print how the nodes see each other: who is heard, by which wire, and its load")
+    action("status", _status, "print running and recent moves")
+    action("nodes", _nodes, "print the links between nodes, their wires and the load of each node")
     abort = action(
         "abort",
         _abort,
-        "call a move off",
-        "The slots stay with their owner, and what the other node has got goes. Status 1: it was too late.\n",
+        "roll a move back",
+        "The slots stay with their owner, and the target deletes its copy. Status 1: the move was already decided.\n",
     )
     abort.add_argument("move", metavar="ID", help="ID of the move as printed by `status`, or a prefix of it")
     return parser

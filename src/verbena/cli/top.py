@@ -16,12 +16,12 @@ from verbena.cli import remote, text, top_view
 EPILOG = """\
 examples:
   verbena top 127.0.0.1:7471                    live, until Ctrl-C
-  verbena top node7:7471 --once                 one picture of the last second, for a log or a pipe
-  verbena top node7:7471 --json | jq .rates     the same for programs
+  verbena top node7:7471 --once                 print the last second once
+  verbena top node7:7471 --json | jq .rates     as JSON
   VERBENA_SESSION_SECRET=… verbena top HOST:PORT
 
-Rates and latencies are of the time between two looks, not since the node was started. Latencies are those of
-the node's own calls, reads and writes. The session of this command is not shown.
+Rates and latencies cover the refresh interval. Latencies are those of the node's own calls, reads and writes.
+The session of this command is not shown.
 """
 ANSWER_S = 10.0
 

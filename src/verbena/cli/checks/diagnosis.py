@@ -20,7 +20,7 @@ class Verdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was looked at and found; unless it is OK, why that matters and the command that mends it."""
+    """What was checked and found; unless it is OK, why it matters and the command that fixes it."""
 
     check: str
     verdict: Verdict

@@ -32,7 +32,7 @@ def script(diagnoses: Iterable[Diagnosis]) -> str:
             said.add(wanted)
         parts.append("\n".join(("", *lines)))
     if len(parts) == 1:
-        parts.append("# There is nothing to mend.")
+        parts.append("# There is nothing to fix.")
     if reboot:
         parts.append("\n# Then, when all of it is done: sudo reboot")
     return "\n".join(parts)

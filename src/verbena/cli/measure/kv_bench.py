@@ -17,14 +17,14 @@ from verbena.cli.progress import Progress
 
 EPILOG = """\
 examples:
-  verbena kv bench                              a store of ours beside redis-server, both started for it
-  verbena kv bench 127.0.0.1:6379 db2:6379      servers that run already; the first is compared with others
+  verbena kv bench                              start a Verbena store and redis-server, compare both
+  verbena kv bench 127.0.0.1:6379 db2:6379      compare running servers with the first one
   verbena kv bench --clients 1 --tests get,set,mget --size 1K
   verbena kv bench --pipeline 16 --seconds 5 --json
 
-Servers that are named get keys that begin with verbena-bench:, which are removed afterwards. Nothing else of
-theirs is touched. Each test takes turns of a tenth of a second with every server, for --seconds each. P50,
-P99 and P99.9 are of the time from sending a batch (--pipeline requests) to its last reply.
+On running servers only keys with the prefix verbena-bench: are used, and removed afterwards. Each test
+alternates between the servers every tenth of a second, for --seconds each. P50, P99 and P99.9 measure the
+time from sending a batch (--pipeline requests) to its last reply.
 """
 
 ROUND_S = 0.1
