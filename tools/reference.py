@@ -6,6 +6,8 @@ With --check it writes nothing, and fails if a page on disk is not what would be
 from __future__ import annotations
 
 import argparse
+import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -140,17 +142,30 @@ def main() -> int:
 
 
 def _import_from_this_tree() -> None:
-    # Bare packages stand in for those that need the native core. The tables do not, and a page must be
-    # checkable before anything is built, against this tree and not against what is installed.
+    # Tables come from this tree, not from the installed package; bare packages stand in for those whose
+    # __init__ imports more than the tables need.
+    core = _load_core()
     for name in ("verbena", "verbena.transport", "verbena.kv"):
         package = types.ModuleType(name)
         package.__dict__["__version__"] = ""
         package.__path__ = [str(ROOT.joinpath("src", *name.split(".")))]
         sys.modules[name] = package
-    # Of the core itself: what modules with tables name while they are read.
-    native = types.ModuleType("verbena._native")
-    native.__dict__["kv"] = types.SimpleNamespace(List=type("List", (), {}))
-    sys.modules[native.__name__] = sys.modules["verbena"].__dict__["_native"] = native
+    sys.modules["verbena"].__dict__["_native"] = core
+
+
+def _load_core() -> types.ModuleType:
+    """Loads the built extension module, which holds the table of native commands."""
+    found = importlib.util.find_spec("verbena")
+    for folder in (found and found.submodule_search_locations) or ():
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = Path(folder) / f"_native{suffix}"
+            spec = importlib.util.spec_from_file_location("verbena._native", path)
+            if path.exists() and spec is not None and spec.loader is not None:
+                core = importlib.util.module_from_spec(spec)
+                sys.modules["verbena._native"] = core
+                spec.loader.exec_module(core)
+                return core
+    sys.exit("tools/reference.py: verbena is not installed; run `make install` first")
 
 
 def _looks(looks: Sequence[str]) -> list[str]:

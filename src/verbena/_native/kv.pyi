@@ -24,9 +24,9 @@ class Engine:
         `memory`: a function that gives a writable buffer of so many bytes, or None for the process's own.
         """
 
-    def join_cluster(self, keys: dict[str, tuple[int, int, int]]) -> None:
+    def join_cluster(self) -> None:
         """
-        From now on commands are served for slots of this node alone. `keys`: where native commands have theirs.
+        Makes the engine a cluster node: from now on it serves only the slots that set_owners() gives it.
         """
 
     def set_owners(self, owners: bytes, addresses: Sequence[str], *, primary: int = 65535) -> None:
@@ -162,9 +162,6 @@ class Engine:
         """Evicts if need be; False: commands that need memory must be refused."""
 
     def unwatch(self, client: int) -> None: ...
-    def is_native(self, name: bytes) -> bool: ...
-    @property
-    def native_commands(self) -> list[tuple[str, int, bool]]: ...
     @property
     def now_ms(self) -> int: ...
     def refresh_time(self) -> None: ...
@@ -731,6 +728,37 @@ class LogApplier:
     def failed(self) -> int: ...
     @property
     def first_failure(self) -> str: ...
+
+class NativeCommand:
+    """One command that the engine runs without Python."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def arity(self) -> int:
+        """Counts the name; negative: the minimum."""
+
+    @property
+    def flags(self) -> str:
+        """Redis's names, separated by spaces."""
+
+    @property
+    def keys(self) -> tuple[int, int, int]:
+        """First, last, step; (0, 0, 0): the command has no keys."""
+
+    @property
+    def key_flags(self) -> str:
+        """What the command does with each key."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def since(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+
+def native_commands() -> list[NativeCommand]:
+    """Returns the rows of all native commands."""
 
 class CopyReceiver:
     """Takes the pieces of one base copy from windows of memory."""

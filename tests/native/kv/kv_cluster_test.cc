@@ -35,11 +35,6 @@ struct Node {
     engine.slots = std::make_unique<SlotTable>();
     engine.slots->owners.fill(SlotTable::kThisNode);
     engine.slots->addresses = {"", "10.0.0.2:7000"};
-    for (const NativeCommand& one : engine.commands.all()) {
-      const bool many = one.name == "MGET" || one.name == "DEL";
-      const bool none = one.name == "PING" || one.name == "ECHO";
-      engine.slots->keys.push_back(none ? KeySpec{} : KeySpec{1, many ? -1 : 1, 1});
-    }
     engine.add(client);
   }
   ~Node() { engine.remove(client); }

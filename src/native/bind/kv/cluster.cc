@@ -32,19 +32,9 @@ kv::SlotTable& table_of(EngineHandle& self) {
   return *self.engine->slots;
 }
 
-void join_cluster(EngineHandle& self, const nb::dict& keys) {
+void join_cluster(EngineHandle& self) {
   const auto held = self.lock();
-  auto table = std::make_unique<kv::SlotTable>();
-  for (const kv::NativeCommand& command : self.engine->commands.all()) {
-    kv::KeySpec spec;
-    const nb::str name(command.name.data(), command.name.size());
-    if (keys.contains(name)) {
-      const auto found = nb::cast<std::tuple<int, int, int>>(keys[name]);
-      if (std::get<0>(found) > 0) spec = {std::get<0>(found), std::get<1>(found), std::get<2>(found)};
-    }
-    table->keys.push_back(spec);
-  }
-  self.engine->slots = std::move(table);
+  self.engine->slots = std::make_unique<kv::SlotTable>();
   self.engine->keyspace.count_slots();
 }
 
@@ -185,10 +175,9 @@ uint64_t deadline(double seconds) { return now_ns() + static_cast<uint64_t>(seco
 
 void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine) {
   engine
-      .def("join_cluster", join_cluster, nb::arg("keys"),
-           nb::sig("def join_cluster(self, keys: dict[str, tuple[int, int, int]]) -> None"),
-           "From now on commands are served for slots of this node alone. `keys`: where native commands have "
-           "theirs.")
+      .def(
+          "join_cluster", join_cluster,
+          "Makes the engine a cluster node: from now on it serves only the slots that set_owners() gives it.")
       .def("set_owners", set_owners, nb::arg("owners"), nb::arg("addresses"), nb::kw_only(),
            nb::arg("primary") = kv::SlotTable::kUnassigned,
            "Who owns each slot: two bytes each, an index into `addresses`; 0: this node, 65535: nobody.")

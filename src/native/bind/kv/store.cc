@@ -310,6 +310,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_log(m);
   bind_kv_cluster(m, engine);
   bind_kv_backlog(m, engine);
+  bind_kv_commands(m);
   bind_kv_base_copy(m);
   bind_kv_replication(m);
   bind_kv_tracking(engine);
@@ -408,22 +409,6 @@ void bind_kv(nb::module_& parent) {
             self.engine->keyspace.unwatch(client);
           },
           nb::arg("client"))
-      .def(
-          "is_native",
-          [](EngineHandle& self, const nb::bytes& name) {
-            return self.engine->commands.find(view_of(name)) != nullptr;
-          },
-          nb::arg("name"))
-      .def_prop_ro(
-          "native_commands",
-          [](EngineHandle& self) {
-            nb::list names;
-            for (const kv::NativeCommand& command : self.engine->commands.all()) {
-              names.append(nb::make_tuple(std::string(command.name), command.arity, command.writes));
-            }
-            return names;
-          },
-          nb::sig("def native_commands(self) -> list[tuple[str, int, bool]]"))
       .def_prop_ro("now_ms", [](EngineHandle& self) { return self.engine->keyspace.now_ms(); })
       .def("refresh_time",
            [](EngineHandle& self) {

@@ -5,10 +5,15 @@
 
 namespace verbena::kv {
 
-CommandTable::CommandTable() {
+std::vector<NativeCommand> native_commands() {
+  std::vector<NativeCommand> all;
   for (const auto commands : {string_commands(), key_commands()}) {
-    all_.insert(all_.end(), commands.begin(), commands.end());
+    all.insert(all.end(), commands.begin(), commands.end());
   }
+  return all;
+}
+
+CommandTable::CommandTable() : all_(native_commands()) {
   for (NativeCommand& command : all_) {
     const Name name = fold(command.name);
     size_t at = place(name);
@@ -22,7 +27,7 @@ CommandTable::Name CommandTable::fold(std::string_view name) {
   std::memcpy(text, name.data(), name.size());
   Name folded;
   std::memcpy(&folded, text, sizeof folded);
-  // Native names are letters only, and 0x20 is what small ones have more: equal means equal.
+  // Native names are letters only, and 0x20 is the bit that lower case adds: no two names fold to one.
   constexpr uint64_t kCapitals = ~uint64_t{0x2020202020202020};
   folded.low &= kCapitals;
   folded.high &= kCapitals;
@@ -33,7 +38,7 @@ NativeCommand* CommandTable::find(std::string_view name) const {
   if (name.size() > kLongest || name.empty()) return nullptr;
   const Name folded = fold(name);
   for (size_t at = place(folded); rows_[at].command; at = (at + 1) % kRoom) {
-    // The length tells spaces at the end, which fold to nothing.
+    // The length is compared too because trailing spaces fold to zero bytes.
     if (rows_[at].name == folded && rows_[at].command->name.size() == name.size()) return rows_[at].command;
   }
   return nullptr;

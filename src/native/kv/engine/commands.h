@@ -7,6 +7,7 @@
 
 #include "kv/engine/client.h"
 #include "kv/store/keyspace.h"
+#include "kv/store/slot_table.h"
 
 namespace verbena::kv {
 
@@ -34,21 +35,51 @@ struct CommandCall {
   }
 };
 
+// Whether a list of names separated by spaces contains `flag`.
+constexpr bool has_flag(std::string_view flags, std::string_view flag) {
+  for (;;) {
+    const size_t end = flags.find(' ');
+    if (flags.substr(0, end) == flag) return true;
+    if (end == std::string_view::npos) return false;
+    flags.remove_prefix(end + 1);
+  }
+}
+
+// One native command: its function and the facts that COMMAND, ACL and the reference page report. Python
+// builds its rows from these (verbena/kv/commands/declare.py).
 struct NativeCommand {
-  std::string_view name;  // in capitals
-  int arity;              // counts the name; negative: at least so many
-  bool writes, needs_memory;
+  std::string_view name;   // upper case
+  int arity;               // counts the name; negative: the minimum
+  std::string_view flags;  // Redis's names, separated by spaces
+  KeySpec keys;
+  std::string_view key_flags;  // what the command does with each key, in the flags of COMMAND GETKEYSANDFLAGS
+  std::string_view group;
+  std::string_view since;  // the Redis version that introduced the command
+  std::string_view summary;
   void (*run)(CommandCall&);
-  // For INFO.
+
+  bool writes = has_flag(flags, "write");
+  bool needs_memory = has_flag(flags, "denyoom");
+  bool runs_while_loading = has_flag(flags, "loading");
+
+  // Counters for INFO.
   uint64_t calls = 0, ns = 0, failed = 0, rejected = 0;
   static constexpr size_t kBuckets = 40;
   std::array<uint64_t, kBuckets> buckets = {};  // [n]: calls that took less than 2^n ns, and at least half
 };
 
+// Values of `keys` and `key_flags` that many commands share.
+constexpr KeySpec kNoKeys = {}, kFirstKey = {1, 1, 1}, kAllKeys = {1, -1, 1}, kKeysAndValues = {1, -1, 2};
+constexpr std::string_view kReadValue = "RO access", kReadKey = "RO", kUpdate = "RW update",
+                           kInsert = "RW insert", kReadAndUpdate = "RW access update",
+                           kReadAndDelete = "RW access delete", kOverwrite = "OW update",
+                           kDelete = "RM delete";
+
 std::span<const NativeCommand> string_commands();
 std::span<const NativeCommand> key_commands();
+std::vector<NativeCommand> native_commands();  // both, with counters at 0
 
-// All of them by name, in whatever case.
+// Finds native commands by name, ignoring case, and holds the counters of one engine.
 class CommandTable {
  public:
   CommandTable();
@@ -73,7 +104,7 @@ class CommandTable {
     NativeCommand* command = nullptr;
   };
   std::array<Row, kRoom> rows_;
-  std::vector<NativeCommand> all_;  // this engine's, with its figures
+  std::vector<NativeCommand> all_;
 };
 
 // Shared by the commands.

@@ -223,10 +223,9 @@ bool Engine::process_batch(Client& client, std::string_view input, const Request
 bool Engine::check_slots(Client& client, Arguments arguments) {
   NativeCommand* const command = native_for(client, arguments);
   if (!command) return true;  // the program asks for itself
-  const KeySpec keys = slots->keys[static_cast<size_t>(command - commands.all().data())];
   std::string error;
   Database& database = keyspace.database(client.database);
-  const auto verdict = slots->check(client, database, arguments, keys, command->writes, error);
+  const auto verdict = slots->check(client, database, arguments, command->keys, command->writes, error);
   if (verdict == SlotTable::Verdict::hold) {
     client.blocked = true;
     held_.push_back(client.id);
@@ -261,7 +260,7 @@ void Engine::run(Client& client, Arguments arguments) {
   ++counters.commands;
   keyspace.updates_recency = !client.no_touch;
   if (NativeCommand* command = native_for(client, arguments)) {
-    if (loading && command->name != "ECHO") {
+    if (loading && !command->runs_while_loading) {
       const size_t before = client.out.size();
       ReplyWriter(client.out, client.version).error(kLoading);
       note_error(std::string_view(client.out).substr(before));

@@ -40,7 +40,6 @@ class SlotTable {
   std::array<uint16_t, kSlotCount> migrating = {};
   std::array<bool, kSlotCount> importing = {}, fenced = {};
   uint64_t lease_ends_ns = 0;  // by the monotonic clock: nothing is served after it; 0: there is none
-  std::vector<KeySpec> keys;   // of native commands, in the table's order
 
   SlotTable() { owners.fill(kUnassigned); }
 };

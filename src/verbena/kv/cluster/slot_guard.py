@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from verbena.kv.commands.declare import COMMANDS, Command, find
+from verbena.kv.commands.declare import Command, find
 from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply
 from verbena.shards.cluster_map import ClusterMap
 from verbena.shards.slots import SLOTS
@@ -45,7 +45,7 @@ class SlotGuard:
         self._map = ClusterMap()
         self._suspended: set[int] = set()
         self.open_slots: dict[int, tuple[str, str]] = {}  # SETSLOT: ("migrating" | "importing", other member)
-        engine.join_cluster({name: row.keys for name, row in COMMANDS.items() if row.function is None})
+        engine.join_cluster()
 
     def check(self, client: Client, command: Command, argv: list[bytes]) -> Reply | None:
         """None: the command may run here. Else its reply, or NO_REPLY if it waits."""

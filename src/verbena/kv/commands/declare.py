@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from verbena._native.kv import NativeCommand, native_commands
+
 if TYPE_CHECKING:
     from verbena.kv.commands.replies import Reply
 
@@ -65,6 +67,7 @@ class Command:
         default_factory=frozenset
     )  # of ACL, beyond those that follow from flags
     channels: tuple[int, int, int] = (0, 0, 0)  # as `keys`: words that have a slot, and are no keys
+    key_flags: tuple[str, str] = ("", "")  # Redis's key flags of the first key, and of the other keys
 
     @property
     def is_write(self) -> bool:
@@ -79,7 +82,16 @@ class Command:
         return list(range(first, (last if last > 0 else len(argv) + last) + 1, step))
 
 
-COMMANDS: dict[str, Command] = {}
+def _of_native(row: NativeCommand) -> Command:
+    flags = (row.key_flags, row.key_flags)
+    return Command(
+        row.name, row.arity, frozenset(row.flags.split()), row.keys, row.group, row.summary, row.since,
+        key_flags=flags,
+    )  # fmt: skip
+
+
+# Every command by its upper-case name: the native ones from the engine's table; @command adds the others.
+COMMANDS: dict[str, Command] = {row.name: _of_native(row) for row in native_commands()}
 
 
 def command(
@@ -95,36 +107,37 @@ def command(
     explicit: bool = False,
     categories: str = "",
     channels: tuple[int, int, int] = (0, 0, 0),
+    key_flags: str | tuple[str, str] = "",
 ) -> Callable[[Function], Function]:
     """Declares the function that answers `name` ("HSET"; a subcommand: "CONFIG GET"). It is called with the
     Call and the arguments after the name as bytes; it returns the reply or raises CommandError.
 
     `explicit`: the function tells what changed by call.db.changed(key, effect…). It must when it touches more
-    than one key, or when running it again would not give the same. A ValueError if it is declared twice."""
+    than one key, or when running it again would not give the same.
+
+    `key_flags`: what it does with its keys, in the flags of COMMAND GETKEYSANDFLAGS; a pair: with the first
+    key, and with the others. Default: "RW update" for writes, else "RO access".
+
+    Raises ValueError if the name is already declared, or a flag or the group is unknown."""
     chosen = frozenset(flags.split())
     if chosen - FLAGS:
         raise ValueError(f"{name}: no such flags: {', '.join(sorted(chosen - FLAGS))}")
     if group not in GROUPS:
         raise ValueError(f"{name}: no such group: {group}")
     name = name.upper()
+    key_flags = key_flags or ("RW update" if "write" in chosen else "RO access")
+    pair = (key_flags, key_flags) if isinstance(key_flags, str) else key_flags
 
     def declare(function: Function) -> Function:
         if name in COMMANDS:
             raise ValueError(f"{name} is declared already")
         COMMANDS[name] = Command(
             name, arity, chosen, keys, group, summary, since, function, find_keys, explicit,
-            frozenset(categories.split()), channels,
+            frozenset(categories.split()), channels, pair,
         )  # fmt: skip
         return function
 
     return declare
-
-
-def native(
-    name: str, *, arity: int, flags: str, keys: tuple[int, int, int], group: str, summary: str, since: str
-) -> None:
-    """Declares a command that native code answers."""
-    COMMANDS[name] = Command(name, arity, frozenset(flags.split()), keys, group, summary, since)
 
 
 def find(argv: list[bytes]) -> Command | None:

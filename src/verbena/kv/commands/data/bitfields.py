@@ -123,6 +123,7 @@ def _run(call: Call, key: bytes, words: Sequence[bytes], *, only_read: bool) -> 
 
 
 @command("BITFIELD", arity=-2, flags="write denyoom", keys=KEY, group="bitmap", since="3.2.0",
+         key_flags="RW access update",
          summary="Integers of any width: GET, SET, INCRBY, OVERFLOW WRAP|SAT|FAIL.")  # fmt: skip
 def bitfield(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, words, only_read=False)

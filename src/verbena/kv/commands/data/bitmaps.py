@@ -25,6 +25,7 @@ def bit_offset(word: bytes, width: int = 0) -> int:
 
 
 @command("SETBIT", arity=4, flags="write denyoom", keys=KEY, group="bitmap", since="2.2.0",
+         key_flags="RW access update",
          summary="Sets a bit; what it was.")  # fmt: skip
 def setbit(call: Call, key: bytes, offset: bytes, bit: bytes) -> Reply:
     position = bit_offset(offset)
@@ -109,7 +110,8 @@ def bitpos(call: Call, key: bytes, bit: bytes, *words: bytes) -> Reply:
 
 
 @command("BITOP", arity=-4, flags="write denyoom", keys=(2, -1, 1), group="bitmap", since="2.6.0",
-         explicit=True, summary="Stores AND, OR, XOR of strings, or NOT of one.")  # fmt: skip
+         explicit=True, key_flags=("OW update", "RO access"),
+         summary="Stores AND, OR, XOR of strings, or NOT of one.")  # fmt: skip
 def bitop(call: Call, operation: bytes, target: bytes, *keys: bytes) -> Reply:
     name = operation.upper()
     if name not in (b"AND", b"OR", b"XOR", b"NOT"):

@@ -195,7 +195,8 @@ def geosearch(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("GEOSEARCHSTORE", arity=-8, flags="write denyoom", keys=(1, 2, 1), group="geo", since="6.2.0",
-         explicit=True, summary="Stores the places that GEOSEARCH finds.")  # fmt: skip
+         explicit=True, key_flags=("OW update", "RO access"),
+         summary="Stores the places that GEOSEARCH finds.")  # fmt: skip
 def geosearchstore(call: Call, target: bytes, key: bytes, *words: bytes) -> Reply:
     return _find(call, "geosearchstore", key, words, target)
 
@@ -224,7 +225,7 @@ def _store_keys(first: int) -> Callable[[list[bytes]], list[int]]:
 
 
 @command("GEORADIUS", arity=-6, flags="write denyoom movablekeys", keys=KEY, group="geo", since="3.2.0",
-         find_keys=_store_keys(6), explicit=True,
+         find_keys=_store_keys(6), explicit=True, key_flags=("RO access", "OW update"),
          summary="Places within a circle around a place.")  # fmt: skip
 def georadius(call: Call, key: bytes, *words: bytes) -> Reply:
     return _around(call, key, words, by_member=False, may_store=True)
@@ -237,7 +238,7 @@ def georadius_ro(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("GEORADIUSBYMEMBER", arity=-5, flags="write denyoom movablekeys", keys=KEY, group="geo",
-         since="3.2.0", find_keys=_store_keys(5), explicit=True,
+         since="3.2.0", find_keys=_store_keys(5), explicit=True, key_flags=("RO access", "OW update"),
          summary="Places within a circle around a member.")  # fmt: skip
 def georadiusbymember(call: Call, key: bytes, *words: bytes) -> Reply:
     return _around(call, key, words, by_member=True, may_store=True)

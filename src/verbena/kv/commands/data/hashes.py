@@ -50,6 +50,7 @@ def hmset(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("HSETNX", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
+         key_flags="RW insert",
          summary="Sets a field unless it is there.")  # fmt: skip
 def hsetnx(call: Call, key: bytes, field: bytes, content: bytes) -> Reply:
     value = call.db.get(key, Hash)
@@ -94,7 +95,7 @@ def hvals(call: Call, key: bytes) -> Reply:
     return [] if value is None else list(value.values())
 
 
-@command("HLEN", arity=2, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
+@command("HLEN", arity=2, flags="readonly fast", keys=KEY, group="hash", since="2.0.0", key_flags="RO",
          summary="How many fields there are.")  # fmt: skip
 def hlen(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, Hash) or ())
@@ -113,7 +114,7 @@ def hstrlen(call: Call, key: bytes, field: bytes) -> Reply:
     return 0 if value is None else len(value.get(field, b""))
 
 
-@command("HDEL", arity=-3, flags="write fast", keys=KEY, group="hash", since="2.0.0",
+@command("HDEL", arity=-3, flags="write fast", keys=KEY, group="hash", since="2.0.0", key_flags="RM delete",
          summary="Removes fields; how many were there.")  # fmt: skip
 def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
     value = call.db.get(key, Hash)
@@ -126,6 +127,7 @@ def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
 
 
 @command("HINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
+         key_flags="RW access update",
          summary="Adds an integer to a field.")  # fmt: skip
 def hincrby(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
     step = integer(increment)
@@ -141,7 +143,8 @@ def hincrby(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
 
 
 @command("HINCRBYFLOAT", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.6.0",
-         explicit=True, summary="Adds a decimal number to a field.")  # fmt: skip
+         explicit=True, key_flags="RW access update",
+         summary="Adds a decimal number to a field.")  # fmt: skip
 def hincrbyfloat(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
     try:
         step = long_double.read(increment)

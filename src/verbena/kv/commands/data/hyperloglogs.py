@@ -22,6 +22,7 @@ def _text(call: Call, key: bytes) -> bytes | None:
 
 
 @command("PFADD", arity=-2, flags="write denyoom fast", keys=(1, 1, 1), group="hyperloglog", since="2.8.9",
+         key_flags="RW insert",
          summary="Counts elements; 1: the count may have changed.")  # fmt: skip
 def pfadd(call: Call, key: bytes, *elements: bytes) -> Reply:
     old = _text(call, key)
@@ -50,7 +51,8 @@ def pfcount(call: Call, *keys: bytes) -> Reply:
 
 
 @command("PFMERGE", arity=-2, flags="write denyoom", keys=(1, -1, 1), group="hyperloglog", since="2.8.9",
-         explicit=True, summary="Stores what several have counted together.")  # fmt: skip
+         explicit=True, key_flags=("RW access insert", "RO access"),
+         summary="Stores what several have counted together.")  # fmt: skip
 def pfmerge(call: Call, target: bytes, *sources: bytes) -> Reply:
     texts = [text for key in (target, *sources) if (text := _text(call, key)) is not None]
     dense = any(map(hyperloglog.is_dense, texts))

@@ -62,6 +62,7 @@ def _rename(call: Call, source: bytes, target: bytes, *, only_if_free: bool) -> 
 
 
 @command("RENAME", arity=3, flags="write", keys=(1, 2, 1), group="generic", explicit=True,
+         key_flags=("RW access delete", "OW update"),
          summary="Gives a key another name.")  # fmt: skip
 def rename(call: Call, source: bytes, target: bytes) -> Reply:
     _rename(call, source, target, only_if_free=False)
@@ -69,6 +70,7 @@ def rename(call: Call, source: bytes, target: bytes) -> Reply:
 
 
 @command("RENAMENX", arity=3, flags="write fast", keys=(1, 2, 1), group="generic", explicit=True,
+         key_flags=("RW access delete", "OW update"),
          summary="Gives a key another name, if nobody has that.")  # fmt: skip
 def renamenx(call: Call, source: bytes, target: bytes) -> Reply:
     return int(_rename(call, source, target, only_if_free=True))
@@ -82,7 +84,8 @@ def _database(call: Call, word: bytes) -> Database:
 
 
 @command("COPY", arity=-3, flags="write denyoom", keys=(1, 2, 1), group="generic", since="6.2.0",
-         explicit=True, summary="Copies a value to another key or database.")  # fmt: skip
+         explicit=True, key_flags=("RO access", "OW update"),
+         summary="Copies a value to another key or database.")  # fmt: skip
 def copy(call: Call, source: bytes, target: bytes, *words: bytes) -> Reply:
     other, replace, position = call.db, False, 0
     while position < len(words):
@@ -130,7 +133,7 @@ def dump(call: Call, key: bytes) -> Reply:
 
 
 @command("RESTORE", arity=-4, flags="write denyoom", keys=KEY, group="generic", since="2.6.0",
-         explicit=True, categories="dangerous",
+         explicit=True, categories="dangerous", key_flags="OW update",
          summary="Stores what DUMP gave: REPLACE, ABSTTL, IDLETIME, FREQ.")  # fmt: skip
 def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *words: bytes) -> Reply:
     flags = _restore_options(words)

@@ -29,25 +29,27 @@ def _push(
     return len(value)
 
 
-@command("LPUSH", arity=-3, flags="write denyoom fast", keys=KEY, group="list",
+@command("LPUSH", arity=-3, flags="write denyoom fast", keys=KEY, group="list", key_flags="RW insert",
          summary="Puts elements before the first; the new length.")  # fmt: skip
 def lpush(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=True)
 
 
-@command("RPUSH", arity=-3, flags="write denyoom fast", keys=KEY, group="list",
+@command("RPUSH", arity=-3, flags="write denyoom fast", keys=KEY, group="list", key_flags="RW insert",
          summary="Puts elements after the last; the new length.")  # fmt: skip
 def rpush(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=False)
 
 
 @command("LPUSHX", arity=-3, flags="write denyoom fast", keys=KEY, group="list", since="2.2.0",
+         key_flags="RW insert",
          summary="LPUSH if there is such a list.")  # fmt: skip
 def lpushx(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=True, only_if_there=True)
 
 
 @command("RPUSHX", arity=-3, flags="write denyoom fast", keys=KEY, group="list", since="2.2.0",
+         key_flags="RW insert",
          summary="RPUSH if there is such a list.")  # fmt: skip
 def rpushx(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=False, only_if_there=True)
@@ -73,19 +75,19 @@ def _pop(call: Call, name: str, key: bytes, words: tuple[bytes, ...], *, left: b
     return taken if words else taken[0]
 
 
-@command("LPOP", arity=-2, flags="write fast", keys=KEY, group="list",
+@command("LPOP", arity=-2, flags="write fast", keys=KEY, group="list", key_flags="RW access delete",
          summary="Takes the first element, or so many.")  # fmt: skip
 def lpop(call: Call, key: bytes, *words: bytes) -> Reply:
     return _pop(call, "lpop", key, words, left=True)
 
 
-@command("RPOP", arity=-2, flags="write fast", keys=KEY, group="list",
+@command("RPOP", arity=-2, flags="write fast", keys=KEY, group="list", key_flags="RW access delete",
          summary="Takes the last element, or so many.")  # fmt: skip
 def rpop(call: Call, key: bytes, *words: bytes) -> Reply:
     return _pop(call, "rpop", key, words, left=False)
 
 
-@command("LLEN", arity=2, flags="readonly fast", keys=KEY, group="list",
+@command("LLEN", arity=2, flags="readonly fast", keys=KEY, group="list", key_flags="RO",
          summary="How many elements there are.")  # fmt: skip
 def llen(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, List) or ())
@@ -124,6 +126,7 @@ def lset(call: Call, key: bytes, index: bytes, element: bytes) -> Reply:
 
 
 @command("LINSERT", arity=5, flags="write denyoom", keys=KEY, group="list", since="2.2.0",
+         key_flags="RW insert",
          summary="Puts an element before or after another; -1: that one is not there.")  # fmt: skip
 def linsert(call: Call, key: bytes, where: bytes, pivot: bytes, element: bytes) -> Reply:
     side = where.upper()
@@ -141,7 +144,7 @@ def linsert(call: Call, key: bytes, where: bytes, pivot: bytes, element: bytes) 
     return len(value)
 
 
-@command("LREM", arity=4, flags="write", keys=KEY, group="list",
+@command("LREM", arity=4, flags="write", keys=KEY, group="list", key_flags="RM delete",
          summary="Removes what equals it: all (0), some from the left or (negative) the right.")  # fmt: skip
 def lrem(call: Call, key: bytes, count: bytes, element: bytes) -> Reply:
     limit = integer(count)
@@ -154,7 +157,7 @@ def lrem(call: Call, key: bytes, count: bytes, element: bytes) -> Reply:
     return removed
 
 
-@command("LTRIM", arity=4, flags="write", keys=KEY, group="list",
+@command("LTRIM", arity=4, flags="write", keys=KEY, group="list", key_flags="RM delete",
          summary="Keeps the elements between two positions only.")  # fmt: skip
 def ltrim(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     start, stop = integer(first), integer(last)

@@ -23,7 +23,7 @@ KEY = (1, 1, 1)
 EVERY = (1, -1, 1)
 
 
-@command("SADD", arity=-3, flags="write denyoom fast", keys=KEY, group="set",
+@command("SADD", arity=-3, flags="write denyoom fast", keys=KEY, group="set", key_flags="RW insert",
          summary="Adds members; how many are new.")  # fmt: skip
 def sadd(call: Call, key: bytes, *members: bytes) -> Reply:
     add = call.db.obtain(key, Set).add
@@ -33,7 +33,7 @@ def sadd(call: Call, key: bytes, *members: bytes) -> Reply:
     return added
 
 
-@command("SREM", arity=-3, flags="write fast", keys=KEY, group="set",
+@command("SREM", arity=-3, flags="write fast", keys=KEY, group="set", key_flags="RM delete",
          summary="Removes members; how many were there.")  # fmt: skip
 def srem(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, Set)
@@ -64,13 +64,14 @@ def smismember(call: Call, key: bytes, *members: bytes) -> Reply:
     return [int(member in value) for member in members]
 
 
-@command("SCARD", arity=2, flags="readonly fast", keys=KEY, group="set",
+@command("SCARD", arity=2, flags="readonly fast", keys=KEY, group="set", key_flags="RO",
          summary="How many members there are.")  # fmt: skip
 def scard(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, Set) or ())
 
 
 @command("SPOP", arity=-2, flags="write fast", keys=KEY, group="set", explicit=True,
+         key_flags="RW access delete",
          summary="Takes a member by chance, or so many.")  # fmt: skip
 def spop(call: Call, key: bytes, *words: bytes) -> Reply:
     if len(words) > 1:
@@ -108,6 +109,7 @@ def srandmember(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("SMOVE", arity=4, flags="write fast", keys=(1, 2, 1), group="set", explicit=True,
+         key_flags=("RW access delete", "RW insert"),
          summary="Moves a member to another set.")  # fmt: skip
 def smove(call: Call, source: bytes, target: bytes, member: bytes) -> Reply:
     value = call.db.get(source, Set)
@@ -178,6 +180,7 @@ def sintercard(call: Call, numkeys: bytes, *words: bytes) -> Reply:
 
 
 @command("SINTERSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+         key_flags=("OW update", "RO access"),
          summary="Stores the members that are in all the sets.")  # fmt: skip
 def sinterstore(call: Call, target: bytes, *keys: bytes) -> Reply:
     return _store(call, target, _intersection(call, keys), "sinterstore")
@@ -190,6 +193,7 @@ def sunion(call: Call, *keys: bytes) -> Reply:
 
 
 @command("SUNIONSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+         key_flags=("OW update", "RO access"),
          summary="Stores the members that are in any of the sets.")  # fmt: skip
 def sunionstore(call: Call, target: bytes, *keys: bytes) -> Reply:
     return _store(call, target, _union(call, keys), "sunionstore")
@@ -202,6 +206,7 @@ def sdiff(call: Call, *keys: bytes) -> Reply:
 
 
 @command("SDIFFSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+         key_flags=("OW update", "RO access"),
          summary="Stores the members of the first set that no other has.")  # fmt: skip
 def sdiffstore(call: Call, target: bytes, *keys: bytes) -> Reply:
     return _store(call, target, _difference(call, keys), "sdiffstore")

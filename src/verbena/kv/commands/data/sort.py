@@ -129,7 +129,7 @@ def _keys(argv: list[bytes]) -> list[int]:
 
 
 @command("SORT", arity=-2, flags="write denyoom movablekeys", keys=KEY, group="generic", find_keys=_keys,
-         explicit=True, categories="set sortedset list dangerous",
+         explicit=True, categories="set sortedset list dangerous", key_flags=("RO access", "OW update"),
          summary="Elements in order: BY, LIMIT, GET, ASC, DESC, ALPHA, STORE.")  # fmt: skip
 def sort(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, _read(words, may_store=True))

@@ -169,19 +169,22 @@ def zintercard(call: Call, *words: bytes) -> Reply:
 
 
 @command("ZUNIONSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
-         since="2.0.0", find_keys=STORE, explicit=True, summary="Stores what ZUNION would give.")  # fmt: skip
+         since="2.0.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
+         summary="Stores what ZUNION would give.")  # fmt: skip
 def zunionstore(call: Call, target: bytes, *words: bytes) -> Reply:
     return store(call, target, _union(_read(call, "zunionstore", words, stores=True)), "zunionstore")
 
 
 @command("ZINTERSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
-         since="2.0.0", find_keys=STORE, explicit=True, summary="Stores what ZINTER would give.")  # fmt: skip
+         since="2.0.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
+         summary="Stores what ZINTER would give.")  # fmt: skip
 def zinterstore(call: Call, target: bytes, *words: bytes) -> Reply:
     return store(call, target, _intersection(_read(call, "zinterstore", words, stores=True)), "zinterstore")
 
 
 @command("ZDIFFSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
-         since="6.2.0", find_keys=STORE, explicit=True, summary="Stores what ZDIFF would give.")  # fmt: skip
+         since="6.2.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
+         summary="Stores what ZDIFF would give.")  # fmt: skip
 def zdiffstore(call: Call, target: bytes, *words: bytes) -> Reply:
     return store(
         call, target, _difference(_read(call, "zdiffstore", words, diff=True, stores=True)), "zdiffstore"

@@ -168,7 +168,8 @@ def zrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> 
 
 
 @command("ZRANGESTORE", arity=-5, flags="write denyoom", keys=(1, 2, 1), group="sorted_set", since="6.2.0",
-         explicit=True, summary="Stores what ZRANGE would give.")  # fmt: skip
+         explicit=True, key_flags=("OW update", "RO access"),
+         summary="Stores what ZRANGE would give.")  # fmt: skip
 def zrangestore(call: Call, target: bytes, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
     pairs = _select(call, key, first, last, _options(words, _Range(), _STORE))
     return store(call, target, {member: score for score, member in pairs}, "zrangestore")
@@ -259,18 +260,21 @@ def zlexcount(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
 
 
 @command("ZREMRANGEBYRANK", arity=4, flags="write", keys=KEY, group="sorted_set", since="2.0.0",
+         key_flags="RM delete",
          summary="Removes the members between two places.")  # fmt: skip
 def zremrangebyrank(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     return _remove(call, key, b"RANK", first, last, "zremrangebyrank")
 
 
 @command("ZREMRANGEBYSCORE", arity=4, flags="write", keys=KEY, group="sorted_set", since="1.2.0",
+         key_flags="RM delete",
          summary="Removes the members between two scores.")  # fmt: skip
 def zremrangebyscore(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
     return _remove(call, key, b"SCORE", low, high, "zremrangebyscore")
 
 
 @command("ZREMRANGEBYLEX", arity=4, flags="write", keys=KEY, group="sorted_set", since="2.8.9",
+         key_flags="RM delete",
          summary="Removes the members of one score between two words.")  # fmt: skip
 def zremrangebylex(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
     return _remove(call, key, b"LEX", low, high, "zremrangebylex")

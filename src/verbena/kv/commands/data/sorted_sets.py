@@ -78,6 +78,7 @@ def _sum(old: float, step: float) -> float:
 
 
 @command("ZINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
+         key_flags="RW access update",
          summary="Adds to a member's score.")  # fmt: skip
 def zincrby(call: Call, key: bytes, increment: bytes, member: bytes) -> Reply:
     step = floating(increment)
@@ -91,6 +92,7 @@ def zincrby(call: Call, key: bytes, increment: bytes, member: bytes) -> Reply:
 
 
 @command("ZREM", arity=-3, flags="write fast", keys=KEY, group="sorted_set", since="1.2.0",
+         key_flags="RM delete",
          summary="Removes members; how many were there.")  # fmt: skip
 def zrem(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
@@ -103,6 +105,7 @@ def zrem(call: Call, key: bytes, *members: bytes) -> Reply:
 
 
 @command("ZCARD", arity=2, flags="readonly fast", keys=KEY, group="sorted_set", since="1.2.0",
+         key_flags="RO",
          summary="How many members there are.")  # fmt: skip
 def zcard(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, SortedSet) or ())
