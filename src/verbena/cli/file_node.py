@@ -21,7 +21,8 @@ examples:
   verbena file-node data --listen 0.0.0.0:7471           for other machines; needs a secret in verbena.toml
 
 Programs open verbena://HOST:PORT/PATH with fsspec, as pandas, Dask and Arrow do. Paths cannot leave the
-folder, not even through symbolic links. Every configuration key has a flag: `verbena config reference KEY` prints it.
+folder, not even through symbolic links. Every configuration key has a flag: `verbena config reference KEY`
+prints it.
 
 SIGTERM or SIGINT: close sessions, drop unfinished uploads, exit with status 128 + n
 """

@@ -105,7 +105,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "abort",
         _abort,
         "roll a move back",
-        "The slots stay with their owner, and the target deletes its copy. Status 1: the move was already decided.\n",
+        "The slots stay with their owner, and the target deletes its copy."
+        " Status 1: the move was already decided.\n",
     )
     abort.add_argument("move", metavar="ID", help="ID of the move as printed by `status`, or a prefix of it")
     return parser
