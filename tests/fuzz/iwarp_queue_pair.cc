@@ -50,7 +50,7 @@ class Play {
                    .acknowledged = (flags & 4) != 0,
                    .rtr = static_cast<Rtr>(flags >> 3 & 3),
                    .peer_ird = 4},
-        wire_(agreement_.crc, {.stag = region_->rkey(), .base = at(0), .size = kRegion}) {
+        stream_socket_(agreement_.crc, {.stag = region_->rkey(), .base = at(0), .size = kRegion}) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     peer_ = UniqueFd(ends[0]);
@@ -66,7 +66,7 @@ class Play {
   }
 
   void step(uint8_t step, fuzz::Input& input) {
-    if (step < fuzz::Wire::kKinds) return say(wire_.next(step, input));
+    if (step < fuzz::Wire::kKinds) return say(stream_socket_.next(step, input));
     if (step == post_receive) receive(input.number<uint16_t>());
     if (step == post_request) request(input);
     if (step == drop_region) region_->close();
@@ -124,7 +124,7 @@ class Play {
   std::shared_ptr<QueuePair> qp_;
   std::shared_ptr<MemoryRegion> region_;
   const Agreement agreement_;
-  fuzz::Wire wire_;
+  fuzz::Wire stream_socket_;
   UniqueFd peer_;
   size_t sent_ = 0, finished_ = 0, posted_ = 0, received_ = 0;
 };

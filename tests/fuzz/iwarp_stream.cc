@@ -38,17 +38,18 @@ class Memory final : public StreamHost {
  public:
   explicit Memory(int receives) : receives_{Bytes(kInbox), receives} {}
 
-  Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override {
+  Refusal place_message(uint64_t offset, uint32_t length, Placement& out) override {
     told();
     return receives_.land(offset, length, out);
   }
-  Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+  Refusal place_write(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) override {
     told();
     return region_.land(stag, offset, length, out);
   }
-  Refusal land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+  Refusal place_response(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) override {
     told();
-    if (reads_.empty() || stag != reads_.front() || offset != landed_ || length > sink_.size() - offset) {
+    if (reads_.empty() || stag != reads_.front() || offset != placed_ahead_ ||
+        length > sink_.size() - offset) {
       return {Status::bad_resp_err, TerminateCode::rdmap_stream};
     }
     out.add(sink_.data() + offset, length);
@@ -67,12 +68,12 @@ class Memory final : public StreamHost {
   Refusal response_arrived(uint32_t length, bool last) override {
     told();
     REQUIRE(!reads_.empty());
-    landed_ += length;
-    REQUIRE(landed_ <= sink_.size());
-    if (last != (landed_ == sink_.size())) return {Status::bad_resp_err, TerminateCode::rdmap_stream};
+    placed_ahead_ += length;
+    REQUIRE(placed_ahead_ <= sink_.size());
+    if (last != (placed_ahead_ == sink_.size())) return {Status::bad_resp_err, TerminateCode::rdmap_stream};
     if (last) {
       reads_.pop_front();
-      landed_ = 0;
+      placed_ahead_ = 0;
     }
     return {};
   }
@@ -84,16 +85,16 @@ class Memory final : public StreamHost {
     atomics_.pop_front();
     return {};
   }
-  Refusal read_ordered(const ReadOrder& order) override {
+  Refusal read_requested(const ReadRequest& request) override {
     told();
-    return order.length == 0 ? Refusal{}
-                             : region_.check(order.source_stag, order.source_offset, order.length);
+    return request.length == 0 ? Refusal{}
+                               : region_.check(request.source_stag, request.source_offset, request.length);
   }
-  Refusal execute_atomic(const AtomicOrder& order, uint64_t& original) override {
+  Refusal execute_atomic(const AtomicRequest& request, uint64_t& original) override {
     told();
-    if (order.offset % sizeof original != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
-    const Refusal refusal = region_.check(order.stag, order.offset, sizeof original);
-    if (!refusal) std::memcpy(&original, region_.bytes.data() + order.offset, sizeof original);
+    if (request.offset % sizeof original != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
+    const Refusal refusal = region_.check(request.stag, request.offset, sizeof original);
+    if (!refusal) std::memcpy(&original, region_.bytes.data() + request.offset, sizeof original);
     return refusal;
   }
   const std::byte* source(uint32_t stag, uint64_t offset, uint32_t length) override {
@@ -135,7 +136,7 @@ class Memory final : public StreamHost {
   iwarp_host::Receives receives_;
   Bytes sink_ = Bytes(kRead);
   std::deque<uint32_t> reads_, atomics_;
-  size_t landed_ = 0;
+  size_t placed_ahead_ = 0;
 };
 
 class End {
@@ -206,7 +207,7 @@ class End {
       stream_.compose_ack(segment_);
       check_output();
     }
-    REQUIRE(all([this](OutSegment& out) { return stream_.compose_last_words(out); }) <= 2);
+    REQUIRE(all([this](OutSegment& out) { return stream_.compose_fault_report(out); }) <= 2);
   }
 
  private:
@@ -381,13 +382,13 @@ SEED("region-goes-while-it-is-written") {
 
 SEED("a-run-kept-and-a-run-broken") {
   begin(script, crc | acknowledged);
-  fuzz::acknowledge(script, AckKind::coming, 0, 0, 250);
+  fuzz::acknowledge(script, AckKind::run, 0, 0, 250);
   for (const unsigned at : {0, 100}) {
     fuzz::tagged(script, RdmapOpcode::write, false, static_cast<uint16_t>(at), 100);
   }
   fuzz::tagged(script, RdmapOpcode::write, true, 200, 50);
   script.byte(talk);
-  fuzz::acknowledge(script, AckKind::coming, 0, 0, 250);
+  fuzz::acknowledge(script, AckKind::run, 0, 0, 250);
   fuzz::tagged(script, RdmapOpcode::write, false, 0, 100);
   fuzz::message(script, RdmapOpcode::send, true, 100);
   script.byte(talk);

@@ -1,5 +1,6 @@
-// A wire in FPDU mode: the stream's state machine, segments waiting to leave, and the system calls.
-// Belongs to one queue pair and runs under its lock.
+// Channel: a byte stream in FPDU mode, with the protocol state machine (Stream), the segments that wait to be
+// sent, and the system calls. Belongs to one queue pair and runs under its lock. Depends on protocol/ and
+// net/.
 #pragma once
 
 #include <array>
@@ -11,11 +12,11 @@
 
 namespace verbena::iwarp {
 
-// Tells a segment that does not come to its end: a peer that sends a byte now and then holds memory, and a
-// place in a queue, for as long as it likes.
-class StallWatch {
+// Detects a segment that is never completed. Without it, a peer that sends a byte now and then could hold
+// memory and a queue slot without limit.
+class StallDetector {
  public:
-  // Looked at from time to time, with how many segments are complete and whether one is under way.
+  // Called from time to time with the number of complete segments and whether one is incomplete.
   bool is_late(uint64_t now, uint64_t segments, bool in_segment, uint64_t limit_ns) {
     if (!in_segment || segments != segments_ || since_ns_ == 0) {
       segments_ = segments;
@@ -34,22 +35,23 @@ class Channel {
   enum class Io : uint8_t { done, blocked, lost };
   static constexpr size_t kBatch = 20;
 
-  Channel(net::StreamSocket wire, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer,
+  Channel(net::StreamSocket socket, const Agreement& agreement, uint32_t own_ird, uint8_t rnr_timer,
           StreamHost& host);
 
-  const net::StreamSocket& wire() const { return wire_; }
-  net::StreamSocket release_wire() { return std::move(wire_); }
+  const net::StreamSocket& stream_socket() const { return stream_socket_; }
+  net::StreamSocket release_socket() { return std::move(stream_socket_); }
   Stream& stream() { return stream_; }
   const Stream& stream() const { return stream_; }
-  uint64_t bytes_moved() const { return moved_; }  // either way: a sign of life
+  uint64_t bytes_moved() const { return moved_; }  // in both directions: shows that the peer is alive
   bool is_stalled(uint64_t now, uint64_t limit_ns) {
-    return stall_watch_.is_late(now, stream_.reader().segments(), stream_.in_segment(), limit_ns);
+    return stall_detector_.is_late(now, stream_.reader().segments(), stream_.in_segment(), limit_ns);
   }
 
-  // Takes what is in the socket, up to a fair share. `blocked` here means that the stream ended by itself.
+  // Reads what the socket holds, at most about kMaxReadBytes. `blocked` here means that the stream itself has
+  // ended.
   Io read(size_t& bytes);
 
-  // Sending: claim a segment, fill it, commit it; flush when there is no more or no room.
+  // Sending: claim a segment, fill it, commit it. Call flush() when there is nothing more or no room.
   size_t room() const { return kBatch - count_; }
   OutSegment* claim() {
     if (count_ == kBatch) return nullptr;
@@ -57,11 +59,11 @@ class Channel {
     return &batch_[count_];
   }
   size_t commit() { return batch_[count_++].total_bytes(); }
-  bool has_output() const { return count_ > 0 || wire_.has_unsent(); }
-  // Writes the batch; `on_sent` hears of each segment that has left whole.
+  bool has_output() const { return count_ > 0 || stream_socket_.has_unsent(); }
+  // Writes the batch and calls `on_sent` for each segment that was written completely.
   template <typename OnSent>
   Io flush(OnSent on_sent);
-  // False when `is_valid` denies one of the segments whose pieces are not ours.
+  // False when `is_valid` rejects a segment whose payload is not a copy.
   template <typename IsValid>
   bool check_output(IsValid is_valid) const {
     for (size_t i = first_; i < count_; ++i) {
@@ -69,37 +71,38 @@ class Channel {
     }
     return true;
   }
-  // What is missing of a segment that has left in part, copied; nothing else of the batch.
+  // A copy of the unsent bytes of a partly sent segment; nothing else of the batch.
   std::vector<std::byte> rest_of_segment() const;
 
  private:
   static constexpr size_t kMaxIovecs = 96;
-  static constexpr size_t kFewSegments = 4;  // all that a connection without long requests has memory for
-  // Who wants to post meanwhile waits for the queue pair's lock.
-  static constexpr size_t kFairShare = 1 << 19;
+  static constexpr size_t kFewSegments = 4;  // enough for a connection without long requests
+  // Bounded because a thread that wants to post waits for the queue pair's lock meanwhile.
+  static constexpr size_t kMaxReadBytes = 1 << 19;
 
   Io read_marked(size_t& bytes);
   ssize_t write_batch();
 
-  net::StreamSocket wire_;
+  net::StreamSocket stream_socket_;
   Stream stream_;
   std::vector<OutSegment> batch_;
   size_t first_ = 0, count_ = 0;  // segments first_..count_ wait
-  size_t sent_ = 0;               // bytes of the first of them that have left
+  size_t sent_ = 0;               // bytes of the first of them that were written
   bool was_full_ = false;
   uint64_t moved_ = 0;
-  StallWatch stall_watch_;
+  StallDetector stall_detector_;
 };
 
 template <typename OnSent>
 Channel::Io Channel::flush(OnSent on_sent) {
-  // Asked for a good deal of room: who spins would otherwise fill every gap with crumbs.
-  if (was_full_ && !wire_.has_room()) return Io::blocked;
+  // has_room() requires a good deal of room. Otherwise a polling thread would fill every small gap with a
+  // tiny write.
+  if (was_full_ && !stream_socket_.has_room()) return Io::blocked;
   was_full_ = false;
   while (first_ < count_) {
     ssize_t written = write_batch();
-    // Who takes bytes to send them later is full before it has sent any: it has to be told.
-    if (written == -1 && wire_.holds_back() && wire_.flush()) written = write_batch();
+    // A stream that buffers its output can be full before it has sent anything: flush it and try again.
+    if (written == -1 && stream_socket_.holds_back() && stream_socket_.flush()) written = write_batch();
     if (written < 0) {
       was_full_ = written == -1;
       return was_full_ ? Io::blocked : Io::lost;
@@ -114,20 +117,20 @@ Channel::Io Channel::flush(OnSent on_sent) {
     }
   }
   first_ = count_ = 0;
-  if (wire_.flush()) return Io::done;
+  if (stream_socket_.flush()) return Io::done;
   was_full_ = net::is_not_now(errno);
   return was_full_ ? Io::blocked : Io::lost;
 }
 
-// A connection on its way out: what is still to be said, then a half-close, then the peer's.
-struct Farewell {
-  net::StreamSocket wire;
-  std::vector<std::byte> words;
-  size_t said = 0;
+// A connection that is being closed: the remaining output, then a half-close, then the peer's end of stream.
+struct ClosingConnection {
+  net::StreamSocket socket;
+  std::vector<std::byte> output;
+  size_t sent = 0;
   uint64_t deadline_ns = 0;
-  bool half_closed = false;
+  bool is_half_closed = false;
 
-  // True when it is over and the wire may be closed.
+  // True when the socket may be closed.
   bool advance(uint64_t now);
 };
 

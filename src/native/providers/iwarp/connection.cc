@@ -17,7 +17,7 @@ class IwarpConnectRequest final : public ConnectRequest {
   IwarpConnectRequest(std::shared_ptr<IwarpContext> context, std::unique_ptr<Handshake> handshake)
       : context_(std::move(context)),
         handshake_(std::move(handshake)),
-        peer_(net::to_text(handshake_->wire().peer())) {}
+        peer_(net::to_text(handshake_->stream_socket().peer())) {}
   ~IwarpConnectRequest() override {
     if (handshake_) reject({});
   }
@@ -43,7 +43,7 @@ class IwarpConnectRequest final : public ConnectRequest {
     auto connection = std::make_shared<IwarpConnection>(context_, managed, peer_, params);
     context_->add_connection(*connection);
     auto handshake = std::move(handshake_);
-    connection->bring_up(handshake->take_wire(), *agreement, encode(reply));
+    connection->bring_up(handshake->take_socket(), *agreement, encode(reply));
     connection->on_established();
     return connection;
   }
@@ -51,7 +51,7 @@ class IwarpConnectRequest final : public ConnectRequest {
   void reject(std::span<const uint8_t> private_data) override {
     soft::check_private_data(private_data, kMaxUserPrivate, "reject connection");
     if (!handshake_) throw Error("bad_transition", "reject connection", "the request was answered before");
-    context_->turn_down(*std::exchange(handshake_, nullptr), private_data);
+    context_->reject(*std::exchange(handshake_, nullptr), private_data);
   }
 
  private:
@@ -83,10 +83,10 @@ IwarpConnection::~IwarpConnection() {
   disconnect();
 }
 
-void IwarpConnection::bring_up(net::StreamSocket wire, const Agreement& agreement,
+void IwarpConnection::bring_up(net::StreamSocket socket, const Agreement& agreement,
                                const std::vector<uint8_t>& reply) {
-  const Gid gid = to_gid(wire.peer());
-  if (!qp_.adopt(std::move(wire), agreement, params_.responder_resources, reply)) {
+  const Gid gid = to_gid(socket.peer());
+  if (!qp_.adopt(std::move(socket), agreement, params_.responder_resources, reply)) {
     throw Error("peer_died", "connect", "the peer left, or the queue pair is in use");
   }
   raise_qp(gid, agreement.peer_qp);
@@ -105,7 +105,7 @@ void IwarpConnection::on_reply(Handshake& handshake) {
   const auto agreement = agree(handshake.request(), reply, true);
   if (!agreement) return on_failure("version_mismatch");
   try {
-    bring_up(handshake.take_wire(), *agreement, {});
+    bring_up(handshake.take_socket(), *agreement, {});
   } catch (const Error& error) {
     return on_failure(error.code());
   }
@@ -127,13 +127,13 @@ void IwarpConnection::disconnect() {
 IwarpListener::IwarpListener(std::shared_ptr<IwarpContext> context, const std::string& address, int backlog)
     : context_(std::move(context)), backlog_(static_cast<size_t>(std::max(backlog, 1))) {
   const auto addresses = address.empty() ? std::vector{context_->nearby()} : net::resolve(address, "listen");
-  if (StreamTransport* carrier = context_->carrier()) {
-    place_ = carrier->listen(addresses, address);
-    address_ = net::to_text(carrier->address_of(place_));
+  if (StreamTransport* transport = context_->transport()) {
+    endpoint_id_ = transport->listen(addresses, address);
+    address_ = net::to_text(transport->address_of(endpoint_id_));
   } else {
     socket_ = net::listen_at(addresses, address, std::max(backlog, 1));
-    place_ = socket_.get();
-    address_ = net::to_text(net::local_address(place_));
+    endpoint_id_ = socket_.get();
+    address_ = net::to_text(net::local_address(endpoint_id_));
   }
   context_->add_listener(*this);
 }
@@ -142,7 +142,7 @@ void IwarpListener::close() {
   std::call_once(closed_, [this] {
     context_->remove_listener(*this);
     socket_.reset();
-    while (next()) continue;  // dropped unanswered: rejected
+    while (next()) continue;  // a request that is dropped unanswered is rejected
   });
 }
 

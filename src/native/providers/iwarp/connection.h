@@ -1,4 +1,5 @@
-// The connection manager of the iWARP wire: listeners, requests, connections, by TCP address.
+// The connection manager of the iWARP wire: listeners, connect requests and connections, addressed by
+// host:port.
 #pragma once
 
 #include <deque>
@@ -17,8 +18,8 @@ namespace verbena::iwarp {
 class IwarpContext;
 class IwarpQueuePair;
 
-// The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and
-// for parameters out of range.
+// The iWARP queue pair behind a contract pointer, moved to INIT if it was in RESET. Throws for any other
+// queue pair and for parameters out of range.
 std::shared_ptr<IwarpQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params);
 
 class IwarpConnection final : public soft::SoftConnection {
@@ -30,8 +31,8 @@ class IwarpConnection final : public soft::SoftConnection {
   void disconnect() override;
 
   uint64_t id() const { return id_; }
-  // Takes the QP to RTS on the socket; `reply` is what a responder says first. Throws.
-  void bring_up(net::StreamSocket wire, const Agreement& agreement, const std::vector<uint8_t>& reply);
+  // Moves the queue pair to RTS on this socket. A responder sends `reply` first. Throws.
+  void bring_up(net::StreamSocket socket, const Agreement& agreement, const std::vector<uint8_t>& reply);
 
   void on_reply(Handshake& handshake);
   void on_failure(std::string code, std::string detail = {});
@@ -54,14 +55,14 @@ class IwarpListener final : public Listener {
   std::shared_ptr<ConnectRequest> next() override;
   void close() override;
 
-  int place() const { return place_; }
+  int endpoint_id() const { return endpoint_id_; }
   bool push(std::unique_ptr<Handshake> request);  // false: the backlog is full
 
  private:
   const std::shared_ptr<IwarpContext> context_;
   const size_t backlog_;
-  UniqueFd socket_;  // none with a carrier
-  int place_ = -1;   // what the context knows it by
+  UniqueFd socket_;       // empty with a StreamTransport
+  int endpoint_id_ = -1;  // the key of this listener in the context
   std::string address_;
   std::mutex mutex_;
   std::deque<std::unique_ptr<Handshake>> waiting_;

@@ -11,7 +11,7 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr uint64_t kFarewellPatienceNs = 1'000'000'000;
+constexpr uint64_t kCloseTimeoutNs = 1'000'000'000;
 constexpr int kNodeBacklog = 1024;
 constexpr char kWithVerbena[] = "with Verbena peers";
 
@@ -19,51 +19,51 @@ constexpr char kWithVerbena[] = "with Verbena peers";
 
 IwarpContext::IwarpContext(DeviceAttributes about, const net::Interface& interface, const Options& options,
                            std::shared_ptr<soft::RegionEntry> regions,
-                           std::shared_ptr<StreamTransport> carrier)
+                           std::shared_ptr<StreamTransport> transport)
     : SoftContext(regions.get()),
       interface_(interface),
       options_(options),
       about_(std::move(about)),
-      tls_(options.tls && !carrier ? net::make_tls_context(*options.tls) : nullptr),
+      tls_(options.tls && !transport ? net::make_tls_context(*options.tls) : nullptr),
       region_entries_(std::move(regions)),
-      carrier_(std::move(carrier)) {
+      transport_(std::move(transport)) {
   const net::SocketAddress address = nearby();
-  if (carrier_) {
-    carrier_->start(
-        progress_.epoll(), static_cast<uint64_t>(Tag::carrier) << 56,
+  if (transport_) {
+    transport_->start(
+        progress_.epoll(), static_cast<uint64_t>(Tag::transport) << 56,
         [](void* self) { static_cast<IwarpContext*>(self)->wake(); }, this);
-    node_place_ = carrier_->listen({address}, net::to_text(address));
-    node_address_ = carrier_->address_of(node_place_);
+    node_endpoint_id_ = transport_->listen({address}, net::to_text(address));
+    node_address_ = transport_->address_of(node_endpoint_id_);
   } else {
     node_socket_ = net::listen_at({address}, net::to_text(address), kNodeBacklog);
-    node_place_ = node_socket_.get();
-    node_address_ = net::local_address(node_place_);
+    node_endpoint_id_ = node_socket_.get();
+    node_address_ = net::local_address(node_endpoint_id_);
   }
 }
 
 void IwarpContext::start() {
   watch(progress_.doorbell(), Tag::doorbell, 0, EPOLLIN, EPOLL_CTL_ADD);
   if (node_socket_)
-    watch(node_place_, Tag::listener, static_cast<uint64_t>(node_place_), EPOLLIN, EPOLL_CTL_ADD);
+    watch(node_endpoint_id_, Tag::listener, static_cast<uint64_t>(node_endpoint_id_), EPOLLIN, EPOLL_CTL_ADD);
   progress_.start("verbena-iwarp", [this](const std::stop_token& stop) { run(stop); });
 }
 
 void IwarpContext::close() {
   std::call_once(closed_, [this] {
     progress_.stop();
-    std::vector<Farewell> leaving;
+    std::vector<ClosingConnection> newly_closing;
     {
-      const std::lock_guard lock(mail_mutex_);
+      const std::lock_guard lock(posted_mutex_);
       is_closed_ = true;
-      leaving.swap(new_farewells_);
+      newly_closing.swap(newly_closing_);
     }
-    for (Farewell& farewell : leaving) farewell.advance(now_ns());
-    for (auto& [id, farewell] : farewells_) farewell.advance(now_ns());
-    farewells_.clear();
+    for (ClosingConnection& closing : newly_closing) closing.advance(now_ns());
+    for (auto& [id, closing] : closing_) closing.advance(now_ns());
+    closing_.clear();
     const std::lock_guard lock(control_mutex_);
     handshakes_.clear();
     node_socket_.reset();
-    if (carrier_) carrier_->close();
+    if (transport_) transport_->close();
   });
 }
 
@@ -73,8 +73,8 @@ DeviceAttributes IwarpContext::query() const {
     if (!options_.acknowledged && value == kWithVerbena) value = "no";
   }
   device.ports[0].gids = {to_gid(node_address_)};
-  device.ports[0].gid_types = {carrier_ ? "QUIC" : "iWARP"};
-  device.ports[0].lid = node_address_.port();  // an IPv6 GID has no room for it
+  device.ports[0].gid_types = {transport_ ? "QUIC" : "iWARP"};
+  device.ports[0].lid = node_address_.port();  // an IPv6 GID has no room for the port
   return device;
 }
 
@@ -143,61 +143,62 @@ void IwarpContext::watch(int fd, Tag tag, uint64_t id, uint32_t events, int oper
   epoll_ctl(progress_.epoll(), operation, fd, &event);
 }
 
-void IwarpContext::watch(const net::StreamSocket& wire, Tag tag, uint64_t id, uint32_t events,
+void IwarpContext::watch(const net::StreamSocket& socket, Tag tag, uint64_t id, uint32_t events,
                          int operation) const {
-  if (wire.has_socket()) return watch(wire.socket(), tag, id, events, operation);
-  wire.stream()->watch(static_cast<uint64_t>(tag) << 56 | id, operation == EPOLL_CTL_DEL ? 0 : events);
+  if (socket.has_socket()) return watch(socket.socket(), tag, id, events, operation);
+  socket.stream()->watch(static_cast<uint64_t>(tag) << 56 | id, operation == EPOLL_CTL_DEL ? 0 : events);
 }
 
-void IwarpContext::watch_qp(const net::StreamSocket& wire, uint32_t number, uint32_t events,
+void IwarpContext::watch_qp(const net::StreamSocket& socket, uint32_t number, uint32_t events,
                             bool is_watched) const {
   const int operation = events == 0 ? EPOLL_CTL_DEL : is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  watch(wire, Tag::queue_pair, number, events, operation);
+  watch(socket, Tag::queue_pair, number, events, operation);
 }
 
-void IwarpContext::unwatch(const net::StreamSocket& wire) const {
-  watch(wire, Tag::queue_pair, 0, 0, EPOLL_CTL_DEL);
+void IwarpContext::unwatch(const net::StreamSocket& socket) const {
+  watch(socket, Tag::queue_pair, 0, 0, EPOLL_CTL_DEL);
 }
 
-void IwarpContext::seek(uint32_t number) {
+void IwarpContext::search_peer(uint32_t number) {
   {
-    const std::lock_guard lock(mail_mutex_);
-    seekers_.push_back(number);
+    const std::lock_guard lock(posted_mutex_);
+    searching_qps_.push_back(number);
   }
   wake();
 }
 
 void IwarpContext::report_lost(uint32_t number) {
   {
-    const std::lock_guard lock(mail_mutex_);
+    const std::lock_guard lock(posted_mutex_);
     lost_.push_back(number);
   }
   wake();
 }
 
-void IwarpContext::say_goodbye(net::StreamSocket wire, std::vector<std::byte> words, bool is_watched) {
-  if (is_watched) unwatch(wire);
+void IwarpContext::close_gracefully(net::StreamSocket socket, std::vector<std::byte> output,
+                                    bool is_watched) {
+  if (is_watched) unwatch(socket);
   const uint64_t now = now_ns();
-  Farewell farewell{std::move(wire), std::move(words), 0, now + kFarewellPatienceNs, false};
-  if (farewell.advance(now)) return;
+  ClosingConnection closing{std::move(socket), std::move(output), 0, now + kCloseTimeoutNs, false};
+  if (closing.advance(now)) return;
   {
-    const std::lock_guard lock(mail_mutex_);
+    const std::lock_guard lock(posted_mutex_);
     if (is_closed_) return;
-    new_farewells_.push_back(std::move(farewell));
+    newly_closing_.push_back(std::move(closing));
   }
   wake();
 }
 
-void IwarpContext::turn_down(Handshake& handshake, std::span<const uint8_t> private_data,
-                             uint8_t trailer_flags) {
-  if (!has_room_for_farewell()) return;
+void IwarpContext::reject(Handshake& handshake, std::span<const uint8_t> private_data,
+                          uint8_t trailer_flags) {
+  if (!may_close_gracefully()) return;
   SetUpFrame reply = reply_to(handshake.request(), options_.wants_crc(), 0, 0);
   reply.rejected = true;
   reply.private_data.assign(private_data.begin(), private_data.end());
   if (trailer_flags != 0) reply.trailer = trailer(0, 0, trailer_flags);
   const std::vector<uint8_t> frame = encode(reply);
   const auto bytes = std::as_bytes(std::span(frame));
-  say_goodbye(handshake.take_wire(), {bytes.begin(), bytes.end()}, false);
+  close_gracefully(handshake.take_socket(), {bytes.begin(), bytes.end()}, false);
 }
 
 void IwarpContext::disconnect_qp(uint32_t number) {
@@ -219,19 +220,20 @@ void IwarpContext::remove_connection(IwarpConnection& connection) {
 
 void IwarpContext::add_listener(IwarpListener& listener) {
   const std::lock_guard lock(control_mutex_);
-  const int place = listener.place();
-  listeners_[place] = &listener;
-  if (!carrier_) watch(place, Tag::listener, static_cast<uint64_t>(place), EPOLLIN, EPOLL_CTL_ADD);
+  const int endpoint_id = listener.endpoint_id();
+  listeners_[endpoint_id] = &listener;
+  if (!transport_)
+    watch(endpoint_id, Tag::listener, static_cast<uint64_t>(endpoint_id), EPOLLIN, EPOLL_CTL_ADD);
 }
 
 void IwarpContext::remove_listener(IwarpListener& listener) {
   const std::lock_guard lock(control_mutex_);
-  listeners_.erase(listener.place());
-  paused_listeners_.erase(listener.place());
-  if (carrier_) {
-    carrier_->stop_listening(listener.place());
+  listeners_.erase(listener.endpoint_id());
+  paused_listeners_.erase(listener.endpoint_id());
+  if (transport_) {
+    transport_->stop_listening(listener.endpoint_id());
   } else {
-    epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, listener.place(), nullptr);
+    epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, listener.endpoint_id(), nullptr);
   }
 }
 

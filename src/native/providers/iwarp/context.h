@@ -1,7 +1,7 @@
-// One process's presence on the iWARP wire: an address, a listener for peers that know our queue pairs'
-// numbers, and the progress thread that plays the NIC. Set-up in context.cc, the thread in progress.cc,
-// connections under way in dialling.cc. Lock order: control_mutex_, then the QP list's mutex, then a queue
-// pair's lock, then mail_mutex_.
+// The iWARP context of a process: an address, a listener for peers that know the numbers of our queue pairs,
+// and the progress thread. Set-up in context.cc, the thread in progress.cc, handshakes in
+// context_handshakes.cc. Lock order: control_mutex_, then the list of queue pairs, then a queue pair's lock,
+// then posted_mutex_.
 #pragma once
 
 #include <atomic>
@@ -25,23 +25,23 @@
 
 namespace verbena::iwarp {
 
-// What the device on an interface can do; its GID comes with a context.
+// The attributes of the device on an interface; an open context adds its GID.
 DeviceAttributes iwarp_device_attributes(const net::Interface& interface);
 
 class IwarpContext final : public soft::SoftContext {
  public:
-  // `carrier`: what streams come from, if not from TCP.
+  // `transport`: the source of byte streams; empty for kernel TCP.
   IwarpContext(DeviceAttributes about, const net::Interface& interface, const Options& options,
-               std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<StreamTransport> carrier = {});
+               std::shared_ptr<soft::RegionEntry> regions, std::shared_ptr<StreamTransport> transport = {});
   ~IwarpContext() override { close(); }
-  void start();  // begins to answer peers; once, when construction is over
+  void start();  // begins to answer peers; called once, after construction
 
   DeviceAttributes query() const override;
   std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override;
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override;
   std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                       const ConnectParams& params) override;
-  Counts counts() const override { return carrier_ ? carrier_->counts() : Counts{}; }
+  Counts counts() const override { return transport_ ? transport_->counts() : Counts{}; }
   void close() override;
 
   std::shared_ptr<soft::SoftCompletionQueue> make_cq(uint32_t depth) override;
@@ -50,54 +50,55 @@ class IwarpContext final : public soft::SoftContext {
 
   const Options& options() const { return options_; }
   PrivateTrailer trailer(uint32_t from_qp, uint32_t to_qp, uint8_t flags) const;
-  net::SocketAddress nearby() const;  // our own address, at a port that is free
-  StreamTransport* carrier() const { return carrier_.get(); }
+  net::SocketAddress nearby() const;  // our own address with port 0: any free port
+  StreamTransport* transport() const { return transport_.get(); }
   void wake() const { progress_.wake(); }
 
-  // From queue pairs, under their locks.
-  void seek(uint32_t number);  // the peer of a QP that went to RTR
+  // For queue pairs, under their locks.
+  void search_peer(uint32_t number);  // finds the peer of a queue pair that went to RTR
   void report_lost(uint32_t number);
-  void say_goodbye(net::StreamSocket wire, std::vector<std::byte> words, bool is_watched);
-  void watch_qp(const net::StreamSocket& wire, uint32_t number, uint32_t events, bool is_watched) const;
-  void unwatch(const net::StreamSocket& wire) const;
+  void close_gracefully(net::StreamSocket socket, std::vector<std::byte> output, bool is_watched);
+  void watch_qp(const net::StreamSocket& socket, uint32_t number, uint32_t events, bool is_watched) const;
+  void unwatch(const net::StreamSocket& socket) const;
 
   void disconnect_qp(uint32_t number);
-  void turn_down(Handshake& handshake, std::span<const uint8_t> private_data, uint8_t trailer_flags = 0);
+  void reject(Handshake& handshake, std::span<const uint8_t> private_data, uint8_t trailer_flags = 0);
   void add_connection(IwarpConnection& connection);
   void remove_connection(IwarpConnection& connection);
   void add_listener(IwarpListener& listener);
   void remove_listener(IwarpListener& listener);
 
  private:
-  // What an epoll event is for: the upper byte; the rest is a number or a descriptor.
-  enum class Tag : uint8_t { doorbell, listener, handshake, queue_pair, farewell, carrier };
-  static constexpr size_t kMaxParked = 4;  // requests that wait for one queue pair
+  // What an epoll event is for: the upper byte of its data. The rest is a number or a descriptor.
+  enum class Tag : uint8_t { doorbell, listener, handshake, queue_pair, closing, transport };
+  static constexpr size_t kMaxParked = 4;  // requests that wait for the same queue pair
 
   void watch(int fd, Tag tag, uint64_t id, uint32_t events, int operation) const;
-  void watch(const net::StreamSocket& wire, Tag tag, uint64_t id, uint32_t events, int operation) const;
+  void watch(const net::StreamSocket& socket, Tag tag, uint64_t id, uint32_t events, int operation) const;
 
   // progress.cc
   void run(const std::stop_token& stop);
   void handle(Tag tag, uint64_t id);
-  bool run_carrier();
-  void read_mail();
-  int tick(uint64_t now);  // timers; returns how many milliseconds may pass until the next
+  bool run_transport();
+  void take_posted_work();
+  int tick(uint64_t now);  // runs timers; returns the milliseconds until the next call
 
-  // dialling.cc, under control_mutex_
+  // context_handshakes.cc, under control_mutex_
   void accept_peers(int listener);
   void accept_streams();
-  void meet(net::StreamSocket wire, int listener);
+  void accept_peer(net::StreamSocket socket, int listener);
   void add_handshake(std::unique_ptr<Handshake> handshake);
   void advance_handshake(uint64_t id);
   void finish_dial(Handshake& handshake);
   void fail_dial(Handshake& handshake, const std::string& code, const std::string& detail = {});
-  void answer(uint64_t id);
-  bool answer_seeker(Handshake& handshake);  // false: it has to wait
+  void answer_request(uint64_t id);
+  bool answer_endpoint_request(Handshake& handshake);  // false: it has to wait
   bool may_park(const Handshake& handshake) const;
-  void make_room_for_caller();
-  // Who is turned away in crowds gets no polite word: each would hold a socket until it has taken it.
-  bool has_room_for_farewell() const {
-    return farewell_count_.load(std::memory_order_relaxed) < options_.max_handshakes;
+  void evict_silent_handshake();
+  // A rejected connection holds its socket until the peer has read the reply. Above this limit it is closed
+  // without one.
+  bool may_close_gracefully() const {
+    return closing_count_.load(std::memory_order_relaxed) < options_.max_handshakes;
   }
   void find_peer_of(uint32_t number);
   void check_handshakes(uint64_t now);
@@ -109,25 +110,25 @@ class IwarpContext final : public soft::SoftContext {
   const std::unique_ptr<net::TlsContext> tls_;  // or empty
   const std::shared_ptr<soft::RegionEntry> region_entries_;
   soft::ProgressThread progress_;
-  const std::shared_ptr<StreamTransport> carrier_;  // or empty
-  UniqueFd node_socket_;                            // none with a carrier
-  int node_place_ = -1;
+  const std::shared_ptr<StreamTransport> transport_;  // empty: kernel TCP
+  UniqueFd node_socket_;                              // empty with a StreamTransport
+  int node_endpoint_id_ = -1;
   net::SocketAddress node_address_;
 
   std::mutex control_mutex_;
   std::map<uint64_t, std::unique_ptr<Handshake>> handshakes_;
   std::map<uint64_t, IwarpConnection*> connections_;
   std::map<int, IwarpListener*> listeners_;
-  std::set<int> paused_listeners_;  // no descriptor was left for a peer
+  std::set<int> paused_listeners_;  // the process had no descriptor left for a peer
   uint64_t next_id_ = 1;
 
-  std::mutex mail_mutex_;
-  std::vector<uint32_t> seekers_, lost_;
-  std::vector<Farewell> new_farewells_;
+  std::mutex posted_mutex_;
+  std::vector<uint32_t> searching_qps_, lost_;
+  std::vector<ClosingConnection> newly_closing_;
   bool is_closed_ = false;
-  std::map<uint64_t, Farewell> farewells_;  // the progress thread's own
-  uint64_t next_farewell_ = 1;
-  std::atomic<size_t> farewell_count_{0};
+  std::map<uint64_t, ClosingConnection> closing_;  // only the progress thread uses it
+  uint64_t next_closing_id_ = 1;
+  std::atomic<size_t> closing_count_{0};
 
   std::once_flag closed_;
 };

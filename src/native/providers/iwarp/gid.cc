@@ -7,7 +7,7 @@
 namespace verbena::iwarp {
 namespace {
 
-// fd00::/8 is for local use; the rest names us, the port and, as in a mapped address, the IPv4 address.
+// fd00::/8 is for local use. The rest is our name, the port and, as in a mapped address, the IPv4 address.
 constexpr uint8_t kMappedPrefix[8] = {0xfd, 'v', 'e', 'r', 'b', 'e', 'n', 'a'};
 
 }  // namespace

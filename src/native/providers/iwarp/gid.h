@@ -8,7 +8,8 @@
 
 namespace verbena::iwarp {
 
-// A GID that a peer can dial. An IPv4 address leaves room for the port; with IPv6 it travels as the LID.
+// A GID to which a peer can connect. With IPv4 the GID has room for the port; with IPv6 the port travels as
+// the LID.
 Gid to_gid(const net::SocketAddress& address);
 std::optional<net::SocketAddress> to_address(const Gid& gid, uint16_t lid);
 

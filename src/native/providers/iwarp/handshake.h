@@ -1,5 +1,5 @@
-// A wire on its way to a queue pair: dialling, TLS if asked for, MPA request and reply. The bytes are
-// negotiation.h's; here is the I/O, non-blocking, with a deadline for a peer that is slow or silent. Runs
+// The set-up of one connection: TCP connect or accept, TLS if it is configured, MPA request and reply. This
+// file does the I/O, non-blocking and with a deadline; negotiation.h encodes and decodes the frames. Runs
 // under the context's control mutex.
 #pragma once
 
@@ -14,12 +14,12 @@
 
 namespace verbena::iwarp {
 
-// Whom to call, and how.
-struct Call {
-  std::vector<net::SocketAddress> to;        // the first of them that answers
-  const net::SocketAddress* from = nullptr;  // our own address, or any
-  int from_place = -1;                       // likewise, with a carrier
-  std::string host;                          // whose certificate is wanted
+// The addresses to connect to, and how.
+struct DialTarget {
+  std::vector<net::SocketAddress> to;        // tried in this order until one accepts
+  const net::SocketAddress* from = nullptr;  // our own address; nullptr: any
+  int from_endpoint_id = -1;                 // the local endpoint of a StreamTransport; -1: any
+  std::string host;                          // the name that the peer's certificate must have
   uint32_t dead_peer_timeout_ms = 0;
 };
 
@@ -28,53 +28,53 @@ class Handshake {
   enum class Progress : uint8_t {
     pending,
     done,
-    refused,      // nobody listens there
-    broken,       // the peer left, or TLS failed: see tls_error()
-    malformed,    // it speaks another protocol
-    unencrypted,  // it does not speak TLS, and must
-    encrypted,    // it speaks TLS, and we do not
+    refused,      // no listener at that address
+    broken,       // the peer closed the connection, or TLS failed: see tls_error()
+    malformed,    // not an MPA frame
+    unencrypted,  // the peer does not use TLS, which is required
+    encrypted,    // the peer uses TLS, which is not configured here
   };
 
-  // As initiator. `tls` may be nullptr, here and below, and `carrier`: then it is TCP.
-  Handshake(Call call, const SetUpFrame& request, net::TlsContext* tls, StreamTransport* carrier,
+  // As initiator. `tls` may be nullptr: no TLS. `transport` may be nullptr: kernel TCP.
+  Handshake(DialTarget target, const SetUpFrame& request, net::TlsContext* tls, StreamTransport* transport,
             uint64_t deadline_ns);
-  // As responder, with a socket or stream that was accepted.
-  Handshake(net::StreamSocket wire, net::TlsContext* tls, uint64_t deadline_ns);
+  // As responder, with an accepted socket or stream.
+  Handshake(net::StreamSocket socket, net::TlsContext* tls, uint64_t deadline_ns);
 
-  bool dial_next();    // begins with the next address; false when there is none
-  Progress advance();  // as far as the socket allows
+  bool dial_next();    // begins to connect to the next address; false when there is none
+  Progress advance();  // continues as far as the socket allows
 
   bool is_initiator() const { return initiator_; }
   bool wants_to_write() const;
-  const net::StreamSocket& wire() const { return wire_; }
-  net::StreamSocket take_wire() { return std::move(wire_); }
-  // Why TLS failed, or empty: a code and the library's words.
+  const net::StreamSocket& stream_socket() const { return stream_socket_; }
+  net::StreamSocket take_socket() { return std::move(stream_socket_); }
+  // Why TLS failed: an error code and the text of the library; empty when it did not fail.
   std::pair<std::string, std::string> tls_error() const;
   uint64_t deadline_ns() const { return deadline_ns_; }
   void set_deadline(uint64_t deadline_ns) { deadline_ns_ = deadline_ns; }
   const SetUpFrame& request() const { return request_; }
   const SetUpFrame& reply() const { return reply_; }
-  // For a request that waits for its queue pair: has the peer left meanwhile?
-  bool is_abandoned() const { return wire_.is_abandoned(); }
+  // For a request that waits for its queue pair: true when the peer has closed the connection.
+  bool is_abandoned() const { return stream_socket_.is_abandoned(); }
 
-  // Whose it is: set by the context.
-  uint64_t connection = 0;  // a managed one that is dialled
-  uint32_t qp = 0;          // a queue pair that seeks its peer,
-  uint32_t generation = 0;  // for this time
-  int listener = -1;        // the socket or place it was accepted on
-  bool parked = false;      // waits until the queue pair it names is ready
+  // What the handshake is for; set by the context.
+  uint64_t connection = 0;  // id of the managed connection that dials
+  uint32_t qp = 0;          // number of the queue pair that searches its peer,
+  uint32_t generation = 0;  // and the generation for which it does so
+  int listener = -1;        // the socket or endpoint id that accepted it
+  bool parked = false;      // waits until the queue pair in its request is ready
 
  private:
-  Progress meet_caller();
-  Progress secure();
+  Progress detect_tls();
+  Progress advance_tls();
 
-  Call call_;
+  DialTarget target_;
   net::TlsContext* const tls_;
-  StreamTransport* const carrier_;
-  net::StreamSocket wire_;
+  StreamTransport* const transport_;
+  net::StreamSocket stream_socket_;
   const bool initiator_;
   bool connecting_;
-  bool is_met_ = false;
+  bool is_tls_detected_ = false;
   bool is_secure_, tls_wants_to_write_ = false;
   uint64_t deadline_ns_;
   SetUpFrame request_, reply_;

@@ -8,7 +8,7 @@
 namespace verbena::iwarp {
 namespace {
 
-// A device for each network interface that is up; the loopback is the last.
+// Has one device for each network interface that is up; the loopback comes last.
 class IwarpProvider final : public Provider {
  public:
   std::string_view name() const override { return "iwarp"; }

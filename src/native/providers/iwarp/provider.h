@@ -1,7 +1,7 @@
-// RDMA over kernel TCP by the standard wire: MPA, DDP and RDMAP (RFC 5044, 5041, 5040, 6581, 7306), payload
-// read straight into its region and written straight from it. Talks to other iWARP ends; two Verbena ends
-// agree on acknowledgements besides. Needs no hardware, no root and no library; depends on soft/, verbs/ and
-// util/.
+// RDMA over kernel TCP: standard iWARP with MPA, DDP and RDMAP (RFC 5044, 5041, 5040, 6581, 7306). Payload is
+// read directly into its region and written directly from it. Interoperates with other iWARP implementations;
+// two Verbena ends also acknowledge executed requests. Needs no hardware, no root and no library. Depends on
+// soft/, net/, verbs/ and util/.
 #pragma once
 
 #include <memory>

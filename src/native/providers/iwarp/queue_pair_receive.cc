@@ -1,5 +1,5 @@
-// What the stream asks of its queue pair: where bytes of a peer go, what it may read or change, and what its
-// answers finish. The rules and statuses are those of every software wire.
+// The callbacks of the stream: where a peer's bytes are placed, what it may read or change, and which
+// requests its responses finish. Rules and statuses are those of every software wire.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr uint8_t kEndlessRetries = 7;
 
 const Refusal kBadResponse{Status::bad_resp_err, TerminateCode::rdmap_stream};
 
-// Adds with the carries out of masked bits suppressed: several small counters in one word.
+// Adds without carries out of the masked bits: several small counters in one word.
 uint64_t add_masked(uint64_t value, uint64_t addend, uint64_t mask) {
   if (mask == 0) return value + addend;
   uint64_t sum = 0, carry = 0;
@@ -30,18 +30,18 @@ uint64_t add_masked(uint64_t value, uint64_t addend, uint64_t mask) {
   return sum;
 }
 
-uint64_t change_word(uint64_t* word, const AtomicOrder& order) {
+uint64_t change_word(uint64_t* word, const AtomicRequest& request) {
   const std::atomic_ref<uint64_t> shared(*word);
-  if (order.operation == AtomicOperation::fetch_add && order.add_or_swap_mask == 0) {
-    return shared.fetch_add(order.add_or_swap);
+  if (request.operation == AtomicOperation::fetch_add && request.add_or_swap_mask == 0) {
+    return shared.fetch_add(request.add_or_swap);
   }
   uint64_t old = shared.load();
   for (;;) {
     uint64_t wanted = old;
-    if (order.operation == AtomicOperation::fetch_add) {
-      wanted = add_masked(old, order.add_or_swap, order.add_or_swap_mask);
-    } else if (((old ^ order.compare) & order.compare_mask) == 0) {
-      wanted = (old & ~order.add_or_swap_mask) | (order.add_or_swap & order.add_or_swap_mask);
+    if (request.operation == AtomicOperation::fetch_add) {
+      wanted = add_masked(old, request.add_or_swap, request.add_or_swap_mask);
+    } else if (((old ^ request.compare) & request.compare_mask) == 0) {
+      wanted = (old & ~request.add_or_swap_mask) | (request.add_or_swap & request.add_or_swap_mask);
     } else {
       return old;
     }
@@ -53,7 +53,7 @@ uint64_t change_word(uint64_t* word, const AtomicOrder& order) {
 
 using soft::SendEntry;
 
-// True when bytes came.
+// True when bytes were received.
 bool IwarpQueuePair::receive() {
   if (!soft::can_respond(state()) || channel_->stream().fault()) return false;
   channel_->stream().revalidate();
@@ -61,12 +61,12 @@ bool IwarpQueuePair::receive() {
   in_stream_ = true;
   const Channel::Io result = channel_->read(bytes);
   in_stream_ = false;
-  if (must_retire_) {
-    retire();
+  if (must_close_channel_) {
+    close_channel();
   } else if (result == Channel::Io::lost) {
-    lose_wire();
+    lose_connection();
   } else if (channel_->stream().was_terminated()) {
-    reap();  // the request at fault may be known, and then this has ended it all
+    reap();  // the failed request may be known; then this has ended the QP
     lost_.store(true, std::memory_order_relaxed);
     if (soft::can_respond(state())) {
       if (termination_is_known_) {
@@ -82,14 +82,15 @@ bool IwarpQueuePair::receive() {
   return bytes > 0;
 }
 
-// In the middle of a long READ, or of a WRITE that was announced, we know how much is still to come, and a
-// wake-up for every TCP segment of it costs both ends more than the bytes do: the kernel may let them gather.
-// A peer of our own finishes what it has begun, or closes the connection, which wakes us too.
+// During a long READ, or a WRITE that was announced as a run, the number of outstanding bytes is known. A
+// wake-up for each TCP segment would cost both ends more than the bytes do, so the kernel gathers them
+// (SO_RCVLOWAT). A Verbena peer completes what it has begun or closes the connection, which wakes us too.
 void IwarpQueuePair::tune_wakeups() {
   constexpr uint64_t kGathered = 512 * 1024;
   constexpr uint64_t kMargin = 128 * 1024;  // may have been read already, as part of a segment
-  if (!channel_ || !channel_->wire().has_socket() || !channel_->stream().agreement().acknowledged) return;
-  uint64_t due = channel_->stream().coming();
+  if (!channel_ || !channel_->stream_socket().has_socket() || !channel_->stream().agreement().acknowledged)
+    return;
+  uint64_t due = channel_->stream().announced_bytes();
   if (!pending_.empty() && send_queue_.at(pending_.front()).opcode == Opcode::read) {
     const SendEntry& entry = send_queue_.at(pending_.front());
     due = entry.length - entry.cursor;
@@ -97,10 +98,10 @@ void IwarpQueuePair::tune_wakeups() {
   const int wanted = due > kMargin ? static_cast<int>(std::min(due - kMargin, kGathered)) : 1;
   if (wanted == wake_bytes_) return;
   wake_bytes_ = wanted;
-  setsockopt(channel_->wire().socket(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
+  setsockopt(channel_->stream_socket().socket(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted);
 }
 
-void IwarpQueuePair::look_for_receive() {
+void IwarpQueuePair::take_posted_receive() {
   if (!channel_ || !soft::can_respond(state())) return;
   if (!has_receive_ && !take_receive(receive_)) return;
   has_receive_ = true;
@@ -108,21 +109,21 @@ void IwarpQueuePair::look_for_receive() {
   channel_->stream().offer_receive();
 }
 
-Refusal IwarpQueuePair::land_message(uint64_t offset, uint32_t length, Landing& out) {
+Refusal IwarpQueuePair::place_message(uint64_t offset, uint32_t length, Placement& out) {
   if (!has_receive_) {
     if (!take_receive(receive_)) {
       stalled_.store(true, std::memory_order_relaxed);
-      iwarp_.wake();  // a shared queue does not tell of new receives: the progress thread looks
+      iwarp_.wake();  // a shared receive queue does not report new receives: the progress thread polls it
       return {.not_ready = true};
     }
     has_receive_ = true;
   }
   if (offset + length > soft::total_length(receive_.local())) {
-    receive_fate_ = Status::loc_len_err;
+    receive_status_ = Status::loc_len_err;
     return {Status::rem_inv_req_err, TerminateCode::ddp_too_long};
   }
   if (!pieces_are_valid(receive_.local(), true)) {
-    receive_fate_ = Status::loc_prot_err;
+    receive_status_ = Status::loc_prot_err;
     return {Status::rem_op_err, TerminateCode::rdmap_stream};
   }
   soft::for_each_run(receive_.local(), offset, length,
@@ -146,13 +147,13 @@ Refusal IwarpQueuePair::check(uint32_t stag, uint64_t offset, uint64_t length, u
   return {status, TerminateCode::rdmap_access};
 }
 
-Refusal IwarpQueuePair::land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) {
+Refusal IwarpQueuePair::place_write(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) {
   const Refusal refusal = check(stag, offset, length, access::remote_write, true);
   if (!refusal) out.add(reinterpret_cast<std::byte*>(offset), length);
   return refusal;
 }
 
-Refusal IwarpQueuePair::land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) {
+Refusal IwarpQueuePair::place_response(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) {
   if (pending_.empty()) return kBadResponse;
   const uint64_t index = pending_.front();
   SendEntry& entry = send_queue_.at(index);
@@ -161,7 +162,7 @@ Refusal IwarpQueuePair::land_response(uint32_t stag, uint64_t offset, uint32_t l
     return kBadResponse;
   }
   if (!local_is_valid(index, true)) {
-    entry.status = Status::loc_prot_err;  // its region was closed meanwhile: the bytes go nowhere
+    entry.status = Status::loc_prot_err;  // its region was closed: the bytes are discarded
     return {};
   }
   soft::for_each_run(send_queue_.local(index), offset, length,
@@ -176,8 +177,8 @@ Refusal IwarpQueuePair::message_arrived(uint64_t length, bool solicited, const u
 }
 
 Refusal IwarpQueuePair::immediate_arrived(uint32_t immediate, uint64_t written, bool solicited) {
-  Landing nothing;
-  if (const Refusal refusal = land_message(0, 0, nothing)) return refusal;
+  Placement nothing;
+  if (const Refusal refusal = place_message(0, 0, nothing)) return refusal;
   has_receive_ = false;
   complete_receive(receive_, Status::success, static_cast<uint32_t>(written), &immediate, solicited,
                    WcOpcode::recv_rdma_with_imm);
@@ -212,20 +213,20 @@ Refusal IwarpQueuePair::atomic_answered(uint32_t id, uint64_t original) {
   return {};
 }
 
-Refusal IwarpQueuePair::read_ordered(const ReadOrder& order) {
-  return check(order.source_stag, order.source_offset, order.length, access::remote_read, false);
+Refusal IwarpQueuePair::read_requested(const ReadRequest& request) {
+  return check(request.source_stag, request.source_offset, request.length, access::remote_read, false);
 }
 
-Refusal IwarpQueuePair::execute_atomic(const AtomicOrder& order, uint64_t& original) {
+Refusal IwarpQueuePair::execute_atomic(const AtomicRequest& request, uint64_t& original) {
   const bool known =
-      order.operation == AtomicOperation::fetch_add || order.operation == AtomicOperation::compare_swap;
+      request.operation == AtomicOperation::fetch_add || request.operation == AtomicOperation::compare_swap;
   if (!known) return {Status::rem_inv_req_err, TerminateCode::rdmap_opcode};
   if ((attributes_.access_flags & access::remote_atomic) == 0) {
     return {Status::rem_inv_req_err, TerminateCode::rdmap_opcode};
   }
-  if (order.offset % sizeof(uint64_t) != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
-  const Refusal refusal = check(order.stag, order.offset, sizeof(uint64_t), access::remote_atomic, false);
-  if (!refusal) original = change_word(reinterpret_cast<uint64_t*>(order.offset), order);
+  if (request.offset % sizeof(uint64_t) != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
+  const Refusal refusal = check(request.stag, request.offset, sizeof(uint64_t), access::remote_atomic, false);
+  if (!refusal) original = change_word(reinterpret_cast<uint64_t*>(request.offset), request);
   return refusal;
 }
 
@@ -243,13 +244,13 @@ void IwarpQueuePair::acknowledged(uint64_t executed) {
   }
 }
 
-// The peer dropped everything behind `executed`: it is sent again when the peer says so.
+// The peer dropped everything behind `executed`; it is sent again when the peer is ready.
 void IwarpQueuePair::peer_not_ready(uint64_t executed, uint8_t rnr_timer) {
   const uint64_t emitted = emit_;
   emit_ = settled_;
   for (uint64_t index = emit_; index <= emitted && index != send_queue_.tail(); ++index) {
     SendEntry& entry = send_queue_.at(index);
-    // Of a WRITE with immediate the data may be there and only the announcement be missing.
+    // Of a WRITE with immediate, the data may have arrived and only the immediate may be missing.
     const bool is_announcement = index == emit_ && index < emitted &&
                                  entry.opcode == Opcode::write_with_imm && entry.length > 0 &&
                                  number_of(index) == executed + 1;
@@ -263,7 +264,7 @@ void IwarpQueuePair::peer_not_ready(uint64_t executed, uint8_t rnr_timer) {
   if (attributes_.rnr_retry == kEndlessRetries) return;
   if (attributes_.rnr_retry == 0) return finish(emit_, Status::rnr_retry_exc_err);
   rnr_deadline_ns_ = now_ns() + attributes_.rnr_retry * soft::rnr_delay_ns(rnr_timer);
-  iwarp_.wake();  // to look at the clock
+  iwarp_.wake();  // to start the RNR timer
 }
 
 void IwarpQueuePair::peer_ready() {
@@ -283,8 +284,8 @@ void IwarpQueuePair::request_failed(uint64_t request, Status status) {
 }
 
 void IwarpQueuePair::terminated(const Termination& termination) {
-  // Only of a READ can be said which one it was: what else was sent has completed. A broken stream is
-  // everyone's.
+  // Only a failed READ can be identified: everything else that was sent has completed. A stream error
+  // concerns all requests.
   const bool was_read = termination.segment && !termination.segment->tagged &&
                         termination.segment->queue == static_cast<uint32_t>(Queue::read_request);
   termination_ = status_of(termination.code);

@@ -1,5 +1,5 @@
-// Requests out: which one is next, cut into segments whose payload stays where it is registered; and when the
-// pieces have to be looked at again because they could not leave at once.
+// Sending requests: chooses the next one, cuts it into segments whose payload stays in registered memory, and
+// checks the payload again when a segment could not be sent at once.
 #include <algorithm>
 
 #include "providers/iwarp/context.h"
@@ -11,7 +11,7 @@ namespace verbena::iwarp {
 namespace {
 
 constexpr size_t kBatchBytes = 1024 * 1024;
-constexpr uint64_t kLongBytes = 256 * 1024;  // of a request, which keeps the lock for a while
+constexpr uint64_t kLongBytes = 256 * 1024;  // of a request that holds the lock for a while
 
 bool expects_answer(Opcode opcode) { return opcode >= Opcode::read; }
 
@@ -25,16 +25,17 @@ using soft::SendEntry;
 
 void IwarpQueuePair::transmit() {
   pump();
-  read_along();
+  read_after_send();
   reap();
 }
 
-// The peer's words that came during a long request. Once: who posts is not to serve the peer for ever.
-void IwarpQueuePair::read_along() {
-  if (!reads_along_.load(std::memory_order_relaxed)) return;
+// Reads once what arrived during a long request. Not in a loop: the posting thread must not serve the peer
+// without end.
+void IwarpQueuePair::read_after_send() {
+  if (!reads_after_send_.load(std::memory_order_relaxed)) return;
   if (channel_) receive();
   pump();
-  reads_along_.store(false, std::memory_order_relaxed);
+  reads_after_send_.store(false, std::memory_order_relaxed);
   watch();
 }
 
@@ -50,13 +51,13 @@ void IwarpQueuePair::advance() {
     readable_.store(false, std::memory_order_relaxed);
     arrived = receive();
   }
-  if (stalled_.load(std::memory_order_relaxed)) look_for_receive();
-  // Who spins mostly answers at once: the acknowledgement goes with the answer. Never deferred twice in a
-  // row.
+  if (stalled_.load(std::memory_order_relaxed)) take_posted_receive();
+  // A polling thread mostly replies at once, so the acknowledgement travels with the reply. It is never
+  // deferred twice in a row.
   defer_ack_ = arrived && is_polled();
   pump();
   defer_ack_ = false;
-  read_along();
+  read_after_send();
   reap();
 }
 
@@ -67,8 +68,8 @@ void IwarpQueuePair::pump() {
   }
   if (output_is_stale_ &&
       !channel_->check_output([this](const OutSegment& s) { return is_source_valid(s); })) {
-    // The stream stands in the middle of bytes that are not there any more.
-    return lose_wire();
+    // A segment was sent in part and the rest of its memory is gone.
+    return lose_connection();
   }
   const auto on_sent = [this](const OutSegment& segment) {
     if (!segment.ends_request || channel_->stream().agreement().acknowledged) return;
@@ -76,30 +77,31 @@ void IwarpQueuePair::pump() {
     if (!expects_answer(entry.opcode)) entry.finished = true;
   };
   if (is_long_request()) {
-    // The peer acknowledges what was before: the progress thread, woken by that, would wait for our lock.
-    reads_along_.store(true, std::memory_order_relaxed);
+    // The peer acknowledges earlier requests meanwhile. That would wake the progress thread, which would only
+    // wait for our lock.
+    reads_after_send_.store(true, std::memory_order_relaxed);
     watch();
   }
   while (channel_->has_output() || fill()) {
     const Channel::Io result = channel_->flush(on_sent);
-    if (result == Channel::Io::lost) return lose_wire();
+    if (result == Channel::Io::lost) return lose_connection();
     if (result == Channel::Io::blocked) {
-      reads_along_.store(false, std::memory_order_relaxed);
+      reads_after_send_.store(false, std::memory_order_relaxed);
       output_is_stale_ = true;
-      hand_over();
+      advance_send_queue();
       return watch();
     }
   }
   output_is_stale_ = false;
-  hand_over();
+  advance_send_queue();
   if (channel_->stream().fault() && !channel_->stream().owes_responses()) return end_fault();
   watch();
 }
 
-// Fills the batch with what is to be said, most urgent first. False: nothing.
+// Fills the batch in order of urgency. False: there is nothing to send.
 bool IwarpQueuePair::fill() {
   Stream& stream = channel_->stream();
-  if (!stream.may_send() || !soft::can_respond(state()) || (is_quiet() && !stream.fault())) return false;
+  if (!stream.may_send() || !soft::can_respond(state()) || (is_paused() && !stream.fault())) return false;
   size_t bytes = 0;
   const auto add = [&](auto compose) {
     OutSegment* segment = channel_->claim();
@@ -108,7 +110,7 @@ bool IwarpQueuePair::fill() {
     return true;
   };
   while (add([&](OutSegment& out) { return stream.compose_control(out); })) continue;
-  // What is sent from where it lies is read when it leaves: the next READ is not to be answered before that.
+  // Payload that is not copied is read when it is sent: the next READ must not be answered before that.
   OutSegment::Source source = OutSegment::Source::copied;
   const auto respond = [&](OutSegment& out) {
     const bool is_composed = stream.compose_response(out, channel_->room());
@@ -120,7 +122,7 @@ bool IwarpQueuePair::fill() {
   }
   if (stream.fault()) {
     if (stream.owes_responses()) return bytes > 0;
-    while (add([&](OutSegment& out) { return stream.compose_last_words(out); })) continue;
+    while (add([&](OutSegment& out) { return stream.compose_fault_report(out); })) continue;
     return bytes > 0;
   }
   while (add([&](OutSegment& out) { return compose_request(out); })) continue;
@@ -156,21 +158,21 @@ void IwarpQueuePair::finish(uint64_t index, Status status) {
   if (status != Status::success) halted_at_ = std::min(halted_at_, index);
 }
 
-// reap() looks at entries before next() only: those on the wire, and the one that failed.
-void IwarpQueuePair::hand_over() {
+// reap() examines only entries before next(): those that were sent, and the one that failed.
+void IwarpQueuePair::advance_send_queue() {
   while (send_queue_.next() < emit_) send_queue_.advance_next();
   while (is_halted() && send_queue_.next() <= halted_at_) send_queue_.advance_next();
 }
 
 void IwarpQueuePair::fail_unreachable() {
   if (!may_transmit() || is_halted() || emit_ == send_queue_.tail()) return;
-  const Status verdict = verdict_on(emit_);
-  finish(emit_, verdict == Status::success ? Status::retry_exc_err : verdict);
+  const Status status = check_entry(emit_);
+  finish(emit_, status == Status::success ? Status::retry_exc_err : status);
   ++emit_;
-  hand_over();
+  advance_send_queue();
 }
 
-Status IwarpQueuePair::verdict_on(uint64_t index) const {
+Status IwarpQueuePair::check_entry(uint64_t index) const {
   const SendEntry& entry = send_queue_.at(index);
   if (!local_is_valid(index, expects_answer(entry.opcode))) return Status::loc_prot_err;
   const bool atomic = entry.opcode > Opcode::read;
@@ -180,10 +182,10 @@ Status IwarpQueuePair::verdict_on(uint64_t index) const {
   return Status::success;
 }
 
-bool IwarpQueuePair::is_quiet() {
-  if (quiet_until_ns_ == 0) return false;
-  if (now_ns() < quiet_until_ns_) return true;
-  quiet_until_ns_ = 0;
+bool IwarpQueuePair::is_paused() {
+  if (pause_until_ns_ == 0) return false;
+  if (now_ns() < pause_until_ns_) return true;
+  pause_until_ns_ = 0;
   return false;
 }
 
@@ -199,14 +201,14 @@ bool IwarpQueuePair::compose_request(OutSegment& out) {
   if (emit_ == send_queue_.tail() || is_halted() || peer_not_ready_) return false;
   SendEntry& entry = send_queue_.at(emit_);
   if (!entry.started && !may_start(entry)) return false;
-  // Checked for each segment: between two of them the lock may have been free, and a region closed.
-  if (const Status verdict = verdict_on(emit_); verdict != Status::success) {
-    finish(emit_, verdict);
+  // Checked for each segment: the lock may have been free between two of them, and a region closed.
+  if (const Status status = check_entry(emit_); status != Status::success) {
+    finish(emit_, status);
     return false;
   }
   entry.started = true;
   if (expects_answer(entry.opcode)) {
-    compose_order(out, entry);
+    compose_read_or_atomic(out, entry);
   } else if (entry.opcode == Opcode::send || entry.opcode == Opcode::send_with_imm) {
     compose_message(out, entry);
   } else {
@@ -248,7 +250,7 @@ void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
   stream.begin_write(out, entry.rkey, entry.remote_addr + entry.cursor, static_cast<uint32_t>(length), last);
   fill_payload(out, entry.cursor, length);
   stream.seal(out);
-  // Who is posting this wants to know the sum of what leaves, and the segments' have it in them.
+  // The caller of post_send() wants the CRC32C of the payload; the segments' checksums contain it.
   if (entry.crc32c && out.piece_count > 0 && stream.sums_out()) {
     const uint32_t sum = out.continue_sum(entry.cursor == 0 ? 0 : entry.sum);
     entry.sum = sum;
@@ -260,10 +262,10 @@ void IwarpQueuePair::compose_write(OutSegment& out, SendEntry& entry) {
   out.ends_request = last && !announced;
 }
 
-void IwarpQueuePair::compose_order(OutSegment& out, SendEntry& entry) {
+void IwarpQueuePair::compose_read_or_atomic(OutSegment& out, SendEntry& entry) {
   Stream& stream = channel_->stream();
   number_of(emit_) = stream.count_request();
-  entry.cursor = 0;  // counts what comes back
+  entry.cursor = 0;  // counts received bytes from now on
   pending_.push_back(emit_);
   const auto id = static_cast<uint32_t>(emit_);
   if (entry.opcode == Opcode::read) {

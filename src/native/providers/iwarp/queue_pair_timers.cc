@@ -1,4 +1,4 @@
-// What a queue pair does because time has passed: retries are TCP's business, giving up is ours.
+// The timers of a queue pair. TCP retransmits; the queue pair only decides when to give up.
 #include <algorithm>
 
 #include "providers/iwarp/context.h"
@@ -7,10 +7,10 @@
 namespace verbena::iwarp {
 namespace {
 
-// A progress thread shares its core with everything else: shorter retry limits than this would cry wolf.
+// The progress thread shares its core with other threads: shorter retry limits would give false alarms.
 constexpr uint64_t kMinRetryLimitNs = 2'000'000'000;
-// A peer that does not even take our last words does not get them.
-constexpr uint64_t kFaultPatienceNs = 2'000'000'000;
+// For a peer that does not read our TERMINATE.
+constexpr uint64_t kFaultTimeoutNs = 2'000'000'000;
 constexpr int kStallCheckMs = 1, kPauseCheckMs = 10, kRetryCheckMs = 100;
 
 }  // namespace
@@ -19,37 +19,37 @@ int IwarpQueuePair::check_timers(uint64_t now) {
   int next_ms = kRetryCheckMs;
   {
     const std::lock_guard lock(lock_);
-    take_over();
-    if (stalled_.load(std::memory_order_relaxed) || quiet_until_ns_ != 0) {
+    resume_watch();
+    if (stalled_.load(std::memory_order_relaxed) || pause_until_ns_ != 0) {
       advance();
       next_ms = stalled_.load(std::memory_order_relaxed) ? kStallCheckMs : kPauseCheckMs;
     }
     if (peer_not_ready_ && !is_halted()) {
       if (now >= rnr_deadline_ns_) {
         finish(emit_, Status::rnr_retry_exc_err);
-        hand_over();
+        advance_send_queue();
         reap();
       } else if (rnr_deadline_ns_ != kNever) {
         next_ms = kStallCheckMs;
       }
     }
     const bool responds = soft::can_respond(state());
-    if (channel_ && responds && channel_->stream().fault() && now - fault_since_ns_ >= kFaultPatienceNs)
+    if (channel_ && responds && channel_->stream().fault() && now - fault_since_ns_ >= kFaultTimeoutNs)
       end_fault();
-    const uint64_t patience_ns = uint64_t{iwarp_.options().stall_timeout_ms} * 1'000'000;
-    if (channel_ && responds && channel_->is_stalled(now, patience_ns)) {
-      advance();  // it may be we who were late
-      if (channel_ && channel_->is_stalled(now, patience_ns)) lose_wire();
+    const uint64_t timeout_ns = uint64_t{iwarp_.options().stall_timeout_ms} * 1'000'000;
+    if (channel_ && responds && channel_->is_stalled(now, timeout_ns)) {
+      advance();  // perhaps this thread was late, not the peer
+      if (channel_ && channel_->is_stalled(now, timeout_ns)) lose_connection();
     }
 
     const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
     const uint64_t mark = send_queue_.head() + (channel_ ? channel_->bytes_moved() : 0);
-    // Who was called waits for the caller's first word for as long as that takes.
+    // A responder waits for the initiator's first message without a limit.
     const bool may_speak = !channel_ || channel_->stream().may_send();
     const bool waiting =
         send_queue_.head() != send_queue_.tail() && state() == QpState::rts && limit != 0 && may_speak;
-    // What the wire has taken may be long on its way: a slow path is not an absent peer.
-    const size_t unconfirmed = waiting && channel_ ? channel_->wire().unconfirmed() : 0;
+    // Bytes in the send buffer may take long: a slow path is not a dead peer.
+    const size_t unconfirmed = waiting && channel_ ? channel_->stream_socket().unconfirmed() : 0;
     const bool has_moved = mark != timer_mark_ || unconfirmed != unconfirmed_mark_;
     if (!waiting || peer_not_ready_ || has_moved || timer_since_ns_ == 0) {
       timer_mark_ = mark;

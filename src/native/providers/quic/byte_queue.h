@@ -1,5 +1,6 @@
-// Bytes between a stream and its connection, in blocks that stay where they are: what was sent must be kept
-// in place until the peer has it. Blocks come from a pool that the context's connections share.
+// ByteQueue: bytes between a stream and its connection, in blocks that do not move, because sent bytes must
+// stay in place until the peer has confirmed them. Blocks come from a pool that the connections of a context
+// share.
 #pragma once
 
 #include <sys/uio.h>
@@ -62,7 +63,7 @@ class ByteQueue {
     }
   }
 
-  // Up to out.size() pieces of what is behind the first `skip` bytes.
+  // The bytes behind the first `skip`, as at most out.size() pieces. Returns their number.
   size_t pieces(size_t skip, std::span<iovec> out) const {
     size_t count = 0;
     size_t at = begin_ + skip;
@@ -82,10 +83,10 @@ class ByteQueue {
       drop_first();
       begin_ -= BlockPool::kBlockBytes;
     }
-    if (size_ == 0) clear();  // an idle stream has no use for a block
+    if (size_ == 0) clear();  // an idle stream holds no block
   }
 
-  // Moves bytes out; how many.
+  // Moves bytes out and returns their number.
   size_t take(std::span<const iovec> room) {
     size_t total = 0;
     for (const iovec& piece : room) {

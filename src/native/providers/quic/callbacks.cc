@@ -1,5 +1,5 @@
-// What the library asks and tells while it reads packets. Runs inside its calls, so it calls nothing of it
-// but what is allowed there.
+// ngtcp2's callbacks during its processing of packets. They run inside ngtcp2, so they call only the ngtcp2
+// functions that are allowed there.
 #include <cstring>
 
 #include "providers/quic/connection.h"
@@ -26,7 +26,7 @@ struct Callbacks {
     stream->connection = connection.shared_from_this();
     library().ngtcp2_conn_set_stream_user_data(conn, id, stream.get());
     connection.streams_[id] = stream;
-    connection.engine_.arrived(std::move(stream));
+    connection.engine_.add_incoming(std::move(stream));
     return 0;
   }
 
@@ -35,7 +35,7 @@ struct Callbacks {
     Connection& connection = of(user_data);
     StreamState* to = stream(stream_data);
     if (!to || !to->is_held) {
-      // Nobody reads it; the connection's window is for the others.
+      // The stream has no reader: extend both windows, so that it does not block the other streams.
       library().ngtcp2_conn_extend_max_stream_offset(conn, id, size);
       library().ngtcp2_conn_extend_max_offset(conn, size);
       return 0;
@@ -61,7 +61,7 @@ struct Callbacks {
     Connection& connection = of(user_data);
     if (StreamState* closed = stream(stream_data)) {
       closed->is_open = false;
-      // Both ends are said and confirmed, or it was reset.
+      // Both directions were ended and confirmed; otherwise the stream was reset.
       if (!closed->is_ended || !closed->end_was_sent) closed->is_broken = true;
       closed->is_ended = true;
       connection.engine_.notify(*closed);
@@ -71,12 +71,12 @@ struct Callbacks {
     return 0;
   }
 
-  // Of either direction: neither end has a use for half a queue pair.
+  // A reset of either direction breaks the stream: half a queue pair is useless.
   static int stream_reset(ngtcp2_conn*, int64_t, uint64_t, uint64_t, void* user_data, void* stream_data) {
     return broken(user_data, stream_data);
   }
   static int sending_stopped(ngtcp2_conn*, int64_t, uint64_t, void* user_data, void* stream_data) {
-    // Who has said all, and was heard out, does not mind.
+    // After our own end was sent and received, it does not matter.
     StreamState* to = stream(stream_data);
     return to && to->wants_end ? 0 : broken(user_data, stream_data);
   }
@@ -88,7 +88,7 @@ struct Callbacks {
     return 0;
   }
 
-  static int more_streams(ngtcp2_conn*, uint64_t, void*) { return 0; }  // looked at after each packet
+  static int more_streams(ngtcp2_conn*, uint64_t, void*) { return 0; }  // checked after each packet
 
   static int new_id(ngtcp2_conn*, ngtcp2_cid* id, uint8_t* token, size_t size, void* user_data) {
     Connection& connection = of(user_data);

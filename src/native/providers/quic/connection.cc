@@ -13,7 +13,7 @@
 namespace verbena::quic {
 namespace {
 
-// AES-128 first: a quarter less work for each byte, and no attack known on either.
+// AES-128 first: a quarter less work per byte, and no known attack on either.
 constexpr char kPriorities[] =
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:-GROUP-ALL:"
     "+GROUP-X25519:+GROUP-SECP256R1:+GROUP-SECP384R1:%DISABLE_TLS13_COMPAT_MODE";
@@ -47,7 +47,7 @@ uint32_t StreamState::readiness() const {
   return ready;
 }
 
-// A quarter of it, at the least: little pieces are dear.
+// At least a quarter of the limit: small pieces are expensive.
 bool StreamState::has_room() const {
   return out.size() <= (connection ? connection->send_limit() : kFirstSendLimit) / 4 * 3;
 }
@@ -66,7 +66,7 @@ Connection::Connection(Engine& engine, std::shared_ptr<Endpoint> endpoint, const
 }
 
 Connection::Connection(Engine& engine, std::shared_ptr<Endpoint> endpoint, const Endpoint::Route& route,
-                       const Introduction& introduction)
+                       const InitialPacket& initial)
     : engine_(engine),
       endpoint_(std::move(endpoint)),
       role_(Role::server),
@@ -74,7 +74,7 @@ Connection::Connection(Engine& engine, std::shared_ptr<Endpoint> endpoint, const
       certificates_(engine.credentials().current()),
       send_limit_(kFirstSendLimit),
       batch_(engine.scratch()) {
-  set_up(route, &introduction);
+  set_up(route, &initial);
 }
 
 Connection::~Connection() {
@@ -82,7 +82,7 @@ Connection::~Connection() {
   if (session_) library().gnutls_deinit(session_);
 }
 
-void Connection::set_up(const Endpoint::Route& route, const Introduction* introduction) {
+void Connection::set_up(const Endpoint::Route& route, const InitialPacket* initial) {
   const Library& lib = library();
   const Options& options = engine_.options();
   const uint64_t now = now_ns();
@@ -99,8 +99,8 @@ void Connection::set_up(const Endpoint::Route& route, const Introduction* introd
   settings.handshake_timeout = uint64_t{options.stream.handshake_timeout_ms} * kNsPerMs;
   settings.max_stream_window = engine_.stream_window(*endpoint_);
   settings.max_window = settings.max_stream_window * 2;
-  if (introduction) {
-    settings.token = {const_cast<uint8_t*>(introduction->token.data()), introduction->token.size()};
+  if (initial) {
+    settings.token = {const_cast<uint8_t*>(initial->token.data()), initial->token.size()};
   }
 
   ngtcp2_transport_params params;
@@ -109,7 +109,7 @@ void Connection::set_up(const Endpoint::Route& route, const Introduction* introd
   params.initial_max_stream_data_bidi_local = first_window;
   params.initial_max_stream_data_bidi_remote = first_window;
   params.initial_max_data = first_window * 2;
-  params.initial_max_streams_bidi = introduction ? options.max_streams : 0;
+  params.initial_max_streams_bidi = initial ? options.max_streams : 0;
   params.initial_max_streams_uni = 0;
   params.max_idle_timeout = uint64_t{options.stream.dead_peer_timeout_ms} * kNsPerMs;
   params.active_connection_id_limit = 7;
@@ -118,16 +118,16 @@ void Connection::set_up(const Endpoint::Route& route, const Introduction* introd
   const ngtcp2_callbacks all = callbacks(role_);
   const ngtcp2_cid own = random_id();
   int result;
-  if (introduction) {
-    params.original_dcid = introduction->original_id;
-    if (introduction->was_retried) {
-      params.retry_scid = introduction->chosen_id;
+  if (initial) {
+    params.original_dcid = initial->original_id;
+    if (initial->was_retried) {
+      params.retry_scid = initial->chosen_id;
       params.retry_scid_present = 1;
     }
     lib.gnutls_rnd(GNUTLS_RND_RANDOM, params.stateless_reset_token, sizeof params.stateless_reset_token);
     params.stateless_reset_token_present = 1;
     result = lib.ngtcp2_conn_server_new_versioned(
-        &conn_, &introduction->client_id, &own, &path, introduction->version, NGTCP2_CALLBACKS_VERSION, &all,
+        &conn_, &initial->client_id, &own, &path, initial->version, NGTCP2_CALLBACKS_VERSION, &all,
         NGTCP2_SETTINGS_VERSION, &settings, NGTCP2_TRANSPORT_PARAMS_VERSION, &params, nullptr, this);
   } else {
     const ngtcp2_cid theirs = random_id();
@@ -138,7 +138,7 @@ void Connection::set_up(const Endpoint::Route& route, const Introduction* introd
   if (result != 0) throw Error("fd_limit", "connect", lib.ngtcp2_strerror(result));
   start_tls();
   engine_.add_id(*this, own);
-  if (introduction) engine_.add_id(*this, introduction->chosen_id);
+  if (initial) engine_.add_id(*this, initial->chosen_id);
   lib.ngtcp2_conn_set_keep_alive_timeout(conn_, params.max_idle_timeout / 30);
 }
 
@@ -148,7 +148,7 @@ void Connection::start_tls() {
   const auto check = [&](int result) {
     if (result < 0) throw Error("tls_handshake", "connect", lib.gnutls_strerror(result));
   };
-  // No tickets: nothing is resumed, so nothing can come before the handshake is over (0-RTT).
+  // No tickets: sessions are not resumed, so there is no data before the end of the handshake (0-RTT).
   check(lib.gnutls_init(&session_, (is_client ? GNUTLS_CLIENT : GNUTLS_SERVER) | GNUTLS_NO_TICKETS |
                                        GNUTLS_NO_AUTO_SEND_TICKET));
   check(lib.gnutls_priority_set_direct(session_, kPriorities, nullptr));
@@ -196,7 +196,7 @@ std::shared_ptr<StreamState> Connection::open_stream() {
   return stream;
 }
 
-// Those that were asked for before there was a connection, or more than the peer allows at once.
+// Streams that were requested before the handshake was complete, or above the peer's limit.
 void Connection::open_waiting() {
   while (is_established_ && conn_ && !unopened_.empty()) {
     StreamState& stream = *unopened_.front();
@@ -218,7 +218,7 @@ void Connection::release(StreamState& stream) {
       lib.ngtcp2_conn_extend_max_offset(conn_, stream.in.size());
       stream.in.clear();
     }
-    // What was said to the end is delivered; all else is cut off.
+    // A direction that was ended properly is delivered; everything else is cut off.
     if (stream.wants_end) {
       if (!stream.is_ended) lib.ngtcp2_conn_shutdown_stream_read(conn_, stream.id, 0);
     } else {
@@ -236,7 +236,7 @@ void Connection::consumed(StreamState& stream, size_t bytes) {
     library().ngtcp2_conn_extend_max_stream_offset(conn_, stream.id, bytes);
   }
   library().ngtcp2_conn_extend_max_offset(conn_, bytes);
-  // The library tells the peer of a good deal of room only; so ask it now and then.
+  // ngtcp2 announces a larger window only when it is worth a packet, so let it write from time to time.
   constexpr uint64_t kWorthTelling = 64 * 1024;
   granted_ += bytes;
   if (granted_ < kWorthTelling) return;
@@ -252,16 +252,16 @@ void Connection::has_output(StreamState& stream) {
   sendable_.push_back(found->second);
 }
 
-bool Connection::is_looked_after() const {
+bool Connection::is_polled() const {
   if (!is_established_ || !unopened_.empty() || streams_.empty()) return false;
   return std::all_of(streams_.begin(), streams_.end(),
                      [](const auto& entry) { return entry.second->is_held && entry.second->wanted == 0; });
 }
 
-void Connection::fail(Verdict fate) {
+void Connection::fail(Verdict reason) {
   if (!conn_) return;
-  fate_ = std::move(fate);
-  if (fate_.code.empty()) fate_.code = "peer_died";
+  end_reason_ = std::move(reason);
+  if (end_reason_.code.empty()) end_reason_.code = "peer_died";
   library().ngtcp2_conn_del(conn_);
   conn_ = nullptr;
   engine_.forget(*this);

@@ -1,6 +1,6 @@
-// One QUIC connection: the library's state machine, its TLS session, and the streams on it. Everything runs
-// under the engine's mutex; nothing here calls a queue pair. Setting up in connection.cc, the library's
-// questions in callbacks.cc, packets in connection_datapath.cc.
+// One QUIC connection: the state machine of ngtcp2, its TLS session, and the streams on it. Everything runs
+// under the engine's mutex; nothing here calls a queue pair. Set-up in connection.cc, ngtcp2's callbacks in
+// callbacks.cc, packets in connection_datapath.cc.
 #pragma once
 
 #include <deque>
@@ -20,30 +20,30 @@ class Connection;
 class Engine;
 
 constexpr size_t kIdBytes = 12;  // of the connection IDs that we choose
-// As ALPN has it. The messages are the iWARP wire's, on a stream for each queue pair.
+// The ALPN protocol. The messages are those of the iWARP wire, with one stream for each queue pair.
 constexpr char kProtocol[] = "verbena-quic/1";
 
-// One end of a stream. Belongs to its connection and to the wire that holds it.
+// One end of a stream. Shared by its connection and the QuicStream that holds it.
 struct StreamState : std::enable_shared_from_this<StreamState> {
   explicit StreamState(BlockPool& pool) : in(pool), out(pool) {}
 
-  std::shared_ptr<Connection> connection;  // until the wire lets go
+  std::shared_ptr<Connection> connection;  // until the QuicStream is destroyed
   int64_t id = -1;                         // not open yet
   ByteQueue in, out;
-  size_t sent = 0;         // bytes of `out` that the library has, and the peer has not confirmed
-  bool is_open = true;     // the library knows it, or will
-  bool is_ended = false;   // the peer says no more
+  size_t sent = 0;         // bytes of `out` that ngtcp2 has taken and the peer has not confirmed
+  bool is_open = true;     // ngtcp2 knows the stream, or will
+  bool is_ended = false;   // the peer has ended its direction
   bool is_broken = false;  // reset, or the connection is gone
   bool wants_end = false, end_was_sent = false;
-  bool is_sendable = false;  // stands in the connection's queue
-  bool is_held = true;       // by a wire
+  bool is_sendable = false;  // is in the connection's queue
+  bool is_held = true;       // by a QuicStream
 
-  // What its holder waits for.
+  // The events that its holder waits for.
   uint64_t key = 0;
   uint32_t wanted = 0;
   bool is_queued = false;
 
-  uint32_t readiness() const;  // as events of epoll
+  uint32_t readiness() const;  // as epoll events
   bool has_room() const;
   bool has_output() const { return sent < out.size() || (wants_end && !end_was_sent); }
 };
@@ -51,8 +51,8 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class Role : uint8_t { client, server };
-  // What a server's first packet tells, beyond the route.
-  struct Introduction {
+  // What a server learns from the client's first packet.
+  struct InitialPacket {
     ngtcp2_cid client_id{}, chosen_id{}, original_id{};
     uint32_t version = NGTCP2_PROTO_VER_V1;
     bool was_retried = false;
@@ -62,7 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(Engine& engine, std::shared_ptr<Endpoint> endpoint, const Endpoint::Route& route,
              std::string host);  // a client
   Connection(Engine& engine, std::shared_ptr<Endpoint> endpoint, const Endpoint::Route& route,
-             const Introduction& introduction);
+             const InitialPacket& initial);
   ~Connection();
 
   Role role() const { return role_; }
@@ -71,29 +71,28 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SocketAddress peer() const { return route_.remote; }
   bool is_alive() const { return conn_ != nullptr; }
   bool is_idle() const { return streams_.empty() && unopened_.empty(); }
-  // Whether others than the progress thread read for every stream: those of spinners.
-  bool is_looked_after() const;
+  // True when polling threads, not the progress thread, read for every stream.
+  bool is_polled() const;
   const std::shared_ptr<const Certificates>& certificates() const { return certificates_; }
   std::string cipher() const;
-  // Why it is gone.
-  const Verdict& fate() const { return fate_; }
+  // Why the connection ended.
+  const Verdict& end_reason() const { return end_reason_; }
 
   std::shared_ptr<StreamState> open_stream();
-  void release(StreamState& stream);  // its wire is gone
+  void release(StreamState& stream);  // its QuicStream is destroyed
   void consumed(StreamState& stream, size_t bytes);
   void has_output(StreamState& stream);
   size_t send_limit() const { return send_limit_; }
 
-  // Packets.
   void read(std::span<const std::byte> datagram, const Endpoint::Route& route, uint64_t now);
   void write(uint64_t now);
   uint64_t expiry() const;
   void handle_expiry(uint64_t now);
-  void close(uint64_t now);           // tells the peer, and is gone
-  void fail(Verdict fate);            // is gone
-  void peer_is_absent(uint64_t now);  // says the network
+  void close(uint64_t now);             // sends a close packet and ends the connection
+  void fail(Verdict reason);            // ends the connection
+  void peer_unreachable(uint64_t now);  // reported by an ICMP error
 
-  uint64_t timer_ns = UINT64_MAX;  // the engine's: when it looks again
+  uint64_t timer_ns = UINT64_MAX;  // owned by the engine
   uint64_t idle_since_ns = 0;
   bool is_counted_half_open = false, is_touched = false;
   std::vector<std::string> ids;
@@ -104,12 +103,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   friend struct Callbacks;
 
-  void set_up(const Endpoint::Route& route, const Introduction* introduction);
+  void set_up(const Endpoint::Route& route, const InitialPacket* initial);
   void start_tls();
-  int verify();  // the peer's certificate, for the TLS library
+  int verify();  // the peer's certificate; called by the TLS library
   void open_waiting();
   void settle(int error, uint64_t now);
-  void say_last_words(const ngtcp2_connection_close_error& why, uint64_t now);
+  void send_close_packet(const ngtcp2_connection_close_error& why, uint64_t now);
   bool write_packet(StreamState* stream, uint64_t now);
   void add_packet(size_t size, const Endpoint::Route& route);
   void send_batch();
@@ -127,14 +126,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ngtcp2_crypto_conn_ref reference_{};
   bool is_established_ = false;
   Verdict verdict_;  // on the peer's certificate
-  Verdict fate_;
+  Verdict end_reason_;
   std::map<int64_t, std::shared_ptr<StreamState>> streams_;
   std::deque<std::shared_ptr<StreamState>> unopened_, sendable_, blocked_;
   size_t datagram_bytes_ = 0, send_limit_;
-  uint64_t absent_since_ns_ = 0, granted_ = 0;
+  uint64_t unreachable_since_ns_ = 0, granted_ = 0;
 
-  // Packets of one route on their way to one system call.
-  std::byte* const batch_;  // the engine's
+  // Packets of one route that are sent by one system call.
+  std::byte* const batch_;  // the engine's scratch buffer
   size_t used_ = 0, packets_ = 0, segment_ = 0;
   Endpoint::Route batch_route_;
 };

@@ -1,4 +1,4 @@
-// Packets in and out of one connection, and its clock.
+// Packets and timers of one connection.
 #include <algorithm>
 #include <cstring>
 
@@ -10,8 +10,8 @@ namespace verbena::quic {
 namespace {
 
 constexpr size_t kMaxSendLimit = 16 << 20;
-// How long a peer that the network says is not there may be silent before it is believed.
-constexpr uint64_t kAbsentNs = 200'000'000;
+// How long a peer must be silent after an ICMP error before the error is believed.
+constexpr uint64_t kUnreachableNs = 200'000'000;
 
 SocketAddress from_library(const ngtcp2_addr& address) {
   SocketAddress copy;
@@ -24,23 +24,23 @@ SocketAddress from_library(const ngtcp2_addr& address) {
 
 void Connection::read(std::span<const std::byte> datagram, const Endpoint::Route& route, uint64_t now) {
   if (!conn_) return;
-  // A client's own address may change, and the socket's stays what it is: the peer finds out.
+  // A client's own address may change while its socket stays the same; the peer detects that.
   const SocketAddress& local = role_ == Role::client ? route_.local : route.local;
   const ngtcp2_path path{{const_cast<ngtcp2_sockaddr*>(local.get()), local.length},
                          {const_cast<ngtcp2_sockaddr*>(route.remote.get()), route.remote.length},
                          nullptr};
   const ngtcp2_pkt_info info{};
-  const auto self = shared_from_this();  // a failure forgets it
+  const auto self = shared_from_this();  // a failure removes the connection from the engine
   const int result = library().ngtcp2_conn_read_pkt_versioned(
       conn_, &path, NGTCP2_PKT_INFO_VERSION, &info, reinterpret_cast<const uint8_t*>(datagram.data()),
       datagram.size(), now);
   if (result != 0) return settle(result, now);
-  absent_since_ns_ = 0;
+  unreachable_since_ns_ = 0;
   open_waiting();
   engine_.touch(*this);
 }
 
-// What an error of the library means for the connection.
+// Ends the connection as the error of ngtcp2 requires.
 void Connection::settle(int error, uint64_t now) {
   const Library& lib = library();
   ngtcp2_connection_close_error why;
@@ -58,11 +58,11 @@ void Connection::settle(int error, uint64_t now) {
     }
     case NGTCP2_ERR_DROP_CONN:
     case NGTCP2_ERR_RETRY:
-      return fail({"tls_handshake", "the peer's first packet made no sense"});
+      return fail({"tls_handshake", "the peer's first packet is invalid"});
     case NGTCP2_ERR_RECV_VERSION_NEGOTIATION:
-      return fail({"version_mismatch", "the peer speaks no version of QUIC that we know"});
+      return fail({"version_mismatch", "the peer supports no QUIC version that this end supports"});
     case NGTCP2_ERR_IDLE_CLOSE:
-      return fail({"peer_died", "nothing was heard of the peer for too long"});
+      return fail({"peer_died", "the peer sent nothing until the idle timeout"});
     case NGTCP2_ERR_HANDSHAKE_TIMEOUT:
       return fail({"connect_timeout", ""});
     case NGTCP2_ERR_CRYPTO: {
@@ -74,13 +74,13 @@ void Connection::settle(int error, uint64_t now) {
         verdict.detail = name ? name : "the TLS handshake failed";
       }
       lib.ngtcp2_connection_close_error_set_transport_error_tls_alert(&why, verdict.alert, nullptr, 0);
-      say_last_words(why, now);
+      send_close_packet(why, now);
       if (role_ == Role::server) ++engine_.counters().refused_certificates;
       return fail(verdict);
     }
     default:
       lib.ngtcp2_connection_close_error_set_transport_error_liberr(&why, error, nullptr, 0);
-      say_last_words(why, now);
+      send_close_packet(why, now);
       ++engine_.counters().violations;
       return fail({"bad_message", lib.ngtcp2_strerror(error)});
   }
@@ -91,11 +91,11 @@ void Connection::close(uint64_t now) {
   ngtcp2_connection_close_error why;
   library().ngtcp2_connection_close_error_default(&why);
   library().ngtcp2_connection_close_error_set_application_error(&why, 0, nullptr, 0);
-  say_last_words(why, now);
+  send_close_packet(why, now);
   fail({"peer_died", "closed"});
 }
 
-void Connection::say_last_words(const ngtcp2_connection_close_error& why, uint64_t now) {
+void Connection::send_close_packet(const ngtcp2_connection_close_error& why, uint64_t now) {
   uint8_t packet[1500];
   ngtcp2_path_storage storage;
   library().ngtcp2_path_storage_zero(&storage);
@@ -105,7 +105,7 @@ void Connection::say_last_words(const ngtcp2_connection_close_error& why, uint64
   if (size <= 0) return;
   const std::span bytes(reinterpret_cast<const std::byte*>(packet), static_cast<size_t>(size));
   endpoint_->send({from_library(storage.path.local), from_library(storage.path.remote)}, bytes, bytes.size());
-  engine_.remember_last_words(*this, bytes, now + 3 * library().ngtcp2_conn_get_pto(conn_));
+  engine_.keep_close_packet(*this, bytes, now + 3 * library().ngtcp2_conn_get_pto(conn_));
 }
 
 void Connection::write(uint64_t now) {
@@ -120,10 +120,10 @@ void Connection::write(uint64_t now) {
   }
   if (!conn_) return;
   send_batch();
-  if (!sendable_.empty()) update_limits();  // it is the path that limits us, so see how much that takes
+  if (!sendable_.empty()) update_limits();  // the path limits us: adapt the send limit to it
 }
 
-// False: no more for now.
+// False: nothing more can be sent now.
 bool Connection::write_packet(StreamState* stream, uint64_t now) {
   const Library& lib = library();
   constexpr size_t kPieces = 4;
@@ -157,7 +157,7 @@ bool Connection::write_packet(StreamState* stream, uint64_t now) {
       settle(static_cast<int>(size), now);
       return false;
     }
-    // Flow control opens by a packet from the peer, after which all are asked again.
+    // Flow control is extended by a packet from the peer; then all blocked streams try again.
     stream->is_sendable = false;
     if (size == NGTCP2_ERR_STREAM_DATA_BLOCKED) blocked_.push_back(sendable_.front());
     sendable_.pop_front();
@@ -168,7 +168,7 @@ bool Connection::write_packet(StreamState* stream, uint64_t now) {
     stream->sent += static_cast<size_t>(taken);
     if ((flags & NGTCP2_WRITE_STREAM_FLAG_FIN) && stream->sent == stream->out.size())
       stream->end_was_sent = true;
-    // Each has its turn.
+    // Round robin over the streams.
     auto self = sendable_.front();
     sendable_.pop_front();
     if (stream->has_output()) {
@@ -182,7 +182,8 @@ bool Connection::write_packet(StreamState* stream, uint64_t now) {
   return true;
 }
 
-// The packet lies at the end of the batch. Packets of one system call have one size, but for the last.
+// The packet lies at the end of the batch. All packets of one system call have the same size, except the
+// last.
 void Connection::add_packet(size_t size, const Endpoint::Route& route) {
   const bool is_first = used_ == 0;
   const bool fits = is_first || (size <= segment_ && packets_ < Endpoint::kMaxSegments &&
@@ -215,13 +216,13 @@ void Connection::unblock() {
 uint64_t Connection::expiry() const {
   if (!conn_) return UINT64_MAX;
   const uint64_t expiry = library().ngtcp2_conn_get_expiry(conn_);
-  return absent_since_ns_ ? std::min(expiry, absent_since_ns_ + kAbsentNs) : expiry;
+  return unreachable_since_ns_ ? std::min(expiry, unreachable_since_ns_ + kUnreachableNs) : expiry;
 }
 
 void Connection::handle_expiry(uint64_t now) {
   if (!conn_) return;
-  if (absent_since_ns_ && now >= absent_since_ns_ + kAbsentNs) {
-    return fail({"peer_died", "nobody is there any more, says the peer's host"});
+  if (unreachable_since_ns_ && now >= unreachable_since_ns_ + kUnreachableNs) {
+    return fail({"peer_died", "the peer's host reports that its port is closed"});
   }
   const auto self = shared_from_this();
   if (library().ngtcp2_conn_get_expiry(conn_) > now) return;
@@ -230,12 +231,12 @@ void Connection::handle_expiry(uint64_t now) {
   write(now);
 }
 
-// Anyone could send such a word, so that of a living peer is not taken: it is believed if nothing is heard of
-// the peer for a while. Whoever calls for the first time has nothing to lose.
-void Connection::peer_is_absent(uint64_t now) {
+// Anyone can forge an ICMP error. For an established connection it counts only if the peer stays silent for a
+// while; before that there is nothing to lose.
+void Connection::peer_unreachable(uint64_t now) {
   if (!conn_) return;
-  if (!is_established_) return fail({"unreachable", "nobody listens there"});
-  if (absent_since_ns_ == 0) absent_since_ns_ = now;
+  if (!is_established_) return fail({"unreachable", "no process listens at that address"});
+  if (unreachable_since_ns_ == 0) unreachable_since_ns_ = now;
   engine_.touch(*this);
 }
 

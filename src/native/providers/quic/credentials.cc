@@ -27,7 +27,7 @@ struct Reason {
   uint8_t alert;
 };
 
-// The most telling first.
+// The most specific first.
 constexpr Reason kReasons[] = {
     {GNUTLS_CERT_REVOKED, "tls_revoked", GNUTLS_A_CERTIFICATE_REVOKED},
     {GNUTLS_CERT_SIGNER_NOT_FOUND, "tls_untrusted", GNUTLS_A_UNKNOWN_CA},
@@ -41,7 +41,7 @@ constexpr Reason kReasons[] = {
 
 Certificates::Certificates(const net::TlsOptions& files, const std::string& revoked) {
   const Library& lib = library();
-  // Who only calls may do without a certificate of its own, where the peer allows it.
+  // A client may have no certificate of its own if the peer allows that.
   const bool has_own = !files.certificate.empty() || !files.key.empty();
   if (has_own) check_readable("certificate", files.certificate);
   if (has_own) check_readable("key", files.key);
@@ -114,12 +114,12 @@ Verdict verify_peer(gnutls_session_t session, const std::string& host, bool is_r
   const int result = lib.gnutls_certificate_verify_peers3(session, name, &status);
   if (result < 0) return {"tls_untrusted", lib.gnutls_strerror(result), GNUTLS_A_BAD_CERTIFICATE};
   if (status == 0) return {};
-  gnutls_datum_t words{};
+  gnutls_datum_t text{};
   std::string detail = "the peer's certificate was refused";
   if (lib.gnutls_certificate_verification_status_print(status, lib.gnutls_certificate_type_get(session),
-                                                       &words, 0) == 0) {
-    detail.assign(reinterpret_cast<const char*>(words.data), words.size);
-    std::free(words.data);
+                                                       &text, 0) == 0) {
+    detail.assign(reinterpret_cast<const char*>(text.data), text.size);
+    std::free(text.data);
     while (!detail.empty() && detail.back() == ' ') detail.pop_back();
   }
   for (const Reason& reason : kReasons) {
@@ -130,7 +130,7 @@ Verdict verify_peer(gnutls_session_t session, const std::string& host, bool is_r
 
 Verdict verdict_of_alert(uint8_t alert) {
   const char* name = library().gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(alert));
-  const std::string words = name ? name : "alert " + std::to_string(alert);
+  const std::string text = name ? name : "alert " + std::to_string(alert);
   switch (alert) {
     case GNUTLS_A_BAD_CERTIFICATE:
     case GNUTLS_A_UNSUPPORTED_CERTIFICATE:
@@ -140,9 +140,9 @@ Verdict verdict_of_alert(uint8_t alert) {
     case GNUTLS_A_UNKNOWN_CA:
     case GNUTLS_A_ACCESS_DENIED:
     case GNUTLS_A_CERTIFICATE_REQUIRED:
-      return {"tls_refused", "the peer says: " + words, alert};
+      return {"tls_refused", "the peer says: " + text, alert};
     default:
-      return {"tls_handshake", "the peer says: " + words, alert};
+      return {"tls_handshake", "the peer says: " + text, alert};
   }
 }
 

@@ -1,5 +1,5 @@
-// Certificates for the connections of one context, read again when their files have changed, and what a
-// verification's result is called.
+// Certificates for the connections of one context, loaded again when their files have changed, and the result
+// of a verification.
 #pragma once
 
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 
 namespace verbena::quic {
 
-// One reading of the files. A connection keeps the one that it began with.
+// One load of the files. A connection keeps the load that it began with.
 class Certificates {
  public:
   // Throws tls_file or tls_key_mismatch.
@@ -32,7 +32,7 @@ class Credentials {
  public:
   Credentials(const net::TlsOptions& files, std::string revoked);
 
-  // As the files are now. Files that make no sense are not taken: the last that did hold on.
+  // The certificates as the files are now. If the files are invalid, the last valid load stays in use.
   std::shared_ptr<const Certificates> current();
   uint64_t reloads() const { return reloads_; }
   uint64_t failed_reloads() const { return failed_reloads_; }
@@ -58,8 +58,8 @@ class Credentials {
   uint64_t reloads_ = 0, failed_reloads_ = 0;
 };
 
-// Why a peer's certificate, or ours at the peer's, was refused: a code of errors.py, particulars, and the
-// alert that tells the other end.
+// Why a peer's certificate, or ours at the peer, was refused: an error code, details, and the TLS alert for
+// the other end.
 struct Verdict {
   std::string code, detail;
   uint8_t alert = 0;
@@ -67,9 +67,9 @@ struct Verdict {
   explicit operator bool() const { return !code.empty(); }
 };
 
-// Of the peer of a session whose handshake has come so far. `host`: whose it must be; empty: anyone's.
+// Checks the certificate of the session's peer. `host`: the name that it must have; empty: any.
 Verdict verify_peer(gnutls_session_t session, const std::string& host, bool is_required);
-// What an alert of the peer says about us.
+// What an alert from the peer means for us.
 Verdict verdict_of_alert(uint8_t alert);
 
 }  // namespace verbena::quic

@@ -24,7 +24,7 @@ namespace {
 constexpr int kBufferBytes = 4 << 20;
 constexpr size_t kEthernetPayload = 1452;  // of a UDP datagram, with IPv6 headers
 constexpr size_t kLoopbackPayload = 16'000;
-constexpr int kLoopbackMtu = 65535;  // as IPv4 has it: one less than the interface
+constexpr int kLoopbackMtu = 65535;  // the limit of IPv4, one less than the interface's MTU
 
 void set(int socket, int level, int option, int value) {
   setsockopt(socket, level, option, &value, sizeof value);
@@ -96,7 +96,7 @@ Endpoint::Endpoint(const std::vector<SocketAddress>& addresses, const std::strin
     set(fd, IPPROTO_IPV6, IPV6_RECVERR, 1);
     set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
   }
-  set(fd, IPPROTO_IP, IP_PKTINFO, 1);  // those of IPv4 who call an IPv6 socket, too
+  set(fd, IPPROTO_IP, IP_PKTINFO, 1);  // also for IPv4 datagrams on an IPv6 socket
   set(fd, IPPROTO_IP, IP_RECVERR, 1);
   set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   int bytes = 0;
@@ -191,7 +191,7 @@ bool Endpoint::flush() {
   return true;
 }
 
-// False: not now. What cannot be sent at all is lost, as the network may lose anything.
+// False: the socket is full. What cannot be sent at all is dropped, as in a network.
 bool Endpoint::try_send(const Route& route, std::span<const std::byte> bytes, size_t segment) {
   const bool in_one = bytes.size() <= segment || segments_;
   for (std::span<const std::byte> left = bytes; !left.empty();) {
@@ -219,14 +219,14 @@ bool Endpoint::try_send(const Route& route, std::span<const std::byte> bytes, si
     }
     if (message.msg_controllen == 0) message.msg_control = nullptr;
     ssize_t sent = -1;
-    // An error of an earlier datagram is told to the next.
+    // An error of an earlier datagram is reported by the next call.
     for (int tries = 0; tries < 3 && sent < 0; ++tries) {
       sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)) return false;
       if (sent < 0 && errno != ECONNREFUSED && errno != EINTR && errno != EHOSTUNREACH) break;
     }
     if (sent < 0 && now.size() > segment && (errno == EIO || errno == EINVAL)) {
-      segments_ = false;  // the interface cannot: one by one from now on
+      segments_ = false;  // the interface does not support it: one datagram at a time from now on
       return try_send(route, left, segment);
     }
     if (sent < 0) {

@@ -1,5 +1,5 @@
-// A UDP socket for many connections: datagrams in and out by the batch (recvmmsg, UDP_GRO, UDP_SEGMENT), the
-// address that each came to, and word of peers that nobody answers for. Knows nothing of QUIC.
+// Endpoint: a UDP socket for many connections. Sends and receives datagrams in batches (recvmmsg, UDP_GRO,
+// UDP_SEGMENT), with the local address of each, and reports unreachable peers. Knows nothing of QUIC.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ namespace verbena::quic {
 
 using net::SocketAddress;
 
-bool same_address(const SocketAddress& one, const SocketAddress& other);  // port and all
+bool same_address(const SocketAddress& one, const SocketAddress& other);  // including the port
 
 class Endpoint {
  public:
-  // Where a datagram goes or came from. `local` is our address; without one the kernel chooses.
+  // The addresses of a datagram. Without a `local` address the kernel chooses one.
   struct Route {
     SocketAddress local, remote;
   };
 
-  static constexpr size_t kMaxBatchBytes = 65'000;  // of one send with segments
+  static constexpr size_t kMaxBatchBytes = 65'000;  // in one send with UDP_SEGMENT
   static constexpr size_t kMaxSegments = 64;
 
   // Binds to the first address that allows it. Throws address_in_use or unreachable.
@@ -36,20 +36,22 @@ class Endpoint {
   const SocketAddress& address() const { return address_; }
   size_t receive_buffer_bytes() const { return receive_buffer_bytes_; }
 
-  // Calls visit(datagram, route) for each of a batch; how many there were. Zero: nothing is waiting.
+  // Calls visit(datagram, route) for each datagram of a batch and returns the number of batches; 0: nothing
+  // was waiting.
   template <typename Visit>
   size_t receive(Visit visit);
-  // Calls visit(address) for each peer that the network says is not there.
+  // Calls visit(address) for each peer that an ICMP error reports as unreachable.
   template <typename Visit>
   void read_errors(Visit visit);
 
-  // Datagrams of `segment` bytes each, the last may be shorter. What the kernel does not take now is kept.
+  // Sends datagrams of `segment` bytes each; the last may be shorter. Keeps what the kernel does not accept
+  // now.
   void send(const Route& route, std::span<const std::byte> bytes, size_t segment);
   bool is_blocked() const { return !waiting_.empty(); }
-  bool flush();  // sends what was kept; false: there is still some
+  bool flush();  // sends what was kept; false: some is left
 
   uint64_t datagrams_in = 0, datagrams_out = 0, bytes_in = 0, bytes_out = 0, dropped_out = 0;
-  uint32_t watched = 0;  // the owner's: epoll events asked for
+  uint32_t watched = 0;  // epoll events that the owner watches
   bool is_listening = false;
 
  private:
@@ -65,7 +67,7 @@ class Endpoint {
   };
   static constexpr size_t kBatch = 8;
   static constexpr size_t kSlotBytes = 65536;
-  static constexpr size_t kMaxWaiting = 64;  // batches; more are lost, as in any full queue
+  static constexpr size_t kMaxWaiting = 64;  // batches; more are dropped, as in any full queue
 
   size_t receive_batch(std::span<Received> out);
   bool next_error(SocketAddress& out);
@@ -100,8 +102,8 @@ void Endpoint::read_errors(Visit visit) {
   while (next_error(absent)) visit(absent);
 }
 
-// The longest datagram for this peer: what the route's first link takes, less the headers; more than an
-// Ethernet frame's worth only on the loopback, where no link follows that could take less.
+// The longest datagram for this peer: the MTU of the route's first link without headers. Longer than an
+// Ethernet frame only on the loopback, where no later link can be smaller.
 size_t longest_datagram(const SocketAddress& remote);
 
 }  // namespace verbena::quic

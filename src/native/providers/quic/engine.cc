@@ -13,7 +13,7 @@ namespace verbena::quic {
 namespace {
 
 constexpr uint64_t kLongWindow = 8 << 20;
-// With a receive buffer that the system keeps small, more than it holds would only be lost.
+// With a small receive buffer, more than it holds would be lost.
 constexpr uint64_t kShortWindow = 1 << 20;
 constexpr size_t kLargeBuffer = 4 << 20;
 
@@ -46,8 +46,8 @@ void Engine::close() {
   for (auto& [socket, endpoint] : endpoints_) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
   for (auto& [socket, endpoint] : endpoints_) endpoint->is_listening = false;
   endpoints_.clear();
-  callers_.clear();
-  arrivals_.clear();
+  client_endpoints_.clear();
+  incoming_.clear();
   ready_.clear();
 }
 
@@ -74,39 +74,39 @@ int Engine::listen(const std::vector<SocketAddress>& addresses, const std::strin
   return endpoint->socket();
 }
 
-void Engine::stop_listening(int place) {
+void Engine::stop_listening(int endpoint_id) {
   const std::lock_guard lock(mutex_);
-  Endpoint* endpoint = find(place);
+  Endpoint* endpoint = find(endpoint_id);
   if (!endpoint) return;
   endpoint->is_listening = false;
   close_idle(now_ns());
 }
 
-SocketAddress Engine::address_of(int place) const {
+SocketAddress Engine::address_of(int endpoint_id) const {
   const std::lock_guard lock(mutex_);
-  const Endpoint* endpoint = find(place);
+  const Endpoint* endpoint = find(endpoint_id);
   return endpoint ? endpoint->address() : SocketAddress{};
 }
 
-std::unique_ptr<net::ByteStream> Engine::dial(const SocketAddress& to, int from_place,
+std::unique_ptr<net::ByteStream> Engine::dial(const SocketAddress& to, int from_endpoint_id,
                                               const std::string& host) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) return nullptr;
   try {
     const int family = to.storage.ss_family;
     std::shared_ptr<Endpoint> from;
-    if (const auto found = endpoints_.find(from_place);
+    if (const auto found = endpoints_.find(from_endpoint_id);
         found != endpoints_.end() && found->second->address().storage.ss_family == family) {
       from = found->second;
     } else {
-      auto& caller = callers_[family];
-      if (!caller) {
+      auto& client = client_endpoints_[family];
+      if (!client) {
         SocketAddress any;
         any.storage.ss_family = static_cast<sa_family_t>(family);
         any.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-        caller = add_endpoint({any}, "any address");
+        client = add_endpoint({any}, "any address");
       }
-      from = caller;
+      from = client;
     }
     const auto certificates = credentials_.current();
     const auto found =
@@ -131,15 +131,15 @@ std::unique_ptr<net::ByteStream> Engine::dial(const SocketAddress& to, int from_
   }
 }
 
-std::optional<Engine::Arrival> Engine::next_arrival() {
+std::optional<Engine::IncomingStream> Engine::next_incoming() {
   const std::lock_guard lock(mutex_);
-  if (!arrivals_.empty()) {
-    auto stream = std::move(arrivals_.front());
-    arrivals_.pop_front();
-    const int place = stream->connection->endpoint()->socket();
-    return Arrival{place, std::make_unique<QuicStream>(shared_from_this(), std::move(stream))};
+  if (!incoming_.empty()) {
+    auto stream = std::move(incoming_.front());
+    incoming_.pop_front();
+    const int endpoint_id = stream->connection->endpoint()->socket();
+    return IncomingStream{endpoint_id, std::make_unique<QuicStream>(shared_from_this(), std::move(stream))};
   }
-  has_arrival_.store(false, std::memory_order_relaxed);
+  has_incoming_.store(false, std::memory_order_relaxed);
   return std::nullopt;
 }
 
@@ -148,7 +148,7 @@ size_t Engine::ready_count() const {
   return ready_.size();
 }
 
-std::optional<uint64_t> Engine::next_ready() {
+std::optional<uint64_t> Engine::take_ready() {
   const std::lock_guard lock(mutex_);
   while (!ready_.empty()) {
     auto stream = std::move(ready_.front());
@@ -156,39 +156,38 @@ std::optional<uint64_t> Engine::next_ready() {
     stream->is_queued = false;
     if ((stream->readiness() & stream->wanted) == 0) continue;
     const uint64_t key = stream->key;
-    looking_at_ = std::move(stream);
+    in_service_ = std::move(stream);
     return key;
   }
   return std::nullopt;
 }
 
-void Engine::looked_after(uint64_t) {
+void Engine::ready_handled(uint64_t) {
   const std::lock_guard lock(mutex_);
-  const std::shared_ptr<StreamState> last = std::move(looking_at_);  // gone before the lock is
-  // As epoll does: again for as long as it is ready, unless only changes are asked for.
+  const std::shared_ptr<StreamState> last = std::move(in_service_);  // destroyed before the lock is released
+  // As epoll does: reported again while it is ready, except with EPOLLET.
   if (last && !(last->wanted & EPOLLET)) notify(*last);
 }
 
 void Engine::watch(StreamState& stream, uint64_t key, uint32_t events) {
   stream.key = key;
-  const bool was_left = stream.wanted == 0;
+  const bool was_polled = stream.wanted == 0;
   stream.wanted = events;
   if (events != 0) notify(stream);
-  if (was_left != (events == 0) && stream.connection) watch_socket(*stream.connection->endpoint());
+  if (was_polled != (events == 0) && stream.connection) watch_socket(*stream.connection->endpoint());
 }
 
-// Who spins reads the socket itself, and another reader would only be in its way. As soon as one stream has
-// nobody who looks after it, the progress thread does.
+// A polling thread reads the socket itself, and another reader would disturb it. As soon as one stream has no
+// polling thread, the progress thread reads.
 void Engine::watch_socket(Endpoint& endpoint) {
   uint32_t wanted = endpoint.is_blocked() ? uint32_t{EPOLLOUT} : 0u;
-  bool is_left_to_others = !endpoint.is_listening;
-  if (is_left_to_others) {
+  bool is_polled = !endpoint.is_listening;
+  if (is_polled) {
     for (const auto& connection : connections_) {
-      if (connection->endpoint().get() == &endpoint && !connection->is_looked_after())
-        is_left_to_others = false;
+      if (connection->endpoint().get() == &endpoint && !connection->is_polled()) is_polled = false;
     }
   }
-  if (!is_left_to_others) wanted |= EPOLLIN;
+  if (!is_polled) wanted |= EPOLLIN;
   if (wanted == endpoint.watched || is_closed_) return;
   epoll_event event{};
   event.events = endpoint.watched = wanted;
@@ -206,9 +205,9 @@ void Engine::established(Connection& connection) {
   if (std::exchange(connection.is_counted_half_open, false)) --half_open_;
 }
 
-void Engine::arrived(std::shared_ptr<StreamState> stream) {
-  arrivals_.push_back(std::move(stream));
-  has_arrival_.store(true, std::memory_order_relaxed);
+void Engine::add_incoming(std::shared_ptr<StreamState> stream) {
+  incoming_.push_back(std::move(stream));
+  has_incoming_.store(true, std::memory_order_relaxed);
   if (!is_progress_thread()) wake_(waker_);
 }
 
@@ -240,7 +239,7 @@ void Engine::finish() {
 
 void Engine::set_timer(Connection& connection) {
   const uint64_t expiry = connection.expiry();
-  // One that fires too early is set again then; that is cheaper than moving it with every packet.
+  // A timer that fires too early is set again then: cheaper than moving it with every packet.
   if (expiry >= connection.timer_ns) return;
   if (connection.timer_ns != UINT64_MAX) timers_.erase({connection.timer_ns, &connection});
   connection.timer_ns = expiry;
@@ -256,22 +255,22 @@ void Engine::forget(Connection& connection) {
   if (connection.timer_ns != UINT64_MAX) timers_.erase({connection.timer_ns, &connection});
   connection.timer_ns = UINT64_MAX;
   if (std::exchange(connection.is_counted_half_open, false)) --half_open_;
-  std::shared_ptr<Departed> departed;
-  if (!departures_.empty() && departures_.back()->ids.empty()) departed = departures_.back();
+  std::shared_ptr<ClosedConnection> closed;
+  if (!closed_.empty() && closed_.back()->ids.empty()) closed = closed_.back();
   for (const std::string& id : connection.ids) {
     ids_.erase(id);
-    if (departed) departed_[id] = departed;
+    if (closed) closed_by_id_[id] = closed;
   }
-  if (departed) departed->ids = std::move(connection.ids);
+  if (closed) closed->ids = std::move(connection.ids);
   connection.ids.clear();
   connections_.erase(connection.shared_from_this());
 }
 
-void Engine::remember_last_words(Connection&, std::span<const std::byte> words, uint64_t until) {
-  auto departed = std::make_shared<Departed>();
-  departed->words.assign(words.begin(), words.end());
-  departed->until = until;
-  departures_.push_back(std::move(departed));  // forget() comes next, and knows the IDs
+void Engine::keep_close_packet(Connection&, std::span<const std::byte> packet, uint64_t until) {
+  auto closed = std::make_shared<ClosedConnection>();
+  closed->packet.assign(packet.begin(), packet.end());
+  closed->until = until;
+  closed_.push_back(std::move(closed));  // forget() is called next and adds the ids
 }
 
 void Engine::add_id(Connection& connection, const ngtcp2_cid& id) {

@@ -1,6 +1,6 @@
-// QUIC for one context: sockets, connections found by their IDs, timers, and who may come in. What it gives
-// the iWARP protocol is byte streams (iwarp/byte_stream.h). One mutex over all of it, taken below a queue
-// pair's lock; nothing here calls back into one. Set-up in engine.cc, datagrams in engine_datapath.cc.
+// Engine: QUIC for one context. Owns sockets, connections by their ids, timers and admission, and gives the
+// iWARP protocol byte streams (net/byte_stream.h). One mutex guards all of it, taken after a queue pair's
+// lock; nothing here calls a queue pair. Set-up in engine.cc, datagrams in engine_datapath.cc.
 #pragma once
 
 #include <array>
@@ -22,17 +22,17 @@
 
 namespace verbena::quic {
 
-// What has happened to a context so far.
+// Counts since the context was opened.
 struct Counters {
-  uint64_t handshakes = 0;            // complete, either way
+  uint64_t handshakes = 0;            // complete ones, as client or server
   uint64_t migrations = 0;            // peers that changed their address
-  uint64_t garbage = 0;               // datagrams that are no QUIC, or of no connection
+  uint64_t garbage = 0;               // datagrams that are not QUIC or belong to no connection
   uint64_t early_data = 0;            // refused: it can be replayed
-  uint64_t version_negotiations = 0;  // callers with versions that we do not speak
-  uint64_t retries = 0;               // callers that had to prove their address
-  uint64_t turned_away = 0;           // callers beyond the limit
+  uint64_t version_negotiations = 0;  // clients with unsupported versions
+  uint64_t retries = 0;               // clients that had to prove their address
+  uint64_t turned_away = 0;           // clients above the limit
   uint64_t refused_certificates = 0;
-  uint64_t violations = 0;  // connections ended for what the peer sent
+  uint64_t violations = 0;  // connections that ended by a protocol error of the peer
 };
 
 class Engine final : public iwarp::StreamTransport, public std::enable_shared_from_this<Engine> {
@@ -44,25 +44,25 @@ class Engine final : public iwarp::StreamTransport, public std::enable_shared_fr
   void start(int epoll, uint64_t tag, void (*wake)(void*), void* waker) override;
   void close() override;
   int listen(const std::vector<SocketAddress>& addresses, const std::string& text) override;
-  void stop_listening(int place) override;
-  SocketAddress address_of(int place) const override;
-  std::unique_ptr<net::ByteStream> dial(const SocketAddress& to, int from_place,
+  void stop_listening(int endpoint_id) override;
+  SocketAddress address_of(int endpoint_id) const override;
+  std::unique_ptr<net::ByteStream> dial(const SocketAddress& to, int from_endpoint_id,
                                         const std::string& host) override;
   void receive(int socket) override;
-  bool has_arrival() const override { return has_arrival_.load(std::memory_order_relaxed); }
-  std::optional<Arrival> next_arrival() override;
+  bool has_incoming() const override { return has_incoming_.load(std::memory_order_relaxed); }
+  std::optional<IncomingStream> next_incoming() override;
   size_t ready_count() const override;
-  std::optional<uint64_t> next_ready() override;
-  void looked_after(uint64_t key) override;
+  std::optional<uint64_t> take_ready() override;
+  void ready_handled(uint64_t key) override;
   uint64_t deadline_ns() const override;
   void check_timers(uint64_t now) override;
   Counts counts() const override;
 
   // For streams, which take the mutex themselves.
   std::mutex& mutex() { return mutex_; }
-  void receive_from(Endpoint& endpoint);  // one batch, and what it calls for
+  void receive_from(Endpoint& endpoint);  // receives some batches and sends what they cause
   void watch(StreamState& stream, uint64_t key, uint32_t events);
-  void finish();  // writes what connections have to say by now
+  void finish();  // sends what connections have to send now
   bool is_progress_thread() const { return std::this_thread::get_id() == progress_thread_; }
 
   // For connections.
@@ -73,20 +73,20 @@ class Engine final : public iwarp::StreamTransport, public std::enable_shared_fr
   Counters& counters() { return counters_; }
   uint64_t stream_window(const Endpoint& endpoint) const;
   void established(Connection& connection);
-  void arrived(std::shared_ptr<StreamState> stream);
+  void add_incoming(std::shared_ptr<StreamState> stream);
   void notify(StreamState& stream);
   void touch(Connection& connection);
   void forget(Connection& connection);
   void add_id(Connection& connection, const ngtcp2_cid& id);
   void remove_id(const ngtcp2_cid& id);
-  void remember_last_words(Connection& connection, std::span<const std::byte> words, uint64_t until);
+  void keep_close_packet(Connection& connection, std::span<const std::byte> packet, uint64_t until);
 
  private:
-  // What a connection that is over says to a peer that has not heard of it.
-  struct Departed {
-    std::vector<std::byte> words;
+  // The close packet of a connection that has ended, repeated for a peer that has not received it.
+  struct ClosedConnection {
+    std::vector<std::byte> packet;
     std::vector<std::string> ids;
-    uint64_t until = 0, asked = 0;
+    uint64_t until = 0, datagrams = 0;
   };
 
   std::shared_ptr<Endpoint> add_endpoint(const std::vector<SocketAddress>& addresses,
@@ -95,12 +95,11 @@ class Engine final : public iwarp::StreamTransport, public std::enable_shared_fr
   void watch_socket(Endpoint& endpoint);
   void take(Endpoint& endpoint, std::span<const std::byte> datagram, const Endpoint::Route& route,
             uint64_t now);
-  void meet_stranger(const std::shared_ptr<Endpoint>& endpoint, std::span<const std::byte> datagram,
-                     const Endpoint::Route& route, uint64_t now);
+  void handle_initial(const std::shared_ptr<Endpoint>& endpoint, std::span<const std::byte> datagram,
+                      const Endpoint::Route& route, uint64_t now);
   bool check_token(const ngtcp2_pkt_hd& head, const Endpoint::Route& route,
-                   Connection::Introduction& introduction, uint64_t now);
-  void ask_to_retry(Endpoint& endpoint, const ngtcp2_pkt_hd& head, const Endpoint::Route& route,
-                    uint64_t now);
+                   Connection::InitialPacket& initial, uint64_t now);
+  void send_retry(Endpoint& endpoint, const ngtcp2_pkt_hd& head, const Endpoint::Route& route, uint64_t now);
   void negotiate_version(Endpoint& endpoint, const ngtcp2_version_cid& called, size_t size,
                          const Endpoint::Route& route);
   void set_timer(Connection& connection);
@@ -121,17 +120,18 @@ class Engine final : public iwarp::StreamTransport, public std::enable_shared_fr
   std::atomic<std::thread::id> progress_thread_{};
 
   std::map<int, std::shared_ptr<Endpoint>> endpoints_;
-  std::map<int, std::shared_ptr<Endpoint>> callers_;  // by address family: where calls start from
+  std::map<int, std::shared_ptr<Endpoint>>
+      client_endpoints_;  // by address family: local endpoints for dialling
   std::set<std::shared_ptr<Connection>> connections_;
   std::unordered_map<std::string, Connection*> ids_;
-  std::unordered_map<std::string, std::shared_ptr<Departed>> departed_;
-  std::deque<std::shared_ptr<Departed>> departures_;
-  size_t half_open_ = 0;  // callers whose handshake is under way
+  std::unordered_map<std::string, std::shared_ptr<ClosedConnection>> closed_by_id_;
+  std::deque<std::shared_ptr<ClosedConnection>> closed_;
+  size_t half_open_ = 0;  // clients whose handshake is incomplete
 
-  std::deque<std::shared_ptr<StreamState>> arrivals_;
-  std::atomic<bool> has_arrival_{false};
+  std::deque<std::shared_ptr<StreamState>> incoming_;
+  std::atomic<bool> has_incoming_{false};
   std::deque<std::shared_ptr<StreamState>> ready_;
-  std::shared_ptr<StreamState> looking_at_;
+  std::shared_ptr<StreamState> in_service_;
   std::vector<std::shared_ptr<Connection>> touched_;
   std::set<std::pair<uint64_t, Connection*>> timers_;
   std::atomic<uint64_t> deadline_ns_{UINT64_MAX};

@@ -1,4 +1,4 @@
-// Datagrams to the connections they belong to, strangers at the door, and timers.
+// Datagrams: dispatch to connections, first packets of clients, and timers.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace verbena::quic {
 namespace {
 
-constexpr size_t kShortestFirstDatagram = 1200;  // RFC 9000, 14.1: less is no honest caller
-constexpr uint64_t kTokenPatienceNs = 10'000'000'000;
+constexpr size_t kShortestFirstDatagram = 1200;  // RFC 9000, 14.1: a client's first datagram is not shorter
+constexpr uint64_t kTokenLifetimeNs = 10'000'000'000;
 constexpr uint64_t kIdleConnectionNs = 5'000'000'000;  // kept for the next queue pair
 constexpr uint64_t kIdleCheckNs = 1'000'000'000;
-constexpr size_t kFewHalfOpen = 64;  // more, and callers have to prove their address
+constexpr size_t kFewHalfOpen = 64;  // above this, clients must prove their address
 constexpr int kBatchesPerTurn = 4;
 
 bool is_early_data(std::span<const std::byte> datagram) {
@@ -40,7 +40,7 @@ void Engine::receive(int socket) {
 }
 
 void Engine::receive_from(Endpoint& endpoint) {
-  // Never earlier than what the library was told before, or its idea of a round trip would be absurd.
+  // Never earlier than a time that ngtcp2 has seen before, or its round-trip times would be wrong.
   uint64_t now = now_ns();
   for (int i = 0; i < kBatchesPerTurn; ++i) {
     const size_t batches =
@@ -54,7 +54,7 @@ void Engine::receive_from(Endpoint& endpoint) {
   endpoint.read_errors([&](const SocketAddress& absent) {
     for (const auto& connection : std::set(connections_)) {
       if (connection->endpoint().get() == &endpoint && same_address(connection->peer(), absent)) {
-        connection->peer_is_absent(now);
+        connection->peer_unreachable(now);
       }
     }
   });
@@ -80,19 +80,19 @@ void Engine::take(Endpoint& endpoint, std::span<const std::byte> datagram, const
     }
     return found->second->read(datagram, route, now);
   }
-  if (const auto found = departed_.find(id); found != departed_.end()) {
-    // Ever more seldom: who does not hear it is not to be fed by it.
-    Departed& departed = *found->second;
-    if (const uint64_t asked = ++departed.asked; (asked & (asked - 1)) == 0) {
-      endpoint.send(route, departed.words, departed.words.size());
+  if (const auto found = closed_by_id_.find(id); found != closed_by_id_.end()) {
+    // Ever less often (1, 2, 4, 8 …), so that a peer that ignores it cannot cause traffic.
+    ClosedConnection& closed = *found->second;
+    if (const uint64_t datagrams = ++closed.datagrams; (datagrams & (datagrams - 1)) == 0) {
+      endpoint.send(route, closed.packet, closed.packet.size());
     }
     return;
   }
-  meet_stranger(endpoints_[endpoint.socket()], datagram, route, now);
+  handle_initial(endpoints_[endpoint.socket()], datagram, route, now);
 }
 
-void Engine::meet_stranger(const std::shared_ptr<Endpoint>& endpoint, std::span<const std::byte> datagram,
-                           const Endpoint::Route& route, uint64_t now) {
+void Engine::handle_initial(const std::shared_ptr<Endpoint>& endpoint, std::span<const std::byte> datagram,
+                            const Endpoint::Route& route, uint64_t now) {
   ngtcp2_pkt_hd head;
   const int result =
       library().ngtcp2_accept(&head, reinterpret_cast<const uint8_t*>(datagram.data()), datagram.size());
@@ -105,24 +105,24 @@ void Engine::meet_stranger(const std::shared_ptr<Endpoint>& endpoint, std::span<
     ++counters_.garbage;
     return;
   }
-  Connection::Introduction introduction;
-  introduction.client_id = head.scid;
-  introduction.chosen_id = introduction.original_id = head.dcid;
-  introduction.version = head.version;
+  Connection::InitialPacket initial;
+  initial.client_id = head.scid;
+  initial.chosen_id = initial.original_id = head.dcid;
+  initial.version = head.version;
   const bool has_token = head.token.len > 0;
-  if (has_token && !check_token(head, route, introduction, now)) {
+  if (has_token && !check_token(head, route, initial, now)) {
     ++counters_.garbage;
     return;
   }
-  if (!introduction.was_retried && (result == NGTCP2_ERR_RETRY || half_open_ >= kFewHalfOpen)) {
-    return ask_to_retry(*endpoint, head, route, now);
+  if (!initial.was_retried && (result == NGTCP2_ERR_RETRY || half_open_ >= kFewHalfOpen)) {
+    return send_retry(*endpoint, head, route, now);
   }
   if (half_open_ >= options_.stream.max_handshakes) {
     ++counters_.turned_away;
     return;
   }
   try {
-    auto connection = std::make_shared<Connection>(*this, endpoint, route, introduction);
+    auto connection = std::make_shared<Connection>(*this, endpoint, route, initial);
     connections_.insert(connection);
     connection->is_counted_half_open = true;
     ++half_open_;
@@ -133,20 +133,20 @@ void Engine::meet_stranger(const std::shared_ptr<Endpoint>& endpoint, std::span<
 }
 
 bool Engine::check_token(const ngtcp2_pkt_hd& head, const Endpoint::Route& route,
-                         Connection::Introduction& introduction, uint64_t now) {
+                         Connection::InitialPacket& initial, uint64_t now) {
   ngtcp2_cid original;
   const int result = library().ngtcp2_crypto_verify_retry_token(
       &original, head.token.base, head.token.len, token_secret_.data(), token_secret_.size(), head.version,
-      route.remote.get(), route.remote.length, &head.dcid, kTokenPatienceNs, now);
+      route.remote.get(), route.remote.length, &head.dcid, kTokenLifetimeNs, now);
   if (result != 0) return false;
-  introduction.was_retried = true;
-  introduction.original_id = original;
-  introduction.token = {head.token.base, head.token.len};
+  initial.was_retried = true;
+  initial.original_id = original;
+  initial.token = {head.token.base, head.token.len};
   return true;
 }
 
-void Engine::ask_to_retry(Endpoint& endpoint, const ngtcp2_pkt_hd& head, const Endpoint::Route& route,
-                          uint64_t now) {
+void Engine::send_retry(Endpoint& endpoint, const ngtcp2_pkt_hd& head, const Endpoint::Route& route,
+                        uint64_t now) {
   const Library& lib = library();
   ngtcp2_cid own{};
   own.datalen = kIdBytes;
@@ -185,7 +185,7 @@ void Engine::check_timers(uint64_t now) {
   progress_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   if (now < deadline_ns_.load(std::memory_order_relaxed) && now < idle_check_ns_) return;
   const std::lock_guard lock(mutex_);
-  now = now_ns();  // others may have had the lock meanwhile
+  now = now_ns();  // this thread may have waited for the lock
   while (!timers_.empty() && timers_.begin()->first <= now) {
     const std::shared_ptr<Connection> connection = timers_.begin()->second->shared_from_this();
     timers_.erase(timers_.begin());
@@ -197,9 +197,9 @@ void Engine::check_timers(uint64_t now) {
   finish();
   if (now < idle_check_ns_) return;
   idle_check_ns_ = now + kIdleCheckNs;
-  while (!departures_.empty() && departures_.front()->until <= now) {
-    for (const std::string& id : departures_.front()->ids) departed_.erase(id);
-    departures_.pop_front();
+  while (!closed_.empty() && closed_.front()->until <= now) {
+    for (const std::string& id : closed_.front()->ids) closed_by_id_.erase(id);
+    closed_.pop_front();
   }
   close_idle(now);
 }
@@ -211,9 +211,9 @@ void Engine::close_idle(uint64_t now) {
   }
   std::erase_if(endpoints_, [&](const auto& entry) {
     const auto& endpoint = entry.second;
-    // One that nobody listens on any more lives for its connections.
-    const bool is_caller = std::any_of(callers_.begin(), callers_.end(),
-                                       [&](const auto& caller) { return caller.second == endpoint; });
+    // A closed listener's endpoint stays while it has connections.
+    const bool is_caller = std::any_of(client_endpoints_.begin(), client_endpoints_.end(),
+                                       [&](const auto& client) { return client.second == endpoint; });
     const bool is_used = endpoint->is_listening || is_caller ||
                          std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
                            return connection->endpoint() == endpoint;

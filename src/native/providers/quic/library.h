@@ -1,5 +1,5 @@
-// ngtcp2, its helper for GnuTLS, and GnuTLS as a table of function pointers, found at run time: a machine
-// without them can use everything else.
+// ngtcp2, its GnuTLS helper, and GnuTLS as a table of function pointers, loaded at run time: without them
+// only this provider is unavailable.
 #pragma once
 
 #include <gnutls/crypto.h>
@@ -108,8 +108,8 @@ struct Library {
 };
 #undef VERBENA_POINTER
 
-const std::string& missing_library();  // what is missing; empty: nothing
-// Throws provider_missing with what is missing.
+const std::string& missing_library();  // empty: nothing is missing
+// Throws provider_missing.
 const Library& library();
 
 }  // namespace verbena::quic

@@ -1,5 +1,5 @@
-// What a QUIC context can be told when it is opened: the iWARP wire's options, whose certificates it needs,
-// and a few of its own. Every option has an environment variable, which is its default.
+// Options of a QUIC context: those of the iWARP wire, whose certificates are required, and a few more. The
+// default of each option is an environment variable.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 namespace verbena::quic {
 
 struct Options {
-  iwarp::Options stream;        // `tls` is needed; `crc` stays off unless asked for
-  std::string revoked;          // a list of revoked certificates in PEM, or none
-  uint32_t datagram_bytes = 0;  // payload of a datagram; 0: what the path takes, and more on the loopback
-  uint32_t max_streams = 256;   // that a peer may have open on one connection
-  uint32_t window_bytes = 0;    // of unread bytes on a stream; 0: by the socket's buffer and the round trip
+  iwarp::Options stream;        // `tls` is required; `crc` is off unless it is set
+  std::string revoked;          // file of revoked certificates (PEM), or empty
+  uint32_t datagram_bytes = 0;  // payload of a datagram; 0: what the path allows, more on the loopback
+  uint32_t max_streams = 256;   // that a peer may open on one connection
+  uint32_t window_bytes = 0;    // limit of unread bytes on a stream; 0: from the socket's buffer
 };
 
-// Throws invalid_argument for a variable that makes no sense.
+// Throws invalid_argument for an invalid variable.
 Options options_from_environment();
 
-// The device on this interface; empty: the first. Throws invalid_argument, no_device, tls_file and the like.
+// Opens the device on this interface; empty: the first one. Throws invalid_argument, no_device, tls_file and
+// other TLS errors.
 std::shared_ptr<Context> open(const std::string& device, const Options& options);
 
 }  // namespace verbena::quic

@@ -23,7 +23,7 @@ DeviceAttributes quic_device_attributes(const net::Interface& interface) {
   return device;
 }
 
-// A device for each network interface that is up; the loopback is the last.
+// Has one device for each network interface that is up; the loopback comes last.
 class QuicProvider final : public Provider {
  public:
   std::string_view name() const override { return "quic"; }
@@ -61,7 +61,7 @@ std::shared_ptr<Context> open(const std::string& device, const Options& options)
                 "QUIC is always encrypted, and needs a certificate, its key and an authority");
   }
   iwarp::Options stream = options.stream;
-  if (!stream.crc) stream.crc = false;  // the cipher finds what a checksum would
+  if (!stream.crc) stream.crc = false;  // TLS detects what a checksum would
   auto context = std::make_shared<iwarp::IwarpContext>(quic_device_attributes(*found), *found, stream,
                                                        soft::private_region_entries(),
                                                        std::make_shared<Engine>(options));

@@ -1,6 +1,6 @@
-// RDMA over QUIC: the messages of the iWARP wire (DDP and RDMAP), each queue pair on a stream of its own,
-// several to a connection, encrypted and authenticated by TLS 1.3. QUIC itself is ngtcp2's, found at run
-// time. Depends on iwarp/, soft/, verbs/ and util/.
+// RDMA over QUIC: the messages of the iWARP wire (DDP and RDMAP) with one stream for each queue pair and
+// several streams on a connection, encrypted and authenticated by TLS 1.3. QUIC itself is ngtcp2, loaded at
+// run time. Depends on iwarp/, net/, soft/, verbs/ and util/.
 #pragma once
 
 #include <memory>

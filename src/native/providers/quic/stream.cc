@@ -11,7 +11,7 @@ QuicStream::~QuicStream() {
   const std::shared_ptr<Connection> connection = std::move(state_->connection);
   connection->release(*state_);
   engine_->finish();
-  // The blocks' pool is under the lock, and the connection may have let go of the stream before.
+  // The block pool is guarded by the lock, and the connection may have dropped the stream before.
   state_->in.clear();
   if (state_.use_count() == 1) state_->out.clear();
 }
@@ -19,7 +19,7 @@ QuicStream::~QuicStream() {
 net::ByteStream::Step QuicStream::shake_hands() {
   const std::lock_guard lock(engine_->mutex());
   if (is_gone()) {
-    explain();
+    set_error();
     return Step::failed;
   }
   return state_->id >= 0 ? Step::done : Step::wants_write;
@@ -29,7 +29,7 @@ ssize_t QuicStream::read(std::span<const iovec> room) {
   const std::lock_guard lock(engine_->mutex());
   StreamState& state = *state_;
   Connection& connection = *state.connection;
-  // The progress thread comes here because there is something; anyone else looks for it.
+  // The progress thread reads only when something has arrived; any other thread polls the socket.
   if (state.in.size() == 0 && !state.is_ended && !is_gone() && !engine_->is_progress_thread()) {
     engine_->receive_from(*connection.endpoint());
   }
@@ -40,7 +40,7 @@ ssize_t QuicStream::read(std::span<const iovec> room) {
     return static_cast<ssize_t>(taken);
   }
   if (is_gone()) {
-    explain();
+    set_error();
     errno = ECONNRESET;
     return -1;
   }
@@ -53,7 +53,7 @@ ssize_t QuicStream::write(std::span<const iovec> pieces) {
   const std::lock_guard lock(engine_->mutex());
   StreamState& state = *state_;
   if (is_gone()) {
-    explain();
+    set_error();
     errno = ECONNRESET;
     return -1;
   }
@@ -77,7 +77,7 @@ ssize_t QuicStream::write(std::span<const iovec> pieces) {
 bool QuicStream::flush() {
   const std::lock_guard lock(engine_->mutex());
   if (is_gone()) {
-    explain();
+    set_error();
     errno = ECONNRESET;
     return false;
   }
@@ -125,11 +125,11 @@ SocketAddress QuicStream::peer() const {
   return state_->connection->peer();
 }
 
-void QuicStream::explain() {
-  const Verdict& fate = state_->connection->fate();
-  // A stream that the peer has let go of says nothing about the connection.
-  code_ = state_->connection->is_alive() || fate.code == "peer_died" ? "" : fate.code;
-  detail_ = fate.detail;
+void QuicStream::set_error() {
+  const Verdict& reason = state_->connection->end_reason();
+  // A stream that only the peer has reset does not describe the connection's end.
+  code_ = state_->connection->is_alive() || reason.code == "peer_died" ? "" : reason.code;
+  detail_ = reason.detail;
 }
 
 }  // namespace verbena::quic

@@ -1,4 +1,4 @@
-// A stream of a QUIC connection as the iWARP protocol wants it.
+// QuicStream: a stream of a QUIC connection as the byte stream that the iWARP protocol uses.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class QuicStream final : public net::ByteStream {
   ssize_t write(std::span<const iovec> pieces) override;
   void say_goodbye() override;
   bool flush() override;
-  bool has_unsent() const override { return false; }  // the engine sees to it
-  bool has_unread() const override { return false; }  // and to this
+  bool has_unsent() const override { return false; }  // the engine sends it
+  bool has_unread() const override { return false; }  // the engine reports it
   bool is_empty_after_short_read() const override { return true; }
   size_t unconfirmed() const override;
   std::string cipher() const override;
@@ -30,7 +30,7 @@ class QuicStream final : public net::ByteStream {
 
  private:
   bool is_gone() const { return state_->is_broken || !state_->connection->is_alive(); }
-  void explain();
+  void set_error();
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<StreamState> state_;

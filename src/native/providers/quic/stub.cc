@@ -1,5 +1,5 @@
-// Takes the provider's place in a build without the headers of ngtcp2 and GnuTLS, or with those of another
-// version: structures and names are not the same.
+// The quic provider of a build without the headers of ngtcp2 and GnuTLS, or with those of another version,
+// whose structures differ. Reports why it is unavailable.
 #if __has_include(<ngtcp2/version.h>)
 #include <ngtcp2/version.h>
 #endif

@@ -30,13 +30,13 @@ struct Memory final : StreamHost {
   uint64_t response_bytes = 0, responses = 0, original = 0;
   int ready = 0, solicited = 0;
 
-  Refusal land_message(uint64_t offset, uint32_t length, Landing& out) override {
+  Refusal place_message(uint64_t offset, uint32_t length, Placement& out) override {
     return receives.land(offset, length, out);
   }
-  Refusal land_write(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+  Refusal place_write(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) override {
     return region.land(stag, offset, length, out);
   }
-  Refusal land_response(uint32_t stag, uint64_t offset, uint32_t length, Landing& out) override {
+  Refusal place_response(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) override {
     if (stag != 1 || offset != response_bytes || offset + length > sink.size()) {
       return {Status::bad_resp_err, TerminateCode::ddp_invalid_stag};
     }
@@ -66,16 +66,16 @@ struct Memory final : StreamHost {
     ++responses;
     return {};
   }
-  Refusal read_ordered(const ReadOrder& order) override {
-    Refusal refusal = region.check(order.source_stag, order.source_offset, order.length);
+  Refusal read_requested(const ReadRequest& request) override {
+    Refusal refusal = region.check(request.source_stag, request.source_offset, request.length);
     if (refusal) refusal.code = TerminateCode::rdmap_bounds;
     return refusal;
   }
-  Refusal execute_atomic(const AtomicOrder& order, uint64_t& old) override {
-    if (order.offset % 8 != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
-    std::memcpy(&old, region.bytes.data() + order.offset, sizeof old);
-    const uint64_t sum = old + order.add_or_swap;
-    std::memcpy(region.bytes.data() + order.offset, &sum, sizeof sum);
+  Refusal execute_atomic(const AtomicRequest& request, uint64_t& old) override {
+    if (request.offset % 8 != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
+    std::memcpy(&old, region.bytes.data() + request.offset, sizeof old);
+    const uint64_t sum = old + request.add_or_swap;
+    std::memcpy(region.bytes.data() + request.offset, &sum, sizeof sum);
     return {};
   }
   const std::byte* source(uint32_t, uint64_t offset, uint32_t) override {
@@ -159,7 +159,7 @@ struct End {
       stream.compose_ack(segment);
       push();
     }
-    while (stream.compose_last_words(segment)) push();
+    while (stream.compose_fault_report(segment)) push();
   }
   // Takes bytes as a socket would give them, in runs of `step`.
   bool hear(const Bytes& bytes, size_t step = 5000) {

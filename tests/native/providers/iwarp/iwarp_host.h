@@ -27,7 +27,7 @@ struct Region {
     return {};
   }
   verbena::iwarp::Refusal land(uint32_t stag, uint64_t offset, uint32_t length,
-                               verbena::iwarp::Landing& out) {
+                               verbena::iwarp::Placement& out) {
     const verbena::iwarp::Refusal refusal = check(stag, offset, length);
     if (!refusal) out.add(bytes.data() + offset, length);
     return refusal;
@@ -40,7 +40,7 @@ struct Receives {
   int posted = 0;
   bool is_held = false;
 
-  verbena::iwarp::Refusal land(uint64_t offset, uint32_t length, verbena::iwarp::Landing& out) {
+  verbena::iwarp::Refusal land(uint64_t offset, uint32_t length, verbena::iwarp::Placement& out) {
     if (!is_held) {
       if (posted == 0) return {.not_ready = true};
       --posted;

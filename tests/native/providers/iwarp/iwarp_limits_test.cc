@@ -50,7 +50,7 @@ void set_loopback(bool up) {
 }  // namespace
 
 TEST("a segment that does not come to its end is late, however slowly it trickles") {
-  StallWatch watch;
+  StallDetector watch;
   CHECK(!watch.is_late(1'000, 0, false, 100));
   CHECK(!watch.is_late(5'000, 0, false, 100));  // nothing is under way
   CHECK(!watch.is_late(5'100, 1, true, 100));   // one was complete, another has begun

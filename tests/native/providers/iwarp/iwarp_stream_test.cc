@@ -43,7 +43,7 @@ TEST("a run lands whole, however the stream is cut") {
         const Bytes bytes = pattern(length);
         CHECK(pair.b.hear(announced_write(pair, bytes, 8), step));
         CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.region.bytes.begin() + 8));
-        CHECK(pair.b.memory.region.bytes[8 + length] == std::byte{0} && pair.b.stream.coming() == 0);
+        CHECK(pair.b.memory.region.bytes[8 + length] == std::byte{0} && pair.b.stream.announced_bytes() == 0);
         pair.b.memory.region.bytes = pattern(200'000, 5);
         pair.a.read(100, static_cast<uint32_t>(length));
         CHECK(pair.b.hear(std::exchange(pair.a.out, {}), step));
@@ -61,11 +61,11 @@ TEST("a run that was announced is counted down") {
   const Bytes wire = announced_write(pair, pattern(6000));
   const size_t segment = 2 + 14 + 1000 + 4, word = wire.size() - 6 * segment;
   CHECK(pair.b.hear({wire.begin(), wire.begin() + word}));
-  CHECK(pair.b.stream.coming() == 6000 && pair.a.memory.executed.empty());
+  CHECK(pair.b.stream.announced_bytes() == 6000 && pair.a.memory.executed.empty());
   CHECK(pair.b.hear({wire.begin() + word, wire.end() - segment - 1}));
-  CHECK(pair.b.stream.coming() == 2000);
+  CHECK(pair.b.stream.announced_bytes() == 2000);
   CHECK(pair.b.hear({wire.end() - segment - 1, wire.end()}));
-  CHECK(pair.b.stream.coming() == 0);
+  CHECK(pair.b.stream.announced_bytes() == 0);
 }
 
 TEST("a region that goes during a run gets no more of it") {
@@ -87,7 +87,7 @@ TEST("a run behind a message that found no receive is dropped with it") {
   pair.a.write(pattern(6000), 0);
   pair.exchange();
   CHECK(pair.a.memory.not_ready == std::vector<uint64_t>{0} && !pair.b.stream.fault());
-  CHECK(pair.b.stream.coming() == 0 && pair.b.memory.region.bytes[0] == std::byte{0});
+  CHECK(pair.b.stream.announced_bytes() == 0 && pair.b.memory.region.bytes[0] == std::byte{0});
 }
 
 TEST("immediates travel with messages and behind writes, solicited or not") {

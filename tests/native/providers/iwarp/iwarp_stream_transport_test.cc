@@ -1,4 +1,4 @@
-// The progress thread and a carrier of streams: nothing that is ready, or was taken, waits for the clock.
+// The progress thread and a StreamTransport: neither ready streams nor buffered bytes wait for a timer.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -17,12 +17,12 @@ using namespace verbena::iwarp;
 
 namespace {
 
-constexpr uint64_t kPatienceNs = 10'000'000'000;
+constexpr uint64_t kTimeoutNs = 10'000'000'000;
 
-// Has one stream that is ready so many times in a row, and never rings.
-class Quiet final : public StreamTransport {
+// Has one stream that is ready a given number of times in a row, and never signals the doorbell.
+class ReadyTransport final : public StreamTransport {
  public:
-  explicit Quiet(int times) : left_(times) {}
+  explicit ReadyTransport(int times) : left_(times) {}
   int left() const { return left_; }
 
   void start(int, uint64_t, void (*)(void*), void*) override {}
@@ -34,14 +34,14 @@ class Quiet final : public StreamTransport {
     return {};
   }
   void receive(int) override {}
-  bool has_arrival() const override { return false; }
-  std::optional<Arrival> next_arrival() override { return std::nullopt; }
+  bool has_incoming() const override { return false; }
+  std::optional<IncomingStream> next_incoming() override { return std::nullopt; }
   size_t ready_count() const override { return left_ > 0 ? 1 : 0; }
-  std::optional<uint64_t> next_ready() override {
-    // The key of a queue pair that is gone: nobody does anything about it.
+  std::optional<uint64_t> take_ready() override {
+    // The key of a queue pair that does not exist: it is ignored.
     return left_ > 0 ? std::optional(uint64_t{3} << 56 | 0xffffff) : std::nullopt;
   }
-  void looked_after(uint64_t) override { --left_; }
+  void ready_handled(uint64_t) override { --left_; }
   uint64_t deadline_ns() const override { return UINT64_MAX; }
   void check_timers(uint64_t) override {}
   Counts counts() const override { return {}; }
@@ -50,32 +50,32 @@ class Quiet final : public StreamTransport {
   std::atomic<int> left_;
 };
 
-// Takes so many bytes, and sends them when it is told to; the peer confirms them at once, or not at all.
-class Hoarder final : public net::ByteStream {
+// Buffers a limited number of bytes and sends them at flush(). The peer confirms them at once, or never.
+class BufferingStream final : public net::ByteStream {
  public:
   static constexpr size_t kLimit = 100'000;
-  struct Ledger {
+  struct Counters {
     size_t held = 0, sent = 0;
     bool is_confirmed = true;
   };
 
-  explicit Hoarder(Ledger& ledger) : ledger_(ledger) {}
+  explicit BufferingStream(Counters& counters) : counters_(counters) {}
   Step shake_hands() override { return Step::done; }
   ssize_t read(std::span<const iovec>) override { return fail(); }
   ssize_t write(std::span<const iovec> pieces) override {
     size_t taken = 0;
     for (const iovec& piece : pieces) taken += piece.iov_len;
-    taken = std::min(taken, kLimit - ledger_.held);
-    ledger_.held += taken;
+    taken = std::min(taken, kLimit - counters_.held);
+    counters_.held += taken;
     return taken > 0 ? static_cast<ssize_t>(taken) : fail();
   }
   void say_goodbye() override {}
   bool flush() override {
-    ledger_.sent += ledger_.held - std::exchange(unconfirmed_, 0);
-    if (ledger_.is_confirmed) {
-      ledger_.held = 0;
+    counters_.sent += counters_.held - std::exchange(unconfirmed_, 0);
+    if (counters_.is_confirmed) {
+      counters_.held = 0;
     } else {
-      unconfirmed_ = ledger_.held;
+      unconfirmed_ = counters_.held;
     }
     return true;
   }
@@ -89,22 +89,22 @@ class Hoarder final : public net::ByteStream {
     return -1;
   }
 
-  Ledger& ledger_;
+  Counters& counters_;
   size_t unconfirmed_ = 0;
 };
 
-// Nobody asks it anything: nothing comes in.
-class Nobody final : public StreamHost {
+// Never called, because nothing is received.
+class NullHost final : public StreamHost {
  public:
-  Refusal land_message(uint64_t, uint32_t, Landing&) override { return {}; }
-  Refusal land_write(uint32_t, uint64_t, uint32_t, Landing&) override { return {}; }
-  Refusal land_response(uint32_t, uint64_t, uint32_t, Landing&) override { return {}; }
+  Refusal place_message(uint64_t, uint32_t, Placement&) override { return {}; }
+  Refusal place_write(uint32_t, uint64_t, uint32_t, Placement&) override { return {}; }
+  Refusal place_response(uint32_t, uint64_t, uint32_t, Placement&) override { return {}; }
   Refusal message_arrived(uint64_t, bool, const uint32_t*) override { return {}; }
   Refusal immediate_arrived(uint32_t, uint64_t, bool) override { return {}; }
   Refusal response_arrived(uint32_t, bool) override { return {}; }
   Refusal atomic_answered(uint32_t, uint64_t) override { return {}; }
-  Refusal read_ordered(const ReadOrder&) override { return {}; }
-  Refusal execute_atomic(const AtomicOrder&, uint64_t&) override { return {}; }
+  Refusal read_requested(const ReadRequest&) override { return {}; }
+  Refusal execute_atomic(const AtomicRequest&, uint64_t&) override { return {}; }
   const std::byte* source(uint32_t, uint64_t, uint32_t) override { return nullptr; }
   void acknowledged(uint64_t) override {}
   void peer_not_ready(uint64_t, uint8_t) override {}
@@ -117,9 +117,10 @@ class Nobody final : public StreamHost {
 
 TEST("what a stream has taken leaves when it is full, and not with the end of the batch") {
   for (const bool is_confirmed : {true, false}) {
-    Hoarder::Ledger ledger{.is_confirmed = is_confirmed};
-    Nobody nobody;
-    Channel channel(net::StreamSocket(std::make_unique<Hoarder>(ledger)), {.initiator = true}, 1, 12, nobody);
+    BufferingStream::Counters counters{.is_confirmed = is_confirmed};
+    NullHost host;
+    Channel channel(net::StreamSocket(std::make_unique<BufferingStream>(counters)), {.initiator = true}, 1,
+                    12, host);
     const std::vector<std::byte> payload(60'000);
     size_t bytes = 0;
     for (int i = 0; i < 10; ++i) {
@@ -131,19 +132,19 @@ TEST("what a stream has taken leaves when it is full, and not with the end of th
     }
     const Channel::Io result = channel.flush([](const OutSegment&) {});
     CHECK(result == (is_confirmed ? Channel::Io::done : Channel::Io::blocked));
-    CHECK(ledger.sent == (is_confirmed ? bytes : Hoarder::kLimit));
+    CHECK(counters.sent == (is_confirmed ? bytes : BufferingStream::kLimit));
   }
 }
 
 TEST("a stream that is still ready has its next turn at once") {
-  const auto carrier = std::make_shared<Quiet>(100);
+  const auto transport = std::make_shared<ReadyTransport>(100);
   const net::Interface loopback = net::interfaces().back();
   const auto context = std::make_shared<IwarpContext>(iwarp_device_attributes(loopback), loopback, Options{},
-                                                      soft::private_region_entries(), carrier);
+                                                      soft::private_region_entries(), transport);
   context->start();
-  const uint64_t deadline = now_ns() + kPatienceNs;
-  while (carrier->left() > 0 && now_ns() < deadline) std::this_thread::yield();
-  CHECK(carrier->left() == 0);
+  const uint64_t deadline = now_ns() + kTimeoutNs;
+  while (transport->left() > 0 && now_ns() < deadline) std::this_thread::yield();
+  CHECK(transport->left() == 0);
   context->close();
 }
 

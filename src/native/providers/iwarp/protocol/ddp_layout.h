@@ -68,7 +68,7 @@ struct AtomicRequestBody {
   Be32 stag;
   Be64 offset;
   Be64 add_or_swap;
-  Be64 add_or_swap_mask;  // add: a set bit keeps its carry from the next one; swap: the bits to store
+  Be64 add_or_swap_mask;  // add: a set bit stops the carry into the next bit; swap: the bits to store
   Be64 compare;
   Be64 compare_mask;
 };
@@ -94,14 +94,14 @@ struct TerminateBody {
 static_assert(sizeof(TerminateBody) == 4);
 
 namespace terminate_header {
-constexpr uint8_t segment_length = 0x80;  // 16 bits of it follow
+constexpr uint8_t segment_length = 0x80;  // 16 bits of length follow
 constexpr uint8_t ddp_header = 0x40;      // then the header of the segment at fault
 constexpr uint8_t rdmap_header = 0x20;    // then the body of the READ request at fault
 }  // namespace terminate_header
 
 constexpr size_t kMaxTerminateBytes =
     sizeof(TerminateBody) + 2 + sizeof(UntaggedHeader) + sizeof(ReadRequestBody);
-// Longest message body that is taken whole before it is looked at.
+// The longest message body that is buffered completely before it is parsed.
 constexpr size_t kMaxControlBytes = sizeof(AtomicRequestBody);
 static_assert(kMaxControlBytes >= kMaxTerminateBytes);
 

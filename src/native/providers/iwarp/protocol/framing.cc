@@ -42,7 +42,7 @@ size_t FpduReader::room(std::span<iovec> out) {
   return count;
 }
 
-// Behind the payload under way: the rest of its segment and the next header, the next payload, and so on.
+// Behind the current payload: the rest of its segment and the next header, then the next payload, and so on.
 size_t FpduReader::plan_run(Cursor at, std::span<iovec> out, size_t count) {
   const size_t held = held_back();
   std::byte* stage = stage_.data() + end_;
@@ -73,7 +73,7 @@ void FpduReader::arrived(size_t bytes) {
   const size_t staged = std::min(bytes - direct, ahead_);
   take_direct(direct);
   end_ += staged;
-  landed_ = bytes - direct - staged;
+  placed_ahead_ = bytes - direct - staged;
 }
 
 void FpduReader::take_direct(size_t bytes) {
@@ -84,24 +84,25 @@ void FpduReader::take_direct(size_t bytes) {
   });
 }
 
-// The next segment of a run has begun: of its bytes too, some are there already. False: it is not the next.
-bool FpduReader::take_landed() {
+// The next segment of a run has begun, and some of its bytes are in place already. False: it is not the
+// expected one.
+bool FpduReader::take_placed_ahead() {
   const size_t held = held_back();
   if (!is_placing() || !in_run_ || buffered() > 0 || planned_ == 0 || payload_left_ <= held) return false;
-  const size_t direct = std::min(landed_, payload_left_ - held);
+  const size_t direct = std::min(placed_ahead_, payload_left_ - held);
   take_direct(direct);
-  landed_ -= direct;
-  const size_t staged = --planned_ > 0 ? std::min(landed_, gap_bytes(payload_bytes())) : landed_;
+  placed_ahead_ -= direct;
+  const size_t staged = --planned_ > 0 ? std::min(placed_ahead_, gap_bytes(payload_bytes())) : placed_ahead_;
   end_ += staged;
-  landed_ -= staged;
+  placed_ahead_ -= staged;
   return true;
 }
 
 FpduReader::Event FpduReader::next() {
   for (;;) {
     const Event event = step();
-    if (event != Event::more || landed_ == 0) return event;
-    if (!take_landed()) return Event::malformed;
+    if (event != Event::more || placed_ahead_ == 0) return event;
+    if (!take_placed_ahead()) return Event::malformed;
   }
 }
 
@@ -122,7 +123,7 @@ FpduReader::Event FpduReader::step() {
 }
 
 FpduReader::Event FpduReader::begin_segment() {
-  if (buffered() < kMpaLengthBytes + 1) return Event::more;  // an empty FPDU is longer, too
+  if (buffered() < kMpaLengthBytes + 1) return Event::more;  // an empty FPDU is longer as well
   const std::byte* at = stage_.data() + begin_;
   ulpdu_length_ = std::to_integer<size_t>(at[0]) << 8 | std::to_integer<size_t>(at[1]);
   if (ulpdu_length_ == 0) return take_empty();
@@ -167,7 +168,7 @@ FpduReader::Event FpduReader::go_on() {
   const size_t pad = pad_bytes(ulpdu_length_);
   if (buffered() < payload_left_ + trailer_bytes()) {
     if (mode_ == Mode::keep) return Event::more;
-    // What is in the stage already goes where it belongs, but for the bytes to be held back.
+    // Bytes in the stage go to their destination, except those that are held back.
     const size_t held = std::min(payload_left_, held_back());
     const size_t n = std::min(buffered(), payload_left_ - held);
     sum(at, n);

@@ -1,5 +1,6 @@
-// FPDUs out of a byte stream: tells where the next bytes go, so that payload lands in its place by the
-// receiving system call itself. Pure: no socket, no allocation. May depend on util/ and the layouts only.
+// FpduReader: takes FPDUs from a byte stream. It states where the next bytes go, so that the receiving system
+// call itself writes payload to its destination. No socket, no allocation. Depends on util/ and the layouts
+// only.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,11 +19,11 @@ namespace verbena::iwarp {
 constexpr size_t kMaxPieces = 16;
 constexpr size_t kMaxRoom = 64;  // iovecs for one read
 
-// With a CRC, the end of a payload is held back until the CRC has matched: who watches the last bytes of a
-// buffer, as programs do, must not see them before, and must not change them while they are being summed.
+// With a CRC, the end of a payload is held back until the CRC has matched. Programs often watch the last
+// bytes of a buffer: they must not see them earlier, and must not change them while the checksum is computed.
 constexpr size_t kHeldBack = 64;
 
-// Walks over pieces of memory as over one.
+// Walks over several pieces of memory as if they were one.
 class Cursor {
  public:
   void reset(std::span<const iovec> pieces) {
@@ -30,8 +31,8 @@ class Cursor {
     std::copy_n(pieces.begin(), count_, pieces_.begin());
     index_ = offset_ = 0;
   }
-  // Hands the next `bytes` to `take(std::byte* at, size_t size)`, run by run, until that says false. Returns
-  // how many there were.
+  // Passes the next `bytes` to `take(std::byte* at, size_t size)`, piece by piece, until it returns false.
+  // Returns the number of bytes that were passed.
   template <typename Take>
   size_t walk(size_t bytes, Take&& take) {
     size_t left = bytes;
@@ -60,32 +61,32 @@ class Cursor {
 class FpduReader {
  public:
   enum class Event : uint8_t {
-    more,       // read: room() says where to
+    more,       // read more bytes to where room() points
     header,     // a segment begins: call place(), keep() or discard()
     end,        // the segment is complete, and its CRC matched
-    corrupt,    // the CRC did not match; the stream is of no use any more
-    malformed,  // the length is too short for a header; likewise
-    empty,      // an FPDU of nothing: a peer's way to say that it is ready
+    corrupt,    // the CRC did not match; the stream is unusable
+    malformed,  // the length is too short for a header; the stream is unusable
+    empty,      // an FPDU without content: an RTR message (RFC 6581)
   };
 
   explicit FpduReader(bool crc) : crc_enabled_(crc) {}
 
-  // Where the next bytes of the stream go, for one readv(2). At least one byte fits. In a run, that is
-  // several segments: each payload in its place, and what is between them here.
+  // Where the next bytes of the stream go, for one readv(2); room for at least one byte. In a run that covers
+  // several segments: payload at its destination, headers and trailers in the stage.
   size_t room(std::span<iovec> out);
   void arrived(size_t bytes);
   Event next();
 
-  // Of the segment under way, from Event::header on.
+  // The current segment, from Event::header on.
   std::span<const std::byte> header() const { return {header_.data(), header_size_}; }
   size_t payload_bytes() const { return ulpdu_length_ - header_size_; }
 
-  // `pieces` add up to the payload and, at the first segment of a run, to that of the `beyond` bytes after
-  // it. They must stay valid, or be taken back by discard().
+  // Sets the destination of the payload: `pieces` cover the payload and, at the first segment of a run, the
+  // `beyond` payload bytes after it. They must stay valid until Event::end, or until discard().
   void place(std::span<const iovec> pieces, uint64_t beyond = 0);
-  void place_on();  // a further segment of a run: behind the one before, and no longer than that
+  void place_on();  // continues a run: behind the previous segment, which was at least as long
   bool in_run() const { return in_run_; }
-  void keep() { mode_ = Mode::keep; }  // up to kMaxControlBytes; kept() has them at Event::end
+  void keep() { mode_ = Mode::keep; }  // buffers up to kMaxControlBytes; kept() returns them at Event::end
   void discard() {
     mode_ = Mode::discard;
     in_run_ = false;
@@ -93,13 +94,13 @@ class FpduReader {
   std::span<const std::byte> kept() const { return {kept_.data(), kept_size_}; }
   bool is_placing() const { return state_ == State::payload && mode_ == Mode::place; }
   bool in_segment() const { return state_ != State::head || begin_ != end_; }
-  uint64_t segments() const { return segments_; }  // complete ones so far
+  uint64_t segments() const { return segments_; }  // number of complete segments
 
  private:
   enum class State : uint8_t { head, decide, payload };
   enum class Mode : uint8_t { place, keep, discard };
   static constexpr size_t kStageBytes = 8192;
-  static constexpr size_t kReadAhead = 96;         // the next header, when the payload goes elsewhere
+  static constexpr size_t kReadAhead = 96;  // for the next header, when the payload does not go to the stage
   static constexpr size_t kRunBytes = 512 * 1024;  // for one read
 
   size_t buffered() const { return end_ - begin_; }
@@ -110,7 +111,7 @@ class FpduReader {
   }
   size_t plan_run(Cursor at, std::span<iovec> out, size_t count);
   void take_direct(size_t bytes);
-  bool take_landed();
+  bool take_placed_ahead();
   Event step();
   void sum(const std::byte* bytes, size_t size);
   void put(const std::byte* bytes, size_t size);
@@ -123,13 +124,13 @@ class FpduReader {
   Mode mode_ = Mode::discard;
   uint32_t crc_ = 0;
   size_t ulpdu_length_ = 0, header_size_ = 0, payload_left_ = 0, kept_size_ = 0;
-  size_t direct_ = 0;   // bytes of the last room() that bypass the stage
-  size_t ahead_ = 0;    // and behind them, those for the stage
-  size_t landed_ = 0;   // bytes of a run behind all that was looked at; they are where room() has said
-  size_t planned_ = 0;  // segments that it has spoken of beyond the one under way
+  size_t direct_ = 0;        // bytes of the last room() that bypass the stage
+  size_t ahead_ = 0;         // bytes for the stage behind them
+  size_t placed_ahead_ = 0;  // bytes of a run that lie at their destination but were not processed yet
+  size_t planned_ = 0;       // segments beyond the current one that the last room() covered
   bool in_run_ = false;
-  uint64_t beyond_ = 0;         // payload of the run behind this segment's
-  size_t begin_ = 0, end_ = 0;  // of what the stage holds
+  uint64_t beyond_ = 0;         // payload of the run behind the current segment
+  size_t begin_ = 0, end_ = 0;  // the used part of the stage
   uint64_t segments_ = 0;
   Cursor place_;
   std::array<std::byte, sizeof(UntaggedHeader)> header_{};

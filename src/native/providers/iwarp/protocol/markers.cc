@@ -74,7 +74,7 @@ MarkerStripper::Event MarkerStripper::take(std::span<const std::byte>& bytes) {
   return Event::more;
 }
 
-// What is missing of the FPDU, or of its length field.
+// The bytes that are missing of the FPDU or of its length field.
 size_t MarkerStripper::wanted() const {
   if (fpdu_.size() < kMpaLengthBytes) return kMpaLengthBytes - fpdu_.size();
   const size_t ulpdu = std::to_integer<size_t>(fpdu_[0]) << 8 | std::to_integer<size_t>(fpdu_[1]);

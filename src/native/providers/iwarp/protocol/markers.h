@@ -1,6 +1,6 @@
-// Markers (RFC 5044, section 4.3): a word at every 512th byte of the stream says how far back the current
-// FPDU began. Put in for a peer that asks for them, taken out where we have asked. Both copy every byte, so
-// neither is on the way of a stream without markers. Pure: no socket.
+// MPA markers (RFC 5044, section 4.3): a word at every 512th byte of the stream that gives the distance to
+// the start of the current FPDU. Inserted for a peer that requests them, removed where we requested them.
+// Both copy every byte; a stream without markers uses neither. No socket.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,10 +19,10 @@ class MarkerInserter {
  public:
   explicit MarkerInserter(bool crc) : crc_enabled_(crc) {}
 
-  // How long an FPDU of `plain` bytes becomes at this place of the stream.
+  // The length of an FPDU of `plain` bytes with its markers, at the current position of the stream.
   size_t marked_bytes(size_t plain) const;
-  // Writes the stream's next FPDU to `out`. `pieces` are all of it but the CRC, which covers the markers,
-  // too.
+  // Writes the stream's next FPDU to `out`. `pieces` hold the FPDU without its CRC, which covers the markers
+  // as well.
   void insert(std::span<const iovec> pieces, std::byte* out);
 
  private:
@@ -34,16 +34,16 @@ class MarkerStripper {
  public:
   enum class Event : uint8_t {
     more,
-    fpdu,       // fpdu() has one, whole and with a good CRC
-    corrupt,    // the CRC did not match; the stream is of no use any more
-    misplaced,  // a marker and the length field do not agree on where an FPDU begins; likewise
+    fpdu,       // fpdu() is complete and its CRC matched
+    corrupt,    // the CRC did not match; the stream is unusable
+    misplaced,  // a marker and the length field disagree on the start of an FPDU; the stream is unusable
   };
 
   explicit MarkerStripper(bool crc) : crc_enabled_(crc) {}
 
-  // Takes bytes off the front, up to the end of an FPDU at most.
+  // Consumes bytes from the front, at most to the end of an FPDU.
   Event take(std::span<const std::byte>& bytes);
-  // Without markers, and with the CRC that covered them; until take() is called again.
+  // The FPDU without markers, with the CRC that covered them. Valid until the next take().
   std::span<const std::byte> fpdu() const { return fpdu_; }
   bool in_fpdu() const { return !is_complete_ && !fpdu_.empty(); }
 
@@ -57,7 +57,7 @@ class MarkerStripper {
   bool is_complete_ = false, is_misplaced_ = false;
   uint32_t crc_ = 0;
   uint64_t position_ = 0;  // in the stream, markers included
-  uint64_t began_ = 0;     // where the length field of the current FPDU is
+  uint64_t began_ = 0;     // position of the current FPDU's length field
   std::array<std::byte, sizeof(MpaMarker)> marker_{};
   std::vector<std::byte> fpdu_;
 };

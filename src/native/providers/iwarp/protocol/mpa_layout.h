@@ -13,8 +13,8 @@ constexpr size_t kMpaKeyBytes = 16;
 static_assert(sizeof kMpaRequestKey == kMpaKeyBytes + 1 && sizeof kMpaReplyKey == kMpaKeyBytes + 1);
 
 namespace mpa_flag {
-constexpr uint8_t markers = 0x80;   // the sender wants markers in what it receives
-constexpr uint8_t crc = 0x40;       // CRC is used if either side asks for it
+constexpr uint8_t markers = 0x80;   // the sender wants to receive markers
+constexpr uint8_t crc = 0x40;       // CRC is used if either side requests it
 constexpr uint8_t reject = 0x20;    // replies only
 constexpr uint8_t enhanced = 0x10;  // the private data begins with an MpaEnhanced
 }  // namespace mpa_flag
@@ -52,10 +52,10 @@ constexpr size_t pad_bytes(size_t ulpdu_length) {
   return (kMpaAlignment - (ulpdu_length + kMpaLengthBytes) % kMpaAlignment) % kMpaAlignment;
 }
 
-// One at the first byte of the stream and then every 512 bytes, themselves counted.
+// One at the first byte of the stream, then one every 512 bytes, markers included.
 struct MpaMarker {
   Be16 reserved;
-  Be16 fpdu_pointer;  // how far back the current FPDU began; 0: it begins behind the marker
+  Be16 fpdu_pointer;  // distance to the start of the current FPDU; 0: it begins behind the marker
 };
 static_assert(sizeof(MpaMarker) == 4);
 constexpr size_t kMarkerInterval = 512;

@@ -6,8 +6,8 @@
 namespace verbena::iwarp {
 namespace {
 
-// Peers of revision 1 say nothing of it; one READ at a time is what every responder takes.
-constexpr uint32_t kUnsaidDepth = 1;
+// Revision 1 does not negotiate it; every responder accepts one READ at a time.
+constexpr uint32_t kDefaultDepth = 1;
 
 uint16_t bit(bool set, uint16_t value) { return set ? value : uint16_t{0}; }
 
@@ -90,7 +90,7 @@ SetUpFrame FrameReader::frame() const {
     PrivateTrailer trailer;
     std::memcpy(&trailer, body.data() + body.size() - sizeof trailer, sizeof trailer);
     const bool ours = std::memcmp(trailer.magic, kTrailerMagic, sizeof trailer.magic) == 0;
-    // Another version: we could not tell what it means, and the bytes are not the user's.
+    // A trailer of another version: its meaning is unknown, and the bytes are not the user's.
     if (ours) body = body.first(body.size() - sizeof trailer);
     if (ours && trailer.version == kTrailerVersion) frame.trailer = trailer;
   }
@@ -107,7 +107,7 @@ SetUpFrame reply_to(const SetUpFrame& request, bool wants_crc, uint16_t ird, uin
   reply.ird = ird;
   reply.ord = std::min(ord, *request.ird);
   reply.peer_to_peer = request.peer_to_peer;
-  // The best of what was offered: a WRITE of nothing needs no answer and no key.
+  // The best offer: a zero-length WRITE needs no response and no key.
   reply.offers_write = request.peer_to_peer && request.offers_write;
   reply.offers_read = request.peer_to_peer && request.offers_read && !reply.offers_write;
   reply.offers_zero_length =
@@ -126,14 +126,14 @@ std::optional<Agreement> agree(const SetUpFrame& request, const SetUpFrame& repl
   agreement.acknowledged = request.trailer && reply.trailer &&
                            !((request.trailer->flags | reply.trailer->flags) & trailer_flag::plain);
   agreement.takes_runs = agreement.acknowledged && (peer.trailer->flags & trailer_flag::takes_runs);
-  agreement.peer_ird = std::max<uint32_t>(peer.ird.value_or(kUnsaidDepth), 1);
+  agreement.peer_ird = std::max<uint32_t>(peer.ird.value_or(kDefaultDepth), 1);
   if (peer.trailer) agreement.peer_qp = peer.trailer->from_qp;
   if (request.peer_to_peer && reply.peer_to_peer) {
     agreement.rtr = reply.offers_write         ? Rtr::write
                     : reply.offers_read        ? Rtr::read
                     : reply.offers_zero_length ? Rtr::zero_length
                                                : Rtr::none;
-    // A zero-length FPDU has no DDP header; we never offer it, so a peer can't choose it.
+    // A zero-length FPDU has no DDP header. We never offer it, so a peer cannot choose it.
     if (initiator && agreement.rtr == Rtr::zero_length) return std::nullopt;
   }
   return agreement;

@@ -20,8 +20,9 @@ uint8_t rdmap_byte(RdmapOpcode opcode) {
   return static_cast<uint8_t>(rdmap_control::version | static_cast<uint8_t>(opcode));
 }
 
-// Blocks for one FPDU each, of whole pages: copies between addresses that differ by a few bytes within a page
-// are slow. A few are kept, warm, for the next: what malloc gives back to the system comes back page by page.
+// Blocks of whole pages for one FPDU each: copies between addresses that differ by a few bytes within a page
+// are slow. A few blocks are kept for reuse: memory that malloc returned to the system comes back page by
+// page.
 class Blocks {
  public:
   static constexpr size_t kPage = 4096, kBytes = 17 * kPage;
@@ -149,7 +150,7 @@ void OutSegment::seal(bool crc) {
   trailer_size = static_cast<uint32_t>(pad + kMpaCrcBytes);
 }
 
-// Checksums are linear: what the head adds to the one is taken from the other, without a look at the bytes.
+// CRCs are linear: the head's contribution is removed without reading the bytes again.
 uint32_t OutSegment::continue_sum(uint32_t seed) const {
   return combine_crc32c(seed ^ head_sum, sum, payload_size);
 }
@@ -162,7 +163,7 @@ void OutSegment::seal(MarkerInserter& markers) {
   size_t count = 0;
   all[count++] = {head.data(), head_size};
   for (size_t i = 0; i < piece_count; ++i) all[count++] = pieces[i];
-  if (snapshot) all[1].iov_base = const_cast<std::byte*>(snapshot_of);  // of which there is no copy yet
+  if (snapshot) all[1].iov_base = const_cast<std::byte*>(snapshot_of);  // not copied yet
   all[count++] = {const_cast<std::byte*>(kZeros.data()), pad};
   const size_t size = markers.marked_bytes(head_size + payload_size + pad + kMpaCrcBytes);
   std::unique_ptr<std::byte, GiveBack> marked(blocks.take());

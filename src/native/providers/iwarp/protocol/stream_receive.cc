@@ -1,4 +1,4 @@
-// Segments in: what the RFCs demand of each header, then the host's word on where it goes. Everything here
+// Receiving segments: checks each header against the RFCs, then gets the placement from the host. All input
 // comes from a peer: no field is used before it is checked, and no memory before the host has agreed.
 #include <algorithm>
 #include <cstring>
@@ -24,7 +24,7 @@ bool is_solicited(RdmapOpcode opcode) {
          opcode == RdmapOpcode::immediate_solicited;
 }
 
-// The queue an untagged opcode belongs to, and the bytes its message has; no value: it is not untagged.
+// The queue of an untagged opcode and the length of its message; no value for a tagged opcode.
 struct Untagged {
   Queue queue;
   size_t shortest, longest;
@@ -79,13 +79,13 @@ bool Stream::work() {
         end_segment();
         break;
       case FpduReader::Event::empty:
-        heard_ = true;
+        has_received_ = true;
         break;
       case FpduReader::Event::corrupt:
-        break_off(kCorrupt);
+        set_fault(kCorrupt);
         break;
       case FpduReader::Event::malformed:
-        break_off(kMalformed);
+        set_fault(kMalformed);
         break;
     }
   }
@@ -101,10 +101,10 @@ bool Stream::take_marked(std::span<const std::byte> bytes) {
         if (!feed(stripper_->fpdu())) return false;
         break;
       case MarkerStripper::Event::corrupt:
-        break_off(kCorrupt);
+        set_fault(kCorrupt);
         return false;
       case MarkerStripper::Event::misplaced:
-        break_off(kMalformed);
+        set_fault(kMalformed);
         return false;
     }
   }
@@ -127,7 +127,7 @@ bool Stream::feed(std::span<const std::byte> fpdu) {
   return true;
 }
 
-void Stream::break_off(const Fault& fault) {
+void Stream::set_fault(const Fault& fault) {
   if (!fault_) fault_ = fault;
 }
 
@@ -136,18 +136,18 @@ bool Stream::refuse(Status status, TerminateCode code) {
   std::memcpy(fault_header_.data(), header.data(), header.size());
   fault_header_size_ = header.size();
   fault_segment_bytes_ = header.size() + header_.length;
-  break_off({.refusal = {.status = status, .code = code},
+  set_fault({.refusal = {.status = status, .code = code},
              .request = agreement_.acknowledged && is_request() ? executed_ + 1 : 0});
   return false;
 }
 
-bool Stream::violate(TerminateCode code) {
+bool Stream::protocol_error(TerminateCode code) {
   refuse(Status::rem_inv_req_err, code);
   fault_->own = Status::bad_resp_err;
   return false;
 }
 
-bool Stream::take(const Refusal& refusal) {
+bool Stream::accept(const Refusal& refusal) {
   if (!refusal) return true;
   if (!refusal.not_ready) return refuse(refusal.status, refusal.code);
   if (!agreement_.acknowledged) return refuse(Status::rnr_retry_exc_err, TerminateCode::ddp_no_buffer);
@@ -160,22 +160,23 @@ bool Stream::is_request() const {
          header_.opcode != RdmapOpcode::atomic_response && header_.opcode != RdmapOpcode::acknowledgement;
 }
 
-Refusal Stream::land(uint32_t length, Landing& landing) {
+Refusal Stream::find_placement(uint32_t length, Placement& placement) {
   if (header_.opcode == RdmapOpcode::write) {
-    return host_.land_write(header_.stag, header_.offset, length, landing);
+    return host_.place_write(header_.stag, header_.offset, length, placement);
   }
   if (header_.opcode == RdmapOpcode::read_response) {
-    return host_.land_response(header_.stag, header_.offset, length, landing);
+    return host_.place_response(header_.stag, header_.offset, length, placement);
   }
-  return host_.land_message(progress_, length, landing);
+  return host_.place_message(progress_, length, placement);
 }
 
 void Stream::revalidate() {
   if (!reader_.is_placing()) return;
-  Landing landing;
-  const Refusal refusal = land(reader_.in_run() ? static_cast<uint32_t>(run_.left) : header_.length, landing);
-  if (!refusal && landing.count > 0) return;
-  // The rest of the segment has to be read all the same, to find the next one.
+  Placement placement;
+  const Refusal refusal =
+      find_placement(reader_.in_run() ? static_cast<uint32_t>(run_.left) : header_.length, placement);
+  if (!refusal && placement.count > 0) return;
+  // The rest of the segment must still be read, to find the next one.
   reader_.discard();
   late_refusal_ = refusal;
 }
@@ -183,26 +184,27 @@ void Stream::revalidate() {
 bool Stream::begin_segment() {
   header_ = decode_header(reader_.header(), reader_.payload_bytes());
   late_refusal_ = {};
-  is_greeting_ = false;
+  is_rtr_ = false;
   if (!header_.ddp_version_ok) {
-    return violate(header_.tagged ? TerminateCode::ddp_tagged_version : TerminateCode::ddp_untagged_version);
+    return protocol_error(header_.tagged ? TerminateCode::ddp_tagged_version
+                                         : TerminateCode::ddp_untagged_version);
   }
-  if (!header_.rdmap_version_ok) return violate(TerminateCode::rdmap_version);
+  if (!header_.rdmap_version_ok) return protocol_error(TerminateCode::rdmap_version);
   if (header_.tagged) {
     const bool known = header_.opcode == RdmapOpcode::write || header_.opcode == RdmapOpcode::read_response;
-    if (!known) return violate(TerminateCode::rdmap_opcode);
+    if (!known) return protocol_error(TerminateCode::rdmap_opcode);
   } else if (!check_untagged()) {
     return false;
   }
-  // The initiator's first message opens our way out. As a WRITE of nothing it is nothing else.
-  if (!heard_ && !agreement_.initiator && agreement_.rtr == Rtr::write &&
+  // The initiator's first message permits us to send. A zero-length WRITE is only that (RTR).
+  if (!has_received_ && !agreement_.initiator && agreement_.rtr == Rtr::write &&
       header_.opcode == RdmapOpcode::write && header_.length == 0) {
-    is_greeting_ = true;
+    is_rtr_ = true;
     return true;
   }
-  if (greeting_unanswered_ && header_.opcode == RdmapOpcode::read_response && header_.length == 0) {
-    greeting_unanswered_ = false;
-    is_greeting_ = true;
+  if (rtr_read_pending_ && header_.opcode == RdmapOpcode::read_response && header_.length == 0) {
+    rtr_read_pending_ = false;
+    is_rtr_ = true;
     return true;
   }
   if (discarding_ && is_request()) {
@@ -224,7 +226,7 @@ bool Stream::check_run() {
                        header_.offset == run_.offset && header_.length > 0 &&
                        header_.length == std::min<uint64_t>(run_.segment, run_.left) &&
                        (!header_.last || header_.length == run_.left);
-  if (!goes_on) return violate(TerminateCode::rdmap_stream);
+  if (!goes_on) return protocol_error(TerminateCode::rdmap_stream);
   run_.offset += header_.length;
   return true;
 }
@@ -234,16 +236,17 @@ bool Stream::place() {
     reader_.place_on();
     return true;
   }
-  Landing landing;
-  // All of a run at once, if there is room for all. If not, the segment that has none will say so.
+  Placement placement;
+  // Places a whole run at once if the host accepts all of it. If not, the segment without a place is refused
+  // later.
   if (run_.left > header_.length && run_.segment == header_.length &&
-      !land(static_cast<uint32_t>(run_.left), landing) && landing.count > 0) {
-    reader_.place({landing.pieces.data(), landing.count}, run_.left - header_.length);
+      !find_placement(static_cast<uint32_t>(run_.left), placement) && placement.count > 0) {
+    reader_.place({placement.pieces.data(), placement.count}, run_.left - header_.length);
     return true;
   }
-  landing = {};
-  if (!take(land(header_.length, landing)) || discarding_) return !fault_;
-  if (landing.count > 0) reader_.place({landing.pieces.data(), landing.count});
+  placement = {};
+  if (!accept(find_placement(header_.length, placement)) || discarding_) return !fault_;
+  if (placement.count > 0) reader_.place({placement.pieces.data(), placement.count});
   return true;
 }
 
@@ -252,29 +255,29 @@ bool Stream::check_untagged() {
   const bool ours = header_.opcode == RdmapOpcode::acknowledgement;
   if (header_.queue >= kQueueCount ||
       (header_.queue == static_cast<uint32_t>(Queue::verbena) && !agreement_.acknowledged)) {
-    return violate(TerminateCode::ddp_invalid_queue);
+    return protocol_error(TerminateCode::ddp_invalid_queue);
   }
-  if (!form || (ours && !agreement_.acknowledged)) return violate(TerminateCode::rdmap_opcode);
-  if (static_cast<uint32_t>(form->queue) != header_.queue) return violate(TerminateCode::rdmap_opcode);
-  if (header_.message != expected_[header_.queue]) return violate(TerminateCode::ddp_message_number);
+  if (!form || (ours && !agreement_.acknowledged)) return protocol_error(TerminateCode::rdmap_opcode);
+  if (static_cast<uint32_t>(form->queue) != header_.queue) return protocol_error(TerminateCode::rdmap_opcode);
+  if (header_.message != expected_[header_.queue]) return protocol_error(TerminateCode::ddp_message_number);
   const bool sends = is_send(header_.opcode);
-  if (header_.offset != (sends ? progress_ : 0)) return violate(TerminateCode::ddp_message_offset);
-  if (sends) return progress_ + header_.length <= UINT32_MAX || violate(TerminateCode::ddp_too_long);
-  if (in_message_ && form->queue == Queue::send) return violate(TerminateCode::ddp_message_number);
-  if (header_.length > form->longest || !header_.last) return violate(TerminateCode::ddp_too_long);
-  if (header_.length < form->shortest) return violate(TerminateCode::rdmap_stream);
+  if (header_.offset != (sends ? progress_ : 0)) return protocol_error(TerminateCode::ddp_message_offset);
+  if (sends) return progress_ + header_.length <= UINT32_MAX || protocol_error(TerminateCode::ddp_too_long);
+  if (in_message_ && form->queue == Queue::send) return protocol_error(TerminateCode::ddp_message_number);
+  if (header_.length > form->longest || !header_.last) return protocol_error(TerminateCode::ddp_too_long);
+  if (header_.length < form->shortest) return protocol_error(TerminateCode::rdmap_stream);
   return true;
 }
 
 bool Stream::end_segment() {
-  heard_ = true;
-  if (is_greeting_) return true;
+  has_received_ = true;
+  if (is_rtr_) return true;
   if (run_.segment > 0 && (run_.left -= header_.length) == 0) run_ = {};
   if (late_refusal_) return refuse(late_refusal_.status, late_refusal_.code);
   if (header_.opcode == RdmapOpcode::write) return end_write();
   if (header_.opcode == RdmapOpcode::read_response) {
     const Refusal refusal = host_.response_arrived(header_.length, header_.last);
-    return !refusal || violate(refusal.code);
+    return !refusal || protocol_error(refusal.code);
   }
   if (is_send(header_.opcode)) return end_message();
   ++expected_[header_.queue];
@@ -300,10 +303,10 @@ bool Stream::end_message() {
   progress_ = 0;
   if (discarding_) return true;
   written_ = 0;
-  // Verbena has no remote invalidation: between its ends the field carries the immediate.
+  // Verbena has no remote invalidation: between its ends, this field carries the immediate.
   const bool has_immediate = agreement_.acknowledged && carries_stag(header_.opcode);
-  if (!take(host_.message_arrived(length, is_solicited(header_.opcode),
-                                  has_immediate ? &header_.invalidate : nullptr))) {
+  if (!accept(host_.message_arrived(length, is_solicited(header_.opcode),
+                                    has_immediate ? &header_.invalidate : nullptr))) {
     return false;
   }
   executed();
@@ -316,40 +319,40 @@ bool Stream::end_control() {
     case RdmapOpcode::immediate:
     case RdmapOpcode::immediate_solicited: {
       const auto value = static_cast<uint32_t>(body<ImmediateBody>().value);
-      if (!take(host_.immediate_arrived(value, written_, is_solicited(header_.opcode)))) return false;
+      if (!accept(host_.immediate_arrived(value, written_, is_solicited(header_.opcode)))) return false;
       if (discarding_) return true;
       break;
     }
     case RdmapOpcode::read_request: {
-      const auto wire = body<ReadRequestBody>();
-      const ReadOrder order{wire.sink_stag, wire.sink_offset, wire.length, wire.source_stag,
-                            wire.source_offset};
-      if (responses_.size() >= own_ird_) return violate(TerminateCode::rdmap_stream);
-      if (!take(host_.read_ordered(order))) return false;
-      responses_.push_back({.order = order, .request = executed_ + 1});
+      const auto fields = body<ReadRequestBody>();
+      const ReadRequest request{fields.sink_stag, fields.sink_offset, fields.length, fields.source_stag,
+                                fields.source_offset};
+      if (responses_.size() >= own_ird_) return protocol_error(TerminateCode::rdmap_stream);
+      if (!accept(host_.read_requested(request))) return false;
+      responses_.push_back({.read = request, .request_number = executed_ + 1});
       break;
     }
     case RdmapOpcode::atomic_request: {
-      const auto wire = body<AtomicRequestBody>();
-      const AtomicOrder order{.operation = static_cast<AtomicOperation>(wire.operation & 0xf),
-                              .id = wire.request_id,
-                              .stag = wire.stag,
-                              .offset = wire.offset,
-                              .add_or_swap = wire.add_or_swap,
-                              .add_or_swap_mask = wire.add_or_swap_mask,
-                              .compare = wire.compare,
-                              .compare_mask = wire.compare_mask};
-      if (responses_.size() >= own_ird_) return violate(TerminateCode::rdmap_stream);
+      const auto fields = body<AtomicRequestBody>();
+      const AtomicRequest request{.operation = static_cast<AtomicOperation>(fields.operation & 0xf),
+                                  .id = fields.request_id,
+                                  .stag = fields.stag,
+                                  .offset = fields.offset,
+                                  .add_or_swap = fields.add_or_swap,
+                                  .add_or_swap_mask = fields.add_or_swap_mask,
+                                  .compare = fields.compare,
+                                  .compare_mask = fields.compare_mask};
+      if (responses_.size() >= own_ird_) return protocol_error(TerminateCode::rdmap_stream);
       uint64_t original = 0;
-      if (!take(host_.execute_atomic(order, original))) return false;
+      if (!accept(host_.execute_atomic(request, original))) return false;
       responses_.push_back(
-          {.is_read = false, .atomic_id = order.id, .original = original, .request = executed_ + 1});
+          {.is_read = false, .atomic_id = request.id, .original = original, .request_number = executed_ + 1});
       break;
     }
     case RdmapOpcode::atomic_response: {
-      const auto wire = body<AtomicResponseBody>();
-      const Refusal refusal = host_.atomic_answered(wire.request_id, wire.original);
-      return !refusal || violate(refusal.code);
+      const auto fields = body<AtomicResponseBody>();
+      const Refusal refusal = host_.atomic_answered(fields.request_id, fields.original);
+      return !refusal || protocol_error(refusal.code);
     }
     case RdmapOpcode::terminate: {
       terminated_ = true;
@@ -367,10 +370,10 @@ bool Stream::end_control() {
 
 bool Stream::take_acknowledgement() {
   const auto ack = body<AckBody>();
-  // Counts are 32 bits on the wire; they never go back, nor beyond what was asked.
+  // Counts have 32 bits on the wire. They never decrease, nor exceed the number of requests.
   const uint64_t executed =
       confirmed_ + static_cast<uint32_t>(ack.executed - static_cast<uint32_t>(confirmed_));
-  if (executed > requested_) return violate(TerminateCode::rdmap_stream);
+  if (executed > requested_) return protocol_error(TerminateCode::rdmap_stream);
   confirmed_ = executed;
   host_.acknowledged(executed);
   switch (static_cast<AckKind>(ack.kind)) {
@@ -384,16 +387,16 @@ bool Stream::take_acknowledgement() {
       host_.peer_ready();
       return true;
     case AckKind::restart:
-      // A message that was cut short is over.
+      // The message that was cut short ends here.
       if (in_message_) ++expected_[static_cast<size_t>(Queue::send)];
       in_message_ = discarding_ = false;
       progress_ = writing_ = 0;
       return true;
-    case AckKind::coming:
+    case AckKind::run:
       run_ = {.left = ack.failed};
       return true;
     case AckKind::failed: {
-      // Behind what was executed, or, for a READ that was accepted first, before it.
+      // Behind the executed requests, or before them, for a READ that was accepted first.
       const auto distance = static_cast<int32_t>(ack.failed - static_cast<uint32_t>(executed));
       const uint64_t request = executed + static_cast<uint64_t>(int64_t{distance});
       if (request == 0 || request > requested_) break;
@@ -402,7 +405,7 @@ bool Stream::take_acknowledgement() {
       return true;
     }
   }
-  return violate(TerminateCode::rdmap_stream);
+  return protocol_error(TerminateCode::rdmap_stream);
 }
 
 }  // namespace verbena::iwarp

@@ -1,4 +1,4 @@
-// Segments out: numbers, offsets and seals. What to send and when is the host's business.
+// Composing segments: message numbers, offsets, seals. The host decides what to send and when.
 #include <algorithm>
 #include <cstring>
 
@@ -13,9 +13,9 @@ Stream::Stream(const Agreement& agreement, uint32_t own_ird, size_t mulpdu, uint
       mulpdu_(std::min(mulpdu, agreement.sends_markers ? kMaxMarkedPayload : kMaxSegmentPayload)),
       rnr_timer_(rnr_timer),
       host_(host),
-      reader_(agreement.crc && !agreement.expects_markers),  // else it was summed with its markers
-      greeting_due_(agreement.initiator && agreement.rtr != Rtr::none),
-      greeting_unanswered_(agreement.initiator && agreement.rtr == Rtr::read) {
+      reader_(agreement.crc && !agreement.expects_markers),  // with markers, the stripper checks the CRC
+      rtr_due_(agreement.initiator && agreement.rtr != Rtr::none),
+      rtr_read_pending_(agreement.initiator && agreement.rtr == Rtr::read) {
   if (agreement.expects_markers) stripper_.emplace(agreement.crc);
   if (agreement.sends_markers) inserter_.emplace(agreement.crc);
   expected_.fill(1);
@@ -32,8 +32,8 @@ void Stream::compose_own(OutSegment& out, AckKind kind, uint8_t status, uint64_t
 }
 
 bool Stream::compose_control(OutSegment& out) {
-  if (greeting_due_) {
-    greeting_due_ = false;
+  if (rtr_due_) {
+    rtr_due_ = false;
     if (agreement_.rtr == Rtr::read) {
       compose_read(out, {});
     } else {
@@ -42,21 +42,21 @@ bool Stream::compose_control(OutSegment& out) {
     }
     return true;
   }
-  const auto say = [&](bool& due, AckKind kind) {
+  const auto compose_if_due = [&](bool& due, AckKind kind) {
     if (!due) return false;
     due = false;
     compose_own(out, kind);
     return true;
   };
-  return say(not_ready_due_, AckKind::not_ready) || say(ready_due_, AckKind::ready) ||
-         say(restart_due_, AckKind::restart);
+  return compose_if_due(not_ready_due_, AckKind::not_ready) || compose_if_due(ready_due_, AckKind::ready) ||
+         compose_if_due(restart_due_, AckKind::restart);
 }
 
 void Stream::compose_ack(OutSegment& out) { compose_own(out, AckKind::executed); }
 
-// A run has to fit into the batch that begins with it: nothing may come between its segments.
+// A run must fit into the batch that begins with it: no other segment may come between its segments.
 uint32_t Stream::run_within(uint64_t left, size_t room) const {
-  constexpr size_t kLeast = 4, kSpare = 2;  // the announcement, and a word behind the run
+  constexpr size_t kLeast = 4, kSpare = 2;  // the announcement, and one message behind the run
   if (announced_run_ > 0 || !agreement_.takes_runs || room < kLeast + kSpare) return 0;
   const uint64_t bytes = std::min<uint64_t>(left, (room - kSpare) * mulpdu_);
   return bytes < kLeast * mulpdu_ ? 0 : static_cast<uint32_t>(bytes);
@@ -64,7 +64,7 @@ uint32_t Stream::run_within(uint64_t left, size_t room) const {
 
 void Stream::compose_run(OutSegment& out, uint32_t bytes) {
   announced_run_ = bytes;
-  compose_own(out, AckKind::coming, 0, bytes);
+  compose_own(out, AckKind::run, 0, bytes);
 }
 
 bool Stream::compose_response(OutSegment& out, size_t room) {
@@ -79,32 +79,32 @@ bool Stream::compose_response(OutSegment& out, size_t room) {
     responses_.pop_front();
     return true;
   }
-  const ReadOrder& order = response.order;
-  if (const uint32_t run = run_within(order.length - response.sent, room);
-      run > 0 && host_.source(order.source_stag, order.source_offset + response.sent, run)) {
+  const ReadRequest& read = response.read;
+  if (const uint32_t run = run_within(read.length - response.sent, room);
+      run > 0 && host_.source(read.source_stag, read.source_offset + response.sent, run)) {
     compose_run(out, run);
     return true;
   }
-  const auto length = static_cast<uint32_t>(std::min<size_t>(order.length - response.sent, mulpdu_));
+  const auto length = static_cast<uint32_t>(std::min<size_t>(read.length - response.sent, mulpdu_));
   const std::byte* from =
-      length > 0 ? host_.source(order.source_stag, order.source_offset + response.sent, length) : nullptr;
+      length > 0 ? host_.source(read.source_stag, read.source_offset + response.sent, length) : nullptr;
   if (length > 0 && !from) {
-    break_off({.refusal = {.status = Status::rem_access_err, .code = TerminateCode::rdmap_invalid_stag},
-               .request = agreement_.acknowledged ? response.request : 0});
+    set_fault({.refusal = {.status = Status::rem_access_err, .code = TerminateCode::rdmap_invalid_stag},
+               .request = agreement_.acknowledged ? response.request_number : 0});
     responses_.clear();
     return false;
   }
-  const bool last = response.sent + length == order.length;
-  out.begin_tagged(RdmapOpcode::read_response, last, order.sink_stag, order.sink_offset + response.sent);
+  const bool last = response.sent + length == read.length;
+  out.begin_tagged(RdmapOpcode::read_response, last, read.sink_stag, read.sink_offset + response.sent);
   if (length <= OutSegment::kCopiedPayload) {
     out.append(from, length);
   } else if (agreement_.crc) {
-    // The owner of the memory may change it at any time, for it does not know of the READ.
+    // The memory's owner does not know of the READ and may change the memory at any time.
     out.add_snapshot(from, length);
   } else {
     out.add_piece(from, length);
     out.source = OutSegment::Source::region;
-    out.region_key = order.source_stag;
+    out.region_key = read.source_stag;
   }
   seal(out);
   response.sent += length;
@@ -113,11 +113,11 @@ bool Stream::compose_response(OutSegment& out, size_t room) {
   return true;
 }
 
-bool Stream::compose_last_words(OutSegment& out) {
+bool Stream::compose_fault_report(OutSegment& out) {
   if (!fault_) return false;
   const bool names_request = fault_->request != 0;
-  if (last_words_ == 0 && !names_request) ++last_words_;
-  switch (last_words_++) {
+  if (fault_reports_ == 0 && !names_request) ++fault_reports_;
+  switch (fault_reports_++) {
     case 0:
       compose_own(out, AckKind::failed, static_cast<uint8_t>(fault_->refusal.status), fault_->request);
       return true;
@@ -156,26 +156,26 @@ void Stream::compose_immediate(OutSegment& out, uint32_t immediate, bool solicit
   seal(out);
 }
 
-void Stream::compose_read(OutSegment& out, const ReadOrder& order) {
+void Stream::compose_read(OutSegment& out, const ReadRequest& request) {
   out.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, next_message(Queue::read_request),
                      0);
-  const ReadRequestBody body{order.sink_stag, order.sink_offset, order.length, order.source_stag,
-                             order.source_offset};
+  const ReadRequestBody body{request.sink_stag, request.sink_offset, request.length, request.source_stag,
+                             request.source_offset};
   out.append(&body, sizeof body);
   seal(out);
 }
 
-void Stream::compose_atomic(OutSegment& out, const AtomicOrder& order) {
+void Stream::compose_atomic(OutSegment& out, const AtomicRequest& request) {
   out.begin_untagged(RdmapOpcode::atomic_request, true, Queue::read_request,
                      next_message(Queue::read_request), 0);
-  const AtomicRequestBody body{static_cast<uint32_t>(order.operation),
-                               order.id,
-                               order.stag,
-                               order.offset,
-                               order.add_or_swap,
-                               order.add_or_swap_mask,
-                               order.compare,
-                               order.compare_mask};
+  const AtomicRequestBody body{static_cast<uint32_t>(request.operation),
+                               request.id,
+                               request.stag,
+                               request.offset,
+                               request.add_or_swap,
+                               request.add_or_swap_mask,
+                               request.compare,
+                               request.compare_mask};
   out.append(&body, sizeof body);
   seal(out);
 }

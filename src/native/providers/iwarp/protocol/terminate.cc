@@ -11,7 +11,7 @@ constexpr uint8_t swap_nibbles(uint8_t byte) { return static_cast<uint8_t>(byte 
 bool is_in_siw_order(const TerminateBody& body) {
   if (body.header_bits & 0x07) return true;
   if (body.header_bits != 0) return false;
-  // No header bits to tell by: 0x02 would be a remote operation error, whose codes begin at 5.
+  // Without header bits to decide by: 0x02 would be a remote operation error, whose codes begin at 5.
   return body.layer_and_type == 0x02 && body.code < 0x05;
 }
 

@@ -1,4 +1,4 @@
-// TERMINATE messages: the codes of the RFCs, and which verbs' status each one means for a requester.
+// TERMINATE messages: the codes of the RFCs, and the verbs status that each means for a requester.
 #pragma once
 
 #include <cstddef>
@@ -35,20 +35,20 @@ enum class TerminateCode : uint16_t {
   mpa_framing = 0x2003,
 };
 
-// Writes a TERMINATE that names the segment at fault, if there is one: its header and payload length.
+// Composes a TERMINATE. If a segment caused it, it contains that segment's header and length.
 void compose_terminate(OutSegment& out, uint32_t message, TerminateCode code,
                        std::span<const std::byte> segment_header, size_t segment_bytes);
 
 struct Termination {
   uint16_t code = 0;                     // as in TerminateCode
-  std::optional<SegmentHeader> segment;  // that the peer could not take
+  std::optional<SegmentHeader> segment;  // the segment that the peer refused
 };
 
-// Understands the RFC's order of bits and the one Linux siw uses. Empty: too short.
+// Accepts the RFC's bit order and that of Linux siw. Empty: the body is too short.
 std::optional<Termination> parse_terminate(std::span<const std::byte> body);
 
-// What a request got that was answered with this code.
+// The status of a request that was answered with this code.
 Status status_of(uint16_t code);
-const char* error_code_of(Status status);  // the same, for a connection that ended with it
+const char* error_code_of(Status status);  // for a connection that ended with this status
 
 }  // namespace verbena::iwarp

@@ -1,5 +1,5 @@
-// What two Verbena ends say to each other beyond the RFCs: a trailer behind the user's private data, and one
-// message on an untagged queue of its own. A peer that did not send the trailer never sees the message.
+// What two Verbena ends exchange beyond the RFCs: a trailer behind the user's private data, and one message
+// on an untagged queue of its own. A peer that did not send the trailer never receives the message.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ constexpr uint8_t kTrailerMagic[6] = {'v', 'e', 'r', 'b', 'n', 'a'};
 constexpr uint8_t kTrailerVersion = 1;
 
 namespace trailer_flag {
-constexpr uint8_t by_endpoint = 1;  // the QPs know each other's numbers: no listener is asked
-constexpr uint8_t plain = 2;        // the sender wants the RFCs' semantics and nothing beyond them
-constexpr uint8_t needs_tls = 4;    // in a rejection: come again with TLS
-constexpr uint8_t takes_runs = 8;   // the sender understands `coming`
+constexpr uint8_t by_endpoint = 1;  // the QPs know each other's numbers; no listener is involved
+constexpr uint8_t plain = 2;        // the sender wants only what the RFCs define
+constexpr uint8_t needs_tls = 4;    // in a rejection: TLS is required
+constexpr uint8_t takes_runs = 8;   // the sender understands AckKind::run
 }  // namespace trailer_flag
 
-// At the end of the private data and not at its beginning: programs find theirs where they expect it, and
-// those on verbs are used to bytes behind it.
+// At the end of the private data, not at its beginning: programs find their data where they expect it, and
+// verbs programs tolerate bytes behind it.
 struct PrivateTrailer {
   uint8_t gid[16];  // of the sender's context
   Be32 from_qp;
@@ -33,20 +33,20 @@ static_assert(sizeof(PrivateTrailer) == 34 && offsetof(PrivateTrailer, magic) ==
 
 enum class AckKind : uint8_t {
   executed = 0,   // requests up to `executed` are done
-  not_ready = 1,  // and the one after them found no receive: it and what is behind it was dropped
-  ready = 2,      // there is a receive now: send again from there
-  restart = 3,    // from here on the stream is the repetition
+  not_ready = 1,  // the next one found no receive: it and everything behind it was dropped
+  ready = 2,      // a receive is posted now: send again from there
+  restart = 3,    // the repetition begins here
   failed = 4,     // request `failed` ended with `status`; nothing more is executed
-  coming = 5,     // a run of so many bytes comes next: see Run in stream.h
+  run = 5,        // a run of `failed` bytes follows: see Run in stream.h
 };
 
 struct AckBody {
   uint8_t kind;
-  uint8_t status;     // `failed`: the verbs' number of it
-  uint8_t rnr_timer;  // `not_ready`: the verbs' code of it
+  uint8_t status;     // `failed`: the number of the verbs status
+  uint8_t rnr_timer;  // `not_ready`: the RNR timer code of the verbs
   uint8_t reserved;
-  Be32 executed;  // requests, counted from 1 since the connection began, modulo 2^32
-  Be32 failed;    // or, with kind `coming`, bytes
+  Be32 executed;  // number of executed requests since the connection began, modulo 2^32
+  Be32 failed;    // a request number; for `run`, bytes
 };
 static_assert(sizeof(AckBody) == 12);
 

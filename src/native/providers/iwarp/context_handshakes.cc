@@ -1,5 +1,5 @@
-// Connections on their way: dialled by us, or by peers who reached a listener. A peer is unknown until it has
-// named what it wants, and has little time for that. Everything here runs under the context's control mutex.
+// Handshakes in progress, as initiator and as responder. A peer is unknown until its MPA request is complete,
+// and has little time for that. Everything here runs under the context's control_mutex_.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -46,8 +46,8 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
       first_request(options_.mpa_revision, options_, params.responder_resources, params.initiator_depth);
   if (options_.acknowledged) request.trailer = trailer(managed->number(), 0, 0);
   request.private_data = params.private_data;
-  Call call{std::move(addresses), nullptr, -1, net::host_of(address), options_.dead_peer_timeout_ms};
-  auto handshake = std::make_unique<Handshake>(std::move(call), request, tls_.get(), carrier_.get(),
+  DialTarget target{std::move(addresses), nullptr, -1, net::host_of(address), options_.dead_peer_timeout_ms};
+  auto handshake = std::make_unique<Handshake>(std::move(target), request, tls_.get(), transport_.get(),
                                                connection->deadline_ns());
   handshake->connection = connection->id();
   add_connection(*connection);
@@ -64,7 +64,7 @@ std::shared_ptr<Connection> IwarpContext::connect(std::shared_ptr<QueuePair> qp,
 void IwarpContext::add_handshake(std::unique_ptr<Handshake> handshake) {
   const uint64_t id = next_id_++;
   const uint32_t events = handshake->wants_to_write() ? EPOLLOUT : EPOLLIN;
-  watch(handshake->wire(), Tag::handshake, id, events, EPOLL_CTL_ADD);
+  watch(handshake->stream_socket(), Tag::handshake, id, events, EPOLL_CTL_ADD);
   handshakes_[id] = std::move(handshake);
 }
 
@@ -73,33 +73,34 @@ void IwarpContext::accept_peers(int listener) {
     UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        // Asked again with every event, the kernel would say so for ever.
+        // The event would be reported again at once, without end: pause this listener until the next tick.
         watch(listener, Tag::listener, static_cast<uint64_t>(listener), 0, EPOLL_CTL_MOD);
         paused_listeners_.insert(listener);
       }
       return;
     }
     net::tune(socket.get(), options_.dead_peer_timeout_ms);
-    meet(net::StreamSocket(std::move(socket)), listener);
+    accept_peer(net::StreamSocket(std::move(socket)), listener);
   }
 }
 
 void IwarpContext::accept_streams() {
   const std::lock_guard lock(control_mutex_);
-  while (auto arrival = carrier_->next_arrival())
-    meet(net::StreamSocket(std::move(arrival->stream)), arrival->place);
+  while (auto incoming = transport_->next_incoming())
+    accept_peer(net::StreamSocket(std::move(incoming->stream)), incoming->endpoint_id);
 }
 
-void IwarpContext::meet(net::StreamSocket wire, int listener) {
-  make_room_for_caller();
-  const uint64_t patience_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
-  auto handshake = std::make_unique<Handshake>(std::move(wire), tls_.get(), now_ns() + patience_ns);
+void IwarpContext::accept_peer(net::StreamSocket socket, int listener) {
+  evict_silent_handshake();
+  const uint64_t timeout_ns = uint64_t{options_.handshake_timeout_ms} * 1'000'000;
+  auto handshake = std::make_unique<Handshake>(std::move(socket), tls_.get(), now_ns() + timeout_ns);
   handshake->listener = listener;
   add_handshake(std::move(handshake));
 }
 
-// An honest caller says what it wants at once: in a crowd the one that has been silent longest goes.
-void IwarpContext::make_room_for_caller() {
+// An honest peer sends its request at once. When there are too many handshakes, the one that has been silent
+// longest is dropped.
+void IwarpContext::evict_silent_handshake() {
   const auto is_silent = [](const auto& entry) {
     return !entry.second->is_initiator() && !entry.second->parked;
   };
@@ -118,17 +119,17 @@ void IwarpContext::advance_handshake(uint64_t id) {
   }
   switch (handshake.advance()) {
     case Handshake::Progress::pending:
-      watch(handshake.wire(), Tag::handshake, id, handshake.wants_to_write() ? EPOLLOUT : EPOLLIN,
+      watch(handshake.stream_socket(), Tag::handshake, id, handshake.wants_to_write() ? EPOLLOUT : EPOLLIN,
             EPOLL_CTL_MOD);
       return;
     case Handshake::Progress::done:
-      if (!handshake.is_initiator()) return answer(id);
-      unwatch(handshake.wire());
+      if (!handshake.is_initiator()) return answer_request(id);
+      unwatch(handshake.stream_socket());
       finish_dial(handshake);
       break;
     case Handshake::Progress::refused:
       if (handshake.dial_next()) {
-        watch(handshake.wire(), Tag::handshake, id, EPOLLOUT, EPOLL_CTL_ADD);
+        watch(handshake.stream_socket(), Tag::handshake, id, EPOLLOUT, EPOLL_CTL_ADD);
         return;
       }
       fail_dial(handshake, "unreachable");
@@ -136,19 +137,19 @@ void IwarpContext::advance_handshake(uint64_t id) {
     case Handshake::Progress::broken: {
       const auto [code, detail] = handshake.tls_error();
       fail_dial(handshake, code.empty() ? "unreachable" : code, detail);
-      // A close with its request unread would be a reset, and could take our alert away from it.
-      unwatch(handshake.wire());
-      if (!code.empty() && has_room_for_farewell()) say_goodbye(handshake.take_wire(), {}, false);
+      // Closing a socket with unread bytes sends a reset, which could discard our TLS alert at the peer.
+      unwatch(handshake.stream_socket());
+      if (!code.empty() && may_close_gracefully()) close_gracefully(handshake.take_socket(), {}, false);
       break;
     }
     case Handshake::Progress::malformed:
       fail_dial(handshake, "bad_message");
       break;
-    // Both are told in the clear, so that its program can say what is wrong.
+    // Both are rejected in clear text, so that the peer can report what is wrong.
     case Handshake::Progress::unencrypted:
     case Handshake::Progress::encrypted:
-      unwatch(handshake.wire());
-      turn_down(handshake, {}, tls_ ? trailer_flag::needs_tls : uint8_t{0});
+      unwatch(handshake.stream_socket());
+      reject(handshake, {}, tls_ ? trailer_flag::needs_tls : uint8_t{0});
       break;
   }
   handshakes_.erase(id);
@@ -163,12 +164,12 @@ void IwarpContext::finish_dial(Handshake& handshake) {
   const auto agreement = agree(handshake.request(), handshake.reply(), true);
   with_qp(handshake.qp, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
-    if (qp.generation() != handshake.generation) return;  // it was reset, and has called again
+    if (qp.generation() != handshake.generation) return;  // it was reset, and searches its peer again
     const QpAttributes attributes = qp.attributes();
-    const bool welcome =
+    const bool is_accepted =
         !handshake.reply().rejected && agreement && agreement->peer_qp == attributes.dest_qp_num;
-    if (!welcome || !qp.adopt(handshake.take_wire(), *agreement, attributes.max_dest_rd_atomic, {})) {
-      qp.give_up_seeking();
+    if (!is_accepted || !qp.adopt(handshake.take_socket(), *agreement, attributes.max_dest_rd_atomic, {})) {
+      qp.peer_unreachable();
     }
   });
 }
@@ -182,37 +183,38 @@ void IwarpContext::fail_dial(Handshake& handshake, const std::string& code, cons
   }
   with_qp(handshake.qp, [&](soft::SoftQueuePair& soft_qp) {
     auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
-    if (qp.generation() == handshake.generation) qp.give_up_seeking();
+    if (qp.generation() == handshake.generation) qp.peer_unreachable();
   });
 }
 
-// A peer has said what it wants.
-void IwarpContext::answer(uint64_t id) {
+// The peer's request is complete.
+void IwarpContext::answer_request(uint64_t id) {
   auto found = handshakes_.find(id);
   Handshake& handshake = *found->second;
   const auto& named = handshake.request().trailer;
-  if (handshake.listener == node_place_ && named && (named->flags & trailer_flag::by_endpoint)) {
-    if (answer_seeker(handshake)) {
+  if (handshake.listener == node_endpoint_id_ && named && (named->flags & trailer_flag::by_endpoint)) {
+    if (answer_endpoint_request(handshake)) {
       handshakes_.erase(id);
     } else if (may_park(handshake)) {
       handshake.parked = true;
       handshake.set_deadline(kNoDeadline);
-      // All that matters now is whether it leaves: bytes out of turn would wake us for ever.
-      watch(handshake.wire(), Tag::handshake, id, EPOLLRDHUP, EPOLL_CTL_MOD);
+      // Only the end of the connection matters from here on; watching for bytes too would wake the thread
+      // without end.
+      watch(handshake.stream_socket(), Tag::handshake, id, EPOLLRDHUP, EPOLL_CTL_MOD);
     } else {
       handshakes_.erase(id);
     }
     return;
   }
-  unwatch(handshake.wire());
+  unwatch(handshake.stream_socket());
   std::unique_ptr<Handshake> owned = std::move(found->second);
   handshakes_.erase(found);
   const auto listener = listeners_.find(owned->listener);
-  // A full backlog looks like nobody: the socket is closed without a word.
+  // A full backlog looks like a closed port: the socket is closed without a reply.
   if (listener != listeners_.end()) listener->second->push(std::move(owned));
 }
 
-// A request for a queue pair that is there, but not ready. It waits without a deadline, so few may.
+// For a request whose queue pair exists but is not ready. It waits without a deadline, so only few may wait.
 bool IwarpContext::may_park(const Handshake& handshake) const {
   size_t all = 0, for_this = 0;
   for (const auto& [id, other] : handshakes_) {
@@ -223,45 +225,46 @@ bool IwarpContext::may_park(const Handshake& handshake) const {
   return all < options_.max_handshakes && for_this < kMaxParked;
 }
 
-bool IwarpContext::answer_seeker(Handshake& handshake) {
+bool IwarpContext::answer_endpoint_request(Handshake& handshake) {
   const SetUpFrame& request = handshake.request();
   const PrivateTrailer& named = *request.trailer;
   const Gid gid = gid_of(named);
   const auto origin = to_address(gid, named.port);
-  auto welcome = IwarpQueuePair::Welcome::never;
-  // Who names another's address than its own is after a queue pair that is not meant for it.
-  if (origin && net::same_host(*origin, handshake.wire().peer())) {
+  auto admission = IwarpQueuePair::Admission::never;
+  // A request whose GID is not the address that it came from may be an attempt to take over another peer's
+  // queue pair.
+  if (origin && net::same_host(*origin, handshake.stream_socket().peer())) {
     with_qp(named.to_qp, [&](soft::SoftQueuePair& soft_qp) {
       auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
-      welcome = qp.welcomes(gid, named.from_qp);
-      if (welcome != IwarpQueuePair::Welcome::now) return;
+      admission = qp.admits(gid, named.from_qp);
+      if (admission != IwarpQueuePair::Admission::now) return;
       const QpAttributes attributes = qp.attributes();
       SetUpFrame reply =
           reply_to(request, options_.wants_crc(), attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
       reply.trailer = trailer(qp.number(), named.from_qp, trailer_flag::by_endpoint);
       reply.markers = options_.markers;
       const auto agreement = agree(request, reply, false);
-      unwatch(handshake.wire());
+      unwatch(handshake.stream_socket());
       if (agreement)
-        qp.adopt(handshake.take_wire(), *agreement, attributes.max_dest_rd_atomic, encode(reply));
+        qp.adopt(handshake.take_socket(), *agreement, attributes.max_dest_rd_atomic, encode(reply));
     });
   }
-  if (welcome == IwarpQueuePair::Welcome::later) return false;
-  if (welcome == IwarpQueuePair::Welcome::never) {
-    unwatch(handshake.wire());
-    turn_down(handshake, {});
+  if (admission == IwarpQueuePair::Admission::later) return false;
+  if (admission == IwarpQueuePair::Admission::never) {
+    unwatch(handshake.stream_socket());
+    reject(handshake, {});
   }
   return true;
 }
 
-// A QP went to RTR: its peer has called already, or is to be called by the one of the two with the higher
-// name.
+// A queue pair went to RTR: either its peer's request waits already, or the end with the higher (GID, number)
+// dials the other.
 void IwarpContext::find_peer_of(uint32_t number) {
   std::erase_if(handshakes_, [&](const auto& entry) { return entry.second->qp == number; });
   for (auto at = handshakes_.begin(); at != handshakes_.end();) {
     Handshake& handshake = *at->second;
     const bool for_it = handshake.parked && handshake.request().trailer->to_qp == number;
-    const bool over = for_it && (handshake.is_abandoned() || answer_seeker(handshake));
+    const bool over = for_it && (handshake.is_abandoned() || answer_endpoint_request(handshake));
     at = over ? handshakes_.erase(at) : std::next(at);
   }
   bool is_alone = false;
@@ -271,7 +274,7 @@ void IwarpContext::find_peer_of(uint32_t number) {
     auto& qp = static_cast<IwarpQueuePair&>(soft_qp);
     generation = qp.generation();
     attributes = qp.attributes();
-    is_alone = qp.welcomes(attributes.dest_gid, attributes.dest_qp_num) == IwarpQueuePair::Welcome::now;
+    is_alone = qp.admits(attributes.dest_gid, attributes.dest_qp_num) == IwarpQueuePair::Admission::now;
   });
   if (!is_alone) return;
   const auto peer = std::pair(attributes.dest_gid, attributes.dest_qp_num);
@@ -282,19 +285,19 @@ void IwarpContext::find_peer_of(uint32_t number) {
   if (address && own != peer) {
     SetUpFrame request = first_request(2, options_, attributes.max_dest_rd_atomic, attributes.max_rd_atomic);
     request.trailer = trailer(number, attributes.dest_qp_num, trailer_flag::by_endpoint);
-    Call call{{*address},
-              &interface_.address,
-              node_place_,
-              net::host_of(net::to_text(*address)),
-              options_.dead_peer_timeout_ms};
+    DialTarget target{{*address},
+                      &interface_.address,
+                      node_endpoint_id_,
+                      net::host_of(net::to_text(*address)),
+                      options_.dead_peer_timeout_ms};
     handshake =
-        std::make_unique<Handshake>(std::move(call), request, tls_.get(), carrier_.get(), kNoDeadline);
+        std::make_unique<Handshake>(std::move(target), request, tls_.get(), transport_.get(), kNoDeadline);
     handshake->qp = number;
     handshake->generation = generation;
     if (!handshake->dial_next()) handshake.reset();
   }
   if (handshake) return add_handshake(std::move(handshake));
-  with_qp(number, [](soft::SoftQueuePair& qp) { static_cast<IwarpQueuePair&>(qp).give_up_seeking(); });
+  with_qp(number, [](soft::SoftQueuePair& qp) { static_cast<IwarpQueuePair&>(qp).peer_unreachable(); });
 }
 
 bool IwarpContext::is_wanted(const Handshake& handshake) {
