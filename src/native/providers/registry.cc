@@ -41,7 +41,7 @@ std::shared_ptr<Provider> find_provider(std::string_view name) {
     if (!provider) provider = entry.make();
     return provider;
   }
-  throw Error("unsupported_provider", "open provider", "there is no provider '" + std::string(name) + "'");
+  throw Error("unsupported_provider", "open provider", "unknown provider '" + std::string(name) + "'");
 }
 
 }  // namespace verbena

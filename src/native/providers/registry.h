@@ -1,6 +1,5 @@
-// The one list of providers, by name.
-// Preference among them is the transport's business; a provider is a row in registry.cc, not a branch
-// anywhere. Depends on the providers' entry points only.
+// The one list of providers, by name. A provider is a row in registry.cc; the transport layer decides which
+// one to prefer. Depends on the providers' entry points only.
 #pragma once
 
 #include <memory>
@@ -13,7 +12,7 @@ namespace verbena {
 
 std::vector<std::string_view> provider_names();
 
-// The process-wide instance; throws unsupported_provider for a name that is not in the list.
+// The process-wide instance. Throws unsupported_provider for an unknown name.
 std::shared_ptr<Provider> find_provider(std::string_view name);
 
 }  // namespace verbena

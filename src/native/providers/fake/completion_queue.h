@@ -1,5 +1,5 @@
-// The soft completion queue on virtual time: polling moves the clock, and a sleeper is woken when a timer
-// needs it.
+// The soft completion queue on virtual time: polling advances the clock, and a sleeping thread is woken when
+// a timer needs it.
 #pragma once
 
 #include "providers/fake/fabric.h"
@@ -10,7 +10,7 @@ namespace verbena::fake {
 class FakeCompletionQueue final : public soft::SoftCompletionQueue {
  public:
   using SoftCompletionQueue::SoftCompletionQueue;
-  ~FakeCompletionQueue() override { Fabric::instance().forget_sleeper(*this); }
+  ~FakeCompletionQueue() override { Fabric::instance().remove_sleeper(*this); }
 
   size_t poll(std::span<Completion> out) override {
     Fabric::instance().tick(kPollTime);
@@ -20,7 +20,7 @@ class FakeCompletionQueue final : public soft::SoftCompletionQueue {
     SoftCompletionQueue::arm(solicited_only);
     Fabric::instance().sleep(*this);
   }
-  void ring() const { ::eventfd_write(fileno(), 1); }
+  void signal() const { ::eventfd_write(fileno(), 1); }
 };
 
 }  // namespace verbena::fake

@@ -14,7 +14,7 @@ namespace {
 
 std::shared_ptr<FakeQueuePair> fake_qp(const std::shared_ptr<QueuePair>& qp, const char* operation) {
   auto fake = std::dynamic_pointer_cast<FakeQueuePair>(qp);
-  if (!fake) throw Error("invalid_argument", operation, "a queue pair of this device is needed");
+  if (!fake) throw Error("invalid_argument", operation, "the queue pair must belong to this device");
   return fake;
 }
 
@@ -66,14 +66,14 @@ class FakeConnectRequest final : public ConnectRequest {
 
 class FakeListener;
 
-// Who listens under which name. Never destroyed, as the fabric.
-struct Names {
+// The listeners by name. Never destroyed, like the fabric.
+struct ListenerNames {
   std::mutex mutex;
   std::map<std::string, FakeListener*> listeners;
   uint64_t chosen = 0;
 
-  static Names& instance() {
-    static Names& names = *new Names;
+  static ListenerNames& instance() {
+    static ListenerNames& names = *new ListenerNames;
     return names;
   }
 };
@@ -92,7 +92,7 @@ class FakeListener final : public Listener {
       auto link = std::move(waiting_.front());
       waiting_.pop_front();
       if (waiting_.empty()) event_.clear();
-      // Callers that have given up are passed over.
+      // Initiators that have given up are skipped.
       if (link->state() == ConnectionState::connecting)
         return std::make_shared<FakeConnectRequest>(std::move(link));
     }
@@ -100,7 +100,7 @@ class FakeListener final : public Listener {
   }
 
   void close() override {
-    Names& names = Names::instance();
+    ListenerNames& names = ListenerNames::instance();
     {
       const std::lock_guard lock(names.mutex);
       const auto found = names.listeners.find(name_);
@@ -124,7 +124,7 @@ class FakeListener final : public Listener {
   const std::string name_;
   const int backlog_;
   const EventFd event_;
-  std::mutex mutex_;  // after Names::mutex
+  std::mutex mutex_;  // taken after ListenerNames::mutex
   std::deque<std::shared_ptr<Link>> waiting_;
 };
 
@@ -136,7 +136,7 @@ std::string text_of(const Gid& gid) {
 }  // namespace
 
 std::shared_ptr<Listener> listen(const std::string& name, int backlog) {
-  Names& names = Names::instance();
+  ListenerNames& names = ListenerNames::instance();
   const std::lock_guard lock(names.mutex);
   std::string taken = name;
   while (taken.empty() || (name.empty() && names.listeners.contains(taken))) {
@@ -157,7 +157,7 @@ std::shared_ptr<Connection> connect(const std::shared_ptr<QueuePair>& qp, const 
   }
   const auto link = std::make_shared<Link>(fake, text_of(fake->address().gid), name, params);
   fake->set_link(link);
-  Names& names = Names::instance();
+  ListenerNames& names = ListenerNames::instance();
   const std::lock_guard lock(names.mutex);
   const auto found = names.listeners.find(name);
   if (found == names.listeners.end() || !found->second->enqueue(link)) {

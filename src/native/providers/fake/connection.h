@@ -1,5 +1,5 @@
-// The fake connection manager: listeners by name, and the two ends of each connection that came of them.
-// Both ends share a Link, which is changed in one step, so they never disagree.
+// The connection manager of the fake wire: listeners by name, and the two ends of each connection. Both ends
+// share a Link that changes in one step, so they never disagree.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "providers/fake/bell.h"
 #include "providers/fake/fabric.h"
+#include "providers/fake/timed_event.h"
 #include "verbs/provider.h"
 
 namespace verbena::fake {
@@ -20,13 +20,13 @@ constexpr size_t kMaxPrivateData = 512;
 
 enum class Side : uint8_t { caller, listener };
 
-// What both ends of a connection know. Thread-safe; queue pairs are moved outside its lock.
+// What both ends of a connection share. Thread-safe; queue pairs are moved outside its lock.
 class Link : public std::enable_shared_from_this<Link> {
  public:
   Link(const std::shared_ptr<FakeQueuePair>& caller, std::string caller_name, std::string listener_name,
        const ConnectParams& params);
 
-  // Throws when a queue pair is in the wrong state, or when the caller has given up: peer_died,
+  // Throws when a queue pair is in the wrong state, or when the initiator has given up: peer_died,
   // connect_timeout.
   void accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams& params);
   void refuse(ConnectionState how, std::string error_code, std::span<const uint8_t> private_data);
@@ -36,7 +36,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::string error_code();
   std::string name_of(Side side) const { return side == Side::caller ? caller_name_ : listener_name_; }
   std::vector<uint8_t> data_from(Side side);
-  Bell& bell(Side side) { return bells_[static_cast<size_t>(side)]; }
+  TimedEvent& bell(Side side) { return bells_[static_cast<size_t>(side)]; }
 
  private:
   bool try_connect(FakeQueuePair& caller, const Address& listener) const;
@@ -47,17 +47,17 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::string caller_name_, listener_name_;
   const ConnectParams caller_params_;
   const uint64_t deadline_ns_;
-  std::array<Bell, 2> bells_;
+  std::array<TimedEvent, 2> bells_;
   std::mutex mutex_;
-  std::array<std::weak_ptr<FakeQueuePair>, 2> qps_;  // the caller's never changes
+  std::array<std::weak_ptr<FakeQueuePair>, 2> qps_;  // the initiator's never changes
   ConnectionState state_ = ConnectionState::connecting;
   std::string error_code_;
   std::vector<uint8_t> answer_;
 };
 
-// Throws address_in_use. An empty name has one chosen.
+// Throws address_in_use. For an empty name, one is chosen.
 std::shared_ptr<Listener> listen(const std::string& name, int backlog);
-// Throws limit_exceeded for too much private data. Everything else is the connection's state.
+// Throws limit_exceeded for too much private data. Every other outcome is the connection's state.
 std::shared_ptr<Connection> connect(const std::shared_ptr<QueuePair>& qp, const std::string& name,
                                     const ConnectParams& params);
 

@@ -47,7 +47,7 @@ bool Fabric::receive(const Address& me, Packet& packet) {
   return true;
 }
 
-void Fabric::forget_packets(const Address& me) {
+void Fabric::drop_packets(const Address& me) {
   const std::lock_guard lock(mutex_);
   const auto port = ports_.find(me);
   if (port != ports_.end()) port->second.inbox.clear();
@@ -67,13 +67,13 @@ void Fabric::set_timer(const Address& me, uint64_t deadline_ns) {
 
 void Fabric::run() {
   for (;;) {
-    if (!driving_.try_lock()) return;  // whoever is at it takes this work along
+    if (!driving_.try_lock()) return;  // the thread that holds it does this work as well
     while (FakeQueuePair* qp = next_scheduled()) qp->drive();
     driving_.unlock();
     const std::lock_guard lock(mutex_);
-    if (!scheduled_.empty()) continue;  // something came after the last look, and found driving_ taken
+    if (!scheduled_.empty()) continue;  // work arrived after the last check, while driving_ was held
     if (!timers_.empty()) {
-      for (FakeCompletionQueue* cq : std::exchange(sleepers_, {})) cq->ring();
+      for (FakeCompletionQueue* cq : std::exchange(sleepers_, {})) cq->signal();
     }
     return;
   }
@@ -85,7 +85,7 @@ FakeQueuePair* Fabric::next_scheduled() {
     const Address address = scheduled_.front();
     scheduled_.pop_front();
     const auto port = ports_.find(address);
-    if (port == ports_.end()) continue;  // closed meanwhile
+    if (port == ports_.end()) continue;  // it was closed
     port->second.is_scheduled = false;
     return port->second.qp;
   }
@@ -120,10 +120,10 @@ void Fabric::sleep(FakeCompletionQueue& cq) {
     return;
   }
   advance_clock(kSleepTime);
-  cq.ring();
+  cq.signal();
 }
 
-void Fabric::forget_sleeper(FakeCompletionQueue& cq) {
+void Fabric::remove_sleeper(FakeCompletionQueue& cq) {
   const std::lock_guard lock(mutex_);
   sleepers_.erase(&cq);
 }

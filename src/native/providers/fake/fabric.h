@@ -1,6 +1,6 @@
-// The network between the fake queue pairs of this process: addresses, packets under way, the virtual clock.
-// Packets are queued at their receiver, and run() lets the receivers work until none is left.
-// Lock order: driving_ before a queue pair's lock before mutex_.
+// Fabric: the network between the fake queue pairs of this process (addresses, packets in flight, the virtual
+// clock). Packets are queued at their receiver, and run() drives the receivers until no packet is left. Lock
+// order: driving_, then a queue pair's lock, then mutex_.
 #pragma once
 
 #include <atomic>
@@ -31,24 +31,24 @@ class Fabric {
   static Fabric& instance();  // never destroyed: queue pairs may outlive static objects
 
   void add(const Address& address, FakeQueuePair& qp);
-  void remove(const Address& address);  // returns when nobody drives it any more
+  void remove(const Address& address);  // returns when no thread drives it
 
-  // Queues a packet at `to`, where run() will find it. Lost if nobody is there.
+  // Queues a packet at `to`, for run(). Lost if that address does not exist.
   void send(const Address& to, Packet packet);
-  bool receive(const Address& me, Packet& packet);  // false: nothing has come
-  void forget_packets(const Address& me);
-  // Has the queue pair driven once the clock has reached `deadline_ns`; 0 for never.
+  bool receive(const Address& me, Packet& packet);  // false: no packet has arrived
+  void drop_packets(const Address& me);
+  // Drives the queue pair once the clock reaches `deadline_ns`; 0: never.
   void set_timer(const Address& me, uint64_t deadline_ns);
-  // Drives queue pairs until all is quiet. Without a lock of theirs; a call from within a drive returns at
-  // once.
+  // Drives queue pairs until there is no work. Called without their locks; a call from within a drive returns
+  // at once.
   void run();
 
   uint64_t now() const { return now_.load(std::memory_order_relaxed); }
   void tick(uint64_t nanoseconds);
-  // The caller is about to sleep on its bell: it is woken at once while a timer runs, else when one has been
-  // set.
+  // For a thread that is about to sleep: its completion queue is signalled at once while a timer runs, else
+  // when one is set.
   void sleep(FakeCompletionQueue& cq);
-  void forget_sleeper(FakeCompletionQueue& cq);
+  void remove_sleeper(FakeCompletionQueue& cq);
   void set_tap(PacketTap tap);
 
  private:

@@ -18,13 +18,13 @@ Link::Link(const std::shared_ptr<FakeQueuePair>& caller, std::string caller_name
       caller_params_(params),
       deadline_ns_(now_ns() + uint64_t{params.timeout_ms} * 1'000'000),
       qps_{caller, {}} {
-  bell(Side::caller).ring_after_ms(params.timeout_ms);
+  bell(Side::caller).signal_after_ms(params.timeout_ms);
 }
 
 void Link::accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams& params) {
   const auto caller = qps_[kCaller].lock();
   if (!caller || state() != ConnectionState::connecting) throw_gone();
-  // The listening end first: it must be able to receive before the caller can send.
+  // The listening end first: it must be able to receive before the initiator can send.
   qp->connect_to(caller->address(), params);
   qp->set_link(shared_from_this());
   if (try_connect(*caller, qp->address())) {
@@ -45,7 +45,7 @@ bool Link::try_connect(FakeQueuePair& caller, const Address& listener) const {
     caller.connect_to(listener, caller_params_);
     return true;
   } catch (const Error&) {
-    return false;  // closed, or used otherwise
+    return false;  // closed, or used for something else
   }
 }
 
@@ -91,7 +91,7 @@ std::vector<uint8_t> Link::data_from(Side side) {
   return side == Side::caller ? caller_params_.private_data : answer_;
 }
 
-// Nobody watches the clock, so whoever looks at a call finds out that its time is over.
+// There is no timer thread: the deadline is checked whenever the link is used.
 void Link::expire() {
   if (state_ == ConnectionState::connecting && now_ns() >= deadline_ns_) {
     settle(ConnectionState::failed, "connect_timeout");
@@ -101,8 +101,8 @@ void Link::expire() {
 void Link::settle(ConnectionState state, std::string error_code) {
   state_ = state;
   error_code_ = std::move(error_code);
-  bell(Side::caller).ring_after_ms(0);
-  for (const Bell& each : bells_) each.ring();
+  bell(Side::caller).signal_after_ms(0);
+  for (const TimedEvent& each : bells_) each.signal();
 }
 
 }  // namespace verbena::fake

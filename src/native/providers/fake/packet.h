@@ -1,4 +1,4 @@
-// A packet as bytes: sealed with its checksum by the sender, opened only if it is intact.
+// Packets as bytes: sealed with a checksum by the sender, opened only if they are intact.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct OpenedPacket {
   std::span<const std::byte> payload;  // within the packet
 };
 
-// A packet with room for `payload_length` bytes, to be filled in and sealed.
+// A packet with room for `payload_length` bytes, to be filled and sealed.
 Packet make_packet(size_t payload_length);
 inline std::span<std::byte> payload_of(Packet& packet) {
   return std::span(packet).subspan(sizeof(PacketHeader));

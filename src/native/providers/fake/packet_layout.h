@@ -1,5 +1,5 @@
-// What travels: one packet per request and one per response, a header and the whole payload behind it.
-// Numbers are in host order, since both ends are one process.
+// The packet format: one packet per request and one per response, a header followed by the whole payload.
+// Numbers are in host order, since both ends are in one process.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct PacketHeader {
   uint32_t immediate = 0;
   uint32_t rkey = 0;
   uint64_t remote_addr = 0;
-  uint64_t length = 0;  // bytes to move: those of the payload, or those a READ asks for
+  uint64_t length = 0;  // bytes to move: the payload, or what a READ requests
   uint64_t compare_add = 0;
   uint64_t swap = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kDeviceName = "fake0";
 
-// Every context has a GID of its own, so that queue pair numbers need to be unique in it only.
+// Every context has its own GID, so queue pair numbers must be unique only within a context.
 Gid next_gid() {
   static std::atomic<uint32_t> count{0};
   const uint32_t number = ++count;

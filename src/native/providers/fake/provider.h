@@ -1,6 +1,6 @@
-// A wire inside one process, for tests: no threads, no surprises. All progress happens inside post, poll and
-// arm. Gives make_provider() and what a test may turn: the packets in flight and the virtual clock. May
-// depend on soft/, verbs/ and util/ only.
+// A deterministic wire inside one process, for tests. It has no threads: all progress happens inside post,
+// poll and arm. Gives make_provider() and the controls of a test: the packets in flight and the virtual
+// clock. Depends on soft/, verbs/ and util/ only.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@ namespace verbena::fake {
 
 std::shared_ptr<Provider> make_provider();
 
-// Shown every packet (header and payload) before it is delivered, and may change it; empty for none. A packet
-// that was changed is dropped by its receiver and sent again when the requester's timer expires. It must not
-// call verbs.
+// Receives every packet (header and payload) before it is delivered and may change it; empty: none. The
+// receiver drops a changed packet, and the requester sends it again when its timer expires. Must not call
+// verbs.
 using PacketTap = std::function<void(std::span<std::byte>)>;
 void set_packet_tap(PacketTap tap);
 
-// Retry and RNR timers run on this clock. Each poll of a completion queue moves it by kPollTime; arming one
-// moves it by kSleepTime if a timer runs, and wakes the sleeper, since nobody else would.
+// Retry and RNR timers run on this clock. Each poll of a completion queue advances it by kPollTime. Arming a
+// queue while a timer runs advances it by kSleepTime and wakes the caller, because no other thread would.
 uint64_t virtual_now_ns();
 constexpr uint64_t kPollTime = 1'000;
 constexpr uint64_t kSleepTime = 100'000;

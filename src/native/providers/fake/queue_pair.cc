@@ -20,7 +20,7 @@ Capabilities FakeQueuePair::capabilities() const {
 void FakeQueuePair::wire_state_changed(QpState state) {
   switch (state) {
     case QpState::reset:
-      fabric_.forget_packets(me_);
+      fabric_.drop_packets(me_);
       wait(Waiting::no, 0);
       break;
     case QpState::rtr:
@@ -64,7 +64,7 @@ void FakeQueuePair::link_ended(const Link& link) {
   try {
     modify({.state = QpState::err});
   } catch (const Error&) {
-    // It was closed meanwhile.
+    // The queue pair was closed.
   }
 }
 

@@ -1,6 +1,5 @@
-// A queue pair that speaks in packets with another one of this process. One request is under way at a time:
-// it is sent again when its timer expires, and carries a sequence number by which the responder knows a
-// repetition.
+// A queue pair that exchanges packets with another one of this process. One request is in flight at a time.
+// It is sent again when its timer expires, and its sequence number lets the responder detect a repetition.
 #pragma once
 
 #include <memory>
@@ -22,14 +21,18 @@ class FakeQueuePair final : public soft::SoftQueuePair {
 
   Capabilities capabilities() const override;
   const Address& address() const { return me_; }
-  // Walks a queue pair in RESET or INIT to RTS with this peer, for the connection manager. Throws
+  // Moves a queue pair from RESET or INIT to RTS with this peer, for the connection manager. Throws
   // bad_transition.
   void connect_to(const Address& peer, const ConnectParams& params);
-  void set_link(std::shared_ptr<Link> link);  // to be told when this end closes
-  void link_ended(const Link& link);          // goes to ERR, unless it has another link by now
+  void set_link(std::shared_ptr<Link> link);  // the link to inform when this end closes
+  void link_ended(const Link& link);          // moves to ERR, unless it has another link now
 
  private:
-  enum class Waiting : uint8_t { no, response, receiver };  // receiver: for a receive to be posted there
+  enum class Waiting : uint8_t {
+    no,
+    response,
+    receiver
+  };  // receiver: waits until the peer has posted a receive
 
   void connect_wire(const QpAttributes&) override {}
   void wire_state_changed(QpState state) override;
@@ -43,7 +46,7 @@ class FakeQueuePair final : public soft::SoftQueuePair {
   Status check_head();
   void timer_expired();
   void take_response(const OpenedPacket& packet);
-  Status land(const OpenedPacket& packet);
+  Status place_response(const OpenedPacket& packet);
   void finish_head(Status status);
   void wait(Waiting what, uint64_t delay_ns);
 
@@ -60,13 +63,13 @@ class FakeQueuePair final : public soft::SoftQueuePair {
   const Address me_;
 
   Waiting waiting_ = Waiting::no;
-  uint64_t deadline_ns_ = 0;  // 0: for ever
+  uint64_t deadline_ns_ = 0;  // 0: without limit
   uint32_t send_sequence_ = 0;
-  uint8_t retries_ = 0, rnr_retries_ = 0;  // of the request under way
+  uint8_t retries_ = 0, rnr_retries_ = 0;  // of the request in flight
   bool is_first_rts_ = true;
 
   uint32_t expected_sequence_ = 0;
-  Packet last_answer_;  // for the same request once more, which must not be executed again
+  Packet last_answer_;  // repeated for a repeated request, which must not be executed again
 
   std::mutex link_mutex_;
   std::shared_ptr<Link> link_;

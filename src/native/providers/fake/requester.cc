@@ -1,4 +1,4 @@
-// The requester's half of a queue pair: sends the head of the send queue, repeats it, takes the response.
+// The requester's half of a queue pair: sends the head of the send queue, repeats it, handles the response.
 #include "providers/fake/queue_pair.h"
 #include "providers/soft/scatter.h"
 
@@ -36,7 +36,7 @@ void FakeQueuePair::advance() {
   transmit();
 }
 
-// What must hold each time the request is sent: its memory may have been deregistered since it was posted.
+// Checked each time the request is sent: its memory may have been deregistered since it was posted.
 Status FakeQueuePair::check_head() {
   const uint64_t head = send_queue_.head();
   const soft::SendEntry& entry = send_queue_.at(head);
@@ -71,18 +71,19 @@ void FakeQueuePair::timer_expired() {
 
 void FakeQueuePair::take_response(const OpenedPacket& packet) {
   const PacketHeader& header = packet.header;
-  if (waiting_ != Waiting::response || header.sequence != send_sequence_) return;  // of an earlier repetition
+  if (waiting_ != Waiting::response || header.sequence != send_sequence_)
+    return;  // the response to an earlier repetition
   if (header.kind == PacketKind::rnr_nak) {
     if (rnr_retries_ == 0) return finish_head(Status::rnr_retry_exc_err);
     if (rnr_retries_ != kRetryForEver) --rnr_retries_;
-    retries_ = attributes_.retry_count;  // somebody answers
+    retries_ = attributes_.retry_count;  // the peer is alive
     return wait(Waiting::receiver, soft::rnr_delay_ns(static_cast<uint8_t>(header.rnr_timer)));
   }
-  finish_head(header.status == Status::success ? land(packet) : header.status);
+  finish_head(header.status == Status::success ? place_response(packet) : header.status);
 }
 
-// Puts what a READ or an atomic has brought where it belongs.
-Status FakeQueuePair::land(const OpenedPacket& packet) {
+// Places what a READ or an atomic has returned.
+Status FakeQueuePair::place_response(const OpenedPacket& packet) {
   const uint64_t head = send_queue_.head();
   const soft::SendEntry& entry = send_queue_.at(head);
   if (!brings_data(entry.opcode)) return Status::success;

@@ -52,8 +52,8 @@ void FakeQueuePair::take_request(const OpenedPacket& packet) {
   if (header.status != Status::success && state() != QpState::err) enter_error();
 }
 
-// Rights, alignment and key of a one-sided request. One of no bytes touches nothing, and its key is not
-// looked at.
+// Checks rights, alignment and key of a one-sided request. A request without bytes accesses nothing, so its
+// key is not checked.
 Status FakeQueuePair::check_request(const PacketHeader& request) const {
   const uint32_t needed = soft::remote_access_of(request.opcode);
   if ((attributes_.access_flags & needed) != needed) return Status::rem_inv_req_err;
@@ -65,7 +65,7 @@ Status FakeQueuePair::check_request(const PacketHeader& request) const {
                             request.length, needed, &region);
 }
 
-// Does what the request asks for; `answer` receives the bytes to return.
+// Executes the request; `answer` receives the bytes to return.
 Status FakeQueuePair::execute(const OpenedPacket& packet, const soft::PostedReceive* receive,
                               Packet& answer) {
   const PacketHeader& request = packet.header;
@@ -88,8 +88,8 @@ Status FakeQueuePair::execute(const OpenedPacket& packet, const soft::PostedRece
   return Status::success;
 }
 
-// Fills a posted receive. What is wrong with the receive is its owner's error; the sender only learns that it
-// failed.
+// Fills a posted receive. An invalid receive is an error of its owner; the sender only learns that the
+// request failed.
 Status FakeQueuePair::place_message(const OpenedPacket& packet, const soft::PostedReceive& receive) {
   const PacketHeader& request = packet.header;
   const bool solicited = request.flags & packet_flag::solicited;

@@ -29,7 +29,7 @@ size_t FaultyCompletionQueue::poll(std::span<Completion> out) {
   return taken;
 }
 
-// Brings everything that has ended into ready_.
+// Moves everything that has completed into ready_.
 void FaultyCompletionQueue::collect() const {
   const auto qps = members();
   for (const auto& qp : qps) qp->advance();
@@ -68,8 +68,9 @@ void FaultyCompletionQueue::announce() {
   own_bell_.signal();
 }
 
-// What has ended by now rings no bell, hence collect(). The inner bells may ring for a request that was not
-// signaled, or only to move a held one on: the caller then finds nothing, and arms again.
+// collect() is needed because completions that exist by now do not signal. The inner descriptors may also
+// signal for an unsignaled request, or only to advance a held one: the caller then finds nothing and arms
+// again.
 void FaultyCompletionQueue::arm(bool solicited_only) {
   collect();
   {
@@ -88,7 +89,7 @@ void FaultyCompletionQueue::acknowledge() {
 }
 
 bool FaultyCompletionQueue::overrun() const {
-  collect();  // the queue pairs' own inner queues never overrun: what is too much for this one shows only now
+  collect();  // the inner queues never overrun: an overrun of this queue shows only now
   return has_lost();
 }
 

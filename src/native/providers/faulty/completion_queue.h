@@ -1,6 +1,6 @@
 // The wrapped completion queue: receives come from one inner queue, sends from the queue pairs that use it.
-// Its fileno() is an epoll set of the bells behind it: the inner queues', the delays' and its own.
-// Lock order: a queue pair's lock before mutex_.
+// fileno() is an epoll set of the inner queues' descriptors, the delay timers and its own eventfd. Lock
+// order: a queue pair's lock before mutex_.
 #pragma once
 
 #include <atomic>
@@ -33,10 +33,11 @@ class FaultyCompletionQueue final : public CompletionQueue {
   void detach(const FaultyQueuePair& qp);
   void watch(int fd);
   void unwatch(int fd);
-  // Called by a queue pair, in the order in which its requests end. `unpolled` counts those not taken by
-  // poll() yet.
+  // Called by a queue pair, in the order in which its requests end. `unpolled` counts those that poll() has
+  // not returned yet.
   void deliver(const Completion& completion, const std::shared_ptr<std::atomic<size_t>>& unpolled);
-  // Rings for what was delivered by posting; what polling brings to light has rung an inner bell before.
+  // Signals completions that a post produced. Completions that polling produces were signalled by an inner
+  // descriptor before.
   void announce();
 
  private:

@@ -1,5 +1,5 @@
-// The connection manager's face: listeners and requests that take this provider's queue pairs.
-// Connections themselves are the inner provider's.
+// Listeners and connect requests that accept this provider's queue pairs. Connections themselves are the
+// inner provider's.
 #pragma once
 
 #include <memory>

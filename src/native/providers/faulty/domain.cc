@@ -53,8 +53,8 @@ std::shared_ptr<MemoryRegion> FaultyProtectionDomain::register_memory(std::byte*
 std::shared_ptr<QueuePair> FaultyProtectionDomain::create_qp(const QpOptions& options) {
   const auto send_cq = unwrap<FaultyCompletionQueue>(options.send_cq, "create queue pair");
   const auto recv_cq = unwrap<FaultyCompletionQueue>(options.recv_cq, "create queue pair");
-  // Each queue pair has an inner send queue to itself, where it puts injected completions in order with real
-  // ones. Twice the depth: a request may be duplicated.
+  // Each queue pair has its own inner send queue, where it orders injected completions among real ones. Twice
+  // the depth: a request may be duplicated.
   QpOptions inner_options = options;
   inner_options.send_cq = context_->create_cq(std::max(2 * options.limits.max_send, 1u));
   inner_options.recv_cq = recv_cq->receives();

@@ -1,5 +1,5 @@
-// The wrapped protection domain. It knows which bytes the caller has registered, since a payload that is to
-// be corrupted is copied here, where no inner provider has checked its keys yet.
+// The wrapped protection domain. It knows the registered bytes, because a payload that is to be corrupted is
+// copied here, before an inner provider has checked its keys.
 #pragma once
 
 #include <memory>
@@ -45,8 +45,8 @@ class FaultyProtectionDomain final : public ProtectionDomain,
   }
   void close() override { inner_->close(); }
 
-  // Copies what `local` names. Empty when it names nothing, or bytes that are not registered: the inner
-  // provider then says so itself. Throws when there is no memory for the copy.
+  // Copies the bytes of `local`. Empty when there are none or when they are not registered: the inner
+  // provider then reports that itself. Throws when there is no memory for the copy.
   std::shared_ptr<Staged> stage(std::span<const Sge> local);
   void forget(uint32_t lkey);
 
@@ -57,7 +57,7 @@ class FaultyProtectionDomain final : public ProtectionDomain,
   const std::shared_ptr<ProtectionDomain> inner_;
   const std::shared_ptr<FaultPlan> plan_;
   const std::shared_ptr<Peers> peers_;
-  std::mutex mutex_;  // also held while copying, so that a region cannot be closed meanwhile
+  std::mutex mutex_;  // also held during the copy, so that a region cannot be closed meanwhile
   std::unordered_map<uint32_t, std::span<std::byte>> regions_;
 };
 

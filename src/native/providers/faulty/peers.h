@@ -1,5 +1,5 @@
 // The queue pairs of one faulty provider, so that a broken link is noticed at both ends if both are here.
-// Without a connection manager a wire tells the peer nothing: it would find out by its own retries.
+// Without a connection manager the peer is not informed: it would notice only by its own retries.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,7 @@
 
 namespace verbena::faulty {
 
-// Knows inner queue pairs only. Numbers are unique on one device; of two that are equal the later one is
-// found.
+// Contains inner queue pairs only. Numbers are unique on one device; of two equal ones the later is found.
 class Peers {
  public:
   void add(const std::shared_ptr<QueuePair>& qp) {

@@ -1,6 +1,6 @@
-// A provider that wraps another and makes chosen requests go wrong, for tests.
-// Gives FaultPlan (which requests, and how) and make_provider(); any provider of the contract can be inside.
-// May depend on verbs/ and util/ only.
+// A provider that wraps another and makes chosen requests fail, for tests. Gives FaultPlan (which requests,
+// and how) and make_provider(). Any provider of the contract can be inside. Depends on soft/, verbs/ and
+// util/ only.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,16 @@
 namespace verbena::faulty {
 
 enum class FaultKind : uint8_t {
-  drop,   // never arrives: completes RETRY_EXC_ERR, and the QP is in ERR
-  delay,  // it and what is behind it on its QP wait for delay_ns; polling either CQ of the QP makes it go on
+  drop,       // never arrives: completes RETRY_EXC_ERR, and the QP is in ERR
+  delay,      // the request and those behind it on its QP wait for delay_ns; polling either CQ of the QP
+              // continues them
   duplicate,  // executed twice, completes once
-  corrupt,  // one bit of what it carries (SEND, WRITE) or brings (READ, atomics) is wrong, and nobody is told
+  corrupt,  // one bit of what it sends (SEND, WRITE) or returns (READ, atomics) is wrong, and no end reports
+            // it
   fail,     // completes with `status` without being executed, and the QP is in ERR
   break_link,  // is flushed; both QPs are in ERR, and a managed connection is disconnected
 };
-// All happen when the request's turn has come: what was posted before it on its QP completes first.
+// Each fault happens when it is the request's turn: what was posted before it on its QP completes first.
 
 struct FaultRule {
   FaultKind kind = FaultKind::drop;
@@ -40,16 +42,16 @@ class FaultPlan {
  public:
   using Clock = std::function<uint64_t()>;  // nanoseconds
 
-  // Returns the rule's index. Throws invalid_argument for a rule that could never do what it says.
+  // Returns the rule's index. Throws invalid_argument for a rule that could never match.
   size_t add(FaultRule rule);
   void clear();  // indices begin at 0 again
   uint64_t hits(size_t rule) const;
   std::vector<FaultRule> rules() const;
 
-  // Counts one posted request. Returns the rule that hits it: of several the one added first.
+  // Counts one posted request. Returns the rule that applies; of several, the one that was added first.
   std::optional<FaultRule> match(Opcode opcode);
 
-  void set_clock(Clock clock);  // what delays are measured with, instead of the monotonic clock
+  void set_clock(Clock clock);  // replaces the monotonic clock for delays
   uint64_t now() const;
 
  private:

@@ -19,7 +19,7 @@ void take_to_error(QueuePair& qp) {
   try {
     if (qp.state() != QpState::err) qp.modify({.state = QpState::err});
   } catch (const Error&) {
-    // It was closed meanwhile: nothing is left to break.
+    // The queue pair was closed: nothing is left to break.
   }
 }
 
@@ -77,7 +77,7 @@ void FaultyQueuePair::close() {
   inner_->close();
   inner_sends_->close();
   const std::lock_guard lock(mutex_);
-  queue_.clear();  // only now: the inner wire may have been reading from private copies
+  queue_.clear();  // only now: the inner wire may have been reading private copies
 }
 
 void FaultyQueuePair::set_connection(const std::shared_ptr<Connection>& connection) {

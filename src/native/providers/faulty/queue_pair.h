@@ -1,7 +1,7 @@
-// The wrapped queue pair: a queue of what was posted, of which the front part is on the inner wire and the
-// rest is held back by a fault. Every request is signaled inside, on a completion queue of the pair's own, so
-// that injected completions take their place among real ones; what the caller did not ask for is left out at
-// the end.
+// The wrapped queue pair: a queue of posted requests, of which the front part is on the inner wire and the
+// rest is held back by a fault. Every request is signaled inside, on a completion queue of its own, so that
+// injected completions are ordered among real ones. Completions that the caller did not request are dropped
+// at the end.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class FaultyQueuePair final : public QueuePair, public std::enable_shared_from_t
                   std::shared_ptr<FaultyCompletionQueue> send_cq,
                   std::shared_ptr<FaultyCompletionQueue> recv_cq, bool signal_all);
   ~FaultyQueuePair() override { close(); }
-  void attach();  // joins its completion queues; once, after construction
+  void attach();  // joins its completion queues; called once, after construction
 
   PostResult post_send(std::span<const SendRequest> batch) override;
   PostResult post_recv(std::span<const RecvRequest> batch) override { return inner_->post_recv(batch); }
@@ -42,8 +42,8 @@ class FaultyQueuePair final : public QueuePair, public std::enable_shared_from_t
   const std::shared_ptr<QueuePair>& inner() const { return inner_; }
   void set_connection(const std::shared_ptr<Connection>& connection);
 
-  // What its completion queues call. advance() takes what the inner wire has finished and moves held requests
-  // on.
+  // Called by its completion queues. advance() takes what the inner wire has finished and continues held
+  // requests.
   void advance();
   void arm();
   void acknowledge();
@@ -68,13 +68,13 @@ class FaultyQueuePair final : public QueuePair, public std::enable_shared_from_t
   const std::shared_ptr<FaultyCompletionQueue> send_cq_, recv_cq_;
   const QpLimits limits_;
   const bool signal_all_;
-  const UniqueFd timer_;  // wakes whoever sleeps on a completion queue while a delay runs
+  const UniqueFd timer_;  // wakes a thread that sleeps on a completion queue while a delay runs
 
-  std::mutex mutex_;  // before the completion queues' own
+  std::mutex mutex_;  // taken before the completion queues' own
   std::deque<PostedRequest> queue_;
   // A slot of the send queue is free again when its completion was polled, as in verbs.
   const std::shared_ptr<std::atomic<size_t>> unpolled_ = std::make_shared<std::atomic<size_t>>(0);
-  size_t issued_ = 0;   // how many of the queue, from the front, are on the inner wire
+  size_t issued_ = 0;   // how many requests, from the front, are on the inner wire
   uint64_t first_ = 0;  // sequence number of the front
   bool timer_set_ = false;
   bool closed_ = false;

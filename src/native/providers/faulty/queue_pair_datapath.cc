@@ -13,7 +13,8 @@ PostResult FaultyQueuePair::post_send(std::span<const SendRequest> batch) {
   return {batch.size(), PostError::none};
 }
 
-// What the inner wire would refuse at once. A request that is held back is accepted without having asked it.
+// What the inner wire would refuse at once. Needed because a request that is held back is accepted before the
+// inner wire sees it.
 PostError FaultyQueuePair::check(const SendRequest& request) const {
   const QpState state = inner_->state();
   if (state == QpState::reset || state == QpState::init || state == QpState::rtr) return PostError::bad_state;
@@ -56,7 +57,7 @@ void FaultyQueuePair::advance_locked() {
   while (issued_ < queue_.size() && issue(queue_[issued_])) reap();
 }
 
-// Takes the inner wire's completions, then finishes requests from the front as far as they are done.
+// Takes the inner wire's completions, then completes requests from the front as far as they are done.
 void FaultyQueuePair::reap() {
   std::array<Completion, 16> batch;
   for (size_t count = batch.size(); count == batch.size();) {
@@ -78,7 +79,7 @@ void FaultyQueuePair::reap() {
   }
 }
 
-// Moves the oldest held request on. False: it has to wait, for time, for room or for those before it.
+// Continues the oldest held request. False: it has to wait for time, for room or for earlier requests.
 bool FaultyQueuePair::issue(PostedRequest& request) {
   const bool broken = inner_->state() == QpState::err;
   const uint64_t now = plan_->now();
@@ -91,7 +92,7 @@ bool FaultyQueuePair::issue(PostedRequest& request) {
     const PostError error = hand_over(request);
     if (error == PostError::none) return true;
     if (error == PostError::full) return false;
-    // The caller has been told that it was accepted, so it fails as a completion.
+    // The caller knows it as accepted, so it fails by a completion.
     request.injected = error == PostError::message_too_long ? Status::loc_len_err : Status::loc_qp_op_err;
   }
   if (issued_ > 0) return false;
@@ -99,7 +100,7 @@ bool FaultyQueuePair::issue(PostedRequest& request) {
   request.result.qp_num = number();
   ++issued_;
   if (request.breaks_link) break_link();
-  enter_error();  // the inner wire flushes what follows, when it is handed over
+  enter_error();  // the inner wire flushes what follows when it gets it
   return true;
 }
 

@@ -10,7 +10,7 @@ bool carries_payload(Opcode opcode) {
          opcode == Opcode::write_with_imm;
 }
 
-// Flips the lowest bit of the middle byte, where headers are unlikely and payload is certain.
+// Flips the lowest bit of the middle byte: headers are unlikely there, and payload is certain.
 void flip_bit(std::span<const Sge> local) {
   uint64_t total = 0;
   for (const Sge& sge : local) total += sge.length;
@@ -30,7 +30,7 @@ PostedRequest::PostedRequest(const SendRequest& request, bool is_signaled, uint6
     : original(request), signaled(is_signaled), local(request.local.begin(), request.local.end()) {
   if (original.flags & send_flag::inline_data) copy_inline();
   original.local = {};
-  original.crc32c = nullptr;  // it is posted later, and may be changed
+  original.crc32c = nullptr;  // the request is posted later and may be changed
   result = {.id = sequence, .opcode = completion_opcode(request.opcode)};
 }
 

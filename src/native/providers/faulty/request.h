@@ -1,4 +1,4 @@
-// One posted send request: a copy that outlives the caller's, and what shall go wrong with it.
+// One posted send request: a copy that outlives the caller's, and its fault.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct PostedRequest {
   PostedRequest(const SendRequest& request, bool is_signaled, uint64_t sequence);
 
   void apply(const FaultRule& fault, FaultyProtectionDomain& pd, uint64_t now);
-  // The request for the inner wire: always signaled, so that its end is known. Valid while this object stays
-  // put.
+  // The request for the inner wire: always signaled, so that its end is known. Valid while this object does
+  // not move.
   SendRequest for_wire() const;
   void flip_landed_bit() const;
 
@@ -29,11 +29,11 @@ struct PostedRequest {
   std::shared_ptr<Staged> staged;  // the payload, corrupted
 
   uint64_t not_before_ns = 0;
-  std::optional<Status> injected;  // completes so, instead of being executed
+  std::optional<Status> injected;  // completes with this status instead of being executed
   bool breaks_link = false;
   bool corrupt_landing = false;
-  uint32_t copies = 1;   // still to be handed to the inner wire
-  uint32_t awaited = 0;  // inner completions still to come
+  uint32_t copies = 1;   // not yet posted to the inner wire
+  uint32_t awaited = 0;  // outstanding inner completions
   Completion result;
 
  private:

@@ -1,4 +1,4 @@
-// From an object the caller hands back to the wrapper that made it.
+// Converts an object from the caller to the wrapper that this provider made.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace verbena::faulty {
 
-// Throws invalid_argument for an object that is missing or of another provider.
+// Throws invalid_argument for a missing object or one of another provider.
 template <typename Wrapper, typename Wrapped>
 std::shared_ptr<Wrapper> unwrap(const std::shared_ptr<Wrapped>& object, const char* operation) {
   auto wrapper = std::dynamic_pointer_cast<Wrapper>(object);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBatch = 32;
 
-// The numbers of types.h are libibverbs' own.
+// The values in types.h are those of libibverbs.
 static_assert(static_cast<int>(Status::rnr_retry_exc_err) == IBV_WC_RNR_RETRY_EXC_ERR &&
               static_cast<int>(Status::general_err) == IBV_WC_GENERAL_ERR &&
               static_cast<int>(WcOpcode::recv_rdma_with_imm) == IBV_WC_RECV_RDMA_WITH_IMM);
@@ -24,7 +24,7 @@ Completion translate(const ibv_wc& wc) {
   Completion out{
       .status = static_cast<Status>(wc.status), .qp_num = wc.qp_num, .vendor_error = wc.vendor_err};
   out.opcode = WcOpcode::recv;
-  // Of a failed request verbs tells neither opcode nor length.
+  // For a failed request verbs reports neither opcode nor length.
   if (wc.status != IBV_WC_SUCCESS) return out;
   out.byte_count = wc.byte_len;
   if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) out.opcode = WcOpcode::recv_rdma_with_imm;
@@ -40,7 +40,8 @@ Completion translate(const ibv_wc& wc) {
 IbvCompletionQueue::IbvCompletionQueue(std::shared_ptr<IbvContext> context, uint32_t depth)
     : context_(std::move(context)), channel_(library().create_comp_channel(context_->get())) {
   if (!channel_)
-    throw Error("fd_limit", "create completion queue", "the device gives no completion channel", errno);
+    throw Error("fd_limit", "create completion queue", "the device cannot create a completion channel",
+                errno);
   const int flags = fcntl(channel_->fd, F_GETFL);
   fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
   cq_ = library().create_cq(context_->get(), static_cast<int>(depth), this, channel_, 0);

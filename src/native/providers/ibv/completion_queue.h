@@ -1,4 +1,4 @@
-// A device's completion queue with a channel, hence a descriptor, of its own.
+// A device's completion queue with its own completion channel, whose descriptor is fileno().
 #pragma once
 
 #include <atomic>
@@ -32,18 +32,18 @@ class IbvCompletionQueue final : public CompletionQueue {
   ibv_cq* get() const { return cq_; }
   const IbvContext& context() const { return *context_; }
 
-  // Whose requests complete here, by queue number; what is not listed is dropped.
+  // The requests that complete here, by queue number; completions of an unknown queue are dropped.
   void attach(uint32_t queue, PostedRequests& requests);
-  void detach(uint32_t queue);  // waits for a poller that is at it
+  void detach(uint32_t queue);  // waits until no poll() uses it
   void attach(IbvQueuePair& qp);
   void detach(IbvQueuePair& qp);
 
-  // Completions were lost: returns the queue pairs that must go to ERR for it.
+  // Completions were lost: returns the queue pairs that must go to ERR.
   std::vector<std::shared_ptr<IbvQueuePair>> on_overrun();
 
  private:
   struct Entry {
-    uint32_t queue = 0;  // 0: an unused place
+    uint32_t queue = 0;  // 0: unused
     PostedRequests* requests = nullptr;
   };
 
@@ -56,7 +56,7 @@ class IbvCompletionQueue final : public CompletionQueue {
   ibv_cq* cq_;
   std::atomic<bool> overrun_{false};
   Spinlock poll_lock_;
-  std::vector<Entry> table_;  // open addressing by queue number; twice as long as it is full
+  std::vector<Entry> table_;  // open addressing by queue number; at most half full
   std::mutex events_mutex_;
   std::mutex members_mutex_;
   std::vector<IbvQueuePair*> members_;

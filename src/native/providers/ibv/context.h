@@ -1,4 +1,4 @@
-// An opened device: makes domains, completion queues, listeners and connections.
+// An open device: creates domains, completion queues, listeners and connections.
 #pragma once
 
 #include <atomic>
@@ -23,15 +23,17 @@ class IbvContext final : public Context, public std::enable_shared_from_this<Ibv
   std::shared_ptr<Listener> listen(const std::string& address, int backlog) override;
   std::shared_ptr<Connection> connect(std::shared_ptr<QueuePair> qp, const std::string& address,
                                       const ConnectParams& params) override;
-  void close() override {}  // what came from it may still be in use; the last holder closes it
+  void close() override {}  // its objects may still be in use; the last holder closes it
 
   ibv_context* get() const { return device_.get(); }
-  const DeviceAttributes& limits() const { return limits_; }  // as they were at opening: ports may change
+  const DeviceAttributes& limits() const {
+    return limits_;
+  }  // as they were when it was opened: ports may change
   const Options& options() const { return options_; }
   bool has_atomics() const { return has_atomics_; }
   bool is_soft_roce() const { return limits_.software && limits_.transport == "RoCE"; }
   EventLoop& loop() const { return *loop_; }
-  // A number for a queue that completions name; never given twice.
+  // A new number for a queue that completions refer to.
   uint32_t next_queue() { return next_queue_.fetch_add(1, std::memory_order_relaxed); }
 
  private:

@@ -13,7 +13,8 @@ namespace {
 ibv_pd* alloc_pd(ibv_context* context) {
   ibv_pd* pd = library().alloc_pd(context);
   if (!pd)
-    throw Error("limit_exceeded", "allocate protection domain", "the device gives no more domains", errno);
+    throw Error("limit_exceeded", "allocate protection domain", "the device cannot create another domain",
+                errno);
   return pd;
 }
 
@@ -21,7 +22,7 @@ ibv_pd* alloc_pd(ibv_context* context) {
   const std::string bytes = std::to_string(length) + " bytes";
   switch (failure) {
     case ENOMEM:
-      throw Error("memlock", "register memory", "the kernel does not pin " + bytes, failure);
+      throw Error("memlock", "register memory", "the kernel refuses to pin " + bytes, failure);
     case EFAULT:
       throw Error("invalid_argument", "register memory", "not all " + bytes + " are mapped as wanted",
                   failure);
@@ -37,12 +38,12 @@ IbvDomain::IbvDomain(std::shared_ptr<IbvContext> context)
 
 IbvDomain::~IbvDomain() { library().dealloc_pd(pd_); }
 
-// `pin` asks for nothing more: a device pins whatever is registered.
+// `pin` changes nothing: a device pins all registered memory.
 std::shared_ptr<MemoryRegion> IbvDomain::register_memory(std::byte* addr, size_t length, uint32_t access,
                                                          bool) {
   soft::check_access_flags(access);
   if (length > context_->limits().max_mr_bytes)
-    throw Error("limit_exceeded", "register memory", "the region is longer than the device takes");
+    throw Error("limit_exceeded", "register memory", "the region is longer than the device allows");
   static_assert(
       access::local_write == IBV_ACCESS_LOCAL_WRITE && access::remote_write == IBV_ACCESS_REMOTE_WRITE &&
       access::remote_read == IBV_ACCESS_REMOTE_READ && access::remote_atomic == IBV_ACCESS_REMOTE_ATOMIC);

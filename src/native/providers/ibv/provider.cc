@@ -13,7 +13,7 @@ class IbvProvider final : public Provider {
 
   std::string unavailable_reason() const override {
     if (!missing_library().empty()) return missing_library();
-    return device_names().empty() ? why_no_device() : "";
+    return device_names().empty() ? no_device_reason() : "";
   }
 
   std::string_view unavailable_code() const override {

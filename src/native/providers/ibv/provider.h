@@ -1,6 +1,6 @@
-// Real verbs: InfiniBand, RoCE, iWARP and the kernel's software devices, through libibverbs and librdmacm.
-// Both libraries are loaded at run time, so one build installs everywhere; where their headers were missing
-// at build time stub.cc takes the place of all else here. May depend on soft/, verbs/ and util/.
+// Hardware verbs: InfiniBand, RoCE, iWARP and the kernel's software devices, through libibverbs and
+// librdmacm. Both libraries are loaded at run time, so one build installs everywhere. Without their headers
+// at build time, stub.cc replaces everything else here. Depends on soft/, verbs/ and util/ only.
 #pragma once
 
 #include <memory>

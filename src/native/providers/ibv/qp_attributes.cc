@@ -85,7 +85,7 @@ void set_path(ibv_context* context, QpAttributes& wanted, ibv_qp_attr& attr) {
   ibv_ah_attr& path = attr.ah_attr;
   path.port_num = wanted.port;
   path.dlid = wanted.dest_lid;
-  // Ethernet has global addresses only; an InfiniBand subnet needs none within itself.
+  // Ethernet needs global addresses; an InfiniBand subnet needs none within itself.
   const bool same_subnet =
       !port.gids.empty() &&
       std::equal(wanted.dest_gid.begin(), wanted.dest_gid.begin() + 8, port.gids[0].begin());

@@ -1,4 +1,4 @@
-// A queue pair's attributes between the contract's words and libibverbs'.
+// Converts queue pair attributes between the contract and libibverbs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -7,14 +7,14 @@
 
 namespace verbena::ibv {
 
-// The attributes that `wanted` carries and the mask that names them, without the peer's address.
+// The attributes that `wanted` carries and their mask, without the peer's address.
 ibv_qp_attr to_device(const QpAttributes& wanted, int& mask);
 
-// Fills the address towards the peer: the GID index is chosen when index 0 cannot reach it, and the path MTU
-// is not over what the port can do. Throws no_gid, port_down.
+// Sets the address of the peer: chooses the GID index when index 0 cannot reach it, and limits the path MTU
+// to the port's. Throws no_gid, port_down.
 void set_path(ibv_context* context, QpAttributes& wanted, ibv_qp_attr& attr);
 
-// What a mask of libibverbs names, as the contract's attributes.
+// The contract's attributes for a mask of libibverbs.
 QpAttributes from_device(const ibv_qp_attr& attr, int mask);
 
 }  // namespace verbena::ibv

@@ -20,7 +20,7 @@ std::shared_ptr<IbvCompletionQueue> own_cq(const std::shared_ptr<CompletionQueue
                                            const IbvDomain& domain) {
   auto own = std::dynamic_pointer_cast<IbvCompletionQueue>(cq);
   if (!own || &own->context() != domain.context().get())
-    throw Error("invalid_argument", kCreate, "a completion queue of this context is needed");
+    throw Error("invalid_argument", kCreate, "the completion queue must belong to this context");
   return own;
 }
 
@@ -28,24 +28,24 @@ std::shared_ptr<IbvSharedReceiveQueue> own_srq(const std::shared_ptr<SharedRecei
                                                const IbvDomain& domain) {
   if (!srq) return nullptr;
   auto own = std::dynamic_pointer_cast<IbvSharedReceiveQueue>(srq);
-  if (!own) throw Error("invalid_argument", kCreate, "a shared receive queue of this device is needed");
+  if (!own) throw Error("invalid_argument", kCreate, "the shared receive queue must belong to this device");
   if (&own->domain() != &domain)
     throw Error("foreign_pd", kCreate, "the shared receive queue has another PD");
   return own;
 }
 
-// Checked here for the words; the device has the last one.
+// Checked here for a clear error text; the device decides in the end.
 void check_limits(const QpLimits& wanted, const DeviceAttributes& device) {
   const auto check = [](const char* name, uint32_t value, uint32_t limit) {
     if (value > limit)
-      throw Error("limit_exceeded", kCreate, std::string(name) + " is over " + std::to_string(limit));
+      throw Error("limit_exceeded", kCreate, std::string(name) + " is above " + std::to_string(limit));
   };
   if (wanted.max_send == 0) throw Error("invalid_argument", kCreate, "max_send must be at least 1");
   check("max_send", wanted.max_send, device.max_qp_wr);
   check("max_recv", wanted.max_recv, device.max_qp_wr);
   check("max_send_sge", wanted.max_send_sge, device.max_sge);
   check("max_recv_sge", wanted.max_recv_sge, device.max_sge);
-  // Up to the default it is a wish, which a device may grant in part.
+  // Up to the default it is a preference, which a device may grant in part.
   if (wanted.max_inline > QpLimits{}.max_inline) check("max_inline", wanted.max_inline, device.max_inline);
 }
 
@@ -104,7 +104,7 @@ Capabilities IbvQueuePair::capabilities() const { return context().limits().capa
 
 QpState IbvQueuePair::device_state() const {
   if (is_iwarp(context().get())) {
-    // Soft-iWARP does not tell: it is what the connection and the completions have said.
+    // Soft-iWARP does not report it: use what the connection and the completions have shown.
     const QpState told = state_.load(std::memory_order_acquire);
     return told == QpState::rts && (sends_->failed() || receives_->failed()) ? QpState::err : told;
   }
@@ -131,7 +131,7 @@ void IbvQueuePair::modify(const QpAttributes& wanted) {
   const std::lock_guard lock(modify_mutex_);
   if (closed_) throw Error("closed", "modify queue pair", "the queue pair is closed");
   QpAttributes path = wanted;
-  path.port = 1;  // the rules of the diagram know software devices only, which have one
+  path.port = 1;  // the rules of the state diagram know software devices only, which have one port
   const QpState from = device_state();
   soft::check_transition(from, path);
   path.port = wanted.present & qp_attr::port ? wanted.port : attributes_.port;
@@ -156,7 +156,7 @@ void IbvQueuePair::apply(ibv_qp_attr& attr, int mask, const char* operation) {
 
 void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operation) {
   const auto to = static_cast<QpState>(attr.qp_state);
-  // Posts must not slip in between the device's forgetting and ours.
+  // No post may come between the device's reset and ours.
   const bool resets = to == QpState::reset;
   if (resets) {
     send_lock_.lock();
@@ -183,7 +183,7 @@ void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operat
               operation, edge + " with these attributes", failure);
 }
 
-// A device that drains its send queue refuses to leave SQD, and even an empty queue takes it a moment.
+// A device that drains its send queue refuses to leave SQD, and even an empty queue takes a moment.
 void IbvQueuePair::await_drained() const {
   const uint64_t deadline = now_ns() + kDrainNs;
   ibv_qp_attr attr{};
@@ -192,7 +192,7 @@ void IbvQueuePair::await_drained() const {
     std::this_thread::yield();
 }
 
-void IbvQueuePair::break_down() {
+void IbvQueuePair::move_to_err() {
   const std::lock_guard lock(modify_mutex_);
   if (closed_ || device_state() == QpState::reset) return;
   ibv_qp_attr attr{};
@@ -217,11 +217,11 @@ void IbvQueuePair::close() {
     const std::lock_guard lock(modify_mutex_);
     if (closed_) return;
     closed_ = true;
-    // RESET takes no posts, and whoever holds a post lock is done when it is had.
+    // RESET accepts no posts, and after taking the post locks no post is in progress.
     state_.store(QpState::reset, std::memory_order_release);
     const std::scoped_lock posts(send_lock_, recv_lock_);
   }
-  // Without locks: it waits for the loop's thread to give back this queue pair's events.
+  // Without locks: it waits until the loop's thread has acknowledged this queue pair's events.
   library().destroy_qp(qp_);
   send_cq_->detach(*this);
   recv_cq_->detach(*this);

@@ -34,13 +34,13 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   Capabilities capabilities() const override;
   void close() override;
 
-  void start();  // joins its completion queues; called once, when construction is over
-  // For the connection manager, which computes the attributes: applied as they are.
+  void start();  // joins its completion queues; called once, after construction
+  // For the connection manager, which computes the attributes: applied unchanged.
   void apply(ibv_qp_attr& attr, int mask, const char* operation);
-  // For iWARP, where the kernel takes it to RTS when the TCP connection is up.
+  // For iWARP, where the kernel moves it to RTS when the TCP connection is established.
   void note_connected() { state_.store(QpState::rts, std::memory_order_release); }
-  // To ERR, unless it is in RESET or closed.
-  void break_down();
+  // Moves to ERR, unless it is in RESET or closed.
+  void move_to_err();
   bool has_srq() const { return srq_ != nullptr; }
   const IbvContext& context() const { return *domain_->context(); }
   void set_connection(const std::shared_ptr<IbvConnection>& connection);
@@ -73,8 +73,8 @@ class IbvQueuePair final : public QueuePair, public std::enable_shared_from_this
   mutable std::mutex modify_mutex_;
   QpAttributes attributes_;
   bool closed_ = false;
-  // What the program made of it. The device may have gone to ERR since, which needs no check when posting:
-  // it flushes what it is given.
+  // The state that the program set. The device may have gone to ERR since; posting need not check that,
+  // because the device flushes new requests.
   std::atomic<QpState> state_{QpState::reset};
 
   Spinlock send_lock_;

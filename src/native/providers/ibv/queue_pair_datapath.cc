@@ -65,8 +65,8 @@ size_t IbvQueuePair::post_sends(std::span<const SendRequest> batch, PostError& e
   return accepted;
 }
 
-// Soft-RoCE back from SQD leaves its send queue alone until something is posted. An atomic without memory is
-// refused by its library, which then queues nothing but still makes the kernel look at the queue.
+// After SQD, Soft-RoCE does not process its send queue until something is posted. Its library refuses an
+// atomic without memory and queues nothing, but the attempt makes the kernel process the queue.
 void IbvQueuePair::resume_sends() {
   if (!context().is_soft_roce()) return;
   ibv_send_wr refused{};
@@ -90,8 +90,8 @@ PostResult IbvQueuePair::post_recv(std::span<const RecvRequest> batch) {
     }
     broken = state == QpState::err || receives_->failed() || sends_->failed();
   }
-  // A device in ERR need not look at its receive queue (Soft-RoCE does not): told again, it flushes.
-  if (broken) break_down();
+  // A device in ERR may ignore its receive queue (Soft-RoCE does): moving it to ERR again flushes it.
+  if (broken) move_to_err();
   return result;
 }
 

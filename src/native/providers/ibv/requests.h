@@ -1,5 +1,5 @@
-// Work requests of the contract as libibverbs wants them. Nothing is allocated and no list is copied: the
-// pieces of both have one layout.
+// Converts work requests of the contract to those of libibverbs. Nothing is allocated and no list is copied:
+// both have the same layout of scatter/gather elements.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ static_assert(static_cast<int>(Opcode::write_with_imm) == IBV_WR_RDMA_WRITE_WITH
 static_assert(send_flag::fence == IBV_SEND_FENCE && send_flag::signaled == IBV_SEND_SIGNALED &&
               send_flag::solicited == IBV_SEND_SOLICITED && send_flag::inline_data == IBV_SEND_INLINE);
 
-// Libraries only read the list, though their types do not say so.
+// The libraries only read the list, although their types are not const.
 inline ibv_sge* pieces_of(std::span<const Sge> local) {
   return const_cast<ibv_sge*>(reinterpret_cast<const ibv_sge*>(local.data()));
 }
@@ -56,7 +56,7 @@ inline ibv_recv_wr receive_of(const RecvRequest& request, uint64_t wr_id, ibv_re
           .num_sge = static_cast<int>(request.local.size())};
 }
 
-// Why a device refused a request. Whatever they find wrong with it, most say EINVAL.
+// Why a device refused a request. Most report EINVAL for every error.
 inline PostError post_error(int failure) {
   return failure == ENOMEM || failure == EAGAIN || failure == ENOSPC ? PostError::full : PostError::invalid;
 }

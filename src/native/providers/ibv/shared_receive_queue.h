@@ -24,7 +24,7 @@ class IbvSharedReceiveQueue final : public SharedReceiveQueue {
 
   ibv_srq* get() const { return srq_; }
   const IbvDomain& domain() const { return *domain_; }
-  // Its receives may complete there from now on.
+  // Its receives may complete on this queue from now on.
   void report_to(const std::shared_ptr<IbvCompletionQueue>& cq);
 
  private:

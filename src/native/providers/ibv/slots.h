@@ -1,6 +1,6 @@
-// What a posted request needs to be remembered for, so that queues are bounded by our own count and every
-// completion finds its request. A device's wr_id names the queue and the slot; the program's id is kept here.
-// No allocation after construction; pure, no verbs.
+// Remembers posted requests, so that our own count bounds the queues and every completion finds its request.
+// A device's wr_id contains the queue and the slot; the program's id is stored here. No allocation after
+// construction; no verbs.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@ struct Slot {
   WcOpcode opcode = WcOpcode::recv;
 };
 
-// Requests that one completion queue reports on.
+// The requests that complete on one completion queue.
 class PostedRequests {
  public:
-  // Fills in what the device does not tell; false: a leftover of a queue that was reset, to be dropped.
+  // Adds what the device does not report. False: a completion from before a reset, to be dropped.
   virtual bool finish(uint32_t index, Completion& completion) = 0;
 
  protected:
@@ -33,8 +33,8 @@ constexpr uint64_t make_wr_id(uint32_t queue, uint32_t index) { return uint64_t{
 constexpr uint32_t queue_of(uint64_t wr_id) { return static_cast<uint32_t>(wr_id >> 32); }
 constexpr uint32_t index_of(uint64_t wr_id) { return static_cast<uint32_t>(wr_id); }
 
-// A send or receive queue, which is worked off in order: a completion frees its slot and those before it.
-// One thread posts at a time and one polls at a time, each under a lock of its own.
+// A send or receive queue, which completes in order: a completion frees its slot and all earlier ones. One
+// thread posts and one polls at a time, each under its own lock.
 class SlotRing final : public PostedRequests {
  public:
   explicit SlotRing(uint32_t depth) : slots_(depth) {}
@@ -43,19 +43,19 @@ class SlotRing final : public PostedRequests {
     return static_cast<uint32_t>(slots_.size()) -
            (head_.load(std::memory_order_relaxed) - tail_.load(std::memory_order_acquire));
   }
-  // The index of the slot `offset` places beyond the last posted one, which must be within room().
+  // Stores a request `offset` slots behind the last posted one, within room(), and returns its index.
   uint32_t stage(uint32_t offset, const Slot& slot) {
     const uint32_t index = head_.load(std::memory_order_relaxed) + offset;
     slots_[index % slots_.size()] = slot;
     return index;
   }
-  // Before the device may complete them; take_back() those that it refused.
+  // Called before the device may complete the requests; take_back() those that it refused.
   void commit(uint32_t count) { head_.fetch_add(count, std::memory_order_release); }
   void take_back(uint32_t count) { head_.fetch_sub(count, std::memory_order_release); }
 
   bool finish(uint32_t index, Completion& completion) override {
     const uint32_t head = head_.load(std::memory_order_acquire);
-    if (head - index - 1 >= slots_.size()) return false;  // the slot has another request by now
+    if (head - index - 1 >= slots_.size()) return false;  // the slot holds another request now
     const Slot& slot = slots_[index % slots_.size()];
     completion.id = slot.id;
     if (slot.opcode != WcOpcode::recv) {
@@ -80,7 +80,7 @@ class SlotRing final : public PostedRequests {
   std::atomic<bool> failed_{false};
 };
 
-// A shared receive queue: several queue pairs and completion queues take from it in any order.
+// A shared receive queue: several queue pairs and completion queues take from it, in any order.
 class SlotPool final : public PostedRequests {
  public:
   explicit SlotPool(uint32_t depth) : ids_(depth) {
@@ -88,7 +88,7 @@ class SlotPool final : public PostedRequests {
     while (depth > 0) free_.push_back(--depth);
   }
 
-  // False: every receive is posted.
+  // False: all slots are in use.
   bool take(uint64_t id, uint32_t& index) {
     const std::lock_guard lock(lock_);
     if (free_.empty()) return false;

@@ -1,4 +1,4 @@
-// Takes the provider's place in a build without the headers of libibverbs and librdmacm.
+// The ibv provider of a build without the headers of libibverbs and librdmacm. Reports why it is unavailable.
 #include "providers/ibv/options.h"
 #include "providers/ibv/provider.h"
 #include "verbs/missing_provider.h"

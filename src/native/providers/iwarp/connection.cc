@@ -39,7 +39,8 @@ class IwarpConnectRequest final : public ConnectRequest {
     reply.private_data = params.private_data;
     reply.markers = context_->options().markers;
     const auto agreement = agree(request, reply, false);
-    if (!agreement) throw Error("version_mismatch", "accept connection", "no offer of the peer's can be met");
+    if (!agreement)
+      throw Error("version_mismatch", "accept connection", "the peer offers nothing that this end supports");
     auto connection = std::make_shared<IwarpConnection>(context_, managed, peer_, params);
     context_->add_connection(*connection);
     auto handshake = std::move(handshake_);
@@ -66,7 +67,7 @@ std::shared_ptr<IwarpQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp,
                                            const ConnectParams& params) {
   soft::check_private_data(params.private_data, kMaxUserPrivate, "connect");
   auto managed = std::dynamic_pointer_cast<IwarpQueuePair>(qp);
-  if (!managed) throw Error("invalid_argument", "connect", "a queue pair of the iwarp device is needed");
+  if (!managed) throw Error("invalid_argument", "connect", "the queue pair must belong to the iwarp device");
   soft::prepare_for_connection(*managed);
   return managed;
 }
@@ -89,7 +90,7 @@ void IwarpConnection::bring_up(net::StreamSocket socket, const Agreement& agreem
   if (!qp_.adopt(std::move(socket), agreement, params_.responder_resources, reply)) {
     throw Error("peer_died", "connect", "the peer left, or the queue pair is in use");
   }
-  raise_qp(gid, agreement.peer_qp);
+  move_qp_to_rts(gid, agreement.peer_qp);
 }
 
 void IwarpConnection::on_reply(Handshake& handshake) {
@@ -117,11 +118,11 @@ void IwarpConnection::on_failure(std::string code, std::string detail) {
 }
 
 void IwarpConnection::on_lost() {
-  if (change(ConnectionState::disconnected, qp_.end_code())) break_qp();
+  if (change(ConnectionState::disconnected, qp_.end_code())) move_qp_to_err();
 }
 
 void IwarpConnection::disconnect() {
-  if (change(ConnectionState::disconnected)) break_qp();
+  if (change(ConnectionState::disconnected)) move_qp_to_err();
 }
 
 IwarpListener::IwarpListener(std::shared_ptr<IwarpContext> context, const std::string& address, int backlog)

@@ -26,7 +26,7 @@ constexpr std::array kExtensions = {Opcode::write_with_imm, Opcode::send_with_im
 IwarpCompletionQueue& iwarp_cq(const std::shared_ptr<CompletionQueue>& cq) {
   auto* queue = dynamic_cast<IwarpCompletionQueue*>(cq.get());
   if (!queue)
-    throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+    throw Error("invalid_argument", "create queue pair", "the completion queue must belong to this device");
   return *queue;
 }
 

@@ -140,9 +140,9 @@ Verdict verdict_of_alert(uint8_t alert) {
     case GNUTLS_A_UNKNOWN_CA:
     case GNUTLS_A_ACCESS_DENIED:
     case GNUTLS_A_CERTIFICATE_REQUIRED:
-      return {"tls_refused", "the peer says: " + text, alert};
+      return {"tls_refused", "the peer reports: " + text, alert};
     default:
-      return {"tls_handshake", "the peer says: " + text, alert};
+      return {"tls_handshake", "the peer reports: " + text, alert};
   }
 }
 

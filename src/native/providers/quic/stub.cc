@@ -13,7 +13,7 @@ namespace {
 
 #if defined(NGTCP2_VERSION_NUM) && (NGTCP2_VERSION_NUM < 0x000c00 || NGTCP2_VERSION_NUM >= 0x000d00)
 constexpr const char* kReason = "this build found the headers of ngtcp2 " NGTCP2_VERSION
-                                ", and the wire is written for 0.12, whose structures and names are others; "
+                                ", and the wire is written for 0.12, whose structures and names differ; "
                                 "Debian 12 and Ubuntu 24.04 have "
                                 "that one";
 #else

@@ -31,17 +31,17 @@ class ShmConnectRequest final : public ConnectRequest {
     auto managed = managed_qp(qp, params);
     const UniqueFd ring = managed->share_ring();
     auto connection =
-        std::make_shared<ShmConnection>(context_, managed, peer(), pending_.conversation | 1, params);
+        std::make_shared<ShmConnection>(context_, managed, peer(), pending_.connection_id | 1, params);
     connection->bring_up(pending_.link, pending_.ring.get(), pending_.peer_qp);
     context_->add_connection(*connection);
     answered_ = true;
     const bool sent = pending_.link->send({.kind = MessageKind::accept,
                                            .from_qp = managed->number(),
                                            .to_qp = pending_.peer_qp,
-                                           .conversation = pending_.conversation,
+                                           .connection_id = pending_.connection_id,
                                            .private_data = params.private_data,
                                            .fds = {ring.get(), -1}});
-    if (!sent) connection->on_link_died();
+    if (!sent) connection->on_link_failed();
     return connection;
   }
 
@@ -51,7 +51,7 @@ class ShmConnectRequest final : public ConnectRequest {
     answered_ = true;
     pending_.link->send({.kind = MessageKind::reject,
                          .to_qp = pending_.peer_qp,
-                         .conversation = pending_.conversation,
+                         .connection_id = pending_.connection_id,
                          .private_data = private_data});
   }
 
@@ -66,18 +66,18 @@ class ShmConnectRequest final : public ConnectRequest {
 std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params) {
   soft::check_private_data(params.private_data, kMaxPrivateData, "connect");
   auto managed = std::dynamic_pointer_cast<ShmQueuePair>(qp);
-  if (!managed) throw Error("invalid_argument", "connect", "a queue pair of the shm device is needed");
+  if (!managed) throw Error("invalid_argument", "connect", "the queue pair must belong to the shm device");
   soft::prepare_for_connection(*managed);
   managed->manage();
   return managed;
 }
 
 ShmConnection::ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp,
-                             std::string peer, uint64_t conversation, const ConnectParams& params)
+                             std::string peer, uint64_t connection_id, const ConnectParams& params)
     : SoftConnection(qp, std::move(peer), params),
       context_(std::move(context)),
       qp_(*qp),
-      conversation_(conversation) {}
+      connection_id_(connection_id) {}
 
 ShmConnection::~ShmConnection() {
   context_->remove_connection(*this);
@@ -88,23 +88,23 @@ void ShmConnection::bring_up(const std::shared_ptr<Link>& link, int ring_fd, uin
   link_ = link;
   if (!qp_.bind_peer(link, ring_fd, peer_qp))
     throw Error("bad_message", "connect", "the peer's ring is unusable");
-  raise_qp(link->gid(), peer_qp);
+  move_qp_to_rts(link->gid(), peer_qp);
 }
 
 void ShmConnection::on_accept(const std::shared_ptr<Link>& link, ControlMessage& message) {
   if (!is_connecting()) {
-    link->send({.kind = MessageKind::disconnect, .conversation = peer_conversation()});
+    link->send({.kind = MessageKind::disconnect, .connection_id = peer_connection_id()});
     return;
   }
   try {
     bring_up(link, message.fds[0].get(), message.header.from_qp);
   } catch (const Error& error) {
     if (change(ConnectionState::failed, error.code())) {
-      link->send({.kind = MessageKind::disconnect, .conversation = peer_conversation()});
+      link->send({.kind = MessageKind::disconnect, .connection_id = peer_connection_id()});
     }
     return;
   }
-  link->send({.kind = MessageKind::established, .conversation = peer_conversation()});
+  link->send({.kind = MessageKind::established, .connection_id = peer_connection_id()});
   change(ConnectionState::established, {}, message.private_data());
 }
 
@@ -117,31 +117,31 @@ void ShmConnection::on_reject(ControlMessage& message) {
 void ShmConnection::on_established() { change(ConnectionState::established); }
 
 void ShmConnection::on_disconnect() {
-  if (change(ConnectionState::disconnected)) break_qp();
+  if (change(ConnectionState::disconnected)) move_qp_to_err();
 }
 
-void ShmConnection::on_link_died() {
+void ShmConnection::on_link_failed() {
   const bool connecting = is_connecting();
   change(connecting ? ConnectionState::failed : ConnectionState::disconnected, "peer_died");
 }
 
 void ShmConnection::check_deadline(uint64_t now) {
   if (is_connecting() && now >= deadline_ns() && change(ConnectionState::failed, "connect_timeout"))
-    break_qp();
+    move_qp_to_err();
 }
 
 void ShmConnection::disconnect() {
   const bool was_up = state() == ConnectionState::established || is_connecting();
   if (!was_up || !change(ConnectionState::disconnected)) return;
-  if (link_) link_->send({.kind = MessageKind::disconnect, .conversation = peer_conversation()});
-  break_qp();
+  if (link_) link_->send({.kind = MessageKind::disconnect, .connection_id = peer_connection_id()});
+  move_qp_to_err();
 }
 
 ShmListener::ShmListener(std::shared_ptr<ShmContext> context, std::string service, int backlog)
     : context_(std::move(context)),
       service_(std::move(service)),
       backlog_(static_cast<size_t>(std::max(backlog, 1))),
-      socket_(listen_at(service_address(service_), SOMAXCONN)) {  // push() keeps to the backlog
+      socket_(listen_at(service_address(service_), SOMAXCONN)) {  // push() enforces the backlog
   context_->add_listener(*this);
 }
 
@@ -149,7 +149,7 @@ void ShmListener::close() {
   std::call_once(closed_, [this] {
     context_->remove_listener(*this);
     socket_.reset();
-    while (next()) continue;  // dropped unanswered: rejected
+    while (next()) continue;  // a request that is dropped unanswered is rejected
   });
 }
 

@@ -1,5 +1,4 @@
-// The connection manager of the shm wire: listeners, requests, connections. Names instead of addresses and
-// ports.
+// The connection manager of the shm wire: listeners, connect requests and connections, addressed by name.
 #pragma once
 
 #include <deque>
@@ -20,47 +19,47 @@ namespace verbena::shm {
 class ShmContext;
 class ShmQueuePair;
 
-// The QP of this wire behind a contract pointer, moved to INIT if it was in RESET; throws for any other, and
-// for parameters out of range.
+// The shm queue pair behind a contract pointer, moved to INIT if it was in RESET. Throws for any other queue
+// pair and for parameters out of range.
 std::shared_ptr<ShmQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const ConnectParams& params);
 
-// Both ends of a connection may live in one context, so each has a number of its own: the initiator's is
-// even, the acceptor's is the same with the lowest bit set. A message names the end it is for.
+// Both ends of a connection may be in one context, so each has its own number: the initiator's is even, the
+// acceptor's is the same with the lowest bit set. A message carries the number of the end that it is for.
 class ShmConnection final : public soft::SoftConnection {
  public:
   ShmConnection(std::shared_ptr<ShmContext> context, std::shared_ptr<ShmQueuePair> qp, std::string peer,
-                uint64_t conversation, const ConnectParams& params);
+                uint64_t connection_id, const ConnectParams& params);
   ~ShmConnection() override;
 
   void disconnect() override;
 
-  uint64_t conversation() const { return conversation_; }
-  uint64_t peer_conversation() const { return conversation_ ^ 1; }
+  uint64_t connection_id() const { return connection_id_; }
+  uint64_t peer_connection_id() const { return connection_id_ ^ 1; }
   bool is_on(const Link& link) const { return link_.get() == &link; }
   void set_link(std::shared_ptr<Link> link) { link_ = std::move(link); }  // under the context's control mutex
-  void fail_at_once(std::string code) { change(ConnectionState::failed, std::move(code)); }
-  // Takes the QP to RTS towards the peer's ring.
+  void fail_connect(std::string code) { change(ConnectionState::failed, std::move(code)); }
+  // Moves the QP to RTS towards the peer's ring.
   void bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
 
-  // Progress thread, under the context's control mutex.
+  // For the progress thread, under the context's control mutex.
   void on_accept(const std::shared_ptr<Link>& link, ControlMessage& message);
   void on_reject(ControlMessage& message);
   void on_established();
   void on_disconnect();
-  void on_link_died();
+  void on_link_failed();
   void check_deadline(uint64_t now);
 
  private:
   const std::shared_ptr<ShmContext> context_;
   ShmQueuePair& qp_;
-  const uint64_t conversation_;
+  const uint64_t connection_id_;
   std::shared_ptr<Link> link_;
 };
 
-// What a connect message left for the program to answer.
+// A connect request that waits for the program's answer.
 struct PendingRequest {
   std::shared_ptr<Link> link;
-  uint64_t conversation = 0;
+  uint64_t connection_id = 0;
   uint32_t peer_qp = 0;
   UniqueFd ring;
   std::vector<uint8_t> private_data;

@@ -15,9 +15,9 @@ namespace {
 
 constexpr uint64_t kPeerAccessLimitNs = 2'000'000'000;
 constexpr size_t kMaxAllocation = size_t{1} << 46;
-constexpr auto kAttachPatience = std::chrono::seconds(2);
+constexpr auto kAttachTimeout = std::chrono::seconds(2);
 
-// A unique local IPv6 address in looks: the prefix names us, the rest is this context's own.
+// Has the form of a unique local IPv6 address: the prefix is our name, the rest is random.
 Gid make_gid() {
   Gid gid{0xfd, 'v', 'e', 'r', 'b', 'e', 'n', 'a'};
   const auto random = random_value<uint64_t>();
@@ -69,7 +69,7 @@ void ShmContext::close() {
       const std::lock_guard lock(control_mutex_);
       links.swap(links_);
     }
-    for (auto& [socket, link] : links) bury(link);
+    for (auto& [socket, link] : links) remove_link(link);
     node_socket_.reset();
   });
 }
@@ -118,47 +118,47 @@ std::shared_ptr<soft::SoftQueuePair> ShmContext::make_qp(std::shared_ptr<soft::S
   return std::make_shared<ShmQueuePair>(std::move(domain), options, number, *this);
 }
 
-void ShmContext::watch_leaving(PeerAccess access) {
-  const std::lock_guard lock(leaving_mutex_);
-  leaving_.push_back(std::move(access));
+void ShmContext::track_access(PeerAccess access) {
+  const std::lock_guard lock(accesses_mutex_);
+  accesses_.push_back(std::move(access));
 }
 
 void ShmContext::quiesce() {
   SoftContext::quiesce();
-  std::vector<PeerAccess> inside;
+  std::vector<PeerAccess> accesses;
   for_each_qp([&](soft::SoftQueuePair& qp) {
-    if (auto access = static_cast<ShmQueuePair&>(qp).peer_inside()) inside.push_back(std::move(*access));
+    if (auto access = static_cast<ShmQueuePair&>(qp).current_access()) accesses.push_back(std::move(*access));
   });
   {
-    const std::lock_guard lock(leaving_mutex_);
-    std::erase_if(leaving_,
+    const std::lock_guard lock(accesses_mutex_);
+    std::erase_if(accesses_,
                   [](const PeerAccess& a) { return a.epoch->load() != a.seen || !a.link->alive(); });
-    inside.insert(inside.end(), leaving_.begin(), leaving_.end());
+    accesses.insert(accesses.end(), accesses_.begin(), accesses_.end());
   }
-  bool all_left = true;
+  bool all_ended = true;
   const uint64_t began = now_ns();
-  for (const PeerAccess& access : inside) {
+  for (const PeerAccess& access : accesses) {
     while (access.epoch->load(std::memory_order_acquire) == access.seen && access.link->alive()) {
       if (now_ns() - began > kPeerAccessLimitNs) {
-        access.link->die();
-        all_left = false;
+        access.link->fail();
+        all_ended = false;
       }
       sched_yield();
     }
   }
-  // A peer stopped in the middle of a copy may finish it much later: never hand those bytes to anybody else.
-  if (!all_left) pool_->abandon_all();
+  // A peer that was stopped in the middle of a copy may finish it much later: never reuse those bytes.
+  if (!all_ended) pool_->abandon_all();
   wake();
 }
 
 void ShmContext::add_connection(ShmConnection& connection) {
   const std::lock_guard lock(control_mutex_);
-  connections_[connection.conversation()] = &connection;
+  connections_[connection.connection_id()] = &connection;
 }
 
 void ShmContext::remove_connection(ShmConnection& connection) {
   const std::lock_guard lock(control_mutex_);
-  connections_.erase(connection.conversation());
+  connections_.erase(connection.connection_id());
 }
 
 void ShmContext::add_listener(ShmListener& listener) {
@@ -197,7 +197,7 @@ std::shared_ptr<Connection> ShmContext::connect(std::shared_ptr<QueuePair> qp, c
                                                 const ConnectParams& params) {
   if (address.empty() || address.size() > kMaxServiceName) {
     throw Error("invalid_argument", "connect",
-                "a name of 1 to " + std::to_string(kMaxServiceName) + " bytes is needed");
+                "the name must have 1 to " + std::to_string(kMaxServiceName) + " bytes");
   }
   auto managed = managed_qp(qp, params);
   const UniqueFd ring = managed->share_ring();
@@ -205,14 +205,14 @@ std::shared_ptr<Connection> ShmContext::connect(std::shared_ptr<QueuePair> qp, c
       std::make_shared<ShmConnection>(std::static_pointer_cast<ShmContext>(shared_from_this()), managed,
                                       address, random_value<uint64_t>() & ~uint64_t{1}, params);
   const auto try_once = [&] {
-    const auto link = reach(service_address(address));
+    const auto link = link_to(service_address(address));
     if (!link) return false;
-    // Under the lock: if the link is being buried, that must not be taken for the end of this connection.
+    // Under the lock: a link that is removed at the same time must not count as the end of this connection.
     const std::lock_guard lock(control_mutex_);
     connection->set_link(link);
     const bool sent = link->send({.kind = MessageKind::connect,
                                   .from_qp = managed->number(),
-                                  .conversation = connection->conversation(),
+                                  .connection_id = connection->connection_id(),
                                   .service = address,
                                   .private_data = params.private_data,
                                   .fds = {ring.get(), -1}});
@@ -220,15 +220,15 @@ std::shared_ptr<Connection> ShmContext::connect(std::shared_ptr<QueuePair> qp, c
     return sent;
   };
   add_connection(*connection);
-  // A link that died a moment ago may not have been noticed yet; dialling again tells.
-  if (!try_once() && !try_once()) connection->fail_at_once("unreachable");
+  // A link that has just failed may not have been noticed yet: try a second time.
+  if (!try_once() && !try_once()) connection->fail_connect("unreachable");
   wake();
   return connection;
 }
 
 void ShmContext::disconnect_qp(uint32_t number) {
   const std::lock_guard lock(control_mutex_);
-  for (auto& [conversation, connection] : connections_) {
+  for (auto& [connection_id, connection] : connections_) {
     if (connection->qp_number() == number) connection->disconnect();
   }
 }
@@ -260,13 +260,13 @@ std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket) {
   return link;
 }
 
-std::shared_ptr<Link> ShmContext::reach(const std::string& address) {
+std::shared_ptr<Link> ShmContext::link_to(const std::string& address) {
   {
     const std::lock_guard lock(control_mutex_);
-    const auto found = dialled_.find(address);
-    if (found != dialled_.end()) {
+    const auto found = links_by_address_.find(address);
+    if (found != links_by_address_.end()) {
       if (auto link = found->second.lock(); link && link->alive()) return link;
-      dialled_.erase(found);
+      links_by_address_.erase(found);
     }
   }
   UniqueFd socket = dial(address);
@@ -275,13 +275,13 @@ std::shared_ptr<Link> ShmContext::reach(const std::string& address) {
   auto link = add_link(std::move(socket));
   if (link) {
     const std::lock_guard lock(control_mutex_);
-    dialled_[address] = link;
+    links_by_address_[address] = link;
   }
   return link;
 }
 
 bool ShmContext::attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t peer_qp) {
-  const auto link = reach(node_address(gid));
+  const auto link = link_to(node_address(gid));
   if (!link) return false;
   {
     const std::lock_guard lock(control_mutex_);
@@ -289,7 +289,7 @@ bool ShmContext::attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t 
   }
   link->send({.kind = MessageKind::attach, .from_qp = qp.number(), .to_qp = peer_qp, .fds = {ring_fd, -1}});
   std::unique_lock lock(control_mutex_);
-  control_changed_.wait_for(lock, kAttachPatience, [&] {
+  control_changed_.wait_for(lock, kAttachTimeout, [&] {
     return qp.is_bound_to(gid, peer_qp) || attaching_[qp.number()] || !link->alive();
   });
   attaching_.erase(qp.number());

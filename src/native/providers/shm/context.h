@@ -1,6 +1,6 @@
-// One process's presence on the shm wire: its identity, its shared memory, its links to peers, and the
-// progress thread that plays the NIC. Set-up and control messages here; connections in connection.h. Lock
-// order: control_mutex_ before a queue pair's locks; the QP list's mutex before a queue pair's lock.
+// The shm context of a process: its identity, shared memory, links to peers, and the progress thread. Set-up
+// and control messages here, connections in connection.h. Lock order: control_mutex_ before a queue pair's
+// locks; the mutex of the list of queue pairs before a queue pair's lock.
 #pragma once
 
 #include <condition_variable>
@@ -19,10 +19,10 @@
 
 namespace verbena::shm {
 
-// What the one device of this wire can do; its GIDs come with a context.
+// The attributes of the one shm device; an open context adds its GID.
 DeviceAttributes shm_device_attributes();
 
-// The region table: ours to write, the peers' to read.
+// The region table: this process writes it, peers map it read-only.
 struct SharedTable {
   SharedTable();
   Mapping mapping;
@@ -33,7 +33,7 @@ class ShmContext final : public soft::SoftContext {
  public:
   explicit ShmContext(SharedTable table = {});
   ~ShmContext() override { close(); }
-  void start();  // begins to answer peers; once, when construction is over
+  void start();  // begins to answer peers; called once, after construction
 
   DeviceAttributes query() const override;
   std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override;
@@ -47,11 +47,11 @@ class ShmContext final : public soft::SoftContext {
                                                const QpOptions& options, uint32_t number) override;
   soft::ArenaLocation locate(const std::byte* addr, size_t length) const override;
   void quiesce() override;
-  void watch_leaving(PeerAccess access);  // the ring is given up while the peer is inside
+  void track_access(PeerAccess access);  // the ring is closed while the peer accesses our memory
 
   const Gid& gid() const { return gid_; }
   void wake() const { progress_.wake(); }
-  // Exchanges rings with the QP of that name; false when there is nobody, or no answer in time.
+  // Exchanges rings with the peer's QP; false when it does not exist or does not answer in time.
   bool attach(ShmQueuePair& qp, int ring_fd, const Gid& gid, uint32_t peer_qp);
   void disconnect_qp(uint32_t number);
   void add_connection(ShmConnection& connection);
@@ -62,7 +62,7 @@ class ShmContext final : public soft::SoftContext {
  private:
   static OutgoingMessage arena_message(const Arena& arena);
   void run(const std::stop_token& stop);
-  int tick();  // moves all queue pairs and timers on; returns how many milliseconds may pass until the next
+  int tick();  // drives all queue pairs and timers; returns the milliseconds until the next call, or -1
   void accept_links(int listener);
   void read_link(const std::shared_ptr<Link>& link);
   bool handle(const std::shared_ptr<Link>& link, ControlMessage& message);
@@ -70,9 +70,9 @@ class ShmContext final : public soft::SoftContext {
   void handle_attached(const std::shared_ptr<Link>& link, ControlMessage& message);
   void handle_connect(const std::shared_ptr<Link>& link, ControlMessage& message);
   void handle_for_connection(const std::shared_ptr<Link>& link, ControlMessage& message);
-  void bury(const std::shared_ptr<Link>& link);
+  void remove_link(const std::shared_ptr<Link>& link);
   std::shared_ptr<Link> add_link(UniqueFd socket);
-  std::shared_ptr<Link> reach(const std::string& address);
+  std::shared_ptr<Link> link_to(const std::string& address);
   void watch(int fd);
 
   Gid gid_{};
@@ -85,14 +85,14 @@ class ShmContext final : public soft::SoftContext {
 
   std::mutex control_mutex_;
   std::condition_variable control_changed_;
-  std::map<int, std::shared_ptr<Link>> links_;          // by socket
-  std::map<std::string, std::weak_ptr<Link>> dialled_;  // by address
+  std::map<int, std::shared_ptr<Link>> links_;                   // by socket
+  std::map<std::string, std::weak_ptr<Link>> links_by_address_;  // by address
   std::map<uint64_t, ShmConnection*> connections_;
   std::map<int, ShmListener*> listeners_;
-  std::map<uint32_t, bool> attaching_;  // QPs that wait for an answer: whether it was a refusal
+  std::map<uint32_t, bool> attaching_;  // QPs that wait for an answer; true: it was a refusal
 
-  std::mutex leaving_mutex_;
-  std::vector<PeerAccess> leaving_;
+  std::mutex accesses_mutex_;
+  std::vector<PeerAccess> accesses_;
 
   std::once_flag closed_;
 };

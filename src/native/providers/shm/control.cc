@@ -54,7 +54,7 @@ Sent send_message(int socket, const OutgoingMessage& message) {
                              .kind = message.kind,
                              .from_qp = message.from_qp,
                              .to_qp = message.to_qp,
-                             .conversation = message.conversation,
+                             .connection_id = message.connection_id,
                              .argument = message.argument,
                              .service_length = static_cast<uint16_t>(message.service.size()),
                              .private_length = static_cast<uint16_t>(message.private_data.size()),
@@ -85,7 +85,7 @@ Sent send_message(int socket, const OutgoingMessage& message) {
   return sent >= 0 ? Sent::done : errno == EAGAIN ? Sent::busy : Sent::gone;
 }
 
-KeptMessage::KeptMessage(const OutgoingMessage& message)
+UnsentMessage::UnsentMessage(const OutgoingMessage& message)
     : message_(message),
       service_(message.service),
       private_data_(message.private_data.begin(), message.private_data.end()) {
@@ -94,7 +94,7 @@ KeptMessage::KeptMessage(const OutgoingMessage& message)
   }
 }
 
-OutgoingMessage KeptMessage::view() const {
+OutgoingMessage UnsentMessage::view() const {
   OutgoingMessage message = message_;
   message.service = service_;
   message.private_data = private_data_;
@@ -149,7 +149,7 @@ std::string node_address(const Gid& gid) {
 }
 
 std::string service_address(std::string_view service) {
-  // The user is part of the name: one user's services can't take another's names.
+  // The user is part of the name: a user cannot take the names of another.
   return "verbena-shm/" + std::to_string(geteuid()) + "/" + std::string(service);
 }
 

@@ -1,4 +1,5 @@
-// Sending and receiving control messages, and the abstract socket names a process is found by.
+// Sends and receives control messages over Unix sockets, and names the abstract socket addresses of
+// processes.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ struct OutgoingMessage {
   MessageKind kind;
   uint32_t from_qp = 0;
   uint32_t to_qp = 0;
-  uint64_t conversation = 0;
+  uint64_t connection_id = 0;
   uint64_t argument = 0;
   std::string_view service = {};
   std::span<const uint8_t> private_data = {};
@@ -36,13 +37,13 @@ struct OutgoingMessage {
 
 enum class Sent { done, busy, gone };
 
-// One message, without waiting; `busy` when the peer has too many to read.
+// Sends one message without waiting; `busy` when the peer's queue is full.
 Sent send_message(int socket, const OutgoingMessage& message);
 
-// A message that waits for its peer: owns what an OutgoingMessage only points to.
-class KeptMessage {
+// A message that waits to be sent: owns what an OutgoingMessage only points to.
+class UnsentMessage {
  public:
-  explicit KeptMessage(const OutgoingMessage& message);
+  explicit UnsentMessage(const OutgoingMessage& message);
   OutgoingMessage view() const;
 
  private:
@@ -54,17 +55,17 @@ class KeptMessage {
 
 enum class Received { message, nothing, closed, malformed };
 
-// Takes one message without waiting. Descriptors of a malformed one are closed.
+// Receives one message without waiting. The descriptors of a malformed message are closed.
 Received receive_message(int socket, ControlMessage& out);
 
-// Abstract addresses: they vanish with their socket, so that a killed process leaves no file behind.
+// Abstract addresses: they vanish with their socket, so a killed process leaves no file behind.
 std::string node_address(const Gid& gid);
 std::string service_address(std::string_view service);
 
 UniqueFd listen_at(const std::string& address, int backlog);  // throws address_in_use
-UniqueFd dial(const std::string& address);                    // empty: nobody is there
+UniqueFd dial(const std::string& address);                    // empty: no process listens there
 
-// The peer's process if it runs as this process's user; nothing otherwise.
+// The pid of the peer if it runs as the same user; empty otherwise.
 std::optional<int> trusted_peer(int socket);
 
 }  // namespace verbena::shm

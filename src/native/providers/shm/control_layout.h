@@ -1,5 +1,6 @@
-// Messages between two processes over their Unix socket (SOCK_SEQPACKET): set-up only, descriptors ride
-// along. Fixed layout, exact lengths, version in the first message; see control.h for sending and checking.
+// Control messages between two processes over a Unix socket (SOCK_SEQPACKET), for set-up only, with
+// descriptors attached. Fixed layout, exact lengths, version in the first message. control.h sends and checks
+// them.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +15,15 @@ constexpr size_t kMaxServiceName = 80;
 constexpr size_t kMaxPayload = kMaxPrivateData + kMaxServiceName;
 
 enum class MessageKind : uint16_t {
-  hello = 1,    // who I am; descriptors: region table (read-only), doorbell
-  refuse,       // goodbye; payload: a code of errors.py
-  arena,        // map this; argument: id; descriptor: memory
+  hello = 1,    // identity; descriptors: region table (read-only), doorbell
+  refuse,       // refuses the link; payload: an error code
+  arena,        // a new arena; argument: id; descriptor: memory
   arena_gone,   // argument: id
-  attach,       // my QP wants yours; descriptor: my ring
+  attach,       // requests a connection of two QPs; descriptor: the sender's ring
   attached,     // here is mine; descriptor: ring. argument: 0, or 1 for "no such QP"
   connect,      // payload: service name, private data; descriptor: ring
   accept,       // payload: private data; descriptor: ring
-  reject,       // payload: private data; argument: 0 rejected by the program, 1 nobody listens
+  reject,       // payload: private data; argument: 0 rejected by the program, 1 no listener
   established,  // the initiator has seen the accept
   disconnect,
 };
@@ -33,7 +34,7 @@ struct ControlHeader {
   MessageKind kind;
   uint32_t from_qp;
   uint32_t to_qp;
-  uint64_t conversation;  // the end of a connection it is for; chosen by the initiator
+  uint64_t connection_id;  // the end of a connection that the message is for; chosen by the initiator
   uint64_t argument;
   uint16_t service_length;
   uint16_t private_length;
@@ -44,7 +45,7 @@ static_assert(sizeof(ControlHeader) == 40);
 // The payload of hello.
 struct Hello {
   uint8_t gid[16];
-  uint64_t probe_addr;  // process_vm_readv of these 8 bytes must give probe_token
+  uint64_t probe_addr;  // process_vm_readv of these 8 bytes must return probe_token
   uint64_t probe_token;
 };
 static_assert(sizeof(Hello) == 32 && sizeof(Hello) <= kMaxPayload);

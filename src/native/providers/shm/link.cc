@@ -14,9 +14,9 @@
 namespace verbena::shm {
 namespace {
 
-constexpr size_t kMaxKept = 4096;
+constexpr size_t kMaxUnsent = 4096;
 
-// Only an eventfd may be written to at any time without blocking or a signal.
+// Only an eventfd can be written at any time without blocking or a signal.
 bool is_eventfd(int fd) {
   char name[32];
   const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), name, sizeof name);
@@ -25,7 +25,7 @@ bool is_eventfd(int fd) {
 
 }  // namespace
 
-void Link::ring() const {
+void Link::ring_doorbell() const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(doorbell_.get(), &one, sizeof one);
 }
@@ -33,23 +33,23 @@ void Link::ring() const {
 bool Link::send(const OutgoingMessage& message) {
   const std::lock_guard lock(send_mutex_);
   if (!alive()) return false;
-  const Sent sent = kept_.empty() ? send_message(socket_.get(), message) : Sent::busy;
+  const Sent sent = unsent_.empty() ? send_message(socket_.get(), message) : Sent::busy;
   if (sent == Sent::done) return true;
-  if (sent == Sent::gone || kept_.size() == kMaxKept) {
-    die();
+  if (sent == Sent::gone || unsent_.size() == kMaxUnsent) {
+    fail();
     return false;
   }
-  kept_.emplace_back(message);
+  unsent_.emplace_back(message);
   return true;
 }
 
 bool Link::flush() {
   const std::lock_guard lock(send_mutex_);
-  while (alive() && !kept_.empty()) {
-    const Sent sent = send_message(socket_.get(), kept_.front().view());
+  while (alive() && !unsent_.empty()) {
+    const Sent sent = send_message(socket_.get(), unsent_.front().view());
     if (sent == Sent::busy) return true;
-    if (sent == Sent::gone) die();
-    kept_.pop_front();
+    if (sent == Sent::gone) fail();
+    unsent_.pop_front();
   }
   return false;
 }
@@ -58,7 +58,7 @@ bool Link::take_hello(ControlMessage& message) {
   if (ready() || message.payload.size() != sizeof(Hello) || !message.fds[0] || !message.fds[1]) return false;
   if (sealed_size(message.fds[0].get()) != soft::kRegionTableBytes || !is_eventfd(message.fds[1].get()))
     return false;
-  fcntl(message.fds[1].get(), F_SETFL, O_NONBLOCK);  // shared with the peer, whose own is non-blocking too
+  fcntl(message.fds[1].get(), F_SETFL, O_NONBLOCK);  // shared with the peer, which set it non-blocking too
   Hello hello;
   std::memcpy(&hello, message.payload.data(), sizeof hello);
   std::memcpy(gid_.data(), hello.gid, gid_.size());
@@ -70,11 +70,11 @@ bool Link::take_hello(ControlMessage& message) {
 }
 
 bool Link::probe_plain_memory(const Hello& hello) const {
-  // Lets the slower way be chosen where the faster one is allowed, to test or to compare it.
+  // Selects the slower way where the faster one is allowed, for tests and comparison.
   const char* choice = std::getenv("VERBENA_SHM_PLAIN_MEMORY");
   if (choice && std::string_view(choice) == "staged") return false;
-  // A real read: it fails where the kernel forbids it, and mismatches where the process number means another
-  // process.
+  // A real read: it fails where the kernel forbids it, and does not match if the pid means another process
+  // here.
   uint64_t token = 0;
   const iovec local{&token, sizeof token};
   const iovec remote{reinterpret_cast<void*>(hello.probe_addr), sizeof token};
@@ -94,7 +94,7 @@ bool Link::take_arena(ControlMessage& message) {
   return true;
 }
 
-Mapping Link::take_arena_gone(uint32_t id) {
+Mapping Link::drop_arena(uint32_t id) {
   MappedArena& arena = arenas_[id % kMaxArenas];
   if (arena.id != id) return {};
   arena.base.store(nullptr, std::memory_order_release);

@@ -1,5 +1,5 @@
-// The view one process has of a peer process: its socket, region table, arenas, doorbell, and how to reach
-// the rest. Queue pairs read it on the data path; the progress thread alone fills it in.
+// Link: what one process knows of a peer process (socket, region table, arenas, doorbell) and how it accesses
+// the peer's memory. Queue pairs read it on the data path; only the progress thread fills it in.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class Link {
 
   int socket() const { return socket_.get(); }
   int pid() const { return pid_; }
-  // Set by the peer's hello, before ready() turns true.
+  // Set by the peer's hello, before ready() becomes true.
   const Gid& gid() const { return gid_; }
   const soft::RegionEntry* regions() const {
     return reinterpret_cast<const soft::RegionEntry*>(table_.data());
@@ -33,13 +33,13 @@ class Link {
   void lose_plain_memory() { process_vm_.store(false, std::memory_order_relaxed); }
   bool ready() const { return ready_.load(std::memory_order_acquire); }
   bool alive() const { return alive_.load(std::memory_order_acquire); }
-  void die() { alive_.store(false, std::memory_order_release); }
+  void fail() { alive_.store(false, std::memory_order_release); }
 
-  void ring() const;  // wakes the peer's progress thread
-  // Serialised. What the peer is too busy to take is kept and sent later; a peer with thousands waiting
-  // counts as dead.
+  void ring_doorbell() const;  // wakes the peer's progress thread
+  // Serialised. A message that the peer has no room for is kept and sent later; a peer with thousands of kept
+  // messages counts as dead.
   bool send(const OutgoingMessage& message);
-  // Sends what was kept; true while some is left.
+  // Sends kept messages; true while some are left.
   bool flush();
 
   // Where [offset, offset+length) of the peer's arena is mapped here; nullptr if it is not (yet).
@@ -50,11 +50,11 @@ class Link {
     return base + offset;
   }
 
-  // Progress thread only. False: the peer broke the protocol.
+  // For the progress thread. False: the peer violated the protocol.
   bool take_hello(ControlMessage& message);
   bool take_arena(ControlMessage& message);
-  // The mapping to drop once no queue pair is using it.
-  Mapping take_arena_gone(uint32_t id);
+  // Returns the mapping, to be dropped when no queue pair uses it.
+  Mapping drop_arena(uint32_t id);
 
  private:
   struct MappedArena {
@@ -69,7 +69,7 @@ class Link {
   UnsharedSocket socket_;
   const int pid_;
   std::mutex send_mutex_;
-  std::deque<KeptMessage> kept_;  // under send_mutex_
+  std::deque<UnsentMessage> unsent_;  // under send_mutex_
   Gid gid_{};
   Mapping table_;
   UniqueFd doorbell_;
@@ -79,7 +79,7 @@ class Link {
   std::vector<MappedArena> arenas_{kMaxArenas};
 };
 
-// A peer that was inside our memory, seen through the ring it came by; holds the mapping.
+// A peer that accesses our memory, as seen in its ring; holds the ring's mapping.
 struct PeerAccess {
   std::shared_ptr<Mapping> ring;
   std::shared_ptr<Link> link;

@@ -1,5 +1,6 @@
-// The progress thread of a context: takes control messages, drives queue pairs nobody polls, keeps the
-// timers. It never runs Python and never holds the last reference to anything the program owns.
+// The progress thread of a shm context: handles control messages, drives queue pairs that no program thread
+// polls, and runs timers. It never runs Python and never holds the last reference to an object of the
+// program.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -54,7 +55,8 @@ int ShmContext::tick() {
     auto& qp = static_cast<ShmQueuePair&>(soft_qp);
     qp.drive_and_arm();
     qp.check_timers(now);
-    // Without a bell, whatever is under way is looked at often: a poller that left may have asked for none.
+    // Work in progress without a doorbell is checked often: a polling thread that stopped may have requested
+    // none.
     within(qp.is_stalled() || qp.is_blocked()   ? kStallCheckMs
            : qp.is_waiting() && !qp.is_polled() ? kWaitCheckMs
                                                 : kRetryCheckMs);
@@ -62,7 +64,7 @@ int ShmContext::tick() {
   std::vector<std::shared_ptr<Link>> dead;
   {
     const std::lock_guard lock(control_mutex_);
-    for (auto& [conversation, connection] : connections_) {
+    for (auto& [connection_id, connection] : connections_) {
       if (!connection->is_connecting()) continue;
       connection->check_deadline(now);
       within(kDeadlineCheckMs);
@@ -72,7 +74,7 @@ int ShmContext::tick() {
       if (!link->alive()) dead.push_back(link);
     }
   }
-  for (const auto& link : dead) bury(link);
+  for (const auto& link : dead) remove_link(link);
   return next_ms == INT_MAX ? -1 : next_ms;
 }
 
@@ -81,8 +83,8 @@ void ShmContext::accept_links(int listener) {
     UniqueFd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && errno != EMFILE && errno != ENFILE) return;
     if (!socket) {
-      // Out of descriptors. The caller would stay in the queue, and we would be called again for ever: turn
-      // it away.
+      // No descriptor is left. The connection would stay in the backlog and epoll would report it without
+      // end: accept it with the spare descriptor and close it.
       spare_fd_.reset();
       socket.reset(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       socket.reset();
@@ -92,7 +94,7 @@ void ShmContext::accept_links(int listener) {
     try {
       add_link(std::move(socket));
     } catch (const Error&) {
-      return;  // out of descriptors: the peer sees its socket closed
+      return;  // no descriptor is left: the peer's socket is closed
     }
   }
 }
@@ -107,18 +109,18 @@ void ShmContext::read_link(const std::shared_ptr<Link>& link) {
         try {
           if (handle(link, message)) continue;
         } catch (const Error&) {
-          // Out of descriptors or address space: without what was sent, the link is of no use.
+          // No descriptor or address space is left: without what was sent, the link is unusable.
         }
         [[fallthrough]];
       case Received::closed:
       case Received::malformed:
-        bury(link);
+        remove_link(link);
         return;
     }
   }
 }
 
-// False: the peer broke the protocol, and the link with it.
+// False: the peer violated the protocol, and the link must be closed.
 bool ShmContext::handle(const std::shared_ptr<Link>& link, ControlMessage& message) {
   const MessageKind kind = message.header.kind;
   if (kind == MessageKind::hello) {
@@ -131,8 +133,8 @@ bool ShmContext::handle(const std::shared_ptr<Link>& link, ControlMessage& messa
     case MessageKind::arena:
       return link->take_arena(message);
     case MessageKind::arena_gone: {
-      const Mapping unused = link->take_arena_gone(static_cast<uint32_t>(message.header.argument));
-      SoftContext::quiesce();  // no queue pair is inside it after this
+      const Mapping unused = link->drop_arena(static_cast<uint32_t>(message.header.argument));
+      SoftContext::quiesce();  // no queue pair uses the arena after this
       return true;
     }
     case MessageKind::attach:
@@ -194,21 +196,21 @@ void ShmContext::handle_connect(const std::shared_ptr<Link>& link, ControlMessag
   const auto data = message.private_data();
   const bool waiting = listener != listeners_.end() && message.fds[0] &&
                        listener->second->push({.link = link,
-                                               .conversation = message.header.conversation,
+                                               .connection_id = message.header.connection_id,
                                                .peer_qp = message.header.from_qp,
                                                .ring = std::move(message.fds[0]),
                                                .private_data = {data.begin(), data.end()}});
   if (waiting) return;
-  link->send({.kind = MessageKind::reject, .conversation = message.header.conversation, .argument = 1});
+  link->send({.kind = MessageKind::reject, .connection_id = message.header.connection_id, .argument = 1});
 }
 
 void ShmContext::handle_for_connection(const std::shared_ptr<Link>& link, ControlMessage& message) {
   const std::lock_guard lock(control_mutex_);
-  const auto found = connections_.find(message.header.conversation);
+  const auto found = connections_.find(message.header.connection_id);
   if (found == connections_.end() || !found->second->is_on(*link)) {
-    // Whoever accepts a caller that gave up must not wait for it.
+    // The initiator has given up: the acceptor must not wait for it.
     if (message.header.kind == MessageKind::accept) {
-      link->send({.kind = MessageKind::disconnect, .conversation = message.header.conversation ^ 1});
+      link->send({.kind = MessageKind::disconnect, .connection_id = message.header.connection_id ^ 1});
     }
     return;
   }
@@ -229,19 +231,19 @@ void ShmContext::handle_for_connection(const std::shared_ptr<Link>& link, Contro
   }
 }
 
-void ShmContext::bury(const std::shared_ptr<Link>& link) {
-  link->die();
+void ShmContext::remove_link(const std::shared_ptr<Link>& link) {
+  link->fail();
   {
     const std::lock_guard lock(control_mutex_);
     epoll_ctl(progress_.epoll(), EPOLL_CTL_DEL, link->socket(), nullptr);
     links_.erase(link->socket());
-    std::erase_if(dialled_, [&](const auto& entry) { return entry.second.lock() == link; });
-    for (auto& [conversation, connection] : connections_) {
-      if (connection->is_on(*link)) connection->on_link_died();
+    std::erase_if(links_by_address_, [&](const auto& entry) { return entry.second.lock() == link; });
+    for (auto& [connection_id, connection] : connections_) {
+      if (connection->is_on(*link)) connection->on_link_failed();
     }
     control_changed_.notify_all();
   }
-  for_each_qp([&](soft::SoftQueuePair& qp) { static_cast<ShmQueuePair&>(qp).link_died(*link); });
+  for_each_qp([&](soft::SoftQueuePair& qp) { static_cast<ShmQueuePair&>(qp).link_failed(*link); });
 }
 
 }  // namespace verbena::shm

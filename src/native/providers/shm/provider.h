@@ -1,6 +1,6 @@
-// RDMA between processes of one host: regions are memory that the peer maps, so one-sided work is a copy by
-// the initiator. Messages go through rings in shared memory; a Unix socket carries set-up and notices a
-// peer's death. Needs no hardware, no root and no library; depends on soft/, verbs/ and util/.
+// RDMA between processes of one host. Regions are memory that the peer maps, so a one-sided operation is a
+// copy by the initiator. Messages go through rings in shared memory; a Unix socket carries set-up and shows a
+// peer's death. Needs no hardware, no root and no library. Depends on soft/, verbs/ and util/ only.
 #pragma once
 
 #include <memory>

@@ -11,13 +11,13 @@
 namespace verbena::shm {
 namespace {
 
-// A progress thread shares its core with everything else: shorter retry limits than this would cry wolf.
+// The progress thread shares its core with other threads: shorter retry limits would give false alarms.
 constexpr uint64_t kMinRetryLimitNs = 2'000'000'000;
 
 const ShmCompletionQueue& shm_cq(const std::shared_ptr<CompletionQueue>& cq) {
   const auto* queue = dynamic_cast<const ShmCompletionQueue*>(cq.get());
   if (!queue)
-    throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+    throw Error("invalid_argument", "create queue pair", "the completion queue must belong to this device");
   return *queue;
 }
 
@@ -43,7 +43,7 @@ UniqueFd ShmQueuePair::share_ring() {
     in_mapping_ = std::make_shared<Mapping>(in_fd_.get(), sizeof(RingSegment), true);
     auto* segment = reinterpret_cast<RingSegment*>(in_mapping_->data());
     segment->header.magic = kRingMagic;
-    segment->header.bell_armed.store(1, std::memory_order_relaxed);
+    segment->header.doorbell_armed.store(1, std::memory_order_relaxed);
     in_.emplace(segment);
   }
   return UniqueFd(fcntl(in_fd_.get(), F_DUPFD_CLOEXEC, 0));
@@ -57,7 +57,8 @@ bool ShmQueuePair::bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uin
   {
     const std::lock_guard lock(lock_);
     if (is_closed()) return false;
-    // The same QP with another ring: the peer was reset, and so must we be before we meet it again.
+    // The same QP with another ring: the peer was reset, and this QP must be reset before it can connect
+    // again.
     if (out_) return link_->gid() == link->gid() && peer_qp_ == peer_qp && peer_ring_ == info.st_ino;
     auto* segment = reinterpret_cast<RingSegment*>(mapping.data());
     if (segment->header.magic != kRingMagic) return false;
@@ -83,20 +84,20 @@ void ShmQueuePair::connect_wire(const QpAttributes& attributes) {
     const std::lock_guard lock(lock_);
     if (managed_)
       throw Error("bad_transition", "modify queue pair", "the connection manager is moving this queue pair");
-    if (out_) drop_rings();  // somebody else attached first: not whom the program wants
+    if (out_) drop_rings();  // another peer attached first, not the one that the program wants
   }
   const UniqueFd ring = share_ring();
   const bool reached = shm_.attach(*this, ring.get(), attributes.dest_gid, attributes.dest_qp_num);
-  // As in verbs, RTR does not need the peer: a request that finds nobody fails with RETRY_EXC_ERR.
+  // As in verbs, RTR does not need the peer: a request without a peer fails with RETRY_EXC_ERR.
   const std::lock_guard lock(lock_);
   unreachable_ = !reached;
 }
 
 void ShmQueuePair::manage() {
-  modify({.state = QpState::init});  // waits for a modify() that is under way
+  modify({.state = QpState::init});  // waits for a concurrent modify()
   const std::lock_guard lock(lock_);
   if (state() != QpState::init)
-    throw Error("bad_transition", "connect", "the queue pair left INIT meanwhile");
+    throw Error("bad_transition", "connect", "the queue pair is not in INIT any longer");
   managed_ = true;
 }
 
@@ -116,7 +117,7 @@ void ShmQueuePair::wire_state_changed(QpState state) {
   stalled_.store(false, std::memory_order_relaxed);
   header.stalled.store(0, std::memory_order_relaxed);
   touched_ = true;
-  check_bell();
+  check_doorbell();
   if (state == QpState::err && receiving_) {
     receiving_ = false;
     complete_receive(receive_, Status::wr_flush_err, 0, nullptr, false);
@@ -126,7 +127,7 @@ void ShmQueuePair::wire_state_changed(QpState state) {
 
 void ShmQueuePair::drop_rings() {
   end_access();
-  if (auto inside = inside_locked()) shm_.watch_leaving(std::move(*inside));
+  if (auto access = current_access_locked()) shm_.track_access(std::move(*access));
   in_.reset();
   out_.reset();
   in_mapping_.reset();
@@ -145,14 +146,14 @@ void ShmQueuePair::disconnect_wire() {
 }
 
 void ShmQueuePair::after_unlock() {
-  if (!bell_pending_.load(std::memory_order_relaxed)) return;
+  if (!doorbell_pending_.load(std::memory_order_relaxed)) return;
   std::shared_ptr<Link> link;
   {
     const std::lock_guard lock(lock_);
-    if (!bell_pending_.exchange(false, std::memory_order_relaxed)) return;
+    if (!doorbell_pending_.exchange(false, std::memory_order_relaxed)) return;
     link = link_;
   }
-  if (link) link->ring();
+  if (link) link->ring_doorbell();
 }
 
 void ShmQueuePair::receive_posted() {
@@ -166,23 +167,23 @@ bool ShmQueuePair::is_waiting() const {
   return out_ && out_->outstanding() > 0;
 }
 
-void ShmQueuePair::set_bell(bool armed) {
+void ShmQueuePair::set_doorbell(bool armed) {
   const std::lock_guard lock(lock_);
-  if (in_) in_->header().bell_armed.store(armed ? 1 : 0, std::memory_order_seq_cst);
+  if (in_) in_->header().doorbell_armed.store(armed ? 1 : 0, std::memory_order_seq_cst);
 }
 
 void ShmQueuePair::drive_and_arm() {
   drive();
   if (is_polled()) return;
-  set_bell(true);
-  drive();  // what came before the bell was armed rang none
+  set_doorbell(true);
+  drive();  // what arrived before the doorbell was armed did not ring it
 }
 
 void ShmQueuePair::check_timers(uint64_t now) {
   {
     const std::lock_guard lock(lock_);
     if (out_ && link_ && !link_->alive() && soft::can_respond(state())) {
-      fail(Status::retry_exc_err);  // bound to a link that was buried before
+      fail(Status::retry_exc_err);  // bound to a link that has failed
     }
     const uint64_t limit = soft::retry_limit_ns(attributes_.timeout, attributes_.retry_count);
     const uint64_t mark = send_queue_.head() + (out_ ? out_->produced() + out_->acknowledged() : 0);
@@ -199,7 +200,7 @@ void ShmQueuePair::check_timers(uint64_t now) {
   after_unlock();
 }
 
-void ShmQueuePair::link_died(const Link& link) {
+void ShmQueuePair::link_failed(const Link& link) {
   {
     const std::lock_guard lock(lock_);
     if (link_.get() != &link || state() == QpState::err || state() == QpState::reset) return;
@@ -210,7 +211,7 @@ void ShmQueuePair::link_died(const Link& link) {
   after_unlock();
 }
 
-std::optional<PeerAccess> ShmQueuePair::inside_locked() const {
+std::optional<PeerAccess> ShmQueuePair::current_access_locked() const {
   if (!in_ || !link_) return std::nullopt;
   const auto& epoch = in_->header().access_epoch;
   const uint64_t seen = epoch.load(std::memory_order_seq_cst);
@@ -218,9 +219,9 @@ std::optional<PeerAccess> ShmQueuePair::inside_locked() const {
   return PeerAccess{in_mapping_, link_, &epoch, seen};
 }
 
-std::optional<PeerAccess> ShmQueuePair::peer_inside() const {
+std::optional<PeerAccess> ShmQueuePair::current_access() const {
   const std::lock_guard lock(lock_);
-  return inside_locked();
+  return current_access_locked();
 }
 
 }  // namespace verbena::shm

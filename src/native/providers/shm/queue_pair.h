@@ -1,6 +1,6 @@
-// A queue pair between two processes of one host. Set-up in queue_pair.cc; bytes move in three files by who
-// moves them: queue_pair_send.cc (messages out), queue_pair_receive.cc (messages in), queue_pair_one_sided.cc
-// (direct). Everything below the public part runs under the base class's lock unless it says otherwise.
+// A queue pair between two processes of one host. Set-up in queue_pair.cc, sent messages in
+// queue_pair_send.cc, received ones in queue_pair_receive.cc, direct access in queue_pair_one_sided.cc.
+// Everything below the public part runs under the base class's lock unless stated otherwise.
 #pragma once
 
 #include <algorithm>
@@ -25,33 +25,33 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   ~ShmQueuePair() override { close(); }
   Capabilities capabilities() const override;
 
-  // The ring peers write into, made on first use. Valid until the QP is reset or closed.
+  // The ring that the peer writes into, created on first use. Valid until the QP is reset or closed.
   UniqueFd share_ring();
-  // A peer's QP showed its ring: becomes the way out, unless there is one already. False: another peer has
-  // this QP.
+  // Binds this QP to a peer's QP, whose ring becomes the outgoing ring. False when the QP is bound to another
+  // peer.
   bool bind_peer(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
   bool is_bound_to(const Gid& gid, uint32_t peer_qp) const;
 
   // For the progress thread.
   void drive_and_arm();
-  void set_bell(bool armed);
+  void set_doorbell(bool armed);
   bool is_stalled() const { return stalled_.load(std::memory_order_relaxed); }
   bool is_blocked() const { return blocked_.load(std::memory_order_relaxed); }
   bool is_polled() const;
   bool is_waiting() const;  // for an acknowledgement
   void check_timers(uint64_t now);
-  void link_died(const Link& link);
+  void link_failed(const Link& link);
 
-  // From INIT on the connection manager moves the QP; a program that does so itself is refused.
+  // From INIT on, only the connection manager moves the QP; a modify() by the program is refused.
   void manage();
 
-  // The peer, if it is inside our memory now.
-  std::optional<PeerAccess> peer_inside() const;
+  // The peer, if it accesses our memory now.
+  std::optional<PeerAccess> current_access() const;
 
  private:
   enum class Step { done, blocked };
   static constexpr uint64_t kNever = UINT64_MAX;
-  // What a published slot owes when it is acknowledged.
+  // What is due when a published slot is acknowledged.
   struct SentSlot {
     uint64_t entry = 0;
     uint64_t offset = 0;
@@ -72,7 +72,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   void after_unlock() override;
   void receive_posted() override;
   void drop_rings();
-  std::optional<PeerAccess> inside_locked() const;
+  std::optional<PeerAccess> current_access_locked() const;
 
   // queue_pair_send.cc
   Step start(uint64_t index);
@@ -82,13 +82,13 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   Step send_staged(uint64_t index);
   Slot* claim_slot();
   bool read_acknowledgements();
-  bool give_up_if_gone();
+  bool fail_if_peer_gone();
   void settle();
   void halt(uint64_t index) { halted_at_ = std::min(halted_at_, index); }
   bool is_halted() const { return halted_at_ != kNever; }
   SlotHeader& begin_slot(Slot* slot, const soft::SendEntry& entry, SlotKind kind, uint32_t length);
   SentSlot& publish(Slot* slot, uint64_t index);
-  void check_bell();
+  void check_doorbell();
 
   // queue_pair_receive.cc
   bool receive();
@@ -96,7 +96,7 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   bool take_message(Slot* slot, const SlotHeader& header);
   bool take_immediate(const SlotHeader& header);
   bool take_staged(Slot* slot, const SlotHeader& header);
-  bool need_receive(const SlotHeader& header);
+  bool take_receive_for(const SlotHeader& header);
   void refuse(Status for_sender);
   bool fault(Status for_sender);
 
@@ -106,13 +106,13 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   Step access_plain(uint64_t index);
   void begin_access();
   void end_access();
-  void expect(uint32_t rkey, uint64_t remote_addr, uint64_t length) const;
+  void prefetch_remote(uint32_t rkey, uint64_t remote_addr, uint64_t length) const;
 
   ShmContext& shm_;
   const ShmCompletionQueue& send_cq_;
   const ShmCompletionQueue& recv_cq_;
 
-  std::shared_ptr<Mapping> in_mapping_;  // outlives in_ while somebody watches the peer leave
+  std::shared_ptr<Mapping> in_mapping_;  // outlives in_ while the context waits for the peer's access to end
   Mapping out_mapping_;
   uint64_t peer_ring_ = 0;  // inode of the ring behind out_
   UniqueFd in_fd_;
@@ -126,21 +126,21 @@ class ShmQueuePair final : public soft::SoftQueuePair {
   // Sending.
   SentSlot sent_[kSlotCount];
   uint64_t settled_ = 0;
-  uint32_t idle_looks_ = 0;
+  uint32_t idle_checks_ = 0;
   bool send_side_waits_ = false;
   uint64_t halted_at_ = kNever;  // the entry that failed: nothing behind it starts
   bool accessing_ = false;       // between begin_access() and end_access()
   bool touched_ = false;         // the peer may have to be woken
-  uint32_t reached_rkey_ = 0;    // the region that was accessed last,
-  uint64_t reached_at_ = 0;      // and what makes an address here of an address there
-  std::atomic<bool> bell_pending_{false};
-  std::atomic<bool> blocked_{false};  // requests wait for room in the ring, or for earlier ones to be taken
+  uint32_t cached_rkey_ = 0;     // the region of the last access,
+  uint64_t cached_offset_ = 0;   // and the difference between the peer's addresses and ours
+  std::atomic<bool> doorbell_pending_{false};
+  std::atomic<bool> blocked_{false};  // requests wait for room in the ring, or for earlier requests
 
   // Receiving.
   soft::PostedReceive receive_;
   uint64_t receive_offset_ = 0;
   bool receiving_ = false;
-  bool refused_ = false;  // the slot at the front was refused for good
+  bool refused_ = false;  // the front slot was refused permanently
   std::atomic<bool> stalled_{false};
   uint64_t stalled_since_ns_ = 0;
 

@@ -1,5 +1,5 @@
-// One-sided work, done by the initiator on the target's memory itself; the target's CPU has no part in it.
-// The target's region table says what is allowed; the access epoch keeps a region in place while it is used.
+// One-sided operations: the initiator executes them on the target's memory, without the target's CPU. The
+// target's region table states what is allowed; the access epoch keeps a region valid while it is accessed.
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace verbena::shm {
 
 namespace {
 
-constexpr uint64_t kBytesPerLook = 2048;  // copying them takes as long as some looks
-constexpr uint64_t kAhead = 12;           // requests whose memory is on its way
+constexpr uint64_t kBytesPerCheck = 2048;  // copying this many bytes takes as long as one check
+constexpr uint64_t kPrefetched = 12;       // requests whose memory is prefetched
 constexpr uint64_t kShortBytes = 512, kLineBytes = 64;
 
-// A region as it was found, for accesses one after the other. It holds while the lock is held and the access
-// lasts: whoever takes the key away waits for both. Empty: no such key, or it does not allow this.
+// A region as it was looked up, for consecutive accesses. It stays valid during the access and while the lock
+// is held: removing a key waits for both. Empty when the key does not exist or does not allow the access.
 struct Window {
   Window() = default;
   Window(const soft::RegionEntry* table, uint32_t wanted, uint32_t pd, uint32_t needed) : key(wanted) {
@@ -46,8 +46,8 @@ void ShmQueuePair::begin_access() {
   if (accessing_) return;
   accessing_ = true;
   auto& epoch = out_->header().access_epoch;
-  // Sequentially consistent, against the store that removes a key: either we see the key gone, or its owner
-  // sees us.
+  // Sequentially consistent, pairs with the store that removes a key: either this thread sees that the key is
+  // gone, or the key's owner sees the access.
   epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 
@@ -65,13 +65,13 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   if (entry.started && !with_immediate) return send_staged(index);
   if (entry.started) return entry.cursor < entry.length ? send_staged(index) : send_immediate(index);
 
-  // Requests are executed in order: what is still in the ring comes first.
+  // Requests are executed in order: those in the ring come first.
   if (out_->outstanding() > 0) {
     if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
     settle();
-    // A peer that spins takes what is there within a microsecond: a fraction of what a long copy takes, and
-    // less than coming back would.
-    for (uint64_t looks = entry.length / kBytesPerLook; looks > 0 && out_->outstanding() > 0; --looks) {
+    // A busy-polling peer takes a slot within a microsecond: a fraction of a long copy, and less than coming
+    // back later.
+    for (uint64_t checks = entry.length / kBytesPerCheck; checks > 0 && out_->outstanding() > 0; --checks) {
       cpu_relax();
       if (!read_acknowledgements()) return finish(entry, Status::bad_resp_err);
       settle();
@@ -92,7 +92,7 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
   }
   if (entry.length > 0) {
     begin_access();
-    // Again: an owner that gives up its ring says so first, then looks whether we are inside.
+    // Checked again: an owner that closes its ring stores that first and then checks for accesses.
     if (out_->header().responder.load(std::memory_order_seq_cst) != static_cast<uint32_t>(Responder::ready))
       return Step::blocked;
     const soft::RegionEntry* region = nullptr;
@@ -104,27 +104,27 @@ ShmQueuePair::Step ShmQueuePair::one_sided(uint64_t index) {
     if (arena == 0) return access_plain(index);
     std::byte* target =
         link_->arena_bytes(arena, region->arena_offset + (entry.remote_addr - region->addr), entry.length);
-    if (!target) return Step::blocked;  // the arena's descriptor is still on its way
-    reached_rkey_ = entry.rkey;
-    reached_at_ = reinterpret_cast<uint64_t>(target) - entry.remote_addr;
+    if (!target) return Step::blocked;  // the arena's descriptor has not arrived yet
+    cached_rkey_ = entry.rkey;
+    cached_offset_ = reinterpret_cast<uint64_t>(target) - entry.remote_addr;
     return access_directly(index, target);
   }
   entry.started = true;
   return with_immediate ? send_immediate(index) : finish(entry, Status::success);
 }
 
-// READs that were posted together wait for memory together, not one after the other. It is a hint: the
-// region's place may be an old one.
-void ShmQueuePair::expect(uint32_t rkey, uint64_t remote_addr, uint64_t length) const {
-  if (rkey != reached_rkey_ || length > kShortBytes) return;
-  const uint64_t at = remote_addr + reached_at_;
+// Prefetches memory of READs that were posted together, so that their cache misses overlap. Only a hint: the
+// region may have moved.
+void ShmQueuePair::prefetch_remote(uint32_t rkey, uint64_t remote_addr, uint64_t length) const {
+  if (rkey != cached_rkey_ || length > kShortBytes) return;
+  const uint64_t at = remote_addr + cached_offset_;
   for (uint64_t line = at / kLineBytes * kLineBytes; line < at + length; line += kLineBytes) {
     prefetch(reinterpret_cast<const void*>(line));
   }
 }
 
-// Many short READs cost more by way of the queue than they copy. Whatever is out of the ordinary is left to
-// it, and so is the one that is to be reported, in its turn.
+// For many short READs the queue costs more than the copy. Everything unusual is left to the queue, as is a
+// READ that must be reported.
 size_t ShmQueuePair::read_at_once(std::span<const SendRequest> batch) {
   const auto is_ordinary = [](const SendRequest& request) {
     return request.opcode == Opcode::read && request.flags == 0 && !request.crc32c &&
@@ -145,8 +145,9 @@ size_t ShmQueuePair::read_at_once(std::span<const SendRequest> batch) {
   Window local, remote;
   size_t done = 0, expected = 1;
   for (; may_read && done < batch.size() && is_ordinary(batch[done]); ++done) {
-    for (; expected < std::min(batch.size(), done + 1 + kAhead); ++expected) {
-      expect(batch[expected].rkey, batch[expected].remote_addr, soft::total_length(batch[expected].local));
+    for (; expected < std::min(batch.size(), done + 1 + kPrefetched); ++expected) {
+      prefetch_remote(batch[expected].rkey, batch[expected].remote_addr,
+                      soft::total_length(batch[expected].local));
     }
     const SendRequest& request = batch[done];
     const Sge& to = request.local[0];
@@ -157,12 +158,12 @@ size_t ShmQueuePair::read_at_once(std::span<const SendRequest> batch) {
       if (remote.arena == 0) break;
       const std::byte* base = link_->arena_bytes(remote.arena, remote.arena_offset, remote.length);
       if (!base) break;
-      reached_rkey_ = remote.key;
-      reached_at_ = reinterpret_cast<uint64_t>(base) - remote.addr;
+      cached_rkey_ = remote.key;
+      cached_offset_ = reinterpret_cast<uint64_t>(base) - remote.addr;
     }
     if (!local.covers(to.addr, to.length) || !remote.covers(request.remote_addr, to.length)) break;
     soft::copy_bytes(reinterpret_cast<std::byte*>(to.addr),
-                     reinterpret_cast<const std::byte*>(request.remote_addr + reached_at_), to.length);
+                     reinterpret_cast<const std::byte*>(request.remote_addr + cached_offset_), to.length);
   }
   end_access();
   return done;
@@ -205,7 +206,8 @@ ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* targ
   return send_immediate(index);
 }
 
-// Memory of the peer that is in no arena: the kernel copies, or, where it may not, the peer does.
+// Memory of the peer outside any arena: the kernel copies (process_vm), or, where that is forbidden, the peer
+// does.
 ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool atomic = entry.opcode == Opcode::compare_swap || entry.opcode == Opcode::fetch_add;

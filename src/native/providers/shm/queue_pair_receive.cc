@@ -1,5 +1,5 @@
-// Requests in: messages into posted receives, and staged operations done for a peer that can't reach our
-// memory. Slots are written by another process: every field is copied once, then checked.
+// Receiving: messages into posted receives, and staged operations for a peer that cannot access our memory.
+// Another process writes the slots: every field is copied once, then checked.
 #include <atomic>
 #include <cstring>
 
@@ -46,8 +46,8 @@ bool ShmQueuePair::take_slot(Slot* slot) {
   return fault(Status::rem_inv_req_err);
 }
 
-// A posted receive for the slot at the front. False: there is none yet, or there will never be.
-bool ShmQueuePair::need_receive(const SlotHeader& header) {
+// Takes a posted receive for the front slot. False: there is none yet, or the slot was refused.
+bool ShmQueuePair::take_receive_for(const SlotHeader& header) {
   if (take_receive(receive_)) {
     receive_offset_ = 0;
     if (is_stalled()) {
@@ -60,7 +60,7 @@ bool ShmQueuePair::need_receive(const SlotHeader& header) {
     stalled_since_ns_ = now_ns();
     stalled_.store(true, std::memory_order_relaxed);
     in_->header().stalled.store(1, std::memory_order_relaxed);
-    shm_.wake();  // the progress thread keeps the time from here on
+    shm_.wake();  // the progress thread runs the timer from now on
   }
   constexpr uint8_t kForEver = 7;
   const uint64_t patience = soft::rnr_delay_ns(attributes_.min_rnr_timer) * header.rnr_retry;
@@ -76,7 +76,7 @@ bool ShmQueuePair::take_message(Slot* slot, const SlotHeader& header) {
   const std::byte* payload = in_->payload(slot, header);
   if (!payload || first == receiving_) return fault(Status::rem_inv_req_err);
   if (first) {
-    if (!need_receive(header)) return false;
+    if (!take_receive_for(header)) return false;
     receiving_ = true;
   }
   if (receive_offset_ + header.length > soft::total_length(receive_.local())) {
@@ -102,7 +102,7 @@ bool ShmQueuePair::take_message(Slot* slot, const SlotHeader& header) {
 
 bool ShmQueuePair::take_immediate(const SlotHeader& header) {
   if (receiving_) return fault(Status::rem_inv_req_err);
-  if (!need_receive(header)) return false;
+  if (!take_receive_for(header)) return false;
   complete_receive(receive_, Status::success, header.length, &header.immediate,
                    header.flags & slot_flag::solicited, WcOpcode::recv_rdma_with_imm);
   return true;
@@ -144,7 +144,7 @@ bool ShmQueuePair::take_staged(Slot* slot, const SlotHeader& header) {
   return true;
 }
 
-// The slot at the front stays untaken, and the sender learns why.
+// The front slot is not taken, and the sender receives the status.
 void ShmQueuePair::refuse(Status for_sender) {
   RingHeader& header = in_->header();
   refused_ = true;

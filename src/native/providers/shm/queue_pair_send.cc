@@ -1,4 +1,4 @@
-// Requests out: messages and staged operations into the ring, and what their acknowledgements finish.
+// Sending: messages and staged operations into the ring, and the requests that acknowledgements finish.
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +9,9 @@
 namespace verbena::shm {
 namespace {
 
-// How often a spinner looks for an answer before it asks for the bare acknowledgement: about a microsecond.
-constexpr uint32_t kPatientLooks = 40;
+// How often a polling thread checks for a message before it reads the bare acknowledgement: about a
+// microsecond.
+constexpr uint32_t kIdleChecks = 40;
 
 }  // namespace
 
@@ -22,7 +23,7 @@ void ShmQueuePair::transmit() {
     if (start(index) == Step::blocked) break;
     const SendEntry& entry = send_queue_.at(index);
     if (entry.length >= kFragmentBytes)
-      end_access();  // who waits for us to leave waits for one request at most
+      end_access();  // a peer that waits for the access to end waits for one request at most
     if (entry.finished && entry.status != Status::success) halt(index);
     send_queue_.advance_next();
   }
@@ -30,16 +31,16 @@ void ShmQueuePair::transmit() {
   const bool blocked = !is_halted() && may_transmit() && send_queue_.next() != send_queue_.tail();
   if (blocked != is_blocked()) {
     blocked_.store(blocked, std::memory_order_relaxed);
-    if (blocked) shm_.wake();  // nobody may be polling: the progress thread looks again soon
+    if (blocked) shm_.wake();  // no thread may be polling: the progress thread retries soon
   }
-  // An entry may fail while it is still being sent: hand it over, so that it is reported.
+  // An entry may fail while it is still being sent: pass it on, so that it is reported.
   while (is_halted() && send_queue_.next() <= halted_at_) send_queue_.advance_next();
   reap();
-  check_bell();
+  check_doorbell();
 }
 
-// A short message goes straight into its slot, and its note is written behind it. Whatever is out of the
-// ordinary is left to the long way, which says what is wrong.
+// A short message goes directly into its slot; its entry is written afterwards. Everything unusual is left to
+// the general path, which reports errors.
 bool ShmQueuePair::send_at_once(const SendRequest& request, bool signal_all, uint32_t reserved) {
   if (request.opcode != Opcode::send || request.local.size() != 1) return false;
   const Sge& piece = request.local[0];
@@ -69,32 +70,32 @@ bool ShmQueuePair::send_at_once(const SendRequest& request, bool signal_all, uin
   header.rnr_retry = attributes_.rnr_retry;
   publish(slot, send_queue_.tail());
   send_queue_.append_sent(request, signal_all, piece.length);
-  check_bell();
+  check_doorbell();
   return true;
 }
 
 void ShmQueuePair::advance() {
   const bool arrived = in_ && receive();
-  if (!soft::can_respond(state())) return check_bell();
-  // A message is handed to its poller before our own requests are looked after: the poller may be about to
-  // answer it, and comes back. Never twice in a row.
+  if (!soft::can_respond(state())) return check_doorbell();
+  // A received message is returned to the polling thread before our own requests are checked: the thread may
+  // reply to it at once, and polls again anyway. Never twice in a row.
   if (arrived && is_polled() && !send_side_waits_) {
     send_side_waits_ = true;
-    return check_bell();
+    return check_doorbell();
   }
   send_side_waits_ = false;
   if (out_ && settled_ < out_->produced()) {
-    // While somebody spins, the acknowledgement mostly comes with the peer's next message: looking at the
-    // peer's own line each time would take it away from the peer for nothing.
-    if (!arrived && (!is_polled() || ++idle_looks_ > kPatientLooks)) {
+    // While a thread busy-polls, the acknowledgement mostly comes with the peer's next message. Reading the
+    // peer's cache line each time would take it away from the peer for nothing.
+    if (!arrived && (!is_polled() || ++idle_checks_ > kIdleChecks)) {
       if (!read_acknowledgements()) return fail(Status::bad_resp_err);
-      give_up_if_gone();
+      fail_if_peer_gone();
     }
     settle();
   }
   if (send_queue_.next() != send_queue_.tail()) return transmit();
   reap();
-  check_bell();
+  check_doorbell();
 }
 
 ShmQueuePair::Step ShmQueuePair::finish(SendEntry& entry, Status status) {
@@ -107,15 +108,15 @@ ShmQueuePair::Step ShmQueuePair::start(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   if (!local_is_valid(index, entry.opcode >= Opcode::read)) return finish(entry, Status::loc_prot_err);
   if (!out_) return unreachable_ ? finish(entry, Status::retry_exc_err) : Step::blocked;
-  if (give_up_if_gone()) return finish(entry, Status::retry_exc_err);
+  if (fail_if_peer_gone()) return finish(entry, Status::retry_exc_err);
   if (entry.opcode == Opcode::send || entry.opcode == Opcode::send_with_imm) return send_message(index);
   const uint32_t responder = out_->header().responder.load(std::memory_order_acquire);
   return responder == static_cast<uint32_t>(Responder::ready) ? one_sided(index) : Step::blocked;
 }
 
-// True when the peer's QP will never answer again. What it took before still counts; the first slot that it
-// did not take fails its request.
-bool ShmQueuePair::give_up_if_gone() {
+// True when the peer's QP will never answer. What it took before still counts; the first slot that it did not
+// take fails its request.
+bool ShmQueuePair::fail_if_peer_gone() {
   const uint32_t responder = out_->header().responder.load(std::memory_order_acquire);
   if (responder != static_cast<uint32_t>(Responder::gone)) return false;
   if (read_acknowledgements()) settle();
@@ -134,7 +135,7 @@ Slot* ShmQueuePair::claim_slot() {
   return is_halted() ? nullptr : out_->try_claim();
 }
 
-// Fields are written where they belong: building a header elsewhere and copying it costs a stall.
+// Fields are written in place: building a header elsewhere and copying it costs a store-forwarding stall.
 SlotHeader& ShmQueuePair::begin_slot(Slot* slot, const SendEntry& entry, SlotKind kind, uint32_t length) {
   SlotHeader& header = slot->header;
   header.acknowledged = in_ ? in_->consumed() : 0;
@@ -142,15 +143,16 @@ SlotHeader& ShmQueuePair::begin_slot(Slot* slot, const SendEntry& entry, SlotKin
   header.length = length;
   header.immediate = entry.immediate;
   header.kind = kind;
-  header.flags =
-      is_polled() ? 0 : slot_flag::wants_ack;  // who spins sees the acknowledgement without being woken
+  header.flags = is_polled()
+                     ? 0
+                     : slot_flag::wants_ack;  // a polling thread sees the acknowledgement without being woken
   header.rnr_retry = attributes_.rnr_retry;
   header.opcode = static_cast<uint8_t>(entry.opcode);
   header.rkey = entry.rkey;
   return header;
 }
 
-// Publishes a filled slot of entry `index`; the caller completes the note of what it owes.
+// Publishes a filled slot of entry `index`; the caller completes the SentSlot.
 ShmQueuePair::SentSlot& ShmQueuePair::publish(Slot* slot, uint64_t index) {
   const SlotHeader& header = slot->header;
   SentSlot& sent = sent_[out_->produced() % kSlotCount];
@@ -162,7 +164,7 @@ ShmQueuePair::SentSlot& ShmQueuePair::publish(Slot* slot, uint64_t index) {
   sent.has_payload = false;
   sent.ends_entry = true;
   out_->publish(slot);
-  idle_looks_ = 0;
+  idle_checks_ = 0;
   touched_ = true;
   return sent;
 }
@@ -208,8 +210,8 @@ ShmQueuePair::Step ShmQueuePair::send_immediate(uint64_t index) {
   return Step::done;
 }
 
-// Memory that can't be reached from here: the peer's progress does the access, the ring's payload space
-// carries the bytes, and the slot's acknowledgement says that it is done.
+// For memory that this process cannot access: the peer's progress executes the operation, the ring's payload
+// space carries the bytes, and the slot's acknowledgement completes it.
 ShmQueuePair::Step ShmQueuePair::send_staged(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
   const bool writes = entry.opcode == Opcode::write || entry.opcode == Opcode::write_with_imm;
@@ -237,7 +239,7 @@ ShmQueuePair::Step ShmQueuePair::send_staged(uint64_t index) {
   return entry.opcode == Opcode::write_with_imm ? send_immediate(index) : Step::done;
 }
 
-// Reads the owner's side of the ring. False: what stands there is impossible.
+// Reads the owner's side of the ring. False: the values are impossible.
 bool ShmQueuePair::read_acknowledgements() {
   RingHeader& header = out_->header();
   const uint32_t failed = header.failed_status.load(std::memory_order_acquire);
@@ -273,15 +275,15 @@ void ShmQueuePair::settle() {
   }
 }
 
-void ShmQueuePair::check_bell() {
+void ShmQueuePair::check_doorbell() {
   if (!touched_ || !out_) return;
   touched_ = false;
-  // The peer arms its bell, then looks at the ring; we fill the ring, then look at the bell. Without the
-  // fence both could miss each other.
+  // The peer arms its doorbell, then checks the ring; this thread fills the ring, then checks the doorbell.
+  // Without the fence each could miss the other's store.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  auto& armed = out_->header().bell_armed;
+  auto& armed = out_->header().doorbell_armed;
   if (armed.load(std::memory_order_relaxed) && armed.exchange(0, std::memory_order_relaxed)) {
-    bell_pending_.store(true, std::memory_order_relaxed);
+    doorbell_pending_.store(true, std::memory_order_relaxed);
   }
 }
 

@@ -1,6 +1,5 @@
-// One direction of a queue pair through a RingSegment: claim and publish on one side, peek and release on the
-// other. No locks and no system calls; each end is used by one thread at a time. Whatever the peer wrote is
-// checked.
+// RingProducer and RingConsumer: one direction of a queue pair through a RingSegment. No locks and no system
+// calls; each end is used by one thread at a time. All that the peer wrote is checked.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,7 @@ class RingProducer {
     if (outstanding() == kSlotCount) return nullptr;
     return &segment_->slots[produced_ % kSlotCount];
   }
-  // Contiguous payload space for the claimed slot; `position` is what goes into its header. nullptr: no room.
+  // Contiguous payload space for the claimed slot; `position` goes into its header. nullptr: no room.
   std::byte* try_claim_payload(uint32_t length, uint64_t* position) {
     uint64_t at = payload_tail_;
     const uint64_t offset = at % kPayloadBytes;
@@ -37,12 +36,12 @@ class RingProducer {
   }
   std::byte* payload(uint64_t position) const { return segment_->payload + position % kPayloadBytes; }
 
-  // Makes the claimed slot visible, its header and bytes being written; returns its position.
+  // Makes the claimed slot visible after its header and bytes were written; returns its position.
   uint64_t publish(Slot* slot) {
     payload_tail_ = std::max(payload_tail_, claimed_end_);
     payload_ends_[produced_ % kSlotCount] = payload_tail_;
     slot->sequence.store(produced_ + 1, std::memory_order_release);
-    // The consumer still has the next slot in its cache, from the last lap: take it away while nobody waits.
+    // The consumer still caches the next slot from the last lap: fetch it while no message waits for it.
     const Slot& next = segment_->slots[(produced_ + 1) % kSlotCount];
     for (size_t at = 0; at < sizeof next; at += 64) {
       prefetch_for_write(reinterpret_cast<const std::byte*>(&next) + at);
@@ -50,15 +49,15 @@ class RingProducer {
     return produced_++;
   }
 
-  // Takes an acknowledgement; false when it is impossible (the peer wrote garbage).
+  // Takes an acknowledgement; false when it is impossible (the peer wrote an invalid value).
   bool acknowledge(uint64_t consumed) {
-    if (consumed < acknowledged_) return true;  // an older piggybacked one
+    if (consumed < acknowledged_) return true;  // an older one
     if (consumed > produced_) return false;
     if (consumed == acknowledged_) return true;
     acknowledged_ = consumed;
     return true;
   }
-  // Gives back payload space up to and including the slot at `position`; call when its payload is done with.
+  // Frees the payload space up to and including the slot at `position`.
   void release_payload(uint64_t position) { payload_head_ = payload_ends_[position % kSlotCount]; }
 
  private:
@@ -78,16 +77,16 @@ class RingConsumer {
   RingHeader& header() const { return segment_->header; }
   uint64_t consumed() const { return consumed_; }
 
-  // The slot at the front if it has been published.
+  // The front slot if it was published, else nullptr.
   Slot* peek() const {
     Slot& slot = segment_->slots[consumed_ % kSlotCount];
     if (slot.sequence.load(std::memory_order_acquire) != consumed_ + 1) return nullptr;
-    // Most of the payload, while the header is read.
+    // Most of the payload, while the caller reads the header.
     prefetch(reinterpret_cast<const std::byte*>(&slot) + 64);
     prefetch(reinterpret_cast<const std::byte*>(&slot) + 128);
     return &slot;
   }
-  // Where a slot's payload lies; nullptr when its header points outside.
+  // The payload of a slot; nullptr when its header points outside the segment.
   std::byte* payload(Slot* slot, const SlotHeader& header) const {
     if (header.flags & slot_flag::in_slot) return header.length <= kInSlotBytes ? slot->bytes : nullptr;
     const uint64_t offset = header.payload_at % kPayloadBytes;

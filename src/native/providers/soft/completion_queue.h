@@ -1,5 +1,5 @@
-// A completion queue in memory: a bounded ring, an eventfd, and the members (queue pairs) a poller drives.
-// Lock order everywhere: members_lock_ before a queue pair's own lock before ring_lock_.
+// SoftCompletionQueue: a completion queue in memory, with a bounded ring, an eventfd, and the queue pairs
+// that poll() drives. Lock order everywhere: members_lock_, then a queue pair's own lock, then ring_lock_.
 #pragma once
 
 #include <atomic>
@@ -17,20 +17,20 @@ class SoftContext;
 
 class SoftCompletionQueue;
 
-// How many completions of one send queue wait to be polled; empty for those that nobody counts. They keep
-// their places in the send queue, as in hardware, so that a program that posts until it is full can't overrun
-// the queue.
+// The number of completions of one send queue that were not polled yet; empty where it is not needed. They
+// keep their slots in the send queue, as in hardware, so that a program that posts until the queue is full
+// cannot overrun the completion queue.
 using UnpolledCount = std::shared_ptr<std::atomic<uint32_t>>;
 
-// Where a poller wants completions put. A queue pair driven by it writes there without the detour, and the
-// locks, of the queue; as long as the queue is empty that keeps the order.
+// The caller's buffer in poll(). A queue pair that poll() drives writes completions there directly, without
+// the ring and its locks. Order is kept because this is done only while the ring is empty.
 struct PollerSink {
   const SoftCompletionQueue* queue;
   std::span<Completion> room;
   size_t taken = 0;
 };
 
-// What makes progress when the queue is polled: a software queue pair.
+// Makes progress when the completion queue is polled: a software queue pair.
 class Progressor {
  public:
   virtual void progress(PollerSink& sink) = 0;
@@ -56,10 +56,9 @@ class SoftCompletionQueue : public CompletionQueue {
   const SoftContext* owner() const { return owner_; }
   void set_owner(const SoftContext& context) { owner_ = &context; }
 
-  // False when the queue is full: the completion is lost and the caller's queue pair must go to ERR.
-  // `sink` is that of the poller who drives the caller, if any; `unpolled` counts what lies here for the
-  // caller.
-  // `fill` writes the completion in its place.
+  // False when the queue is full: the completion is lost and the caller's queue pair must go to ERR. `sink`
+  // belongs to the poll() that drives the caller, if any; `unpolled` counts the caller's completions in the
+  // ring; `fill` writes the completion in place.
   template <typename Fill>
   bool push(bool solicited, PollerSink* sink, const UnpolledCount& unpolled, Fill fill) {
     if (sink && sink->queue == this && sink->taken < sink->room.size() &&
@@ -72,10 +71,10 @@ class SoftCompletionQueue : public CompletionQueue {
     return enqueue(completion, solicited, unpolled);
   }
   void attach(Progressor& member);
-  void detach(Progressor& member);  // waits for a poller that is driving it
+  void detach(Progressor& member);  // waits until no poll() drives it
 
  protected:
-  // Runs `visit` on each member unless another thread is doing so.
+  // Runs `visit` on each member, unless another thread does so at the moment.
   template <typename Visit>
   void visit_members(Visit visit) {
     if (!members_lock_.try_lock()) return;

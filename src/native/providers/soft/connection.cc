@@ -63,7 +63,7 @@ bool SoftConnection::change(ConnectionState state, std::string code, std::span<c
   return true;
 }
 
-void SoftConnection::raise_qp(const Gid& peer_gid, uint32_t peer_qp) {
+void SoftConnection::move_qp_to_rts(const Gid& peer_gid, uint32_t peer_qp) {
   move_to_rts(*qp_, {.dest_gid = peer_gid,
                      .path_mtu = 4096,
                      .dest_qp_num = peer_qp,
@@ -74,12 +74,12 @@ void SoftConnection::raise_qp(const Gid& peer_gid, uint32_t peer_qp) {
                      .rnr_retry = params_.rnr_retry});
 }
 
-void SoftConnection::break_qp() {
+void SoftConnection::move_qp_to_err() {
   if (const QpState state = qp_->state(); state != QpState::reset && state != QpState::err) {
     try {
       qp_->modify({.state = QpState::err});
     } catch (const Error&) {
-      // Its close() has begun, which ends it as well.
+      // close() has begun, which ends the queue pair as well.
     }
   }
 }

@@ -1,5 +1,5 @@
-// One end of a connection on a software wire: its state, and its queue pair's way up and down.
-// A wire derives from SoftConnection and tells it what the peer says.
+// SoftConnection: one end of a managed connection on a software wire, with its state and its queue pair's
+// transitions. A wire derives from it and reports what the peer sends.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace verbena::soft {
 
-// Throws for private data that does not fit into the wire's messages.
+// Throws for private data that is too long for the wire's messages.
 void check_private_data(std::span<const uint8_t> data, size_t limit, const char* operation);
 
-// Takes a queue pair to INIT that was in RESET; throws where it is beyond.
+// Moves a queue pair from RESET to INIT; throws when it is in neither state.
 void prepare_for_connection(SoftQueuePair& qp);
 
 class SoftConnection : public Connection {
@@ -36,12 +36,12 @@ class SoftConnection : public Connection {
  protected:
   SoftConnection(std::shared_ptr<SoftQueuePair> qp, std::string peer, const ConnectParams& params);
 
-  // Moves on from `connecting` or `established`; false when it is over already.
+  // Leaves `connecting` or `established`; false when the connection has ended already.
   bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {},
               std::string detail = {});
-  // The queue pair, bound to its peer by the wire, goes to RTS.
-  void raise_qp(const Gid& peer_gid, uint32_t peer_qp);
-  void break_qp();
+  // Moves the queue pair, which the wire has connected to its peer, to RTS.
+  void move_qp_to_rts(const Gid& peer_gid, uint32_t peer_qp);
+  void move_qp_to_err();
 
   const ConnectParams params_;
 

@@ -27,7 +27,7 @@ class AnonymousMemory final : public Memory {
     }
     data_ = static_cast<std::byte*>(memory);
     if (numa_node >= 0)
-      prefer_node(data_, mapped_, numa_node);  // a wish: memory elsewhere is better than none
+      prefer_node(data_, mapped_, numa_node);  // a preference: memory on another node is better than none
   }
   ~AnonymousMemory() override { munmap(data_, mapped_); }
   std::byte* data() const override { return data_; }
@@ -57,15 +57,15 @@ std::shared_ptr<CompletionQueue> SoftContext::create_cq(uint32_t depth) {
 ArenaLocation SoftContext::locate(const std::byte*, size_t) const { return {}; }
 
 void SoftContext::quiesce() {
-  // All local copying happens under a QP's lock, so a turn of each lock is a grace period.
-  for_each_qp([](SoftQueuePair& qp) { qp.wait_turn(); });
+  // All local copying happens under a QP's lock, so taking each lock once is a grace period.
+  for_each_qp([](SoftQueuePair& qp) { qp.wait_for_lock(); });
 }
 
 std::shared_ptr<SoftQueuePair> SoftContext::create_qp(std::shared_ptr<SoftDomain> domain,
                                                       const QpOptions& options) {
   for (;;) {
     const uint32_t number = random_value<uint32_t>() & 0xffffff;
-    if (number < 2 || with_qp(number, [](SoftQueuePair&) {})) continue;  // 0 and 1 are the verbs' special QPs
+    if (number < 2 || with_qp(number, [](SoftQueuePair&) {})) continue;  // 0 and 1 are special QPs in verbs
     auto qp = make_qp(std::move(domain), options, number);
     qp->start();
     const std::lock_guard lock(qps_mutex_);
@@ -74,7 +74,7 @@ std::shared_ptr<SoftQueuePair> SoftContext::create_qp(std::shared_ptr<SoftDomain
   }
 }
 
-void SoftContext::forget_qp(SoftQueuePair& qp) {
+void SoftContext::remove_qp(SoftQueuePair& qp) {
   const std::lock_guard lock(qps_mutex_);
   qps_.erase(qp.number());
 }
@@ -94,11 +94,11 @@ std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_
     throw;
   }
   auto* context = context_.get();
-  // What peers may not use, no peer has to be waited for.
-  const bool is_ours_alone =
+  // No peer has to be waited for when peers may not use the region.
+  const bool is_local_only =
       at.arena == 0 && (access & (access::remote_read | access::remote_write | access::remote_atomic)) == 0;
-  const auto quiesce = [context, is_ours_alone] {
-    is_ours_alone ? context->SoftContext::quiesce() : context->quiesce();
+  const auto quiesce = [context, is_local_only] {
+    is_local_only ? context->SoftContext::quiesce() : context->quiesce();
   };
   return std::make_shared<SoftRegion>(context_->regions(), shared_from_this(), key, addr, length, pin,
                                       quiesce);
@@ -106,7 +106,8 @@ std::shared_ptr<MemoryRegion> SoftDomain::register_memory(std::byte* addr, size_
 
 std::shared_ptr<QueuePair> SoftDomain::create_qp(const QpOptions& options) {
   if (!options.send_cq || !options.recv_cq) {
-    throw Error("invalid_argument", "create queue pair", "a send and a receive completion queue are needed");
+    throw Error("invalid_argument", "create queue pair",
+                "both a send and a receive completion queue are required");
   }
   return context_->create_qp(shared_from_this(), options);
 }

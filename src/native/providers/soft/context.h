@@ -1,5 +1,6 @@
-// A context and its protection domains as every software wire has them: numbering, registration, closing.
-// A wire derives from SoftContext and makes its own queue pairs.
+// SoftContext and SoftDomain: what the contexts and protection domains of all software wires share (numbers,
+// registration, closing). A wire derives from SoftContext and creates its own queue pairs. Depends on verbs/
+// and util/ only.
 #pragma once
 
 #include <map>
@@ -33,8 +34,8 @@ class SoftContext : public Context, public std::enable_shared_from_this<SoftCont
   virtual void quiesce();
 
   std::shared_ptr<SoftQueuePair> create_qp(std::shared_ptr<SoftDomain> domain, const QpOptions& options);
-  void forget_qp(SoftQueuePair& qp);
-  // Runs `visit` on each living QP; none is destroyed meanwhile.
+  void remove_qp(SoftQueuePair& qp);
+  // Runs `visit` on each open queue pair; none is destroyed meanwhile.
   template <typename Visit>
   void for_each_qp(Visit visit) {
     const std::lock_guard lock(qps_mutex_);
@@ -75,10 +76,10 @@ class SoftDomain final : public ProtectionDomain, public std::enable_shared_from
   const uint32_t id_;
 };
 
-// The limits every software device has; the wire adds its name, port and capabilities.
+// The limits of every software device; the wire adds its name, port and capabilities.
 DeviceAttributes soft_device_attributes();
 
-// A buffer of anonymous memory, for wires that gain nothing from a special one.
+// Anonymous memory, for wires that need no special kind.
 std::shared_ptr<Memory> anonymous_memory(size_t bytes, bool huge_pages, int numa_node);
 
 }  // namespace verbena::soft

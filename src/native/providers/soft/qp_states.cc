@@ -13,7 +13,7 @@ struct Edge {
   uint32_t required;
 };
 
-// RESET and ERR can be reached from everywhere and are not listed.
+// RESET and ERR can be reached from every state and are not listed.
 constexpr Edge kEdges[] = {
     {QpState::reset, QpState::init, kInitAttributes},
     {QpState::init, QpState::init, 0},
@@ -91,7 +91,7 @@ void check_transition(QpState from, const QpAttributes& wanted) {
     check_ranges(wanted);
     return;
   }
-  throw Error("bad_transition", "modify queue pair", "there is no way from " + edge);
+  throw Error("bad_transition", "modify queue pair", "no transition from " + edge);
 }
 
 void merge_attributes(QpAttributes& current, const QpAttributes& wanted) {

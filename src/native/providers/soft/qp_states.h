@@ -1,5 +1,6 @@
-// The state diagram of a reliable-connected queue pair: which edges exist and what each one needs.
-// Pure functions; the verbs' own rules (InfiniBand specification 10.3, table of modify attributes).
+// The state diagram of a reliable-connected queue pair: which edges exist and what each one needs, as the
+// InfiniBand specification defines them (10.3, table of modify attributes), and helpers that follow the
+// edges.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace verbena::soft {
 
 const char* name_of(QpState state);
 
-// Throws bad_transition for an edge that does not exist, missing_attribute for one that lacks something.
+// Throws bad_transition for an edge that does not exist, missing_attribute when one is not given.
 void check_transition(QpState from, const QpAttributes& wanted);
 
 // Copies the attributes that `wanted` carries, and its state, into `current`.
@@ -36,7 +37,8 @@ constexpr uint32_t kRtsAttributes =
 void move_to_init(QueuePair& qp, uint32_t access_flags = access::all);
 void move_to_rts(QueuePair& qp, QpAttributes wanted);
 
-// How long a requester waits for an acknowledgement in all, and a responder's RNR delay. 0: for ever.
+// How long a requester waits for an acknowledgement, including retries, and a responder's RNR delay. 0:
+// without limit.
 uint64_t retry_limit_ns(uint8_t timeout, uint8_t retry_count);
 uint64_t rnr_delay_ns(uint8_t min_rnr_timer);
 

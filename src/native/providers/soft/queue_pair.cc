@@ -9,7 +9,7 @@ namespace {
 SoftCompletionQueue* soft_cq(const std::shared_ptr<CompletionQueue>& cq, const SoftContext& context) {
   auto* soft = dynamic_cast<SoftCompletionQueue*>(cq.get());
   if (!soft || soft->owner() != &context)
-    throw Error("invalid_argument", "create queue pair", "a completion queue of this device is needed");
+    throw Error("invalid_argument", "create queue pair", "the completion queue must belong to this device");
   return soft;
 }
 
@@ -17,7 +17,8 @@ SoftSharedReceiveQueue* shared_receives(const std::shared_ptr<SharedReceiveQueue
   if (!srq) return nullptr;
   auto* soft = dynamic_cast<SoftSharedReceiveQueue*>(srq.get());
   if (!soft)
-    throw Error("invalid_argument", "create queue pair", "a shared receive queue of this device is needed");
+    throw Error("invalid_argument", "create queue pair",
+                "the shared receive queue must belong to this device");
   if (soft->pd() != pd)
     throw Error("foreign_pd", "create queue pair", "the shared receive queue has another PD");
   return soft;
@@ -82,7 +83,7 @@ PostResult SoftQueuePair::post_recv(std::span<const RecvRequest> batch) {
     return {0, PostError::bad_state};
   }
   const PostResult result = own_receives_.post(batch);
-  // Against the flush that ERR begins with: either it sees the receive, or we see ERR.
+  // Pairs with the flush at the start of ERR: either the flush sees the receive, or this thread sees ERR.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (state() == QpState::err) {
     const std::lock_guard lock(lock_);
@@ -98,7 +99,7 @@ void SoftQueuePair::start() {
   if (recv_cq_ != send_cq_) recv_cq_->attach(*this);
 }
 
-void SoftQueuePair::wait_turn() { const std::lock_guard lock(lock_); }
+void SoftQueuePair::wait_for_lock() { const std::lock_guard lock(lock_); }
 
 void SoftQueuePair::progress(PollerSink& sink) {
   if (!lock_.try_lock()) return;
@@ -170,7 +171,7 @@ void SoftQueuePair::close() {
     after_unlock();
     send_cq_->detach(*this);
     if (recv_cq_ != send_cq_) recv_cq_->detach(*this);
-    context().forget_qp(*this);
+    context().remove_qp(*this);
     disconnect_wire();
   });
 }
@@ -213,7 +214,8 @@ void SoftQueuePair::complete_send(const SendEntry& entry, Status status) {
 }
 
 void SoftQueuePair::fail(Status first) {
-  // The state before the completion: who sees the completion finds the QP in ERR.
+  // The state changes before the completion is visible: a program that sees the completion finds the QP in
+  // ERR.
   if (state() != QpState::err) set_state(QpState::err);
   if (send_queue_.head() != send_queue_.tail()) {
     const SendEntry& failed = send_queue_.at(send_queue_.head());

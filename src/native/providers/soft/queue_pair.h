@@ -1,5 +1,5 @@
-// What every software queue pair has in common: queues, states, flushing, completions in posting order.
-// A wire derives from SoftQueuePair and moves the bytes in transmit() and advance().
+// SoftQueuePair: what all software queue pairs share (queues, states, flushing, completions in posting
+// order). A wire derives from it and moves the bytes in transmit() and advance().
 #pragma once
 
 #include <atomic>
@@ -33,34 +33,33 @@ class SoftQueuePair : public QueuePair, public Progressor {
   void modify(const QpAttributes& wanted) final;
   void close() final;
 
-  void start();      // joins its completion queues; called once, when construction is over
-  void wait_turn();  // returns when no thread is inside the QP's lock that was there before
-  void progress(PollerSink& sink) final;  // for a poller: skips when another thread is at it
-  void drive();  // for a progress thread: waits its turn, so that nothing is overlooked
+  void start();                           // joins its completion queues; called once, after construction
+  void wait_for_lock();                   // returns when every thread that held the QP's lock has released it
+  void progress(PollerSink& sink) final;  // for poll(): returns at once when another thread holds the lock
+  void drive();  // for a progress thread: waits for the lock, so that nothing is missed
 
  protected:
-  // The wire. All but connect_wire() run under lock_.
+  // Implemented by the wire. All but connect_wire() run under lock_.
   virtual void connect_wire(const QpAttributes& attributes) = 0;  // INIT → RTR; may block; throws
-  virtual void wire_state_changed(QpState state) = 0;             // a new state is in force: tell the peer
-  virtual void transmit() = 0;  // hand entries next()..tail() to the wire, finish what is finished
-  virtual void advance() = 0;   // take what arrived, then transmit()
-  // The short cut for one request with nothing in front of it: true if it was sent and has its place in the
-  // queue.
+  virtual void wire_state_changed(QpState state) = 0;  // a new state is in force: the wire informs the peer
+  virtual void transmit() = 0;  // passes entries next()..tail() to the wire and completes finished ones
+  virtual void advance() = 0;   // receives what has arrived, then calls transmit()
+  // Fast path for one request with nothing in front of it: true if it was sent and entered in the queue.
   virtual bool send_at_once(const SendRequest&, bool /*signal_all*/, uint32_t /*reserved*/) { return false; }
-  // The same for READs at the head of a batch that nobody wants to hear of: how many of them have been done.
+  // Fast path for unsignaled READs at the head of a batch: the number of READs that are done.
   virtual size_t read_at_once(std::span<const SendRequest>) { return 0; }
-  virtual void after_unlock() {}       // doorbells, outside the lock
-  virtual void receive_posted() {}     // a receive came; called without the lock
-  virtual void disconnect_wire() = 0;  // close(): without the lock, once
+  virtual void after_unlock() {}       // rings doorbells, outside the lock
+  virtual void receive_posted() {}     // a receive was posted; called without the lock
+  virtual void disconnect_wire() = 0;  // part of close(): called once, without the lock
 
   bool is_closed() const { return is_closed_.load(); }
   bool may_transmit() const { return state() == QpState::rts; }
   // Checks the lkeys of an entry; false means LOC_PROT_ERR.
   bool local_is_valid(uint64_t index, bool for_writing) const;
   bool pieces_are_valid(std::span<const Sge> pieces, bool for_writing) const;
-  // Reports finished entries from the head on; an entry with a bad status takes the QP to ERR.
+  // Completes finished entries from the head on; an entry with an error status moves the QP to ERR.
   void reap();
-  // The QP goes to ERR: entry head() completes with `first`, everything else is flushed.
+  // Moves the QP to ERR: entry head() completes with `first`, everything else is flushed.
   void fail(Status first);
   void enter_error();
   bool take_receive(PostedReceive& out);
@@ -86,7 +85,7 @@ class SoftQueuePair : public QueuePair, public Progressor {
   SoftCompletionQueue* const send_cq_;
   SoftCompletionQueue* const recv_cq_;
   const UnpolledCount unpolled_sends_ = std::make_shared<std::atomic<uint32_t>>(0);
-  PollerSink* sink_ = nullptr;  // under lock_: whose poll() is driving us
+  PollerSink* sink_ = nullptr;  // under lock_: the poll() that drives this QP
   ReceiveQueue own_receives_;
   SoftSharedReceiveQueue* const shared_receives_;  // or nullptr
   std::atomic<QpState> state_{QpState::reset};

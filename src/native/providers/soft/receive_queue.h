@@ -1,5 +1,5 @@
-// Posted receives: the queue of one QP, or one shared by several.
-// Gives ReceiveQueue (bounded, no allocation per post) and SoftSharedReceiveQueue around it.
+// Posted receives: ReceiveQueue (bounded, no allocation per post) for one QP, and SoftSharedReceiveQueue for
+// several.
 #pragma once
 
 #include <algorithm>
@@ -32,9 +32,9 @@ class ReceiveQueue {
   ReceiveQueue(uint32_t depth, uint32_t max_sge)
       : depth_(depth), max_sge_(max_sge), mask_(std::bit_ceil(std::clamp(depth, 1u, kMaxDepth)) - 1) {
     if (depth > kMaxDepth)
-      throw Error("limit_exceeded", "create queue", "max_recv is over " + std::to_string(kMaxDepth));
+      throw Error("limit_exceeded", "create queue", "max_recv is above " + std::to_string(kMaxDepth));
     if (max_sge > kMaxSges)
-      throw Error("limit_exceeded", "create queue", "max_recv_sge is over " + std::to_string(kMaxSges));
+      throw Error("limit_exceeded", "create queue", "max_recv_sge is above " + std::to_string(kMaxSges));
     ids_.resize(mask_ + 1);
     counts_.resize(mask_ + 1);
     sges_.resize((mask_ + 1) * max_sge);
@@ -56,8 +56,8 @@ class ReceiveQueue {
     return {batch.size(), PostError::none};
   }
 
-  // Moves the oldest posted receive into `out`; false when there is none. Takers are serialised by their
-  // caller.
+  // Moves the oldest posted receive into `out`; false when there is none. The caller serialises calls of
+  // take() and clear().
   bool take(PostedReceive& out) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_.load(std::memory_order_acquire)) return false;
@@ -69,7 +69,7 @@ class ReceiveQueue {
     return true;
   }
 
-  // Drops what is posted; a taker.
+  // Drops all posted receives.
   void clear() { head_.store(tail_.load(std::memory_order_acquire), std::memory_order_release); }
 
  private:

@@ -1,5 +1,6 @@
-// How a registered region is described in memory. The shm provider shows this table to its peers, read-only,
-// so that an initiator checks a key itself; hence a fixed layout, apart from the code that uses it.
+// The layout of a registered region's entry in memory. The shm provider shares this table with its peers,
+// read-only, so that an initiator checks a key itself. Hence the fixed layout, separate from the code that
+// uses it.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,7 @@ struct RegionEntry {
 static_assert(sizeof(RegionEntry) == 64 && offsetof(RegionEntry, arena_offset) == 32);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// Keys are random in all their bits; the low ones are also the slot, so a look-up is one load and one
-// compare.
+// Keys are random in all bits; the low bits are also the slot, so a look-up is one load and one comparison.
 constexpr uint32_t kRegionSlots = 1u << 16;
 constexpr size_t kRegionTableBytes = sizeof(RegionEntry) * kRegionSlots;
 constexpr uint32_t kMaxRegions =

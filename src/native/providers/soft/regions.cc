@@ -36,7 +36,7 @@ uint32_t RegionTable::insert(uint32_t pd, uint64_t addr, uint64_t length, uint32
 
 void RegionTable::remove(uint32_t key) {
   const std::lock_guard lock(mutex_);
-  // Sequentially consistent: a reader that enters its access section later must not see the key any more.
+  // Sequentially consistent: a reader that begins an access later must not see the key.
   entries_[key & (kRegionSlots - 1)].key.store(0, std::memory_order_seq_cst);
   --count_;
 }
@@ -78,7 +78,7 @@ uint32_t remote_access_of(Opcode opcode) {
 void check_access_flags(uint32_t flags) {
   if (flags & ~access::all) throw Error("invalid_argument", "register memory", "unknown access flag");
   if ((flags & (access::remote_write | access::remote_atomic)) && !(flags & access::local_write)) {
-    throw Error("invalid_argument", "register memory", "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too");
+    throw Error("invalid_argument", "register memory", "REMOTE_WRITE and REMOTE_ATOMIC require LOCAL_WRITE");
   }
 }
 

@@ -1,5 +1,5 @@
-// Registered memory of one context: the key table, and the checks each local access goes through.
-// Gives RegionTable and SoftRegion; depends on verbs/ and util/ only.
+// Registered memory of one context: RegionTable (keys) and SoftRegion, with the checks of every local access.
+// Depends on verbs/ and util/ only.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ class RegionTable {
   // The key is refused from now on; accesses that began earlier may still run.
   void remove(uint32_t key);
 
-  // The bytes a request may use locally, or nullptr: unknown key, other PD, outside the region, not writable.
+  // The bytes that a request may use locally; nullptr for an unknown key, another PD, bytes outside the
+  // region, or memory that is not writable.
   std::byte* resolve(uint32_t pd, const Sge& sge, bool for_writing) const {
     const RegionEntry* entry = find_region(entries_, sge.lkey);
     if (!entry || entry->pd != pd || !covers(*entry, sge.addr, sge.length)) return nullptr;
@@ -38,28 +39,29 @@ class RegionTable {
   uint32_t count_ = 0;
 };
 
-// Zero-filled slots of process-private memory, for contexts that show their table to nobody.
+// Zeroed entries in private memory, for contexts that do not share their table.
 std::shared_ptr<RegionEntry> private_region_entries();
 
-// What a peer may do to the region under `key`: success, or the status the requester gets.
-// `entry` receives the region on success.
+// Checks a peer's access to the region under `key`: success, or the requester's status. `entry` receives the
+// region on success.
 Status check_remote(const RegionEntry* table, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length,
                     uint32_t needed_access, const RegionEntry** entry);
 
 // The access a peer needs for an opcode; 0 for SEND.
 uint32_t remote_access_of(Opcode opcode);
 
-// Throws unless the flags make sense: whatever a peer or a completion may change must be locally writable.
+// Throws unless the flags are consistent: memory that a peer or a completion may change must be locally
+// writable.
 void check_access_flags(uint32_t access);
 
-// Locks [addr, addr+length) in memory; throws memlock with the limit.
+// Locks [addr, addr+length) in memory. Throws memlock with the limit.
 void pin_memory(std::byte* addr, size_t length);
 void unpin_memory(std::byte* addr, size_t length);
 
 class SoftRegion final : public MemoryRegion {
  public:
-  // `quiesce` waits until no thread and no peer uses the region any more; it is called once, after the key is
-  // gone.
+  // `quiesce` waits until no thread and no peer uses the region; it is called once, after the key was
+  // removed.
   SoftRegion(RegionTable& table, std::shared_ptr<void> owner, uint32_t key, std::byte* addr, size_t length,
              bool pinned, std::function<void()> quiesce);
   ~SoftRegion() override { close(); }

@@ -1,4 +1,4 @@
-// Copies between a flat buffer and a list of local pieces, starting anywhere in their concatenation.
+// Copies between a contiguous buffer and a list of local pieces, from any offset in their concatenation.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace verbena::soft {
 
-// memcpy without the call for what fits into a message slot.
+// memcpy without a function call for the sizes that fit into a message slot.
 inline void copy_bytes(std::byte* to, const std::byte* from, uint64_t length) {
   constexpr uint64_t kUnit = 16, kShort = 192;
   if (length < kUnit || length > kShort) {
@@ -28,7 +28,8 @@ inline uint64_t total_length(std::span<const Sge> pieces) {
   return total;
 }
 
-// Calls move(address, offset_in_flat, length) for each run that [offset, offset+length) has in the pieces.
+// Calls move(address, offset_in_flat, length) for each contiguous part of [offset, offset+length) in the
+// pieces.
 template <typename Move>
 void for_each_run(std::span<const Sge> pieces, uint64_t offset, uint64_t length, Move move) {
   uint64_t done = 0;
@@ -50,7 +51,7 @@ inline void gather(std::span<const Sge> pieces, uint64_t offset, std::byte* out,
                [out](const std::byte* from, uint64_t at, uint64_t n) { copy_bytes(out + at, from, n); });
 }
 
-// gather() of something long, and its CRC32C.
+// gather() of long data; returns its CRC32C.
 inline uint32_t gather_summed(std::span<const Sge> pieces, std::byte* out, uint64_t length) {
   uint32_t crc = 0;
   for_each_run(pieces, 0, length, [&](const std::byte* from, uint64_t at, uint64_t n) {
@@ -65,8 +66,7 @@ inline void scatter(std::span<const Sge> pieces, uint64_t offset, const std::byt
                [in](std::byte* to, uint64_t at, uint64_t n) { copy_bytes(to, in + at, n); });
 }
 
-// scatter() of something long, and its CRC32C. Whoever reads it is going to look at it: it stays in the
-// cache.
+// scatter() of long data; returns its CRC32C. The data stays in the cache, because the program reads it next.
 inline uint32_t scatter_summed(std::span<const Sge> pieces, const std::byte* in, uint64_t length) {
   uint32_t crc = 0;
   for_each_run(pieces, 0, length,

@@ -18,7 +18,7 @@ SendQueue::SendQueue(const QpLimits& limits)
       pieces_per_entry_(std::max<uint32_t>(limits.max_send_sge, 1)) {
   const auto refuse = [](const char* what, uint32_t limit) {
     throw Error("limit_exceeded", "create queue pair",
-                std::string(what) + " is over " + std::to_string(limit));
+                std::string(what) + " is above " + std::to_string(limit));
   };
   if (limits.max_send > kMaxDepth) refuse("max_send", kMaxDepth);
   if (limits.max_send_sge > kMaxSges) refuse("max_send_sge", kMaxSges);

@@ -1,5 +1,5 @@
-// The send queue of one QP: a bounded ring of requests copied in at post, so that no post allocates.
-// Entries run head (oldest unfinished) .. next (first not handed to the wire yet) .. tail.
+// The send queue of one QP: a bounded ring into which requests are copied when they are posted, so that no
+// post allocates. Entries: head (oldest unfinished) .. next (first that the wire has not taken) .. tail.
 #pragma once
 
 #include <span>
@@ -27,13 +27,13 @@ class SendQueue {
  public:
   explicit SendQueue(const QpLimits& limits);  // throws limit_exceeded
 
-  // Copies requests in until the batch ends or one does not fit; `reserved` places are not to be used.
+  // Copies requests until the batch ends or one does not fit. `reserved` slots stay free.
   PostResult append(std::span<const SendRequest> batch, bool signal_all, uint32_t reserved);
 
-  // Takes a place for a request that the wire has sent already; the caller saw that there is room.
+  // Adds a request that the wire has sent already. The caller has checked that there is room.
   SendEntry& append_sent(const SendRequest& request, bool signal_all, uint64_t length);
 
-  // What the wire can't do with this peer is refused when it is posted.
+  // Requests with an opcode that the wire does not support with this peer are refused when they are posted.
   void allow(Opcode opcode, bool allowed) {
     const uint32_t bit = 1u << static_cast<uint32_t>(opcode);
     allowed_ = allowed ? allowed_ | bit : allowed_ & ~bit;

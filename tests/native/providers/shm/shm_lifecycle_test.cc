@@ -80,7 +80,7 @@ pid_t child(Body body) {
   for (;;) pause();
 }
 
-void bury(pid_t pid) {
+void remove_link(pid_t pid) {
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
 }
@@ -144,7 +144,7 @@ TEST("a caller that died before it was accepted leaves a failed connection and a
   const pid_t pid = child([name = service()] { call_and_stay(name, false); });
   std::shared_ptr<ConnectRequest> request;
   CHECK(eventually([&] { return (request = listener->next()) != nullptr; }));
-  bury(pid);
+  remove_link(pid);
   usleep(50'000);
   const auto connection = request->accept(end.qp, {});
   end.post_receive();
@@ -161,7 +161,7 @@ TEST("a peer's death is noticed although a child that it forked lives on") {
   const auto connection = request->accept(end.qp, {});
   CHECK(eventually([&] { return connection->state() == ConnectionState::established; }));
   usleep(100'000);  // time for its fork
-  bury(pid);
+  remove_link(pid);
   CHECK(eventually([&] { return connection->state() == ConnectionState::disconnected; }));
 }
 

@@ -41,7 +41,7 @@ void set_port(SocketAddress& address, uint16_t port) {
 
 bool is_numeric(const std::string& host) {
   unsigned char bytes[16];
-  // A scope ("fe80::1%eth0") is looked up without a name server too.
+  // A scope ("fe80::1%eth0") needs no name server either.
   const std::string bare = host.substr(0, host.find('%'));
   return inet_pton(AF_INET, bare.c_str(), bytes) == 1 || inet_pton(AF_INET6, bare.c_str(), bytes) == 1;
 }
@@ -75,7 +75,7 @@ SocketAddress look_up(const HostPort& where, const char* operation) {
   if (is_loopback(address)) {
     throw Error(
         "unreachable", operation,
-        "'" + where.host + "' is a loopback address, which no RDMA device has; take the device's own");
+        "'" + where.host + "' is a loopback address, which no RDMA device has; use the device's own address");
   }
   return address;
 }
@@ -99,7 +99,7 @@ SocketAddress address_of(const Gid& gid, uint16_t port) {
 std::optional<Gid> source_towards(const Gid& peer) {
   const SocketAddress to = address_of(peer, kRocePort);
   const UniqueFd probe(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // Connecting a datagram socket sends nothing; it only asks the routing table.
+  // Connecting a datagram socket sends nothing; it only consults the routing table.
   if (!probe || ::connect(probe.get(), to.get(), to.size()) != 0) return std::nullopt;
   SocketAddress from;
   socklen_t length = sizeof from.storage;

@@ -1,5 +1,5 @@
-// Addresses of the connection manager: "host:port", "[v6]:port", ":port" and "" for any port.
-// Splitting is pure; looking up a name may ask a name server and block.
+// Addresses of the connection manager: "host:port", "[v6]:port", ":port" and "" for any port. Splitting is
+// pure; looking up a name may query a name server and block.
 #pragma once
 
 #include <netinet/in.h>
@@ -31,7 +31,7 @@ inline std::optional<HostPort> split_address(std::string_view text) {
     if (host.size() < 3 || host.back() != ']') return std::nullopt;
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
-    return std::nullopt;  // an IPv6 address without brackets: where it ends is anyone's guess
+    return std::nullopt;  // an IPv6 address without brackets: ambiguous
   }
   HostPort parts{std::string(host), 0};
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parts.port);
@@ -50,11 +50,11 @@ struct SocketAddress {
 
 bool is_numeric(const std::string& host);
 bool is_any(const SocketAddress& address);       // 0.0.0.0 or ::
-bool is_loopback(const SocketAddress& address);  // which no RDMA device has
+bool is_loopback(const SocketAddress& address);  // no RDMA device has one
 uint16_t port_of(const SocketAddress& address);
-// Throws unreachable when the name is not known.
+// Throws unreachable for an unknown name.
 SocketAddress look_up(const HostPort& where, const char* operation);
-// The IP address that a RoCE GID stands for.
+// The IP address of a RoCE GID.
 SocketAddress address_of(const Gid& gid, uint16_t port);
 // The GID of the address from which the kernel would send to this peer; empty when there is no route.
 std::optional<Gid> source_towards(const Gid& peer);

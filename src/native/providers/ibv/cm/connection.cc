@@ -17,7 +17,7 @@ constexpr uint64_t kMillisecond = 1'000'000;
 
 void check_private_data(size_t size, PrivateData message, const IbvContext& context, const char* operation) {
   constexpr size_t kInfiniBand[] = {56, 196, 148};
-  constexpr size_t kIwarp = 255;  // the protocol has room for 512, the library's count does not
+  constexpr size_t kIwarp = 255;  // the protocol allows 512, the library's counter does not
   const size_t limit = is_iwarp(context.get()) ? kIwarp : kInfiniBand[static_cast<size_t>(message)];
   if (size > limit) {
     throw Error("limit_exceeded", operation,
@@ -34,7 +34,7 @@ std::vector<uint8_t> sent_data(const std::vector<uint8_t>& received, const IbvCo
 SocketAddress own_address(const IbvContext& context, uint16_t port) {
   const DeviceAttributes device = context.query();
   if (is_iwarp(context.get()) && !device.ports.empty() && !device.ports[0].gids.empty()) {
-    // An iWARP GID is no address: it begins with the MAC of the network interface, which has one.
+    // An iWARP GID is not an address: it begins with the MAC of the network interface, which has one.
     const std::span mac(device.ports[0].gids[0].data(), 6);
     if (const auto found = interface_address(mac.first<6>(), port)) return *found;
   }
@@ -61,7 +61,7 @@ std::shared_ptr<IbvQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, c
   check_private_data(private_bytes, message, context, operation);
   auto own = std::dynamic_pointer_cast<IbvQueuePair>(qp);
   if (!own || &own->context() != &context)
-    throw Error("invalid_argument", operation, "a queue pair of this context is needed");
+    throw Error("invalid_argument", operation, "the queue pair must belong to this context");
   if (const QpState state = own->state(); state != QpState::reset && state != QpState::init)
     throw Error("bad_transition", operation, "the queue pair must be in RESET or INIT");
   return own;
@@ -129,7 +129,7 @@ void IbvConnection::start(const std::string& address) {
     resolve_soon(where->host.empty() ? own_address(*context_, where->port) : look_up(*where, "connect"));
     return;
   }
-  // A name server may take its time, and nothing can interrupt the question: so nobody waits for this thread.
+  // A name server may be slow and the query cannot be interrupted: so it runs on a detached thread.
   std::thread([weak = weak_from_this(), name = *where] {
     SocketAddress to;
     try {
@@ -168,7 +168,7 @@ void IbvConnection::fail(std::string code) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != ConnectionState::connecting) return;
-    if (raised_) qp_->break_down();
+    if (is_beyond_init_) qp_->move_to_err();
     change(ConnectionState::failed, std::move(code));
     id = std::exchange(id_, nullptr);
   }
@@ -180,7 +180,7 @@ void IbvConnection::disconnect() {
   {
     const std::lock_guard lock(mutex_);
     if (is_over()) return;
-    if (raised_) qp_->break_down();
+    if (is_beyond_init_) qp_->move_to_err();
     if (state_ == ConnectionState::established) {
       library().rdma_disconnect(id_);
     } else {

@@ -1,6 +1,6 @@
-// One end of a connection made by the kernel's RDMA connection manager.
-// The queue pair is the program's own, made before there is an id: so it is taken through its states here,
-// with the attributes that the manager computes, and told to the manager by its number.
+// One end of a connection of the kernel's RDMA connection manager (librdmacm). The program creates the queue
+// pair before there is an id. So this class moves it through its states with the attributes that the manager
+// computes, and gives the manager only its number.
 #pragma once
 
 #include <memory>
@@ -18,17 +18,19 @@
 
 namespace verbena::ibv {
 
-// Each message of the manager has room for so much of the program's own.
+// The manager's messages, each with its own limit of private data.
 enum class PrivateData : uint8_t { connect, accept, reject };
 void check_private_data(size_t size, PrivateData message, const IbvContext& context, const char* operation);
-// What the peer sent. InfiniBand's messages are padded with zeros and do not tell the length: those are cut.
+// The private data that the peer sent. InfiniBand pads its messages with zeros and does not send the length:
+// trailing zeros are removed.
 std::vector<uint8_t> sent_data(const std::vector<uint8_t>& received, const IbvContext& context);
 
-// The device's own address, for a listener or caller that names none; a wildcard where it has none.
+// The device's own address, for a listener or initiator that gives none; a wildcard where the device has
+// none.
 SocketAddress own_address(const IbvContext& context, uint16_t port);
 
-// The QP of this device behind a contract pointer; throws for any other, one that is not in RESET or INIT,
-// and for too much private data.
+// The queue pair of this device behind a contract pointer. Throws for any other, for one that is not in RESET
+// or INIT, and for too much private data.
 std::shared_ptr<IbvQueuePair> managed_qp(const std::shared_ptr<QueuePair>& qp, const IbvContext& context,
                                          size_t private_bytes, PrivateData message, const char* operation);
 
@@ -48,20 +50,21 @@ class IbvConnection final : public Connection,
   void acknowledge() override { event_.clear(); }
   void disconnect() override;
 
-  // One of the two begins it. start() throws for an address that is none; accept() when the caller is gone.
+  // Exactly one of the two is called. start() throws for an invalid address; accept() when the initiator has
+  // gone.
   void start(const std::string& address);
   void accept(rdma_cm_id* id, uint8_t responder_resources, uint8_t initiator_depth);
 
   void on_event(const CmEvent& event) override;
   uint64_t deadline_ns() const override;
   void on_deadline() override { fail("connect_timeout"); }
-  void on_first_message();  // data overtook the peer's last message: the connection is up all the same
+  void on_first_message();  // data overtook the peer's last message: the connection is established
 
  private:
   void resolve_soon(const SocketAddress& to);
   void resolve(const SocketAddress& to);
   void fail(std::string code);
-  // All under mutex_; steps of set-up throw Error.
+  // All under mutex_; the steps of set-up throw Error.
   bool is_over() const;
   void change(ConnectionState state, std::string code = {});
   void resolve_address();
@@ -69,7 +72,7 @@ class IbvConnection final : public Connection,
   void request();
   void finish(const CmEvent& response);
   void initialise_qp();
-  void raise_qp(uint8_t responder_resources, uint8_t initiator_depth);
+  void move_qp_to_rts(uint8_t responder_resources, uint8_t initiator_depth);
   rdma_conn_param parameters() const;
   int milliseconds_left() const;
   void on_end();
@@ -81,10 +84,10 @@ class IbvConnection final : public Connection,
   const ConnectParams params_;
   const uint64_t deadline_ns_;
   const EventFd event_;
-  mutable std::mutex mutex_;  // before the queue pair's locks
+  mutable std::mutex mutex_;  // taken before the queue pair's locks
   rdma_cm_id* id_ = nullptr;
   SocketAddress to_;
-  bool raised_ = false;  // the queue pair is beyond INIT, so the end breaks it
+  bool is_beyond_init_ = false;  // the queue pair is beyond INIT and must go to ERR at the end
   ConnectionState state_ = ConnectionState::connecting;
   std::string code_;
   std::vector<uint8_t> private_data_;

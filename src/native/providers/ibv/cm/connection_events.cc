@@ -1,4 +1,4 @@
-// The steps of a connection as the manager's events call for them, from resolving to the end.
+// The steps of a connection, driven by the manager's events, from address resolution to the end.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -10,13 +10,13 @@
 namespace verbena::ibv {
 namespace {
 
-// Reasons of InfiniBand's REJ message, which is what the status of a rejection is.
-constexpr int kRejectedByTimeout = 4, kNobodyListens = 8;
-// For Ethernet the manager assumes a packet lifetime of seconds; with the default of explicit connections
+// Reasons of InfiniBand's REJ message, which the status of a rejection contains.
+constexpr int kRejectedByTimeout = 4, kNoListener = 8;
+// For Ethernet the manager assumes a packet lifetime of seconds. With the default of unmanaged connections
 // instead, a dead peer is noticed within half a second.
 constexpr uint8_t kAckTimeout = QpAttributes{}.timeout;
-// The kernel may miss the answer to its ARP query when that comes at once, and looks again only when the time
-// it was given is up. So it is given little, and asked until the deadline.
+// The kernel may miss an ARP reply that arrives at once, and checks again only after its timeout. So the
+// timeout is short, and the request is repeated until the deadline.
 constexpr int kResolveMs = 200;
 constexpr uint8_t kRnrTimer = QpAttributes{}.min_rnr_timer;  // the manager's own is 655 ms
 
@@ -66,7 +66,9 @@ void IbvConnection::on_event(const CmEvent& event) {
           break;
         case RDMA_CM_EVENT_CONNECT_ERROR:
         case RDMA_CM_EVENT_UNREACHABLE:
-          failure = event.status == -ETIMEDOUT ? "connect_timeout" : raised_ ? "peer_died" : "unreachable";
+          failure = event.status == -ETIMEDOUT ? "connect_timeout"
+                    : is_beyond_init_          ? "peer_died"
+                                               : "unreachable";
           break;
         default:
           return;
@@ -79,7 +81,7 @@ void IbvConnection::on_event(const CmEvent& event) {
 }
 
 void IbvConnection::resolve_address() {
-  // From this device's own address, so that it is this device which the kernel takes.
+  // From this device's own address, so that the kernel chooses this device.
   SocketAddress from = own_address(*context_, 0);
   const bool known = from.family() == to_.family() && !is_any(from);
   check(library().rdma_resolve_addr(id_, known ? from.get() : nullptr, to_.get(),
@@ -89,7 +91,7 @@ void IbvConnection::resolve_address() {
 
 void IbvConnection::resolve_route() {
   if (name_of(id_->verbs) != name_of(context_->get()))
-    throw Error("unreachable", "connect", "the way there is another device's");
+    throw Error("unreachable", "connect", "the route to the peer uses another device");
   check(library().rdma_resolve_route(id_, milliseconds_left()), "unreachable", "no route");
 }
 
@@ -120,8 +122,8 @@ void IbvConnection::initialise_qp() {
   qp_->apply(attr, mask, "connect");
 }
 
-void IbvConnection::raise_qp(uint8_t responder_resources, uint8_t initiator_depth) {
-  raised_ = true;
+void IbvConnection::move_qp_to_rts(uint8_t responder_resources, uint8_t initiator_depth) {
+  is_beyond_init_ = true;
   if (is_iwarp(context_->get())) return;  // the kernel does it when the TCP connection is up
   const bool ethernet = context_->limits().transport == "RoCE";
   ibv_qp_attr attr{};
@@ -149,7 +151,7 @@ void IbvConnection::request() {
 
 void IbvConnection::finish(const CmEvent& response) {
   const rdma_conn_param asked = parameters();
-  raise_qp(asked.responder_resources, asked.initiator_depth);
+  move_qp_to_rts(asked.responder_resources, asked.initiator_depth);
   check(library().rdma_establish(id_), "peer_died", "the other side is gone");
   private_data_ = sent_data(response.private_data, *context_);
   change(ConnectionState::established);
@@ -164,15 +166,15 @@ void IbvConnection::accept(rdma_cm_id* id, uint8_t responder_resources, uint8_t 
   param.responder_resources = std::min(param.responder_resources, responder_resources);
   param.initiator_depth = std::min(param.initiator_depth, initiator_depth);
   initialise_qp();
-  raise_qp(param.responder_resources, param.initiator_depth);
+  move_qp_to_rts(param.responder_resources, param.initiator_depth);
   check(library().rdma_accept(id_, &param), "peer_died", "the caller has given up");
 }
 
 void IbvConnection::on_reject(const CmEvent& event) {
   if (state_ != ConnectionState::connecting) return;
-  if (raised_) qp_->break_down();
+  if (is_beyond_init_) qp_->move_to_err();
   private_data_ = sent_data(event.private_data, *context_);
-  if (event.status == kNobodyListens) {
+  if (event.status == kNoListener) {
     change(ConnectionState::failed, "unreachable");
   } else if (event.status == kRejectedByTimeout) {
     change(ConnectionState::failed, "connect_timeout");
@@ -183,8 +185,8 @@ void IbvConnection::on_reject(const CmEvent& event) {
 
 void IbvConnection::on_end() {
   if (is_over()) return;
-  if (raised_) qp_->break_down();
-  library().rdma_disconnect(id_);  // answers the peer's message
+  if (is_beyond_init_) qp_->move_to_err();
+  library().rdma_disconnect(id_);  // replies to the peer's message
   const bool was_up = state_ == ConnectionState::established;
   change(was_up ? ConnectionState::disconnected : ConnectionState::failed, was_up ? "" : "peer_died");
 }

@@ -45,7 +45,7 @@ EventLoop::~EventLoop() {
 }
 
 void EventLoop::start() {
-  // The thread holds the loop: the context may be dropped by an event's handler, on this very thread.
+  // The thread holds the loop: an event handler on this very thread may drop the context.
   thread_ = std::jthread([self = shared_from_this()](const std::stop_token& stop) { self->run(stop); });
 }
 
@@ -82,7 +82,7 @@ rdma_cm_id* EventLoop::create_id(const std::shared_ptr<CmTarget>& target, const 
   }
   rdma_cm_id* id = nullptr;
   if (library().rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0)
-    throw Error("limit_exceeded", operation, "the connection manager gives no more ids", errno);
+    throw Error("limit_exceeded", operation, "the connection manager cannot create another id", errno);
   targets_[id] = target;
   return id;
 }
@@ -142,7 +142,8 @@ void EventLoop::run(const std::stop_token& stop) {
 
 int EventLoop::milliseconds_left() {
   uint64_t next = CmTarget::kNoDeadline;
-  std::vector<std::shared_ptr<CmTarget>> held;  // dropped without the lock: a target's end comes back here
+  std::vector<std::shared_ptr<CmTarget>>
+      held;  // destroyed without the lock: a target's destructor calls this object
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, target] : targets_) held.push_back(target.lock());
@@ -175,7 +176,7 @@ void EventLoop::take_cm_events(const std::stop_token& stop) {
     if (target) {
       target->on_event(copy);
     } else if (copy.new_id) {
-      destroy_id(copy.new_id);  // the listener is gone: the kernel rejects the caller
+      destroy_id(copy.new_id);  // the listener is gone: the kernel rejects the request
     }
   }
 }

@@ -1,5 +1,5 @@
 // The one native thread of a context: asynchronous events of the device, events of the connection manager,
-// and the deadlines of connections. Gives the connection manager's ids, which live on its event channel.
+// and deadlines of connections. It creates the connection manager's ids, which use its event channel.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@
 
 namespace verbena::ibv {
 
-// A connection manager's event, copied so that the original can be given back before it is acted upon:
-// destroying an id waits until all its events were given back.
+// A copy of a connection manager's event. The original is acknowledged before the event is handled, because
+// destroying an id waits until all its events were acknowledged.
 struct CmEvent {
   rdma_cm_event_type type;
   int status = 0;
-  rdma_cm_id* new_id = nullptr;  // of a connect request; whoever gets the event owns it
+  rdma_cm_id* new_id = nullptr;  // of a connect request; the receiver of the event owns it
   std::vector<uint8_t> private_data;
   uint8_t responder_resources = 0, initiator_depth = 0;
 };
 
-// Whom the events of an id are for. Both functions run on the loop's thread.
+// The receiver of an id's events. Both functions run on the loop's thread.
 class CmTarget {
  public:
   static constexpr uint64_t kNoDeadline = UINT64_MAX;
@@ -45,17 +45,18 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   ~EventLoop();
 
   void start();
-  // Returns when the thread has ended; on that thread itself, ends it as soon as the caller returns.
+  // Returns when the thread has ended; called on that thread, it ends the thread after the caller has
+  // returned.
   void stop();
 
   // Opens the connection manager on first use; throws provider_missing when the kernel has none.
   rdma_cm_id* create_id(const std::shared_ptr<CmTarget>& target, const char* operation);
-  // From now on the id's events go to this target.
+  // The id's events go to this target from now on.
   void adopt_id(rdma_cm_id* id, const std::shared_ptr<CmTarget>& target);
   void destroy_id(rdma_cm_id* id);
   void deadlines_changed() const { wake_.signal(); }
-  // On the loop's thread. librdmacm goes on writing to an id after the kernel has its command, so a command
-  // that is answered by an event must not come from another thread.
+  // Runs `task` on the loop's thread. librdmacm still writes to an id after the kernel has its command, so a
+  // command that an event answers must not come from another thread.
   void call_soon(std::function<void()> task);
 
  private:
@@ -70,7 +71,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   ibv_context* const context_;
   const UniqueFd epoll_;
   const EventFd wake_;
-  std::mutex mutex_;  // a leaf: nothing is called under it
+  std::mutex mutex_;  // innermost: nothing is called under it
   rdma_event_channel* channel_ = nullptr;
   std::map<rdma_cm_id*, std::weak_ptr<CmTarget>> targets_;
   std::vector<std::function<void()>> tasks_;

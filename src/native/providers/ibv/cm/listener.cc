@@ -12,29 +12,29 @@ namespace {
 
 class IbvConnectRequest final : public ConnectRequest {
  public:
-  explicit IbvConnectRequest(std::shared_ptr<Caller> caller) : caller_(std::move(caller)) {}
+  explicit IbvConnectRequest(std::shared_ptr<PendingRequest> pending) : pending_(std::move(pending)) {}
 
-  std::string peer() const override { return caller_->peer(); }
-  std::vector<uint8_t> private_data() const override { return caller_->private_data(); }
+  std::string peer() const override { return pending_->peer(); }
+  std::vector<uint8_t> private_data() const override { return pending_->private_data(); }
 
   std::shared_ptr<Connection> accept(std::shared_ptr<QueuePair> qp, const ConnectParams& params) override {
     auto managed =
-        managed_qp(qp, *caller_->context(), params.private_data.size(), PrivateData::accept, "accept");
-    if (caller_->is_gone()) throw Error("peer_died", "accept", "the caller has given up");
-    auto connection = std::make_shared<IbvConnection>(caller_->context(), managed, caller_->peer(), params);
-    rdma_cm_id* id = caller_->take_id();
+        managed_qp(qp, *pending_->context(), params.private_data.size(), PrivateData::accept, "accept");
+    if (pending_->is_gone()) throw Error("peer_died", "accept", "the peer has given up");
+    auto connection = std::make_shared<IbvConnection>(pending_->context(), managed, pending_->peer(), params);
+    rdma_cm_id* id = pending_->take_id();
     if (!id) throw Error("bad_transition", "accept", "the request was answered before");
-    connection->accept(id, caller_->responder_resources(), caller_->initiator_depth());
+    connection->accept(id, pending_->responder_resources(), pending_->initiator_depth());
     return connection;
   }
 
   void reject(std::span<const uint8_t> private_data) override {
-    check_private_data(private_data.size(), PrivateData::reject, *caller_->context(), "reject");
-    caller_->reject(private_data);
+    check_private_data(private_data.size(), PrivateData::reject, *pending_->context(), "reject");
+    pending_->reject(private_data);
   }
 
  private:
-  const std::shared_ptr<Caller> caller_;
+  const std::shared_ptr<PendingRequest> pending_;
 };
 
 [[noreturn]] void refuse(const std::string& address, int failure) {
@@ -44,7 +44,7 @@ class IbvConnectRequest final : public ConnectRequest {
 
 }  // namespace
 
-Caller::Caller(std::shared_ptr<IbvContext> context, const CmEvent& request)
+PendingRequest::PendingRequest(std::shared_ptr<IbvContext> context, const CmEvent& request)
     : context_(std::move(context)),
       private_data_(sent_data(request.private_data, *context_)),
       responder_resources_(request.responder_resources),
@@ -52,26 +52,26 @@ Caller::Caller(std::shared_ptr<IbvContext> context, const CmEvent& request)
       peer_(text_of(rdma_get_peer_addr(request.new_id))),
       id_(request.new_id) {}
 
-Caller::~Caller() {
+PendingRequest::~PendingRequest() {
   if (id_) reject({});
 }
 
-void Caller::on_event(const CmEvent&) {
+void PendingRequest::on_event(const CmEvent&) {
   const std::lock_guard lock(mutex_);
   gone_ = true;
 }
 
-bool Caller::is_gone() const {
+bool PendingRequest::is_gone() const {
   const std::lock_guard lock(mutex_);
   return gone_;
 }
 
-rdma_cm_id* Caller::take_id() {
+rdma_cm_id* PendingRequest::take_id() {
   const std::lock_guard lock(mutex_);
   return std::exchange(id_, nullptr);
 }
 
-void Caller::reject(std::span<const uint8_t> private_data) {
+void PendingRequest::reject(std::span<const uint8_t> private_data) {
   rdma_cm_id* id = take_id();
   if (!id) throw Error("bad_transition", "reject", "the request was answered before");
   library().rdma_reject(id, private_data.empty() ? nullptr : private_data.data(),
@@ -91,7 +91,7 @@ void IbvListener::start(const std::string& address) {
   id_ = context_->loop().create_id(shared_from_this(), "listen");
   if (library().rdma_bind_addr(id_, at.get()) != 0) refuse(address, errno);
   if (id_->verbs && name_of(id_->verbs) != name_of(context_->get())) {
-    // Of two devices on one network interface the connection manager always takes the same.
+    // Of two devices on one network interface the connection manager always takes the same one.
     const std::string owner = name_of(id_->verbs), wanted = name_of(context_->get());
     throw Error("unreachable", "listen",
                 "'" + text_of(at.get()) + "' is an address of " + owner + ", not of " + wanted +
@@ -104,37 +104,38 @@ void IbvListener::start(const std::string& address) {
 
 void IbvListener::on_event(const CmEvent& event) {
   if (!event.new_id) return;
-  // On any way out the caller is dropped, hence rejected, unless it has joined the others.
-  auto caller = std::make_shared<Caller>(context_, event);
-  context_->loop().adopt_id(event.new_id, caller);
-  if (name_of(event.new_id->verbs) != name_of(context_->get())) return;  // a wildcard hears all devices
+  // On every early return the request is dropped, and thereby rejected.
+  auto pending = std::make_shared<PendingRequest>(context_, event);
+  context_->loop().adopt_id(event.new_id, pending);
+  if (name_of(event.new_id->verbs) != name_of(context_->get()))
+    return;  // a wildcard address receives requests of all devices
   {
     const std::lock_guard lock(mutex_);
     if (!id_ || waiting_.size() >= backlog_) return;
-    waiting_.push_back(std::move(caller));
+    waiting_.push_back(std::move(pending));
   }
   event_.signal();
 }
 
 std::shared_ptr<ConnectRequest> IbvListener::next() {
-  std::deque<std::shared_ptr<Caller>> gone;  // dropped without the lock
+  std::deque<std::shared_ptr<PendingRequest>> gone;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Caller> caller;
-  while (!caller && !waiting_.empty()) {
+  std::shared_ptr<PendingRequest> pending;
+  while (!pending && !waiting_.empty()) {
     if (waiting_.front()->is_gone()) {
       gone.push_back(std::move(waiting_.front()));
     } else {
-      caller = std::move(waiting_.front());
+      pending = std::move(waiting_.front());
     }
     waiting_.pop_front();
   }
   if (waiting_.empty()) event_.clear();
-  return caller ? std::make_shared<IbvConnectRequest>(std::move(caller)) : nullptr;
+  return pending ? std::make_shared<IbvConnectRequest>(std::move(pending)) : nullptr;
 }
 
 void IbvListener::close() {
   rdma_cm_id* id = nullptr;
-  std::deque<std::shared_ptr<Caller>> left;
+  std::deque<std::shared_ptr<PendingRequest>> left;
   {
     const std::lock_guard lock(mutex_);
     id = std::exchange(id_, nullptr);

@@ -1,4 +1,4 @@
-// The passive side of the connection manager: a listener and the callers that wait at it.
+// The passive side of the connection manager: a listener and its pending connect requests.
 #pragma once
 
 #include <deque>
@@ -13,11 +13,12 @@
 
 namespace verbena::ibv {
 
-// A caller's id, until it is answered. What happens to it meanwhile can only be that the caller is gone.
-class Caller final : public CmTarget {
+// The id of a connect request until it is answered. The only event that it can get is that the initiator has
+// gone.
+class PendingRequest final : public CmTarget {
  public:
-  Caller(std::shared_ptr<IbvContext> context, const CmEvent& request);
-  ~Caller() override;
+  PendingRequest(std::shared_ptr<IbvContext> context, const CmEvent& request);
+  ~PendingRequest() override;
 
   void on_event(const CmEvent& event) override;
   bool is_gone() const;
@@ -27,7 +28,7 @@ class Caller final : public CmTarget {
   uint8_t initiator_depth() const { return initiator_depth_; }
   const std::shared_ptr<IbvContext>& context() const { return context_; }
 
-  // The id, for who answers; empty when that was done before.
+  // The id, to be answered; empty when it was taken before.
   rdma_cm_id* take_id();
   void reject(std::span<const uint8_t> private_data);
 
@@ -60,7 +61,7 @@ class IbvListener final : public Listener, public CmTarget, public std::enable_s
   std::string address_;
   std::mutex mutex_;
   rdma_cm_id* id_ = nullptr;
-  std::deque<std::shared_ptr<Caller>> waiting_;
+  std::deque<std::shared_ptr<PendingRequest>> waiting_;
 };
 
 }  // namespace verbena::ibv

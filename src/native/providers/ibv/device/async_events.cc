@@ -7,13 +7,13 @@
 namespace verbena::ibv {
 
 void handle_async_event(ibv_async_event& event) {
-  // Until the event is acknowledged its object cannot be destroyed, so what it leads to is held before that;
-  // acting comes after, since it may destroy.
+  // An object cannot be destroyed until its event is acknowledged. So the object is held first, the event
+  // acknowledged next, and handled last, since that may destroy the object.
   switch (event.event_type) {
     case IBV_EVENT_CQ_ERR: {
       const auto broken = static_cast<IbvCompletionQueue*>(event.element.cq->cq_context)->on_overrun();
       library().ack_async_event(&event);
-      for (const auto& qp : broken) qp->break_down();
+      for (const auto& qp : broken) qp->move_to_err();
       return;
     }
     case IBV_EVENT_COMM_EST: {

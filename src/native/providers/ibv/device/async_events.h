@@ -1,11 +1,11 @@
-// What a device reports out of the ordinary: queues that overran, connections that came up on their own.
+// Asynchronous events of a device: completion queues that overran, connections established by data.
 #pragma once
 
 #include "providers/ibv/device/library.h"
 
 namespace verbena::ibv {
 
-// Acts on the event and acknowledges it. Called on the loop's thread only.
+// Handles and acknowledges the event. Called on the loop's thread only.
 void handle_async_event(ibv_async_event& event);
 
 }  // namespace verbena::ibv

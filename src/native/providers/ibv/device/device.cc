@@ -33,7 +33,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-bool has_nothing(const fs::path& folder) {
+bool is_empty_folder(const fs::path& folder) {
   std::error_code error;
   const fs::directory_iterator entries(folder, error);
   return error || entries == fs::directory_iterator();
@@ -46,7 +46,7 @@ bool is_software(const std::string& name) {
 
 int numa_node(const std::string& name) {
   std::string text = first_line(kDevices / name / "device" / "numa_node");
-  // A software device is where its network interface is.
+  // A software device is on the NUMA node of its network interface.
   if (text.empty())
     text = first_line(fs::path("/sys/class/net") / first_line(kDevices / name / "parent") / "device" /
                       "numa_node");
@@ -81,7 +81,7 @@ void set_gid(PortAttributes& port, size_t index, const Gid& gid, std::string typ
   port.gid_types[index] = std::move(type);
 }
 
-// Places in the lists are the indexes of the table; unused entries are all zero, without a type.
+// Positions in the lists are table indexes; unused entries are zero and have no type.
 void query_gids(ibv_context* context, uint8_t number, const ibv_port_attr& attr, PortAttributes& out) {
   const Library& lib = library();
   const auto length = static_cast<size_t>(std::max(attr.gid_tbl_len, 0));
@@ -109,7 +109,7 @@ void query_gids(ibv_context* context, uint8_t number, const ibv_port_attr& attr,
   }
 }
 
-// Verbs has no attribute for it: it is what a queue pair gets. Asked once for each device.
+// Verbs has no attribute for it: a queue pair shows what it gets. Determined once for each device.
 uint32_t probe_max_inline(ibv_context* context) {
   static std::mutex mutex;
   static std::map<std::string, uint32_t> known;
@@ -163,10 +163,10 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-std::string why_no_device() {
+std::string no_device_reason() {
   const std::string found = "No RDMA devices found: ";
-  if (has_nothing(kDevices)) return found + "the kernel has none; " + kMakeOne;
-  if (has_nothing(kVerbs))
+  if (is_empty_folder(kDevices)) return found + "the kernel has none; " + kMakeOne;
+  if (is_empty_folder(kVerbs))
     return found + "the kernel has one, but the module ib_uverbs is not loaded; modprobe ib_uverbs";
   for (const auto& entry : fs::directory_iterator(kVerbs)) {
     const std::string node = entry.path().filename().string();
@@ -200,7 +200,7 @@ DeviceHandle open_device(const std::string& name) {
   if (list) lib.free_device_list(list);
   if (!found) {
     throw Error("no_device", "open device",
-                count > 0 ? "there is no RDMA device '" + name + "', but " + others : why_no_device());
+                count > 0 ? "there is no RDMA device '" + name + "', but " + others : no_device_reason());
   }
   if (!context) {
     throw Error("no_device", "open device",

@@ -1,4 +1,4 @@
-// Which entry of a port's GID table reaches a peer. Pure functions over the table as the device gives it.
+// Chooses the entry of a port's GID table that reaches a peer. Pure functions over the device's table.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ inline GidFamily family_of(const Gid& gid) {
   return GidFamily::global;
 }
 
-// The best local entry for a peer's GID: the address that the route to it starts from, else one of the same
-// family; RoCE v2 before v1. Empty when no entry can reach it.
+// The best local entry for a peer's GID: the source address of the route to it, else one of the same family;
+// RoCE v2 before v1. Empty when no entry can reach the peer.
 inline std::optional<uint8_t> choose_gid(const PortAttributes& port, const Gid& peer,
                                          const std::optional<Gid>& source) {
   std::optional<uint8_t> best;
@@ -41,7 +41,7 @@ inline std::optional<uint8_t> choose_gid(const PortAttributes& port, const Gid& 
   return best;
 }
 
-// The entry by which others are told to reach this port: RoCE v2 over IPv4, then other routable addresses.
+// The entry that peers should use for this port: RoCE v2 over IPv4, then other routable addresses.
 inline std::optional<uint8_t> public_gid(const PortAttributes& port) {
   std::optional<uint8_t> best;
   int best_score = 0;

@@ -1,8 +1,7 @@
-// libibverbs and librdmacm as tables of function pointers, found at run time.
-// The inline functions of verbs.h that move data (ibv_post_send, ibv_poll_cq …) go through the context's own
-// table and need no symbol; everything else is called through here.
-// librdmacm opens each device that an id of its meets once more, and keeps it until the process ends: one
-// descriptor per device that stays open after the first managed connection, not one per connection.
+// libibverbs and librdmacm as tables of function pointers, loaded at run time. The inline functions of
+// verbs.h that move data (ibv_post_send, ibv_poll_cq …) use the context's own table and need no symbol;
+// everything else is called through here. librdmacm opens each device that its ids use once more and keeps it
+// open until the process ends: one descriptor per device, not per connection.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,7 +11,7 @@
 
 namespace verbena::ibv {
 
-// X(member, symbol). Members of libibverbs drop its prefix, which is a macro's name for some.
+// X(member, symbol). Members of libibverbs have no prefix, because some prefixed names are macros.
 #define VERBENA_IBVERBS_SYMBOLS(X)                  \
   X(get_device_list, ibv_get_device_list)           \
   X(free_device_list, ibv_free_device_list)         \
@@ -66,12 +65,12 @@ struct Library {
   VERBENA_RDMACM_SYMBOLS(VERBENA_POINTER)
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // since rdma-core 32; may be missing
 
-  // Also the fields that ibv_query_port() of old lacks, where the library knows them.
+  // With the fields that the old ibv_query_port() lacks, where the library supports them.
   int query_port(ibv_context* context, uint8_t port, ibv_port_attr& out) const;
 };
 #undef VERBENA_POINTER
 
-// Which library or symbol is missing and what to install, or empty.
+// The missing library or symbol and what to install, or empty.
 const std::string& missing_library();
 
 // Throws provider_missing with that reason.

@@ -82,7 +82,7 @@ void give_back(Arena& arena, size_t offset, size_t length) {
 }  // namespace
 
 std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages, int numa_node) {
-  if (bytes == 0) throw Error("invalid_argument", "allocate memory", "at least one byte is needed");
+  if (bytes == 0) throw Error("invalid_argument", "allocate memory", "the length must be at least one byte");
   const size_t length = round_up(bytes, bytes >= kPage ? kPage : kAlignment);
   std::unique_lock lock(mutex_);
   for (const auto& arena : arenas_) {
@@ -98,19 +98,19 @@ std::shared_ptr<Memory> ArenaPool::allocate(size_t bytes, bool huge_pages, int n
                                             arena.mapping.data() + at, bytes);
   const auto announce = announce_;
   lock.unlock();
-  if (announce) announce(arena);  // stays: it holds the block
+  if (announce) announce(arena);  // the arena stays: it holds the block
   return block;
 }
 
 Arena& ArenaPool::grow(size_t bytes, bool huge_pages, int numa_node) {
-  // Huge pages are taken from the system at once, so an arena of them is no larger than asked.
+  // Huge pages are taken from the system at once, so an arena of them is no larger than requested.
   const size_t size = huge_pages ? round_up(bytes, kHugePage) : std::max(kArenaBytes, round_up(bytes, kPage));
   const auto taken = [this](uint32_t id) {
     return std::any_of(arenas_.begin(), arenas_.end(),
                        [id](const auto& arena) { return arena->id % kMaxArenas == id % kMaxArenas; });
   };
   if (arenas_.size() == kMaxArenas - 1) throw Error("limit_exceeded", "allocate memory", "too many arenas");
-  // A retired number is not used again soon: a peer may still have the old arena under it.
+  // The id of a removed arena is not reused soon: a peer may still have the old arena under it.
   while (++last_id_ % kMaxArenas == 0 || taken(last_id_)) continue;
   auto arena = std::make_unique<Arena>();
   arena->id = last_id_;

@@ -1,5 +1,5 @@
-// The memory that peers map: a few large memfds ("arenas"), and blocks cut from them.
-// Gives ArenaPool; set-up path only. May not depend on links or queue pairs.
+// ArenaPool: the memory that peers map, a few large memfds ("arenas") and blocks cut from them. Used for
+// set-up only. May not depend on links or queue pairs.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ constexpr uint32_t kMaxArenas = 1024;  // a peer's table of mapped arenas has a 
 
 class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
  public:
-  // The callbacks tell the peers; they run without the pool's lock.
+  // The callbacks inform the peers; they run without the pool's lock.
   ArenaPool(std::function<void(const Arena&)> announce, std::function<void(uint32_t)> retire)
       : announce_(std::move(announce)), retire_(std::move(retire)) {}
 
@@ -36,10 +36,10 @@ class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
   std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages, int numa_node = -1);
   void release(uint32_t arena, size_t offset, size_t length);
   soft::ArenaLocation locate(const std::byte* addr, size_t length) const;
-  // Runs `visit` on each arena, for a peer that has just come.
+  // Runs `visit` on each arena, for a new peer.
   void for_each(const std::function<void(const Arena&)>& visit) const;
   void stop_announcing();
-  // Takes the present arenas out of use: their blocks stay valid, but no byte of them is handed out again.
+  // Retires all current arenas: their blocks stay valid, but no byte of them is allocated again.
   void abandon_all();
 
  private:

@@ -9,7 +9,7 @@
 namespace verbena::shm {
 namespace {
 
-// Never destroyed: objects of the program may outlive static ones.
+// Never destroyed: objects of the program may outlive static objects.
 struct Guard {
   std::mutex mutex;
   std::set<int> sockets;
@@ -41,7 +41,7 @@ void UnsharedSocket::reset() {
   if (!fd_) return;
   const std::lock_guard lock(guard().mutex);
   if (guard().sockets.erase(fd_.get()) == 0) {
-    fd_.release();  // a forked child: closed already, and the number may be somebody else's by now
+    fd_.release();  // a forked child: closed already, and the number may mean another descriptor now
     return;
   }
   fd_.reset();

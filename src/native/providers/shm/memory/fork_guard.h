@@ -1,11 +1,12 @@
-// Keeps a forked child from holding our sockets open: a peer learns of this process's death by them.
+// UnsharedSocket: a socket that a forked child does not keep open. Peers detect the death of this process by
+// its sockets, so a child must not hold them.
 #pragma once
 
 #include "util/fd.h"
 
 namespace verbena::shm {
 
-// A socket that fork() does not hand down: it is closed in the child, whose copy of this object is dead.
+// fork() closes the socket in the child, where this object is dead.
 class UnsharedSocket {
  public:
   UnsharedSocket() = default;

@@ -42,7 +42,7 @@ Mapping::~Mapping() {
 UniqueFd make_memfd(const char* label, size_t size, bool huge_pages) {
   UniqueFd fd(memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages ? MFD_HUGETLB : 0u)));
   if (!fd) fail(errno == EMFILE || errno == ENFILE ? "fd_limit" : "huge_pages", "memfd_create() failed");
-  // posix_fallocate would touch every page; huge pages alone must be there before they are promised.
+  // posix_fallocate would touch every page; only huge pages must be available before they are promised.
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) fail("limit_exceeded", "cannot size a memfd");
   if (huge_pages && fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0) {
     fail("huge_pages", "no " + std::to_string(size) + " bytes of free huge pages");

@@ -1,4 +1,4 @@
-// Shared memory without a name: sealed memfds and their mappings. Nothing of it can outlive its last user.
+// Anonymous shared memory: sealed memfds and their mappings. The kernel frees it with its last user.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// A memfd of fixed size: sealed, so that nobody can shrink it under a mapping (which would be a SIGBUS).
+// A memfd of fixed size, sealed so that no process can shrink it under a mapping (which would cause SIGBUS).
 UniqueFd make_memfd(const char* label, size_t size, bool huge_pages);
 
-// A second descriptor of the same memory that can't be mapped for writing.
+// A second descriptor of the same memory that cannot be mapped for writing.
 UniqueFd reopen_read_only(int fd);
 
-// The size of a memfd that a peer sent, or 0 when it is not sealed against shrinking and growing.
+// The size of a memfd from a peer, or 0 when it is not sealed against shrinking and growing.
 size_t sealed_size(int fd);
 
 }  // namespace verbena::shm

@@ -1,5 +1,5 @@
-// A descriptor that is readable when it was rung or when a time has passed: an eventfd and a timerfd in one
-// epoll set.
+// A descriptor that becomes readable when it is signalled or when a timer expires: an eventfd and a timerfd
+// in one epoll set.
 #pragma once
 
 #include <sys/epoll.h>
@@ -9,9 +9,9 @@
 
 namespace verbena::fake {
 
-class Bell {
+class TimedEvent {
  public:
-  Bell()
+  TimedEvent()
       : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
         both_(::epoll_create1(EPOLL_CLOEXEC)) {
     watch(event_.get());
@@ -19,13 +19,13 @@ class Bell {
   }
 
   int fileno() const { return both_.get(); }
-  void ring() const { event_.signal(); }
+  void signal() const { event_.signal(); }
   void clear() const {
     event_.clear();
     uint64_t expirations;
     [[maybe_unused]] const ssize_t taken = ::read(timer_.get(), &expirations, sizeof expirations);
   }
-  void ring_after_ms(uint32_t milliseconds) const {
+  void signal_after_ms(uint32_t milliseconds) const {
     const itimerspec when = {.it_interval = {},
                              .it_value = {.tv_sec = milliseconds / 1000,
                                           .tv_nsec = static_cast<long>(milliseconds % 1000) * 1'000'000}};
