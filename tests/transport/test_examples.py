@@ -28,7 +28,7 @@ def test_the_guides_server_and_client_work() -> None:
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=30)
-    assert "connected by shm (the best both have)" in client.stdout
+    assert "connected over shm (the best both have)" in client.stdout
     assert "b'HELLO'" in client.stdout
     assert "64 MiB there and back: the same" in client.stdout
     assert "counter: True" in client.stdout

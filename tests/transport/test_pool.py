@@ -11,7 +11,7 @@ import verbena
 from verbena import errors
 from verbena.config import loads
 from verbena.transport import Listener, Pool, Request, SessionState, Settings
-from verbena.transport.seats import Seats
+from verbena.transport.limiter import FairLimiter
 
 SECRET = "correct horse battery staple"
 HASTY = Settings(resume_timeout_s=1.0, retry_delay_ms=50)
@@ -220,15 +220,15 @@ async def test_the_configuration_bounds_it(listener: Listener) -> None:
 
 async def test_a_seat_granted_to_a_cancelled_task_is_passed_on() -> None:
     """In whichever order the grant and the cancellation come."""
-    seats = Seats(1)
-    assert await seats.take(None)
-    first, second = (asyncio.ensure_future(seats.take(None)) for _ in range(2))
+    limiter = FairLimiter(1)
+    assert await limiter.acquire(None)
+    first, second = (asyncio.ensure_future(limiter.acquire(None)) for _ in range(2))
     await settled()
-    seats.give_back()
+    limiter.release()
     first.cancel()
     await settled()
     assert first.cancelled()
     assert second.result()
-    seats.give_back()
-    assert await seats.take(0)
-    assert not await seats.take(0)
+    limiter.release()
+    assert await limiter.acquire(0)
+    assert not await limiter.acquire(0)

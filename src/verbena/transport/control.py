@@ -1,5 +1,5 @@
-"""The control thread: one event loop per process for everything that sets sessions up and keeps them up.
-A program whose own loop is busy, or that has none, still accepts, dials and fails over."""
+"""The control thread: one event loop per process that sets sessions up and maintains them.
+A program with a busy loop, or without one, still accepts, connects and fails over."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def spawn(coroutine: Coroutine[Any, Any, object]) -> None:
-    """Starts a coroutine from the control thread itself; nobody waits for it, and its errors are reported."""
+    """Starts a coroutine on the control thread; errors go to the loop's exception handler."""
     task = asyncio.ensure_future(coroutine)
     _control.tasks.add(task)  # the loop holds tasks weakly
     task.add_done_callback(_control.tasks.discard)

@@ -241,7 +241,7 @@ class Node:
                 why = payload.decode("utf-8", "replace")
                 control.spawn(session._on_link_lost(call, status, why))
             elif kind == EventKind.GOODBYE:
-                control.spawn(session._close(tell=False))
+                control.spawn(session._close(notify_peer=False))
 
     def _sweep(self) -> None:
         """Now and then, where registrations are kept: lets go of buffers that the program has dropped."""

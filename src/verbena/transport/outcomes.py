@@ -1,4 +1,4 @@
-"""How native sessions say that something failed, as exceptions."""
+"""Maps the outcomes of native sessions to exceptions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Whose memory a buffer is: what must be held so that its registration can be kept for the next transfer.
-Holding keeps an object from being resized or closed, so only those are held that hardly ever are."""
+"""Finds the object that owns the memory of a buffer, so that its registration can be cached.
+A cached registration keeps a reference, which prevents resizing: only objects that are rarely resized
+qualify."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 
 def owner_of(buffer: Any) -> object | None:
-    """The numpy array that owns the memory, also of its views; bytes themselves. None: not to be held, as
-    with bytearrays, memoryviews, and arrays on memory of something else (a file, shared memory)."""
+    """The numpy array that owns the memory of an array or view, or the bytes object. None for bytearrays,
+    memoryviews and arrays on foreign memory (a file, shared memory): their registration is not cached."""
     if type(buffer) is bytes:
         return buffer
     while is_array(buffer):

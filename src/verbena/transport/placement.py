@@ -1,4 +1,4 @@
-"""Which NUMA node a wire's buffers come from: the device's own, where there is a choice."""
+"""Selects the NUMA node for the buffers of a wire: the node of its device, if there are several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ONLINE = Path("/sys/devices/system/node/online")
 
 
 def online_nodes(path: Path = ONLINE) -> tuple[int, ...]:
-    """The machine's nodes; none if the kernel knows nothing of them."""
+    """The NUMA nodes of the machine; empty if the kernel does not report them."""
     try:
         text = path.read_text().strip()
     except OSError:
@@ -23,7 +23,7 @@ def online_nodes(path: Path = ONLINE) -> tuple[int, ...]:
 
 
 def choose_node(numa: str, device_node: int, online: tuple[int, ...]) -> tuple[int, str]:
-    """The node to take memory from, or -1 and why there is none."""
+    """The NUMA node to allocate from, or -1 and the reason."""
     if numa == "off":
         return -1, "switched off"
     if numa != "auto":
@@ -36,7 +36,7 @@ def choose_node(numa: str, device_node: int, online: tuple[int, ...]) -> tuple[i
 
 
 def place(context: verbs.Context, numa: str) -> tuple[int, str]:
-    """Tells the context; the node, or -1 and why memory comes from anywhere."""
+    """Sets the NUMA node of the context. Returns the node, or -1 and the reason."""
     node, reason = choose_node(numa, context.attributes.numa_node, online_nodes())
     if node >= 0:
         reason = context.set_memory_node(node)

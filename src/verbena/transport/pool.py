@@ -1,5 +1,5 @@
-"""A pool of sessions: lends healthy ones by address, opens and closes them, within one bound for all.
-One borrower at a time has a session. Everything happens on the event loop that uses the pool first."""
+"""A pool of sessions by address, with one limit on their number.
+A session has one borrower at a time. The pool belongs to the event loop that uses it first."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from verbena import _native
 from verbena.config import Config, load
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport.failover.policy import LinkState
+from verbena.transport.limiter import FairLimiter
 from verbena.transport.node import Node
-from verbena.transport.seats import Seats
 from verbena.transport.session import Handler, Session
 from verbena.transport.settings import Settings
 
@@ -27,7 +27,7 @@ _PING = b"are you there"
 
 @dataclass
 class _Idle:
-    """A session that nobody has borrowed."""
+    """A session in the pool that is not lent."""
 
     session: Session
     since: float
@@ -89,7 +89,7 @@ class Pool:
         self.idle_timeout_s = idle_timeout_s
         self._check_after_s, self._check_timeout_s = check_after_s, check_timeout_s
         self._secret, self._wire, self._handlers, self._tls = secret, wire, handlers, tls
-        self._seats = Seats(max_connections)
+        self._limiter = FairLimiter(max_connections)
         self._idle: dict[str, deque[_Idle]] = {}
         self._connections = 0  # lent, idle, being opened or being closed
         self._lent = 0
@@ -105,7 +105,7 @@ class Pool:
         lent it waits, first come first served; TimedOutError when `timeout_s` is over. Errors as connect().
         Close it inside the block to have it replaced."""
         self._check_open()
-        if not await self._seats.take(timeout_s):
+        if not await self._limiter.acquire(timeout_s):
             detail = f"all {self.max_connections} sessions stayed lent for {timeout_s:g} s"
             raise setup_error("pool_timeout", operation="borrow a session", peer=address, detail=detail)
         try:
@@ -118,7 +118,7 @@ class Pool:
                 self._lent -= 1
                 self._take_back(address, session)
         finally:
-            self._seats.give_back()
+            self._limiter.release()
 
     def stats(self) -> PoolStats:
         """Counters and present numbers."""
@@ -128,16 +128,16 @@ class Pool:
             connections=self._connections,
             lent=self._lent,
             idle=sum(by_address.values()),
-            waiting=self._seats.waiting,
+            waiting=self._limiter.waiting,
             idle_by_address=by_address,
         )
 
     async def close(self) -> None:
-        """Closes every session, lent ones too; who waits for one gets ClosedError. Again: does nothing."""
+        """Closes every session, including lent ones; waiting borrowers get ClosedError. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        self._seats.wake_all()
+        self._limiter.wake_all()
         for waiting in self._idle.values():
             while waiting:
                 self._drop(waiting.popleft())
@@ -167,25 +167,25 @@ class Pool:
             raise setup_error("closed", operation="borrow a session", detail="the pool is closed")
 
     async def _reuse(self, address: str) -> Session | None:
-        """The idle session that was used last, if it is well; those that are not are thrown away."""
+        """The most recently used healthy idle session; unhealthy ones are closed."""
         waiting = self._idle.get(address)
         while waiting:
             idle = waiting.pop()
             if idle.expiry is not None:
                 idle.expiry.cancel()
             try:
-                well = await self._is_well(idle)
+                healthy = await self._is_healthy(idle)
             except BaseException:
                 self._drop(idle)
                 raise
-            if well:
+            if healthy:
                 self._counters.reused += 1
                 return idle.session
             self._counters.failed += 1
             self._drop(idle)
         return None
 
-    async def _is_well(self, idle: _Idle) -> bool:
+    async def _is_healthy(self, idle: _Idle) -> bool:
         session = idle.session
         if session.closed or session.state is not LinkState.CONNECTED:
             return False
@@ -222,7 +222,7 @@ class Pool:
 
     async def _make_room(self) -> None:
         """Closes the session that has been idle longest, or waits for one that is being closed. There is one
-        or the other: a borrower without a session holds a seat."""
+        or the other, since a borrower without a session holds a place of the limiter."""
         oldest = min(
             (waiting for waiting in self._idle.values() if waiting),
             key=lambda waiting: waiting[0].since,

@@ -1,5 +1,5 @@
-"""The completion queues of a wire. Links share one until the next link's work would not fit: then there is
-another, since a queue that overflows breaks every link on it."""
+"""The completion queues of a wire. Links share a queue while their work fits, then another is created: an
+overflow would break every link on the queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verbena import verbs
 
 
 class CompletionQueues:
-    """`link_size` completions of one link may be there at once, at most; from any thread."""
+    """`link_size` is the maximum number of pending completions of one link. Thread-safe."""
 
     def __init__(
         self, first: verbs.CompletionQueue, add: Callable[[], verbs.CompletionQueue], *, link_size: int
@@ -25,7 +25,7 @@ class CompletionQueues:
         return len(self._links)
 
     def create_qp(self, create: Callable[[verbs.CompletionQueue], verbs.QueuePair]) -> verbs.QueuePair:
-        """A queue pair on the first queue that has room for its work. Say when it is closed: forget()."""
+        """Creates a queue pair on the first queue with room. Call forget() after closing it."""
         with self._lock:
             queue = next((queue for queue, links in self._links.items() if links < self._per_queue), None)
             if queue is None:
@@ -37,7 +37,7 @@ class CompletionQueues:
             return qp
 
     def forget(self, qp: verbs.QueuePair) -> None:
-        """Its place is free again."""
+        """Frees the place of a closed queue pair."""
         with self._lock:
             queue = self._taken.pop(qp, None)
             if queue is not None:

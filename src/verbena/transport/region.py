@@ -1,4 +1,4 @@
-"""Memory that a node exposes to its sessions, and the value by which a peer names it."""
+"""Memory that a node exposes to its sessions, and the value that identifies it to peers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RemoteRegion = _native.transport.RemoteRegion
 
 
 class Region:
-    """Exposed memory. Peers reach it by `remote` until revoke(), which returns when nobody is in it any more.
-    memoryview(region.memory) are its bytes. A context manager."""
+    """Exposed memory. Peers access it through `remote` until revoke(), which returns when no access is in
+    progress. `region.memory` is its buffer. A context manager."""
 
     def __init__(self, node: Node, memory: Buffer, native: _native.transport.Exposed) -> None:
         self.node = node
@@ -27,7 +27,7 @@ class Region:
 
     @property
     def remote(self) -> RemoteRegion:
-        """What a peer needs to reach all of it. StateError once it is revoked."""
+        """Identifies the whole region to a peer. StateError after revoke()."""
         if self.revoked:
             raise setup_error("closed", operation="remote", detail="the region was revoked")
         return RemoteRegion(self._native.addr, self._native.length, self._native.key, self.node.boot_epoch)
@@ -37,7 +37,7 @@ class Region:
         return self._native.key == 0
 
     def revoke(self) -> None:
-        """Ends the peers' use of it. A session that tries later is refused; the session itself goes on."""
+        """Revokes access. Later operations of peers fail with DeniedError; their sessions continue."""
         self._native.revoke()
 
     def __len__(self) -> int:

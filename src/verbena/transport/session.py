@@ -1,6 +1,6 @@
-"""A session: one authenticated conversation with a peer, whatever wire carries it now.
-Awaited operations are its own methods, blocking ones those of `sync`. Links come and go underneath; what was
-not acknowledged is repeated on the next, and the peer does nothing twice."""
+"""A session: one authenticated connection to a peer that survives changes of wire.
+Asyncio operations are methods of Session, blocking ones methods of `Session.sync`. When a link is replaced,
+unacknowledged messages are repeated on the next one and the peer executes each once."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _ATOMIC = struct.Struct("<QQQQII")
 _COMPARE_SWAP, _FETCH_ADD = 5, 6  # the verbs' opcodes
 _WORD = 2**64 - 1
-_GOODBYE_S = 1.0
+_CLOSE_TIMEOUT_S = 1.0
 _ROOM_RETRY_S = 0.001
-OWN_PREFIX = "verbena."  # of methods that every listener has
+OWN_PREFIX = "verbena."  # of methods that every listener serves
 
 Progress = Callable[[int], object]
 Handler = Callable[["Request"], "Buffer | Awaitable[Buffer | None] | None"]
@@ -50,7 +50,7 @@ method_number = functools.lru_cache(maxsize=4096)(_native.transport.method_numbe
 
 @dataclass(slots=True, eq=False)  # frozen would cost as much as the rest of a short call
 class Request:
-    """A peer's call, as a handler gets it."""
+    """A call of a peer, as passed to a handler."""
 
     session: Session = field(repr=False)
     method: str
@@ -58,7 +58,7 @@ class Request:
 
 
 class Keeper(Protocol):
-    """What keeps a session linked: dialling at one end, waiting at the other. On the control thread."""
+    """Keeps a session linked: dials on the client, waits on the server. Runs on the control thread."""
 
     def link_lost(self, wire: str, reason: str) -> None: ...
 
@@ -66,7 +66,7 @@ class Keeper(Protocol):
 
 
 class Session:
-    """Made by Node.connect() and by listeners. A context manager, plain or async."""
+    """Created by connect() and by listeners. A context manager, blocking or async."""
 
     def __init__(
         self,
@@ -85,18 +85,18 @@ class Session:
         self.peer_identity = agreement.peer_identity
         self.state = SessionState.DISCONNECTED
         self.wire: str | None = None
-        self.reason = ""  # why this wire and no better one, or why there is none
+        self.reason = ""  # why this wire is used, or why there is none
         self._key = agreement.key
         self._keeper: Keeper | None = None
         self._link: LiveLink | None = None
         self._handlers = {method_number(name): (name, handler) for name, handler in handlers.items()}
         self._events = events
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # that run its handlers now, by call
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # running handlers, by call
         self._watchers: set[Callable[[SessionState], None]] = set()
         self._changed = threading.Condition()
         self._changing = asyncio.Lock()
         self._closed = False
-        self._drilled = 0  # the number of the link that was broken on purpose
+        self._drilled = 0  # number of the link that a drill broke
         self._failure: VerbenaError | None = None
         settings = node.settings
         self.max_message_bytes = min(settings.max_message_size, agreement.max_message_bytes)
@@ -121,16 +121,16 @@ class Session:
     def call(
         self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None
     ) -> Coroutine[Any, Any, bytes]:
-        """Asks the peer's handler of that name and returns its answer.
-        RemoteError if it failed there, TimedOutError when the time is up (the peer is told), BrokenLinkError
-        once the session has failed. Survives a change of wire: the handler runs once."""
+        """Calls the peer's handler `method` and returns its result. The handler runs once, even if the wire
+        changes. RemoteError if it raised, TimedOutError after `timeout_s` (the peer cancels the call),
+        BrokenLinkError if the session has failed."""
         return self._await("call", self._native.start_call, (method_number(method), payload), timeout_s)
 
     # One-sided
 
     async def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
-        """The peer's bytes, without the peer's program. DeniedError if the region was revoked or is not ours.
-        Longer ones than a buffer come by get()."""
+        """Reads the peer's memory one-sided. DeniedError if the region was revoked or is another node's.
+        Regions longer than a message buffer are read with get()."""
         if remote.length > self._native.slot_bytes:
             self._native.check(remote, "read", 0)
             data = bytearray(remote.length)
@@ -139,7 +139,7 @@ class Session:
         return await self._await("read", self._native.start_read, (remote,), timeout_s)
 
     async def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
-        """Writes `data` at the start of the peer's region; returns when it has landed."""
+        """Writes `data` at the start of the region; returns when it is in the peer's memory."""
         view = memoryview(data).cast("B")
         if view.nbytes > self._native.slot_bytes:
             self._native.check(remote, "write", view.nbytes)
@@ -148,22 +148,21 @@ class Session:
         await self._await("write", self._native.start_write, (remote, view), timeout_s)
 
     async def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
-        """Stores `desired` in the peer's 8 bytes if they hold `expected`; returns what they held.
-        Exactly once, also when the wire changes meanwhile: the peer's node does it, not its network card."""
+        """Stores `desired` in the peer's 8 bytes if they equal `expected`; returns the previous value.
+        Executed exactly once, even if the wire changes: the peer's node executes it, not its RDMA device."""
         return await self._atomic(remote, _COMPARE_SWAP, expected, desired)
 
     async def fetch_add(self, remote: RemoteRegion, delta: int) -> int:
-        """Adds to the peer's 8 bytes, modulo 2**64; returns what they held. Exactly once, too."""
+        """Adds `delta` to the peer's 8 bytes, modulo 2**64; returns the previous value. Runs exactly once."""
         return await self._atomic(remote, _FETCH_ADD, delta, 0)
 
     async def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
-        """Writes a buffer of any size: in fragments, pipelined, each checked by its CRC32C at the other end,
-        resumed at the acknowledged offset when the wire changes. `progress` is told how many bytes the peer
-        has acknowledged."""
+        """Writes a buffer of any size in pipelined fragments, each verified by CRC32C at the peer. After a
+        change of wire it resumes at the acknowledged offset. Calls `progress` with the acknowledged bytes."""
         await asyncio.to_thread(self.sync.put, data, remote, progress=progress)
 
     async def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
-        """Reads as many bytes as `into` has; as put()."""
+        """Fills `into` from the start of the region, in fragments like put()."""
         await asyncio.to_thread(self.sync.get, remote, into, progress=progress)
 
     # State
@@ -174,7 +173,7 @@ class Session:
 
     @property
     def links(self) -> int:
-        """How many it has had so far: another number, and what was written without an answer may be lost."""
+        """The number of links so far. If it changed, unacknowledged one-sided writes may be lost."""
         return self._native.links
 
     def metrics(self) -> dict[str, dict[str, Any]]:
@@ -182,7 +181,7 @@ class Session:
         return self._native.metrics()
 
     async def states(self) -> AsyncIterator[SessionState]:
-        """The present state, then every change, until it has failed or is closed."""
+        """Yields the current state, then every change, until the session fails or is closed."""
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[SessionState] = asyncio.Queue()
 
@@ -200,12 +199,12 @@ class Session:
             self._watchers.discard(watch)
 
     def wait_for(self, state: SessionState, timeout_s: float | None = None) -> bool:
-        """Blocks until the session is in that state; False when the time is up."""
+        """Blocks until the session is in `state`; False after `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: self.state is state, timeout_s)
 
     def break_link(self, *, rest_s: float = 0.0) -> None:
-        """Breaks the present wire on purpose, to exercise failover; for `rest_s` it is not used again."""
+        """Breaks the current link to exercise failover. The wire is not used again for `rest_s`."""
         link = self._link
         if link is None:
             return
@@ -217,7 +216,7 @@ class Session:
     # End
 
     async def close(self) -> None:
-        """Tells the peer, waits shortly until it knows, and ends everything. Closing again does nothing."""
+        """Closes the session at both ends: waits briefly for the peer's acknowledgement. Idempotent."""
         await control.run(self._close())
 
     def close_blocking(self) -> None:
@@ -242,7 +241,7 @@ class Session:
 
     def __repr__(self) -> str:
         what = "closed" if self._closed else self.state.value
-        wire = f" by {self.wire}" if self.wire else ""
+        wire = f" over {self.wire}" if self.wire else ""
         why = f" ({self.reason})" if self.reason else ""
         return f"<Session with {self.peer_name} at {self.peer}: {what}{wire}{why}>"
 
@@ -264,7 +263,7 @@ class Session:
         what: tuple[Any, ...],
         timeout_s: float | None,
     ) -> bytes:
-        """Starts something and waits for its end; if there is no room, starts it when there is."""
+        """Starts an operation and waits for its completion. If there are too many, retries until one fits."""
         events = self.node._events()
         token, future = events.expect()
         try:
@@ -325,7 +324,7 @@ class Session:
     # Requests of the peer, on the handlers' loop
 
     def _on_request(self, call: int, method: int, payload: bytes | None) -> None:
-        assert self._events is not None  # requests come to those only that have a loop for them
+        assert self._events is not None  # only sessions with a loop get requests
         if payload is None:
             self._events.workers.cancel(self, call)
             return
@@ -352,13 +351,13 @@ class Session:
     # Links, on the control thread
 
     async def _drop_link(self, *, only: int = 0) -> None:
-        """Takes the present link down, or that one if it still is; what it carried waits for the next."""
+        """Closes the current link, or only link number `only`. Unacknowledged messages wait for the next."""
         async with self._changing:
             if only in (0, self._native.links):
                 await self._drop_now()
 
     async def _drop_now(self) -> None:
-        """The same for who holds `_changing`: nobody may attach a link before the former one is closed."""
+        """_drop_link() for callers that hold `_changing`: no link is attached before the former is closed."""
         self._native.detach()
         link, self._link = self._link, None
         if link is not None:
@@ -388,7 +387,7 @@ class Session:
             self._keeper.link_lost(wire, reason)
 
     async def _fail(self, error: VerbenaError) -> None:
-        """Ends the session for good: everybody who waits gets the error."""
+        """Fails the session: every waiting operation gets the error."""
         if self._closed or self._failure is not None:
             return
         self._failure = error
@@ -398,26 +397,26 @@ class Session:
         self._log("session_failed", reason=error.code, detail=error.detail)
         self._forget(error.code)
 
-    async def _close(self, *, tell: bool = True) -> None:
+    async def _close(self, *, notify_peer: bool = True) -> None:
         if self._closed:
             return
         self._closed = True
         if self._keeper is not None:
             self._keeper.close()
-        if tell:
+        if notify_peer:
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._say_goodbye(), _GOODBYE_S)
+                await asyncio.wait_for(self._send_close(), _CLOSE_TIMEOUT_S)
         await self._drop_link()
-        self._native.end("the session was closed" if tell else "the peer closed the session")
+        self._native.end("the session was closed" if notify_peer else "the peer closed the session")
         self._set_state(self.state if self._failure else SessionState.DISCONNECTED, None, "closed")
         if self._failure is None:
-            self._log("session_closed", reason="closed" if tell else "closed by the peer")
-        self._forget("closed" if tell else "peer_closed")
+            self._log("session_closed", reason="closed" if notify_peer else "closed by the peer")
+        self._forget("closed" if notify_peer else "peer_closed")
         if self.node._private:
             await asyncio.to_thread(self.node.close)
 
-    async def _say_goodbye(self) -> None:
-        """Returns when the peer knows. A link that is being made comes first: the farewell goes by it."""
+    async def _send_close(self) -> None:
+        """Sends the close message and waits for its acknowledgement, on a link that is being made if any."""
         async with self._changing:
             pass
         if self._link is None:
@@ -451,7 +450,7 @@ class Session:
 
 
 class SyncOperations:
-    """A session's operations for threads without an event loop: they spin without the GIL, then sleep."""
+    """Blocking operations of a session. They poll without the GIL, then sleep."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -462,14 +461,14 @@ class SyncOperations:
         try:
             return self._native.call(method_number(method), payload, -1.0 if timeout_s is None else timeout_s)
         except VerbenaError as error:
-            raise self._told(error) from None
+            raise self._map(error) from None
 
     def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
         """As Session.read()."""
         try:
             found = self._native.read(remote, -1.0 if timeout_s is None else timeout_s)
         except VerbenaError as error:
-            raise self._told(error) from None
+            raise self._map(error) from None
         if found is not None:
             return found
         data = bytearray(remote.length)
@@ -481,7 +480,7 @@ class SyncOperations:
         try:
             fits = self._native.write(remote, data, -1.0 if timeout_s is None else timeout_s)
         except VerbenaError as error:
-            raise self._told(error) from None
+            raise self._map(error) from None
         if not fits:
             self.put(data, remote)
 
@@ -520,12 +519,12 @@ class SyncOperations:
                 owner=owner_of(data) if session.wire in session.node.wires.keeping else None,
             )
         except VerbenaError as error:
-            raise self._told(error) from None
+            raise self._map(error) from None
         if progress is not None:
             progress(view.nbytes)
 
-    def _told(self, error: VerbenaError) -> VerbenaError:
-        """A session that has failed knows better why than its native part does."""
+    def _map(self, error: VerbenaError) -> VerbenaError:
+        """Replaces the native error of a failed session by the session's own error."""
         return self._session._session_error(error.operation) if error.code == "session_failed" else error
 
 

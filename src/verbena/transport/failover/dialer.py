@@ -1,4 +1,4 @@
-"""The dialling end of sessions: the hello, the first link, and keeping a link by the failover policy."""
+"""The client end of sessions: the handshake, the first link, and the replacement of lost links."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Dialer:
-    """Keeps one session linked. All on the control thread."""
+    """Keeps one session linked. Runs on the control thread."""
 
     def __init__(self, node: Node, address: str, *, tls: ssl.SSLContext | None, wire: str | None) -> None:
         self.node = node
@@ -45,7 +45,7 @@ class Dialer:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, handlers: Mapping[str, Handler], events: LoopEvents | None) -> Session:
-        """The session, connected by the best wire that works. The errors of the hello, or of the wires."""
+        """Opens the session on the best wire that works. Raises errors of the handshake or the wires."""
         settings = self.node.settings
         agreement = await self._hello()
         offers = {wire.name: wire.address for wire in agreement.wires}
@@ -75,7 +75,7 @@ class Dialer:
         try:
             await self._first
         except BaseException:
-            await session._close(tell=False)
+            await session._close(notify_peer=False)
             raise
         return session
 
@@ -87,7 +87,7 @@ class Dialer:
         self._closing = True
         if self._first is not None and not self._first.done():
             self._first.set_exception(self._ended())
-            self._first.exception()  # whoever waits gets it; nobody may
+            self._first.exception()  # marks it as retrieved if no task waits for it
         if self._task is not None:
             self._task.cancel()
 
@@ -96,14 +96,14 @@ class Dialer:
         return setup_error("closed", operation="connect", peer=str(self.address), detail=detail)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """What it ends with when it is closed is of no interest; any other error is a fault."""
+        """Reports an unexpected error of the task; errors after close() are ignored."""
         if task.cancelled() or (error := task.exception()) is None or self._closing:
             return
         if self._first is not None and not self._first.done():
             self._first.set_exception(error)
             return
-        told = {"message": f"the session with {self.address} is not kept any more", "exception": error}
-        task.get_loop().call_exception_handler(told)
+        context = {"message": f"the session with {self.address} is no longer maintained", "exception": error}
+        task.get_loop().call_exception_handler(context)
 
     def _fits(self, name: str, agreement: Agreement) -> bool:
         return agreement.same_host or name != "shm"
@@ -121,7 +121,7 @@ class Dialer:
         return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
 
     async def _probe(self, until: float) -> int | None:
-        """The peer's boot epoch; None if it does not answer in time."""
+        """The peer's boot epoch; None if it does not respond in time."""
         with contextlib.suppress(VerbenaError):
             return await self._within(until, self._ask_epoch())
         return None
@@ -133,10 +133,10 @@ class Dialer:
         return alive.boot_epoch
 
     async def _within(self, until: float, work: Coroutine[Any, Any, T]) -> T:
-        """Its result; connect_timeout if it takes longer than until then, when the policy decides anew."""
+        """Runs `work` until the deadline; connect_timeout afterwards, so that the policy decides again."""
         left_s = None if until == math.inf else max(0.0, until - asyncio.get_running_loop().time())
         task = asyncio.ensure_future(work)
-        # Who is closed does not hear what its dial ended with, and nobody else is to.
+        # After close() no task waits for the result of the dial.
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             return await asyncio.wait_for(task, left_s)
@@ -265,7 +265,7 @@ class Dialer:
         except VerbenaError as error:
             if not isinstance(error, RejectedError) or error.code != "rejected":
                 return False
-            # Somebody is there, and turned our probe down. A wire that rests would turn the link down, too.
+            # The peer rejected the probe, so it is reachable. A disabled wire would also reject the link.
             return LinkRefusal.decode(error.private_data).reason is not LinkRefusalReason.DRILL
         finally:
             await asyncio.to_thread(wire.close_qp, qp)

@@ -1,4 +1,4 @@
-"""A bounded number of seats, taken strictly in the order of asking: a latecomer overtakes nobody."""
+"""A limit on concurrent users that is granted in the order of requests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 
 
-class Seats:
-    """For one event loop. Each take() that returned True needs one give_back()."""
+class FairLimiter:
+    """For one event loop. Each acquire() that returned True needs one release()."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -17,27 +17,27 @@ class Seats:
     def waiting(self) -> int:
         return sum(not future.done() for future in self._queue)
 
-    async def take(self, timeout_s: float | None) -> bool:
-        """Waits for a seat; False when the time is up."""
+    async def acquire(self, timeout_s: float | None) -> bool:
+        """Waits for a place; False after `timeout_s`."""
         if self._free and not self.waiting:
             self._free -= 1
             return True
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(granted)
         try:
-            # Not wait_for(): it can lose a seat that is granted in the moment of the time-out.
+            # Not wait_for(): it can lose a place that is granted at the moment of the time-out.
             await asyncio.wait((granted,), timeout=timeout_s)
         except asyncio.CancelledError:
             if granted.done():
-                self.give_back()
+                self.release()
             raise
         finally:
             if granted in self._queue:
                 self._queue.remove(granted)
         return granted.done()
 
-    def give_back(self) -> None:
-        """Passes the seat on to the first who waits."""
+    def release(self) -> None:
+        """Frees a place, and grants it to the first waiter."""
         while self._queue:
             granted = self._queue.popleft()
             if not granted.done():
@@ -46,7 +46,7 @@ class Seats:
         self._free += 1
 
     def wake_all(self) -> None:
-        """Seats everybody at once: for the end, when whoever comes is turned away afterwards."""
+        """Grants a place to every waiter, for close(): they then find the pool closed."""
         while self._queue:
             granted = self._queue.popleft()
             if not granted.done():
