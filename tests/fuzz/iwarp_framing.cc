@@ -1,9 +1,9 @@
-// FPDUs out of any bytes: however the stream is cut, the same segments come out of it, with the same payload,
-// and none behind a bad checksum.
+// FPDUs from arbitrary bytes: however the stream is cut, the reader returns the same segments with the same
+// payload, and none after a bad checksum.
 #include <optional>
 
 #include "fuzz.h"
-#include "iwarp_wire.h"
+#include "iwarp_peer_script.h"
 #include "providers/iwarp/protocol/framing.h"
 
 using namespace verbena::iwarp;
@@ -11,18 +11,18 @@ using fuzz::Bytes;
 
 namespace {
 
-// What a reader made of a stream.
-struct Story {
+// What a reader returned for a stream.
+struct Trace {
   std::vector<Bytes> segments;  // header, then payload
   size_t empties = 0;
   std::optional<FpduReader::Event> end;
 
-  bool operator==(const Story&) const = default;
+  bool operator==(const Trace&) const = default;
 };
 
-Story read_all(const Bytes& wire, bool crc, size_t step, uint8_t choices) {
+Trace read_all(const Bytes& wire, bool crc, size_t step, uint8_t choices) {
   FpduReader reader(crc);
-  Story story;
+  Trace story;
   Bytes target, header;
   for (size_t at = 0;;) {
     const FpduReader::Event event = reader.next();
@@ -43,7 +43,7 @@ Story read_all(const Bytes& wire, bool crc, size_t step, uint8_t choices) {
       header.assign(reader.header().begin(), reader.header().end());
       REQUIRE(reader.payload_bytes() + header.size() <= kMaxUlpdu);
       target.assign(reader.payload_bytes(), std::byte{0xee});
-      // The kind of the segment decides, so that every reader of this stream does the same.
+      // The segment's kind decides, so that every reader of this stream decides alike.
       const unsigned choice = (choices >> (std::to_integer<unsigned>(header[1]) & 3) * 2) & 3;
       const size_t third = target.size() / 3;
       const iovec pieces[] = {{target.data(), third}, {target.data() + third, target.size() - third}};
@@ -72,13 +72,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const bool crc = input.byte() & 1;
   const uint8_t choices = input.byte();
   const size_t step = size_t{input.byte()} * 8 + 2;
-  fuzz::Wire peer(crc, {.stag = 0xabcd, .base = 0, .size = 65536});
+  fuzz::PeerScript peer(crc, {.stag = 0xabcd, .base = 0, .size = 65536});
   Bytes wire;
   while (!input.empty() && wire.size() < 300'000) {
     const Bytes more = peer.next(input.byte(), input);
     wire.insert(wire.end(), more.begin(), more.end());
   }
-  const Story in_runs = read_all(wire, crc, step, choices);
+  const Trace in_runs = read_all(wire, crc, step, choices);
   REQUIRE(in_runs == read_all(wire, crc, wire.size() + 1, choices));
   if (wire.size() < 20'000) REQUIRE(in_runs == read_all(wire, crc, 1, choices));
   return 0;
@@ -90,7 +90,7 @@ SEED("placed-kept-and-discarded") {
   fuzz::message(script, RdmapOpcode::send, true, 9000);
   fuzz::control(script, RdmapOpcode::read_request).byte(1).byte(0).number(uint32_t{64}).number(uint16_t{8});
   fuzz::tagged(script, RdmapOpcode::read_response, true, 0, 40);
-  script.byte(fuzz::Wire::fpdu).number(uint16_t{0});
+  script.byte(fuzz::PeerScript::fpdu).number(uint16_t{0});
 }
 
 SEED("without-checksum") {
@@ -104,11 +104,11 @@ SEED("bad-checksum") {
   script.byte(1).byte(0xff).byte(0);
   fuzz::tagged(script, RdmapOpcode::write, true, 0, 10);
   const uint8_t bad[] = {0, 14, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4};
-  script.byte(fuzz::Wire::raw).byte(sizeof bad).add(bad, sizeof bad);
+  script.byte(fuzz::PeerScript::raw).byte(sizeof bad).add(bad, sizeof bad);
 }
 
 SEED("too-short-for-a-header") {
   script.byte(1).byte(0xff).byte(0);
   const uint8_t bad[] = {0, 13, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0};
-  script.byte(fuzz::Wire::raw).byte(sizeof bad).add(bad, sizeof bad);
+  script.byte(fuzz::PeerScript::raw).byte(sizeof bad).add(bad, sizeof bad);
 }

@@ -1,5 +1,5 @@
-// Markers out of any bytes: the same FPDUs come out however the stream is cut, none behind a bad checksum or
-// a marker that lies; and what is put in comes out again.
+// Markers from arbitrary bytes: however the stream is cut, the same FPDUs result, and none after a bad
+// checksum or a wrong marker; and what the inserter adds, the stripper removes.
 #include "fuzz.h"
 #include "providers/iwarp/protocol/markers.h"
 
@@ -9,17 +9,17 @@ using Event = MarkerStripper::Event;
 
 namespace {
 
-// What came out, and how it ended.
-struct Story {
+// The result, and how it ended.
+struct Trace {
   std::vector<Bytes> fpdus;
   Event end = Event::more;
 
-  bool operator==(const Story&) const = default;
+  bool operator==(const Trace&) const = default;
 };
 
-Story strip(const Bytes& wire, bool crc, size_t step) {
+Trace strip(const Bytes& wire, bool crc, size_t step) {
   MarkerStripper stripper(crc);
-  Story story;
+  Trace story;
   for (size_t at = 0; at < wire.size(); at += step) {
     std::span<const std::byte> run(wire.data() + at, std::min(step, wire.size() - at));
     while ((story.end = stripper.take(run)) == Event::fpdu) {
@@ -33,7 +33,7 @@ Story strip(const Bytes& wire, bool crc, size_t step) {
   return story;
 }
 
-// An FPDU of any content, but for the CRC.
+// An FPDU of arbitrary content without its CRC.
 Bytes unsealed(const Bytes& ulpdu) {
   Bytes out{static_cast<std::byte>(ulpdu.size() >> 8), static_cast<std::byte>(ulpdu.size())};
   out.insert(out.end(), ulpdu.begin(), ulpdu.end());
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     markers.insert(pieces, marked.data());
     wire.insert(wire.end(), marked.begin(), marked.end());
   }
-  Story story = strip(wire, crc, step);
+  Trace story = strip(wire, crc, step);
   REQUIRE(story.end == Event::more && story.fpdus.size() == sent.size());
   for (size_t i = 0; i < sent.size(); ++i) {
     story.fpdus[i].resize(story.fpdus[i].size() - kMpaCrcBytes);

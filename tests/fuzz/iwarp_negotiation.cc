@@ -1,5 +1,5 @@
-// MPA set-up frames from a stranger, as request and as reply: cut anywhere, they are taken or refused, never
-// read beyond; and what was taken means the same when we say it ourselves.
+// MPA set-up frames from an unknown peer, as request and as reply: however they are cut, they are accepted or
+// refused and never read beyond their end; an accepted frame means the same when we encode it again.
 #include "fuzz.h"
 #include "providers/iwarp/protocol/negotiation.h"
 
@@ -21,7 +21,7 @@ bool ends_like_a_trailer(const std::vector<uint8_t>& data) {
   return std::memcmp(end + offsetof(PrivateTrailer, magic), kTrailerMagic, sizeof kTrailerMagic) == 0;
 }
 
-// Reads a frame in runs of `step`; what is left of `bytes` behind it stays.
+// Reads a frame `step` bytes at a time; what follows it in `bytes` is left.
 std::optional<SetUpFrame> read_frame(bool reply, std::span<const uint8_t>& bytes, size_t step) {
   FrameReader reader(reply);
   while (!bytes.empty()) {
@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     REQUIRE(agreement->crc || (!frame->crc && !ours.crc));
     REQUIRE(!agreement->acknowledged || frame->trailer);
   }
-  // A trailer of another version is dropped; what was in front of it may look like one, too.
+  // A trailer of another version is dropped; the bytes in front of it may look like a trailer as well.
   if (!frame->trailer && ends_like_a_trailer(frame->private_data)) return 0;
   std::vector<uint8_t> again = encode(*frame);
   std::span<const uint8_t> echo(again);

@@ -1,12 +1,12 @@
-// A whole queue pair behind a socket whose other end says anything: memory outside the region is never
-// touched, and every request and receive that was posted completes exactly once, whatever happened.
+// A whole queue pair behind a socket whose peer sends arbitrary bytes: memory outside the region is never
+// touched, and every posted request and receive completes exactly once.
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <memory>
 
 #include "fuzz.h"
-#include "iwarp_wire.h"
+#include "iwarp_peer_script.h"
 #include "providers/iwarp/context.h"
 #include "providers/iwarp/provider.h"
 #include "providers/iwarp/queue_pair.h"
@@ -21,12 +21,12 @@ namespace {
 constexpr size_t kRegion = 40'000;
 constexpr uint32_t kDepth = 16;
 
-enum Step : uint8_t {  // behind those of fuzz::Wire
-  post_receive = fuzz::Wire::kKinds,
+enum Step : uint8_t {  // follow those of fuzz::PeerScript
+  post_receive = fuzz::PeerScript::kKinds,
   post_request,
   drop_region,
   poll_once,
-  hang_up,
+  end_stream,
   kSteps
 };
 
@@ -35,9 +35,9 @@ struct Rig {
   std::shared_ptr<ProtectionDomain> domain = context->alloc_pd();
 };
 
-class Play {
+class Session {
  public:
-  Play(Rig& rig, uint8_t flags, uint8_t ird)
+  Session(Rig& rig, uint8_t flags, uint8_t ird)
       : sends_(rig.context->create_cq(64)),
         receives_(rig.context->create_cq(64)),
         qp_(rig.domain->create_qp({.send_cq = sends_,
@@ -50,7 +50,7 @@ class Play {
                    .acknowledged = (flags & 4) != 0,
                    .rtr = static_cast<Rtr>(flags >> 3 & 3),
                    .peer_ird = 4},
-        stream_socket_(agreement_.crc, {.stag = region_->rkey(), .base = at(0), .size = kRegion}) {
+        script_(agreement_.crc, {.stag = region_->rkey(), .base = at(0), .size = kRegion}) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     peer_ = UniqueFd(ends[0]);
@@ -66,11 +66,11 @@ class Play {
   }
 
   void step(uint8_t step, fuzz::Input& input) {
-    if (step < fuzz::Wire::kKinds) return say(stream_socket_.next(step, input));
+    if (step < fuzz::PeerScript::kKinds) return send(script_.next(step, input));
     if (step == post_receive) receive(input.number<uint16_t>());
     if (step == post_request) request(input);
     if (step == drop_region) region_->close();
-    if (step == hang_up) shutdown(peer_.get(), SHUT_WR);
+    if (step == end_stream) shutdown(peer_.get(), SHUT_WR);
     collect();
   }
 
@@ -85,7 +85,7 @@ class Play {
  private:
   uint64_t at(uint64_t offset) const { return reinterpret_cast<uint64_t>(memory_.data()) + offset; }
 
-  void say(const Bytes& bytes) {
+  void send(const Bytes& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t n =
           ::send(peer_.get(), bytes.data() + at, bytes.size() - at, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -115,7 +115,7 @@ class Play {
     finished_ += sends_->poll(done);
     received_ += receives_->poll(done);
     REQUIRE(finished_ <= sent_ && received_ <= posted_);
-    std::byte ignored[4096];  // what it says to us
+    std::byte ignored[4096];  // what the queue pair sends
     while (::recv(peer_.get(), ignored, sizeof ignored, MSG_DONTWAIT) > 0) continue;
   }
 
@@ -124,7 +124,7 @@ class Play {
   std::shared_ptr<QueuePair> qp_;
   std::shared_ptr<MemoryRegion> region_;
   const Agreement agreement_;
-  fuzz::Wire stream_socket_;
+  fuzz::PeerScript script_;
   UniqueFd peer_;
   size_t sent_ = 0, finished_ = 0, posted_ = 0, received_ = 0;
 };
@@ -135,7 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   static Rig rig;
   fuzz::Input input(bytes, size);
   const uint8_t flags = input.byte(), ird = input.byte() % 8;
-  Play play(rig, flags, ird);
+  Session play(rig, flags, ird);
   for (int steps = 0; !input.empty() && steps < 200; ++steps) play.step(input.byte() % kSteps, input);
   play.end();
   return 0;
@@ -157,14 +157,16 @@ SEED("responder-takes-everything") {
   for (int i = 0; i < 3; ++i) script.byte(post_receive).number(uint16_t{8000});
   fuzz::message(script, RdmapOpcode::send, true, 3000);
   fuzz::one_of_each(script, 0);
-  script.byte(poll_once).byte(hang_up).byte(poll_once);
+  script.byte(poll_once).byte(end_stream).byte(poll_once);
 }
 
 SEED("initiator-hears-its-answers") {
   script.byte(initiator | crc | acknowledged | patient).byte(4);
   for (const Opcode opcode : {Opcode::send, Opcode::read, Opcode::fetch_add, Opcode::write})
     post(script, opcode);
-  script.byte(fuzz::Wire::tagged).byte(static_cast<unsigned>(RdmapOpcode::read_response)).byte(1 | 2 | 4);
+  script.byte(fuzz::PeerScript::tagged)
+      .byte(static_cast<unsigned>(RdmapOpcode::read_response))
+      .byte(1 | 2 | 4);
   script.number(uint32_t{1}).number(uint64_t{0}).number(uint16_t{3000});
   fuzz::control(script, RdmapOpcode::atomic_response).number(uint32_t{2}).number(uint64_t{9});
   fuzz::acknowledge(script, AckKind::executed, 0, 4, 0);
@@ -188,7 +190,9 @@ SEED("region-dropped-under-a-read") {
   script.byte(initiator | acknowledged).byte(4);
   post(script, Opcode::read);
   script.byte(drop_region);
-  script.byte(fuzz::Wire::tagged).byte(static_cast<unsigned>(RdmapOpcode::read_response)).byte(1 | 2 | 4);
+  script.byte(fuzz::PeerScript::tagged)
+      .byte(static_cast<unsigned>(RdmapOpcode::read_response))
+      .byte(1 | 2 | 4);
   script.number(uint32_t{0}).number(uint64_t{0}).number(uint16_t{3000});
   script.byte(poll_once);
 }

@@ -1,10 +1,10 @@
-// The RDMAP state machine under a peer that says anything, as initiator and as responder: it touches only the
-// memory it was given, tells its host nothing after the end, believes no acknowledgement of what was not
-// asked, and what it says itself is always well-formed.
+// The RDMAP state machine with a peer that sends arbitrary bytes, as initiator and as responder: it accesses
+// only the memory that its host gave it, does not call its host after the end, accepts no acknowledgement of
+// requests that were not sent, and its own output is always well-formed.
 #include <deque>
 
 #include "fuzz.h"
-#include "iwarp_wire.h"
+#include "iwarp_peer_script.h"
 #include "providers/iwarp/iwarp_host.h"
 
 using namespace verbena::iwarp;
@@ -15,17 +15,17 @@ using verbena::Status;
 namespace {
 
 constexpr size_t kRegion = 20'000, kInbox = 10'000;
-constexpr uint32_t kRead = 3000;  // length of every READ of ours
+constexpr uint32_t kRead = 3000;  // length of each READ that we send
 
-enum Step : uint8_t {  // behind those of fuzz::Wire
-  post_receive = fuzz::Wire::kKinds,
+enum Step : uint8_t {  // follow those of fuzz::PeerScript
+  post_receive = fuzz::PeerScript::kKinds,
   toggle_region,
   send_message,
   send_write,
   send_read,
   send_atomic,
   send_immediate,
-  talk,
+  send_output,
   revalidate,
   resume,
   offer_receive,
@@ -33,21 +33,21 @@ enum Step : uint8_t {  // behind those of fuzz::Wire
   kSteps
 };
 
-// A region under kKey at offset 0, receives, and the answers we wait for.
+// A region under kKey at offset 0, receives, and the expected responses.
 class Memory final : public StreamHost {
  public:
   explicit Memory(int receives) : receives_{Bytes(kInbox), receives} {}
 
   Refusal place_message(uint64_t offset, uint32_t length, Placement& out) override {
-    told();
+    check_not_over();
     return receives_.land(offset, length, out);
   }
   Refusal place_write(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) override {
-    told();
+    check_not_over();
     return region_.land(stag, offset, length, out);
   }
   Refusal place_response(uint32_t stag, uint64_t offset, uint32_t length, Placement& out) override {
-    told();
+    check_not_over();
     if (reads_.empty() || stag != reads_.front() || offset != placed_ahead_ ||
         length > sink_.size() - offset) {
       return {Status::bad_resp_err, TerminateCode::rdmap_stream};
@@ -56,17 +56,17 @@ class Memory final : public StreamHost {
     return {};
   }
   Refusal message_arrived(uint64_t length, bool, const uint32_t*) override {
-    told();
+    check_not_over();
     REQUIRE(receives_.is_held && length <= receives_.buffer.size());
     receives_.is_held = false;
     return {};
   }
   Refusal immediate_arrived(uint32_t, uint64_t, bool) override {
-    told();
+    check_not_over();
     return receives_.take();
   }
   Refusal response_arrived(uint32_t length, bool last) override {
-    told();
+    check_not_over();
     REQUIRE(!reads_.empty());
     placed_ahead_ += length;
     REQUIRE(placed_ahead_ <= sink_.size());
@@ -78,7 +78,7 @@ class Memory final : public StreamHost {
     return {};
   }
   Refusal atomic_answered(uint32_t id, uint64_t) override {
-    told();
+    check_not_over();
     if (atomics_.empty() || id != atomics_.front()) {
       return {Status::bad_resp_err, TerminateCode::rdmap_stream};
     }
@@ -86,12 +86,12 @@ class Memory final : public StreamHost {
     return {};
   }
   Refusal read_requested(const ReadRequest& request) override {
-    told();
+    check_not_over();
     return request.length == 0 ? Refusal{}
                                : region_.check(request.source_stag, request.source_offset, request.length);
   }
   Refusal execute_atomic(const AtomicRequest& request, uint64_t& original) override {
-    told();
+    check_not_over();
     if (request.offset % sizeof original != 0) return {Status::rem_inv_req_err, TerminateCode::rdmap_stream};
     const Refusal refusal = region_.check(request.stag, request.offset, sizeof original);
     if (!refusal) std::memcpy(&original, region_.bytes.data() + request.offset, sizeof original);
@@ -101,24 +101,24 @@ class Memory final : public StreamHost {
     return region_.check(stag, offset, length) ? nullptr : region_.bytes.data() + offset;
   }
   void acknowledged(uint64_t executed) override {
-    told();
+    check_not_over();
     REQUIRE(executed <= stream->requested());
   }
   void peer_not_ready(uint64_t executed, uint8_t) override {
-    told();
+    check_not_over();
     REQUIRE(executed < stream->requested());
     stream->rewind(executed);
     is_peer_ready = false;
   }
   void peer_ready() override {
-    told();
+    check_not_over();
     is_peer_ready = true;
   }
   void request_failed(uint64_t request, Status status) override {
-    told();
+    check_not_over();
     REQUIRE(request >= 1 && request <= stream->requested() && status != Status::success);
   }
-  void terminated(const Termination&) override { told(); }
+  void terminated(const Termination&) override { check_not_over(); }
 
   void post_receive() { receives_.posted = std::min(receives_.posted + 1, 100); }
   void toggle_region() { region_.is_gone = !region_.is_gone; }
@@ -130,7 +130,7 @@ class Memory final : public StreamHost {
   bool is_over = false;
 
  private:
-  void told() const { REQUIRE(!is_over); }
+  void check_not_over() const { REQUIRE(!is_over); }
 
   iwarp_host::Region region_{fuzz::pattern(kRegion)};
   iwarp_host::Receives receives_;
@@ -150,9 +150,9 @@ class End {
     memory_.stream = &stream_;
   }
 
-  // Where markers are expected they are put in, but not into bytes that need not be an FPDU: what follows
-  // those has its markers in the wrong places.
-  void hear_marked(const Bytes& bytes, size_t step, bool is_fpdu) {
+  // Inserts markers where they are expected, but not into bytes that need not be an FPDU: what follows such
+  // bytes has its markers in the wrong places.
+  void feed_marked(const Bytes& bytes, size_t step, bool is_fpdu) {
     Bytes marked = bytes;
     if (is_fpdu) {
       marked.resize(peer_markers_.marked_bytes(bytes.size()));
@@ -166,8 +166,8 @@ class End {
     }
   }
 
-  void hear(const Bytes& bytes, size_t step, bool is_fpdu) {
-    if (stream_.expects_markers()) return hear_marked(bytes, step, is_fpdu);
+  void feed(const Bytes& bytes, size_t step, bool is_fpdu) {
+    if (stream_.expects_markers()) return feed_marked(bytes, step, is_fpdu);
     for (size_t at = 0; at < bytes.size() && !memory_.is_over;) {
       const size_t taken = iwarp_host::deliver(stream_, std::span(bytes).subspan(at), step);
       REQUIRE(taken > 0);
@@ -183,13 +183,13 @@ class End {
     if (step == toggle_region) memory_.toggle_region();
     if (step == revalidate && !memory_.is_over) stream_.revalidate();
     if (step == offer_receive) stream_.offer_receive();
-    if (step == talk) speak();
+    if (step == send_output) send_pending();
     if (memory_.is_over || !stream_.may_send()) return;
     if (step == resume && memory_.is_peer_ready) stream_.resume();
     if (memory_.is_peer_ready) request(step, input);
   }
 
-  void speak() {
+  void send_pending() {
     if (!stream_.may_send()) return;
     const auto all = [this](auto compose) {
       size_t count = 0;
@@ -200,7 +200,7 @@ class End {
       return count;
     };
     all([this](OutSegment& out) { return stream_.compose_control(out); });
-    // A peer can't have us owe more than was negotiated, nor more than it may read.
+    // A peer cannot make us owe more responses than were negotiated, nor more bytes than it may read.
     const size_t most = kRegion / std::min<size_t>(stream_.mulpdu(), kRegion) + 1;
     REQUIRE(all([this](OutSegment& out) { return stream_.compose_response(out, 20); }) <= ird_ * 2 * most);
     if (!stream_.fault() && stream_.is_ack_due()) {
@@ -274,18 +274,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
                             .rtr = static_cast<Rtr>(flags >> 3 & 3),
                             .takes_runs = (flags & 4) != 0};
   End end(agreement, ird, 128 + size_t{mulpdu} * 256, receives % 8);
-  fuzz::Wire peer(agreement.crc, {.stag = kKey, .base = 0, .size = kRegion});
+  fuzz::PeerScript peer(agreement.crc, {.stag = kKey, .base = 0, .size = kRegion});
   size_t run = 65536;
   for (int steps = 0; !input.empty() && steps < 500; ++steps) {
     const uint8_t step = input.byte() % kSteps;
     if (step == set_step) run = size_t{input.byte()} * 16 + 1;
-    if (step < fuzz::Wire::kKinds) {
-      end.hear(peer.next(step, input), run, step != fuzz::Wire::raw);
+    if (step < fuzz::PeerScript::kKinds) {
+      end.feed(peer.next(step, input), run, step != fuzz::PeerScript::raw);
     } else {
       end.act(step, input);
     }
   }
-  end.speak();
+  end.send_pending();
   return 0;
 }
 
@@ -295,29 +295,29 @@ enum Terms : unsigned {
   initiator = 1,
   crc = 2,
   acknowledged = 4,
-  greet_by_write = 2 << 3,
-  greet_by_read = 3 << 3,
+  rtr_write = 2 << 3,
+  rtr_read = 3 << 3,
   with_markers = 0x60
 };
 
 fuzz::Script& begin(fuzz::Script& script, unsigned terms) {
   script.byte(terms).byte(4).byte(40).byte(2);
-  return script.byte(talk);
+  return script.byte(send_output);
 }
 
 }  // namespace
 
 SEED("responder-takes-everything") {
-  begin(script, crc | acknowledged | greet_by_write);
+  begin(script, crc | acknowledged | rtr_write);
   fuzz::tagged(script, RdmapOpcode::write, true, 0, 0);
   fuzz::message(script, RdmapOpcode::send, false, 3000);
   fuzz::message(script, RdmapOpcode::send_solicited, true, 200);
   fuzz::one_of_each(script, 8);
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("responder-with-markers") {
-  begin(script, crc | acknowledged | greet_by_write | with_markers);
+  begin(script, crc | acknowledged | rtr_write | with_markers);
   fuzz::tagged(script, RdmapOpcode::write, true, 0, 0);
   fuzz::message(script, RdmapOpcode::send, true, 3000);
   fuzz::tagged(script, RdmapOpcode::write, true, 64, 488);
@@ -328,23 +328,23 @@ SEED("responder-with-markers") {
       .byte(0)
       .number(uint32_t{15000})
       .number(uint16_t{8});
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("markers-in-the-wrong-places") {
   begin(script, with_markers);
   fuzz::tagged(script, RdmapOpcode::write, true, 0, 10);
-  script.byte(fuzz::Wire::raw).byte(4).number(uint32_t{0});
+  script.byte(fuzz::PeerScript::raw).byte(4).number(uint32_t{0});
   fuzz::tagged(script, RdmapOpcode::write, true, 0, 2000);
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("initiator-hears-its-answers") {
-  begin(script, initiator | crc | acknowledged | greet_by_read);
+  begin(script, initiator | crc | acknowledged | rtr_read);
   fuzz::tagged(script, RdmapOpcode::read_response, true, 0, 0);
   script.byte(send_message).number(uint16_t{500}).byte(1).byte(send_read).byte(send_atomic);
-  script.byte(send_write).number(uint16_t{500}).byte(1).byte(send_immediate).byte(talk);
-  script.byte(fuzz::Wire::tagged).byte(static_cast<unsigned>(RdmapOpcode::read_response)).byte(1 | 2);
+  script.byte(send_write).number(uint16_t{500}).byte(1).byte(send_immediate).byte(send_output);
+  script.byte(fuzz::PeerScript::tagged).byte(static_cast<unsigned>(RdmapOpcode::read_response)).byte(1 | 2);
   script.number(uint32_t{2}).number(uint16_t{0}).number(static_cast<uint16_t>(kRead));
   fuzz::control(script, RdmapOpcode::atomic_response).number(uint32_t{3}).number(uint64_t{9});
   fuzz::acknowledge(script, AckKind::executed, 0, 4, 0);
@@ -357,7 +357,7 @@ SEED("not-ready-and-again") {
   script.byte(send_message).number(uint16_t{500}).byte(1).byte(send_message).number(uint16_t{500}).byte(0);
   fuzz::acknowledge(script, AckKind::not_ready, 0, 1, 0);
   fuzz::acknowledge(script, AckKind::ready, 0, 1, 0);
-  script.byte(resume).byte(talk).byte(send_message).number(uint16_t{10}).byte(1);
+  script.byte(resume).byte(send_output).byte(send_message).number(uint16_t{10}).byte(1);
   fuzz::acknowledge(script, AckKind::executed, 0, 2, 0);
 }
 
@@ -365,10 +365,10 @@ SEED("no-receive-then-one") {
   script.byte(crc | acknowledged).byte(4).byte(40).byte(0);
   fuzz::message(script, RdmapOpcode::send, true, 100);
   fuzz::tagged(script, RdmapOpcode::write, true, 0, 10);
-  script.byte(talk).byte(post_receive).byte(offer_receive).byte(talk);
+  script.byte(send_output).byte(post_receive).byte(offer_receive).byte(send_output);
   fuzz::acknowledge(script, AckKind::restart, 0, 0, 0);
   fuzz::message(script, RdmapOpcode::send, true, 100);
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("region-goes-while-it-is-written") {
@@ -377,7 +377,7 @@ SEED("region-goes-while-it-is-written") {
   fuzz::tagged(script, RdmapOpcode::write, false, 0, 9000);
   script.byte(toggle_region).byte(revalidate);
   fuzz::tagged(script, RdmapOpcode::write, true, 9000, 9000);
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("a-run-kept-and-a-run-broken") {
@@ -387,18 +387,18 @@ SEED("a-run-kept-and-a-run-broken") {
     fuzz::tagged(script, RdmapOpcode::write, false, static_cast<uint16_t>(at), 100);
   }
   fuzz::tagged(script, RdmapOpcode::write, true, 200, 50);
-  script.byte(talk);
+  script.byte(send_output);
   fuzz::acknowledge(script, AckKind::run, 0, 0, 250);
   fuzz::tagged(script, RdmapOpcode::write, false, 0, 100);
   fuzz::message(script, RdmapOpcode::send, true, 100);
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("plain-iwarp-terminated") {
   begin(script, 0);
   fuzz::message(script, RdmapOpcode::send_invalidate, true, 30);
   fuzz::tagged(script, RdmapOpcode::write, true, 19'999, 30);
-  script.byte(talk);
+  script.byte(send_output);
 }
 
 SEED("more-reads-than-agreed") {
@@ -406,5 +406,5 @@ SEED("more-reads-than-agreed") {
   for (int i = 0; i < 6; ++i) {
     fuzz::control(script, RdmapOpcode::read_request).byte(1).byte(0).number(uint32_t{10}).number(uint16_t{0});
   }
-  script.byte(talk);
+  script.byte(send_output);
 }

@@ -24,7 +24,7 @@ std::shared_ptr<Provider> provider() {
   return made;
 }
 
-// A queue pair and what it hangs on, with a buffer that is registered for everything.
+// A queue pair with its completion queues and a buffer that is registered with all rights.
 struct End {
   std::shared_ptr<Context> context;
   std::shared_ptr<ProtectionDomain> pd;
@@ -113,7 +113,7 @@ bool is_readable(int fd) {
   return ::poll(&waiting, 1, 0) == 1;
 }
 
-// Damages the given packets, counted from 0, for as long as it lives.
+// Damages the given packets, counted from 0, while it exists.
 class Damage {
  public:
   explicit Damage(std::vector<bool> which, bool for_ever = false) {
@@ -267,7 +267,7 @@ TEST("a sender waits for a receive and what is behind it waits too") {
       pair.a.sge(0, 5));
   CHECK(!poll_one(*pair.a.cq, 5'000) && !pair.b.holds("later", 64));
   pair.b.expect(pair.b.sge(0, 8));
-  CHECK(take(*pair.b.recv_cq).status == Status::success);  // whoever polls moves the clock for all
+  CHECK(take(*pair.b.recv_cq).status == Status::success);  // a poll on either end advances the clock
   CHECK(take(*pair.a.cq).id == 1 && take(*pair.a.cq).id == 2 && pair.b.holds("later", 64));
 }
 
@@ -362,7 +362,7 @@ TEST("a sleeper is woken by a completion once, and while a timer runs") {
   pair.a.cq->acknowledge();
   CHECK(!is_readable(pair.a.cq->fileno()) && take(*pair.a.cq).status == Status::success);
 
-  pair.a.post({.opcode = Opcode::send}, pair.a.sge(0, 8));  // nobody receives
+  pair.a.post({.opcode = Opcode::send}, pair.a.sge(0, 8));  // no receive is posted
   CHECK(is_readable(pair.b.recv_cq->fileno()));
   std::optional<Completion> failed;
   int turns = 0;
@@ -387,7 +387,7 @@ TEST("going to ERR flushes both queues in order") {
 
 TEST("a queue pair can be reset and connected again") {
   Pair pair;
-  pair.a.post({.opcode = Opcode::send}, pair.a.sge(0, 8));  // left unanswered
+  pair.a.post({.opcode = Opcode::send}, pair.a.sge(0, 8));  // stays unanswered
   for (End* end : {&pair.a, &pair.b}) end->qp->modify({.state = QpState::reset});
   pair.connect_both();
   pair.b.expect(pair.b.sge(0, 8), 3);
@@ -395,7 +395,7 @@ TEST("a queue pair can be reset and connected again") {
   CHECK(take(*pair.a.cq).id == 4 && take(*pair.b.recv_cq).id == 3 && !poll_one(*pair.a.cq, 100));
 }
 
-TEST("a completion queue that is too small breaks its queue pair and says so") {
+TEST("a completion queue that is too small reports it and its queue pair fails") {
   Pair pair({}, 2);
   for (int i = 0; i < 3; ++i) pair.a.post(pair.to_b(Opcode::write), pair.a.sge(0, 8));
   CHECK(pair.a.cq->overrun() && pair.a.qp->state() == QpState::err);
@@ -456,7 +456,7 @@ TEST("connect and accept take both to RTS and carry private data; disconnect end
   CHECK(server.qp->state() == QpState::err && take(*server.recv_cq).status == Status::wr_flush_err);
 }
 
-TEST("a caller is told why it was not connected, and may try again") {
+TEST("a failed connect reports why, and may be repeated") {
   End caller, server;
   const auto failed = caller.context->connect(caller.qp, "nobody", {});
   CHECK(failed->state() == ConnectionState::failed && failed->error_code() == "unreachable");
@@ -497,7 +497,7 @@ TEST("a name has one listener, and is free after it is closed") {
   CHECK(context->listen("name", 1)->address() == "name");
 }
 
-TEST("threads may use both directions at once: nothing is lost and nobody waits for ever") {
+TEST("threads may use both directions at once: nothing is lost and no thread waits forever") {
   Pair pair({.timeout = 14});
   constexpr uint64_t kRequests = 300;
   const auto work = [](End& from, End& to) {

@@ -1,5 +1,4 @@
-// Injected faults, on the fake wire: each kind, the order of completions, and sleepers that must not be
-// forgotten.
+// Injected faults on the fake wire: each kind, the order of completions, and wake-ups of sleeping threads.
 #include <poll.h>
 
 #include <algorithm>
@@ -84,7 +83,7 @@ struct Pair {
 
 std::vector<Completion> take_all(CompletionQueue& cq) {
   std::vector<Completion> all;
-  Completion batch[3];  // smaller than what may be there
+  Completion batch[3];  // smaller than the number of completions
   for (int idle = 0; idle < 50;) {
     const size_t count = cq.poll(batch);
     all.insert(all.end(), batch, batch + count);
@@ -171,7 +170,7 @@ TEST("an injected failure behind a real one is flushed") {
   CHECK(outcome(*pair.a.cq) == Outcome({{1, Status::loc_prot_err}, {2, Status::wr_flush_err}}));
 }
 
-TEST("a delay holds a request and all behind it, until its time has come") {
+TEST("a delay holds a request and all behind it until its time") {
   Pair pair;
   std::atomic<uint64_t> now = 1000;
   pair.plan->set_clock([&now] { return now.load(); });
@@ -230,7 +229,7 @@ TEST("a sleeper is woken by an injected completion of another thread's request")
   CHECK(outcome(*pair.a.cq) == Outcome({{7, Status::retry_exc_err}}));
 }
 
-TEST("what is finished before arming rings no bell, what comes later rings once") {
+TEST("completions before arming do not signal, later ones signal once") {
   Pair pair;
   pair.write(1);
   pair.a.cq->arm(false);
@@ -330,7 +329,7 @@ TEST("a corrupted read brings one wrong bit, and the peer's memory is right") {
   CHECK(pair.a.holds("12344678") && pair.a.holds("12345678", 8) && pair.b.holds("12345678"));
 }
 
-TEST("what cannot be corrupted is left to the wire's own judgement") {
+TEST("a payload that cannot be corrupted is left to the wire") {
   Pair pair;
   pair.plan->add({.kind = FaultKind::corrupt, .count = 3});
   CHECK(pair.post(Opcode::write, 1, pair.a.sge(0, 0)) == PostError::none);
@@ -378,7 +377,7 @@ TEST("a plan counts what it was made for, and the first of two rules wins") {
                    "invalid_argument"));
 }
 
-TEST("a completion queue that is too small says so and breaks its queue pairs") {
+TEST("a completion queue that is too small reports it and breaks its queue pairs") {
   Pair pair(2);
   for (uint64_t id = 0; id < 3; ++id) pair.write(id);
   CHECK(pair.a.cq->overrun() && pair.a.qp->state() == QpState::err && pair.a.cq->capacity() == 2);
@@ -400,7 +399,7 @@ TEST("queue pairs of another provider are refused, and closing twice is harmless
   CHECK(outcome(*pair.a.cq).empty());
 }
 
-TEST("threads may post and poll at will: every request completes once") {
+TEST("threads may post and poll concurrently: every request completes once") {
   Pair pair;
   pair.plan->add({.kind = FaultKind::duplicate, .nth = 5, .count = 1'000});
   pair.plan->add({.kind = FaultKind::delay, .nth = 1, .count = 4, .delay_ns = 100'000});

@@ -107,7 +107,7 @@ TEST("the GID towards a peer has its family, RoCE v2 if there is one, and the ro
   CHECK(!choose_gid(table({link_local(1)}, {"RoCE v2"}), ipv4(9), {}));
 }
 
-TEST("a port is known to others by RoCE v2 over IPv4 before all else") {
+TEST("a port prefers RoCE v2 over IPv4 as its public GID") {
   CHECK(public_gid(table({link_local(1), ipv4(1), ipv4(1)}, {"RoCE v2", "RoCE v1", "RoCE v2"})) == 2);
   CHECK(public_gid(table({link_local(1), global(1)}, {"RoCE v2", "RoCE v1"})) == 1);
   CHECK(!public_gid(table({Gid{}}, {""})));
@@ -160,7 +160,7 @@ TEST("what the device refused is taken back") {
   CHECK(ring.stage(0, {.id = 7}) == 1);
 }
 
-TEST("a leftover of before a reset is told while its slot lasts, and frees nothing") {
+TEST("a completion from before a reset is reported while its slot exists, and frees nothing") {
   SlotRing ring(2);
   ring.stage(0, {.id = 5});
   ring.commit(1);
@@ -187,7 +187,7 @@ TEST("a shared pool gives slots back in any order") {
   CHECK(!pool.finish(third, done));
 }
 
-TEST("a provider that cannot be used says why") {
+TEST("an unavailable provider reports why") {
   const auto provider = make_provider();
   CHECK(provider->name() == "ibv");
   if (provider->unavailable_reason().empty()) {

@@ -1,4 +1,4 @@
-// Bytes for tests of the iwarp wire: recognisable ones, and a segment's as they leave.
+// Bytes for tests of the iwarp wire: a recognisable pattern, and a segment as it is sent.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Two ends of the RDMAP state machine without a socket, over byte vectors, with memory that keeps a diary.
+// Two ends of the RDMAP state machine without a socket, over byte vectors, with a host that records its
+// calls.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ using namespace iwarp_bytes;
 using iwarp_host::kKey;
 constexpr size_t kRoom = 8;  // segments for a run
 
-// A region under kKey at offset 0, a queue of receives, and a diary of what was told.
+// A region under kKey at offset 0, a queue of receives, and a record of the host's calls.
 struct Memory final : StreamHost {
   iwarp_host::Region region{Bytes(200'000)};
   iwarp_host::Receives receives{Bytes(200'000), 1000};
@@ -96,7 +97,7 @@ inline Agreement terms(bool initiator, bool acknowledged, bool crc = true) {
           .takes_runs = acknowledged};
 }
 
-// Markers from the initiator to the responder, and the other way.
+// Whether markers are used from the initiator to the responder, and back.
 struct Marked {
   bool there = false, back = false;
 
@@ -152,7 +153,7 @@ struct End {
     stream.compose_read(segment, {1, 0, length, key, offset});
     push();
   }
-  void talk() {
+  void send_pending() {
     while (stream.compose_control(segment)) push();
     while (stream.compose_response(segment, kRoom)) push();
     if (stream.is_ack_due()) {
@@ -161,8 +162,8 @@ struct End {
     }
     while (stream.compose_fault_report(segment)) push();
   }
-  // Takes bytes as a socket would give them, in runs of `step`.
-  bool hear(const Bytes& bytes, size_t step = 5000) {
+  // Feeds bytes as a socket would deliver them, `step` at a time.
+  bool feed(const Bytes& bytes, size_t step = 5000) {
     size_t at = 0;
     for (; stream.expects_markers() && at < bytes.size(); at += step) {
       if (!stream.take_marked({bytes.data() + at, std::min(step, bytes.size() - at)})) return false;
@@ -179,29 +180,29 @@ struct Pair {
   explicit Pair(bool acknowledged = true, bool crc = true, size_t mulpdu = kMaxSegmentPayload,
                 Marked marked = {})
       : a(true, acknowledged, crc, mulpdu, marked), b(false, acknowledged, crc, mulpdu, marked) {
-    a.talk();
+    a.send_pending();
     exchange();
   }
-  // Carries bytes both ways until nobody has more to say.
+  // Carries bytes both ways until neither end has output.
   void exchange() {
     while (!a.out.empty() || !b.out.empty()) {
       const Bytes from_a = std::exchange(a.out, {}), from_b = std::exchange(b.out, {});
-      b.hear(from_a);
-      a.hear(from_b);
-      b.talk();
-      a.talk();
+      b.feed(from_a);
+      a.feed(from_b);
+      b.send_pending();
+      a.send_pending();
     }
   }
   End a, b;
 };
 
-// What `a` puts on the wire for a WRITE of `bytes`, announced.
+// What `a` sends for a WRITE of `bytes`, with its announcement.
 inline Bytes announced_write(Pair& pair, const Bytes& bytes, uint64_t offset = 0) {
   pair.a.write(bytes, offset);
   return std::exchange(pair.a.out, {});
 }
 
-// The same with the announcement alone at hand: what follows is the test's.
+// Sends only the announcement; the test composes what follows.
 inline void announce(Pair& pair, uint32_t bytes) {
   pair.a.stream.compose_run(pair.a.segment, bytes);
   pair.a.push();

@@ -1,5 +1,5 @@
-// Both sides of a connection between our provider and an end that is not Verbena: ours through the contract,
-// the other by hand over a blocking socket.
+// Both sides of a connection between our provider and a peer that is not Verbena: ours through the contract,
+// the other with hand-made frames over a blocking socket.
 #pragma once
 
 #include <poll.h>
@@ -27,10 +27,10 @@ using namespace verbena;
 using namespace verbena::iwarp;
 using Bytes = std::vector<std::byte>;
 
-constexpr uint64_t kPatienceNs = 10'000'000'000;
+constexpr uint64_t kTimeoutNs = 10'000'000'000;
 
 inline void wait_until(const std::function<bool()>& condition) {
-  const uint64_t deadline = now_ns() + kPatienceNs;
+  const uint64_t deadline = now_ns() + kTimeoutNs;
   while (!condition()) {
     CHECK(now_ns() < deadline);
     std::this_thread::yield();
@@ -38,8 +38,8 @@ inline void wait_until(const std::function<bool()>& condition) {
 }
 
 // Our side: one context on the loopback, a QP, and 4 KiB under one key.
-struct Ours {
-  explicit Ours(const Options& options = options_from_environment()) : context(open("lo", options)) {}
+struct VerbenaEnd {
+  explicit VerbenaEnd(const Options& options = options_from_environment()) : context(open("lo", options)) {}
 
   std::shared_ptr<Context> context;
   std::shared_ptr<ProtectionDomain> domain = context->alloc_pd();
@@ -64,7 +64,7 @@ struct Ours {
         .id = 9, .opcode = opcode, .rkey = rkey, .remote_addr = remote, .local = {&sge, 1}};
     CHECK(qp->post_send({&request, 1}).accepted == 1);
   }
-  void go_to(const Ours& peer) const {  // by endpoints
+  void connect_to(const VerbenaEnd& peer) const {  // by endpoints
     const PortAttributes port = peer.context->query().ports[0];
     soft::move_to_init(*qp);
     soft::move_to_rts(*qp,
@@ -75,34 +75,34 @@ struct Ours {
     wait_until([&] { return cq.poll({&completion, 1}) == 1; });
     return completion;
   }
-  std::shared_ptr<ConnectRequest> caller() {
+  std::shared_ptr<ConnectRequest> next_request() {
     std::shared_ptr<ConnectRequest> request;
     wait_until([&] { return (request = listener->next()) != nullptr; });
     return request;
   }
 };
 
-// The other side: a blocking socket and frames by hand.
-struct Foreigner {
-  explicit Foreigner(const std::string& address) {
+// The other side: a blocking socket and hand-made frames.
+struct ForeignPeer {
+  explicit ForeignPeer(const std::string& address) {
     const net::SocketAddress to = net::resolve(address, "test").front();
     socket = UniqueFd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     CHECK(::connect(socket.get(), to.get(), to.length) == 0);
     const timeval limit{10, 0};
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
-  explicit Foreigner(UniqueFd accepted) : socket(std::move(accepted)) {}
+  explicit ForeignPeer(UniqueFd accepted) : socket(std::move(accepted)) {}
 
-  void say(const void* bytes, size_t size) const {
+  void send(const void* bytes, size_t size) const {
     CHECK(::send(socket.get(), bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size));
   }
-  void say(OutSegment& segment) const {
+  void send(OutSegment& segment) const {
     segment.seal(true);
     iovec pieces[kMaxPieces + 2];
     const size_t count = segment.gather(0, pieces);
-    for (size_t i = 0; i < count; ++i) say(pieces[i].iov_base, pieces[i].iov_len);
+    for (size_t i = 0; i < count; ++i) send(pieces[i].iov_base, pieces[i].iov_len);
   }
-  void hear(void* bytes, size_t size) const {
+  void feed(void* bytes, size_t size) const {
     CHECK(::recv(socket.get(), bytes, size, MSG_WAITALL) == static_cast<ssize_t>(size));
   }
   bool hears_the_end() const {
@@ -116,20 +116,20 @@ struct Foreigner {
     FrameReader reader(reply);
     for (;;) {
       Bytes bytes(reader.wanted());
-      hear(bytes.data(), bytes.size());
+      feed(bytes.data(), bytes.size());
       const auto event = reader.take({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
       CHECK(event != FrameReader::Event::malformed);
       if (event == FrameReader::Event::done) return reader.frame();
     }
   }
-  // One segment: its header and payload, the CRC checked.
-  SegmentHeader hear_segment(Bytes& payload) const {
+  // Receives one segment, checks its CRC, and returns header and payload.
+  SegmentHeader receive_segment(Bytes& payload) const {
     FpduReader reader(true);
     for (;;) {
       switch (reader.next()) {
         case FpduReader::Event::more: {
           std::byte byte;  // one at a time, so that nothing of the next segment is taken
-          hear(&byte, 1);
+          feed(&byte, 1);
           iovec room[kMaxRoom];
           reader.room(room);
           std::memcpy(room[0].iov_base, &byte, 1);
@@ -159,12 +159,12 @@ inline SetUpFrame plain_request(uint8_t revision) {
   return frame;
 }
 
-// Accepts a foreign caller; it has not said anything yet.
-inline Foreigner connected(Ours& ours, uint8_t revision = 2) {
-  Foreigner peer(ours.listener->address());
+// Accepts a foreign peer that has sent no FPDU yet.
+inline ForeignPeer connected(VerbenaEnd& ours, uint8_t revision = 2) {
+  ForeignPeer peer(ours.listener->address());
   const auto request = encode(plain_request(revision));
-  peer.say(request.data(), request.size());
-  ours.connection = ours.caller()->accept(ours.qp, {.responder_resources = 4, .initiator_depth = 4});
+  peer.send(request.data(), request.size());
+  ours.connection = ours.next_request()->accept(ours.qp, {.responder_resources = 4, .initiator_depth = 4});
   const SetUpFrame reply = peer.hear_frame(true);
   CHECK(!reply.rejected && !reply.trailer && reply.revision == revision &&
         reply.ird.has_value() == (revision == 2));

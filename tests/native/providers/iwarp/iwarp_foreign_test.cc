@@ -1,5 +1,5 @@
-// The provider against an end that is not Verbena: plain iWARP over a real socket, spoken by hand. What it
-// gets are the RFCs' semantics; what it does wrong ends its own connection and nothing else.
+// The provider with a peer that is not Verbena: plain iWARP with hand-made frames over a real socket. The
+// peer gets the semantics of the RFCs, and its errors end its own connection only.
 #include "iwarp_foreign.h"
 
 using namespace foreign;
@@ -15,57 +15,57 @@ std::string capability(const QueuePair& qp, const std::string& name) {
 
 }  // namespace
 
-TEST("a foreign caller of either revision sends, writes and reads") {
+TEST("a foreign initiator of either revision sends, writes and reads") {
   for (const uint8_t revision : {uint8_t{1}, uint8_t{2}}) {
-    Ours ours;
-    Foreigner peer = connected(ours, revision);
+    VerbenaEnd ours;
+    ForeignPeer peer = connected(ours, revision);
     CHECK(capability(*ours.qp, "acknowledged") == "no" && capability(*ours.qp, "atomics") == "no");
     ours.expect(0, 64);
     OutSegment out;
     out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
     out.append("hello", 5);
-    peer.say(out);
-    const Completion arrived = Ours::next(*ours.receives);
+    peer.send(out);
+    const Completion arrived = VerbenaEnd::next(*ours.receives);
     CHECK(arrived.status == Status::success && arrived.byte_count == 5);
     CHECK(std::memcmp(ours.memory.data(), "hello", 5) == 0);
 
     out.begin_tagged(RdmapOpcode::write, true, ours.region->rkey(), ours.at(100));
     out.append("written", 7);
-    peer.say(out);
+    peer.send(out);
     const ReadRequestBody order{77, 4000, 7, ours.region->rkey(), ours.at(100)};
     out.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, 1, 0);
     out.append(&order, sizeof order);
-    peer.say(out);
+    peer.send(out);
     Bytes payload;
-    const SegmentHeader response = peer.hear_segment(payload);
+    const SegmentHeader response = peer.receive_segment(payload);
     CHECK(response.opcode == RdmapOpcode::read_response && response.stag == 77 && response.offset == 4000);
     CHECK(std::memcmp(payload.data(), "written", 7) == 0);
 
-    // Our way: complete when TCP has it, and on the wire as the RFC has it.
+    // From our side: complete when TCP has it, and framed as the RFC demands.
     ours.post(Opcode::send, 100, 7);
-    CHECK(Ours::next(*ours.sends).status == Status::success);
-    const SegmentHeader message = peer.hear_segment(payload);
+    CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
+    const SegmentHeader message = peer.receive_segment(payload);
     CHECK(message.opcode == RdmapOpcode::send && message.message == 1 && payload.size() == 7);
     ours.post(Opcode::write, 100, 7, 0xbeef, 0x1000);
-    CHECK(Ours::next(*ours.sends).status == Status::success);
-    const SegmentHeader write = peer.hear_segment(payload);
+    CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
+    const SegmentHeader write = peer.receive_segment(payload);
     CHECK(write.opcode == RdmapOpcode::write && write.stag == 0xbeef && write.offset == 0x1000 && write.last);
     ours.post(Opcode::read, 200, 4, 0xbeef, 0x2000);
-    const SegmentHeader read = peer.hear_segment(payload);
+    const SegmentHeader read = peer.receive_segment(payload);
     ReadRequestBody body;
     std::memcpy(&body, payload.data(), sizeof body);
     CHECK(read.opcode == RdmapOpcode::read_request && body.length == 4 && body.source_offset == 0x2000);
     out.begin_tagged(RdmapOpcode::read_response, true, body.sink_stag, body.sink_offset);
     out.append("read", 4);
-    peer.say(out);
-    CHECK(Ours::next(*ours.sends).status == Status::success);
+    peer.send(out);
+    CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
     CHECK(std::memcmp(ours.memory.data() + 200, "read", 4) == 0);
   }
 }
 
-TEST("what only Verbena ends have is refused when it is posted, and what stood before it is taken") {
-  Ours ours;
-  Foreigner peer = connected(ours);
+TEST("operations of Verbena ends only are refused when posted, and those before them are accepted") {
+  VerbenaEnd ours;
+  ForeignPeer peer = connected(ours);
   const Sge sge = ours.piece(0, 8);
   for (const Opcode opcode :
        {Opcode::fetch_add, Opcode::compare_swap, Opcode::send_with_imm, Opcode::write_with_imm}) {
@@ -80,9 +80,9 @@ TEST("what only Verbena ends have is refused when it is posted, and what stood b
   CHECK(ours.qp->state() == QpState::rts);
 }
 
-TEST("who was called waits for the caller's first word, however long that takes") {
-  Ours ours;
-  Foreigner peer = connected(ours);
+TEST("a responder waits for the initiator's first message without a limit") {
+  VerbenaEnd ours;
+  ForeignPeer peer = connected(ours);
   ours.post(Opcode::send, 0, 8);
   constexpr uint64_t kHourNs = 3'600'000'000'000;
   auto& qp = static_cast<IwarpQueuePair&>(*ours.qp);
@@ -91,16 +91,16 @@ TEST("who was called waits for the caller's first word, however long that takes"
   CHECK(ours.sends->poll({&none, 1}) == 0);
   OutSegment out;
   out.begin_tagged(RdmapOpcode::write, true, 0, 0);
-  peer.say(out);
+  peer.send(out);
   Bytes payload;
-  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 8);
-  CHECK(Ours::next(*ours.sends).status == Status::success);
+  CHECK(peer.receive_segment(payload).opcode == RdmapOpcode::send && payload.size() == 8);
+  CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
 }
 
 TEST("a forbidden write and a message without a receive are answered with the RFC's terminate") {
   for (const bool write : {true, false}) {
-    Ours ours;
-    Foreigner peer = connected(ours);
+    VerbenaEnd ours;
+    ForeignPeer peer = connected(ours);
     OutSegment out;
     if (write) {
       out.begin_tagged(RdmapOpcode::write, true, ours.region->rkey() ^ 0x101, ours.at(0));
@@ -108,9 +108,9 @@ TEST("a forbidden write and a message without a receive are answered with the RF
       out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
     }
     out.append("x", 1);
-    peer.say(out);
+    peer.send(out);
     Bytes payload;
-    const SegmentHeader words = peer.hear_segment(payload);
+    const SegmentHeader words = peer.receive_segment(payload);
     CHECK(words.opcode == RdmapOpcode::terminate && words.queue == 2 && words.message == 1);
     const auto terminate = parse_terminate(payload);
     CHECK(terminate && terminate->code == (write ? 0x1100 : 0x1202) && terminate->segment);
@@ -123,71 +123,71 @@ TEST("a forbidden write and a message without a receive are answered with the RF
 }
 
 TEST("a terminate of the peer fails the READ it names") {
-  Ours ours;
-  Foreigner peer = connected(ours);
+  VerbenaEnd ours;
+  ForeignPeer peer = connected(ours);
   OutSegment out;
-  out.begin_tagged(RdmapOpcode::write, true, 0, 0);  // of nothing: it may talk now
-  peer.say(out);
+  out.begin_tagged(RdmapOpcode::write, true, 0, 0);  // zero-length: the peer may send now
+  peer.send(out);
   ours.post(Opcode::read, 0, 8, 0xdead, 0x1000);
   ours.post(Opcode::send, 0, 8);
   Bytes payload;
-  peer.hear_segment(payload);
+  peer.receive_segment(payload);
   OutSegment culprit;
   culprit.begin_untagged(RdmapOpcode::read_request, true, Queue::read_request, 1, 0);
   compose_terminate(out, 1, TerminateCode::rdmap_bounds, {culprit.head.data() + 2, sizeof(UntaggedHeader)},
                     46);
-  peer.say(out);
-  CHECK(Ours::next(*ours.sends).status == Status::rem_access_err);
-  CHECK(Ours::next(*ours.sends).status == Status::wr_flush_err);
+  peer.send(out);
+  CHECK(VerbenaEnd::next(*ours.sends).status == Status::rem_access_err);
+  CHECK(VerbenaEnd::next(*ours.sends).status == Status::wr_flush_err);
 }
 
-TEST("a terminate for a WRITE that has completed is told by the connection") {
+TEST("a terminate for a completed WRITE is reported by the connection") {
   for (const bool siw_order : {false, true}) {
-    Ours ours;
-    Foreigner peer = connected(ours);
+    VerbenaEnd ours;
+    ForeignPeer peer = connected(ours);
     OutSegment out;
     out.begin_tagged(RdmapOpcode::write, true, 0, 0);
-    peer.say(out);
+    peer.send(out);
     ours.post(Opcode::write, 0, 8, 0xdead, 0x1000);
-    CHECK(Ours::next(*ours.sends).status == Status::success);
+    CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
     Bytes payload;
-    peer.hear_segment(payload);
+    peer.receive_segment(payload);
     out.begin_untagged(RdmapOpcode::terminate, true, Queue::terminate, 1, 0);
     const uint8_t rfc[] = {0x11, 0x00, 0x00, 0x00}, siw[] = {0x11, 0x00, 0x03, 0x00};
     out.append(siw_order ? siw : rfc, sizeof rfc);
     if (siw_order) out.append("\0\x16", 2);
-    peer.say(out);
+    peer.send(out);
     wait_until([&] { return ours.connection->state() == ConnectionState::disconnected; });
     CHECK(ours.connection->error_code() == "REM_ACCESS_ERR" && ours.qp->state() == QpState::err);
   }
 }
 
 TEST("a corrupt segment ends the connection and delivers nothing") {
-  Ours ours;
-  Foreigner peer = connected(ours);
+  VerbenaEnd ours;
+  ForeignPeer peer = connected(ours);
   ours.expect(0, 64);
   OutSegment out;
   out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
   out.append("hello", 5);
   out.seal(true);
   out.head[25] ^= std::byte{1};
-  peer.say(out.head.data(), out.head_size);
+  peer.send(out.head.data(), out.head_size);
   Bytes payload;
-  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::terminate);
+  CHECK(peer.receive_segment(payload).opcode == RdmapOpcode::terminate);
   CHECK(parse_terminate(payload)->code == 0x2002);
-  CHECK(Ours::next(*ours.receives).status == Status::wr_flush_err);
+  CHECK(VerbenaEnd::next(*ours.receives).status == Status::wr_flush_err);
   CHECK(ours.memory[0] == std::byte{0});
 }
 
-TEST("we call a foreign server: no acknowledgements, our data in front, and its greeting mode") {
-  Ours ours;
+TEST("with a foreign responder: no acknowledgements, our private data first, its RTR mode") {
+  VerbenaEnd ours;
   UniqueFd server = net::listen_at(net::resolve("127.0.0.1:0", "test"), "test", 1);
   auto connection =
       ours.context->connect(ours.qp, net::to_text(net::local_address(server.get())),
                             {.private_data = {1, 2, 3}, .responder_resources = 2, .initiator_depth = 2});
   pollfd waiting{server.get(), POLLIN, 0};
   CHECK(poll(&waiting, 1, 10'000) == 1);
-  Foreigner peer{UniqueFd(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+  ForeignPeer peer{UniqueFd(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC))};
   const SetUpFrame request = peer.hear_frame(false);
   CHECK(request.private_data == (std::vector<uint8_t>{1, 2, 3}) && request.ird == 2 && request.trailer);
   SetUpFrame reply = reply_to(request, true, 4, 4);
@@ -196,25 +196,25 @@ TEST("we call a foreign server: no acknowledgements, our data in front, and its 
   reply.private_data = {7};
   const auto words = encode(reply);
   const uint64_t answered_ns = now_ns();
-  peer.say(words.data(), words.size());
+  peer.send(words.data(), words.size());
   wait_until([&] { return connection->state() == ConnectionState::established; });
   CHECK(connection->private_data() == std::vector<uint8_t>{7});
   Bytes payload;
-  const SegmentHeader greeting = peer.hear_segment(payload);
-  CHECK(now_ns() - answered_ns >= 100'000'000);  // Linux siw would miss it earlier
+  const SegmentHeader greeting = peer.receive_segment(payload);
+  CHECK(now_ns() - answered_ns >= 100'000'000);  // Linux siw would miss an earlier message
   CHECK(greeting.opcode == RdmapOpcode::read_request && payload.size() == sizeof(ReadRequestBody));
   OutSegment out;
   out.begin_tagged(RdmapOpcode::read_response, true, 0, 0);
-  peer.say(out);
+  peer.send(out);
   ours.post(Opcode::send, 0, 16);
-  CHECK(Ours::next(*ours.sends).status == Status::success);
-  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
+  CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
+  CHECK(peer.receive_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
 }
 
-TEST("by wish we call with revision 1 and without a trailer, as plain as can be") {
+TEST("options select revision 1 without a trailer") {
   setenv("VERBENA_IWARP_MPA_REVISION", "1", 1);
   setenv("VERBENA_IWARP_ACKNOWLEDGED", "0", 1);
-  Ours ours;
+  VerbenaEnd ours;
   unsetenv("VERBENA_IWARP_MPA_REVISION");
   unsetenv("VERBENA_IWARP_ACKNOWLEDGED");
   CHECK(capability(*ours.qp, "acknowledged") == "no");
@@ -223,56 +223,56 @@ TEST("by wish we call with revision 1 and without a trailer, as plain as can be"
                                           {.private_data = {1, 2, 3}});
   pollfd waiting{server.get(), POLLIN, 0};
   CHECK(poll(&waiting, 1, 10'000) == 1);
-  Foreigner peer{UniqueFd(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+  ForeignPeer peer{UniqueFd(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC))};
   const SetUpFrame request = peer.hear_frame(false);
   CHECK(request.revision == 1 && !request.ird && !request.trailer && !request.peer_to_peer);
   CHECK(request.private_data == (std::vector<uint8_t>{1, 2, 3}));
   const auto words = encode(reply_to(request, true, 4, 4));
-  peer.say(words.data(), words.size());
+  peer.send(words.data(), words.size());
   wait_until([&] { return connection->state() == ConnectionState::established; });
   ours.post(Opcode::send, 0, 16);
   Bytes payload;
-  CHECK(peer.hear_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
+  CHECK(peer.receive_segment(payload).opcode == RdmapOpcode::send && payload.size() == 16);
 }
 
-TEST("what was posted before the peer was there completes by itself, though nobody polls") {
+TEST("requests posted before the peer connects complete without polling") {
   setenv("VERBENA_IWARP_ACKNOWLEDGED", "0", 1);
-  Ours ends[2];
+  VerbenaEnd ends[2];
   unsetenv("VERBENA_IWARP_ACKNOWLEDGED");
-  for (Ours& end : ends) {
-    const Ours& peer = ends[&end == ends];
-    end.go_to(peer);
+  for (VerbenaEnd& end : ends) {
+    const VerbenaEnd& peer = ends[&end == ends];
+    end.connect_to(peer);
     end.sends->arm(false);
     end.post(Opcode::write, 0, 8, peer.region->rkey(), peer.at(0));
   }
-  for (const Ours& end : ends) {
+  for (const VerbenaEnd& end : ends) {
     pollfd bell{end.sends->fileno(), POLLIN, 0};
     CHECK(poll(&bell, 1, 10'000) == 1);
-    CHECK(Ours::next(*end.sends).status == Status::success);
+    CHECK(VerbenaEnd::next(*end.sends).status == Status::success);
   }
 }
 
-TEST("a caller that wants markers gets them, and need not send any") {
-  Ours ours;
-  Foreigner peer(ours.listener->address());
+TEST("a peer that wants markers gets them, and need not send any") {
+  VerbenaEnd ours;
+  ForeignPeer peer(ours.listener->address());
   SetUpFrame request = plain_request(2);
   request.markers = true;
   const auto words = encode(request);
-  peer.say(words.data(), words.size());
-  ours.connection = ours.caller()->accept(ours.qp, {.responder_resources = 4, .initiator_depth = 4});
+  peer.send(words.data(), words.size());
+  ours.connection = ours.next_request()->accept(ours.qp, {.responder_resources = 4, .initiator_depth = 4});
   CHECK(!peer.hear_frame(true).markers);
   CHECK(capability(*ours.qp, "markers") == "sent");
   ours.expect(0, 64);
   OutSegment out;
   out.begin_untagged(RdmapOpcode::send, true, Queue::send, 1, 0);
   out.append("hello", 5);
-  peer.say(out);
-  CHECK(Ours::next(*ours.receives).status == Status::success);
+  peer.send(out);
+  CHECK(VerbenaEnd::next(*ours.receives).status == Status::success);
   ours.memory.fill(std::byte{7});
   ours.post(Opcode::write, 0, 4000, 0xbeef, 0x1000);
-  CHECK(Ours::next(*ours.sends).status == Status::success);
+  CHECK(VerbenaEnd::next(*ours.sends).status == Status::success);
   Bytes wire(4 + 2 + sizeof(TaggedHeader) + 4000 + 4 + 7 * sizeof(MpaMarker));
-  peer.hear(wire.data(), wire.size());
+  peer.feed(wire.data(), wire.size());
   MarkerStripper stripper(true);
   std::span<const std::byte> left = wire;
   CHECK(stripper.take(left) == MarkerStripper::Event::fpdu && left.empty());
@@ -280,11 +280,11 @@ TEST("a caller that wants markers gets them, and need not send any") {
   CHECK(std::all_of(fpdu.begin() + 16, fpdu.end() - 4, [](std::byte b) { return b == std::byte{7}; }));
 }
 
-TEST("a caller that rambles or says nothing does no harm to the next") {
-  Ours ours;
-  const Foreigner silent(ours.listener->address());
-  const Foreigner rambling(ours.listener->address());
-  rambling.say("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
+TEST("a peer that sends garbage or nothing does not affect the next") {
+  VerbenaEnd ours;
+  const ForeignPeer silent(ours.listener->address());
+  const ForeignPeer rambling(ours.listener->address());
+  rambling.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
   CHECK(rambling.hears_the_end());
   connected(ours);
 }

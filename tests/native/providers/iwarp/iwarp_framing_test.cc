@@ -21,7 +21,7 @@ Bytes write_fpdu(const Bytes& payload, bool crc, uint64_t offset = 0) {
   return flat(segment);
 }
 
-// Offers bytes to the reader in runs of at most `step`, as a socket would; returns how many it took.
+// Offers bytes to the reader, at most `step` at a time, as a socket would; returns the number that it took.
 size_t feed(FpduReader& reader, const std::byte* bytes, size_t size, size_t step) {
   iovec room[kMaxRoom];
   const size_t count = reader.room(room);
@@ -47,7 +47,7 @@ Event read_into(FpduReader& reader, const Bytes& wire, size_t& at, size_t step, 
         break;
       case Event::header: {
         target.assign(reader.payload_bytes(), std::byte{0xee});
-        // Two pieces, so that runs cross their border.
+        // Two pieces, so that reads cross their border.
         const size_t half = target.size() / 3;
         const iovec pieces[] = {{target.data(), half}, {target.data() + half, target.size() - half}};
         reader.place(pieces);
@@ -95,7 +95,7 @@ TEST("the checksum is least significant byte first and covers length, header, pa
   for (size_t i = 0; i < 4; ++i) CHECK(without[without.size() - 4 + i] == std::byte{0});
 }
 
-TEST("a message's checksum comes out of those of its segments") {
+TEST("a message's checksum follows from those of its segments") {
   const Bytes whole = pattern(65408 * 2 + 700);
   uint32_t sum = 0;
   static OutSegment segment;
@@ -110,7 +110,7 @@ TEST("a message's checksum comes out of those of its segments") {
   CHECK(sum == verbena::crc32c(0, whole.data(), whole.size()));
 }
 
-TEST("a flipped bit anywhere is found, and the held back end never lands") {
+TEST("a flipped bit anywhere is detected, and the held-back end is never placed") {
   const Bytes payload = pattern(9000);
   const Bytes good = write_fpdu(payload, true);
   for (const size_t spoiled : {20ul, 4000ul, 8950ul, good.size() - 1}) {
@@ -145,7 +145,7 @@ TEST("a truncated segment waits for more and delivers nothing") {
   }
 }
 
-TEST("a length too short for its header is malformed, and zero is a greeting") {
+TEST("a length too short for its header is malformed, and zero is an RTR message") {
   for (const uint8_t length : {uint8_t{1}, uint8_t{13}, uint8_t{17}}) {
     Bytes wire(32);
     wire[1] = std::byte{length};
@@ -195,7 +195,7 @@ TEST("payload that is kept or discarded does not disturb the next segment") {
   CHECK(at == wire.size());
 }
 
-TEST("a placement taken back in the middle leaves the memory alone from there on") {
+TEST("after a placement is discarded, its memory is not touched") {
   const Bytes payload = pattern(20000), wire = write_fpdu(payload, true);
   FpduReader reader(true);
   Bytes target(payload.size());

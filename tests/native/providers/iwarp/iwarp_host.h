@@ -62,7 +62,7 @@ struct Receives {
 };
 
 // Copies at most `step` bytes from the front of `bytes` to where the stream's reader wants them, and reports
-// them as arrived. Returns their number; the caller calls work().
+// them as arrived. Returns their number. The caller calls work() next.
 inline size_t deliver(verbena::iwarp::Stream& stream, std::span<const std::byte> bytes, size_t step) {
   iovec room[verbena::iwarp::kMaxRoom];
   const size_t count = stream.reader().room(room);

@@ -1,4 +1,4 @@
-// A hostile peer of the RDMAP state machine: segments that lie, one at a time.
+// A hostile peer of the RDMAP state machine: invalid segments, one at a time.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -10,31 +10,31 @@ using namespace ends;
 
 namespace {
 
-// What the responder makes of one forged untagged segment.
+// How the responder answers one forged untagged segment.
 TerminateCode verdict(RdmapOpcode opcode, Queue queue, uint32_t message, uint32_t offset, size_t bytes,
                       bool last = true, bool acknowledged = true) {
   End b(false, acknowledged, true), a(true, acknowledged, true);
-  a.talk();
-  b.hear(a.out);
+  a.send_pending();
+  b.feed(a.out);
   a.out.clear();
   a.segment.begin_untagged(opcode, last, queue, message, offset);
   const Bytes payload(bytes);
   a.segment.add_piece(payload.data(), payload.size());
   a.segment.seal(true);
   a.push();
-  CHECK(!b.hear(a.out));
+  CHECK(!b.feed(a.out));
   return b.stream.fault() ? b.stream.fault()->refusal.code : TerminateCode{};
 }
 
 }  // namespace
 
-TEST("a peer that breaks its run is cut off, and nothing lands beyond it") {
+TEST("a peer that breaks its run is disconnected, and nothing is placed beyond it") {
   const Bytes bytes = pattern(1000);
   const auto is_cut_off = [](auto says) {
     Pair pair(true, true, 1000);
     announce(pair, 5000);
     says(pair.a);
-    const bool goes_on = pair.b.hear(std::exchange(pair.a.out, {}), 100'000);
+    const bool goes_on = pair.b.feed(std::exchange(pair.a.out, {}), 100'000);
     CHECK(std::all_of(pair.b.memory.region.bytes.begin() + 5000, pair.b.memory.region.bytes.end(),
                       [](std::byte byte) { return byte == std::byte{0}; }));
     return !goes_on && pair.b.stream.fault() && pair.b.stream.fault()->own == Status::bad_resp_err;
@@ -82,23 +82,23 @@ TEST("a peer that breaks its run is cut off, and nothing lands beyond it") {
   CHECK(is_cut_off([&](End& end) { segment(end, 0, 0, false); }));
 }
 
-TEST("of a run that leaves its region, the segment at fault is refused, and those before it have landed") {
+TEST("of a run that leaves its region, the first bad segment is refused, and earlier ones are placed") {
   Pair pair(true, true, 1000);
   const Bytes bytes = pattern(10'000);
   const uint64_t offset = pair.b.memory.region.bytes.size() - 4500;
-  CHECK(!pair.b.hear(announced_write(pair, bytes, offset), 100'000));
+  CHECK(!pair.b.feed(announced_write(pair, bytes, offset), 100'000));
   CHECK(pair.b.stream.fault()->refusal.code == TerminateCode::ddp_bounds);
   CHECK(pair.b.stream.fault()->refusal.status == Status::rem_access_err);
   CHECK(std::equal(bytes.begin(), bytes.begin() + 4000, pair.b.memory.region.bytes.begin() + offset));
   CHECK(pair.b.memory.region.bytes[offset + 4000] == std::byte{0});
 }
 
-TEST("a marker that lies ends the stream with its own code, a bad checksum with that of any stream") {
-  constexpr size_t kGreeting = 24;  // a marker, and a WRITE of nothing
+TEST("a wrong marker ends the stream with its own code, a bad checksum with the usual one") {
+  constexpr size_t kRtrBytes = 24;  // a marker and a zero-length WRITE
   for (const bool lies : {true, false}) {
     Pair pair(true, !lies, kMaxSegmentPayload, {true, true});
     pair.a.write(pattern(3000), 0);
-    pair.a.out[lies ? 512 - kGreeting + 3 : 600] ^= std::byte{4};
+    pair.a.out[lies ? 512 - kRtrBytes + 3 : 600] ^= std::byte{4};
     pair.exchange();
     CHECK(pair.a.memory.terminations == std::vector<uint16_t>{lies ? uint16_t{0x2003} : uint16_t{0x2002}});
     CHECK(pair.b.memory.region.bytes == Bytes(200'000));
@@ -146,7 +146,7 @@ TEST("message numbers of the past, the future and twice are refused on every que
         TerminateCode::ddp_invalid_queue);
 }
 
-TEST("acknowledgements beyond what was asked, or of unknown kind, end the stream") {
+TEST("acknowledgements of requests that were not sent, or of unknown kind, end the stream") {
   const auto forged = [](AckBody body) {
     Pair pair;
     pair.a.write(pattern(4), 0);
@@ -154,7 +154,7 @@ TEST("acknowledgements beyond what was asked, or of unknown kind, end the stream
     pair.b.segment.append(&body, sizeof body);
     pair.b.stream.seal(pair.b.segment);
     pair.b.push();
-    CHECK(!pair.a.hear(pair.b.out));
+    CHECK(!pair.a.feed(pair.b.out));
     return pair.a.stream.fault()->own;
   };
   CHECK(forged({.kind = 0, .executed = 2}) == Status::bad_resp_err);
@@ -168,9 +168,9 @@ TEST("acknowledgements beyond what was asked, or of unknown kind, end the stream
 
 TEST("more reads at once than were agreed on end the stream") {
   End a(true, true, true), b(false, true, true);
-  a.talk();
+  a.send_pending();
   for (int i = 0; i < 5; ++i) a.read(0, 10);
-  CHECK(!b.hear(a.out));
+  CHECK(!b.feed(a.out));
   CHECK(b.stream.fault()->refusal.code == TerminateCode::rdmap_stream);
 }
 
@@ -180,7 +180,7 @@ TEST("other versions of DDP and RDMAP are refused") {
     End a(true, true, false), b(false, true, false);
     a.send(pattern(4));
     a.out[static_cast<size_t>(2 + at)] ^= static_cast<std::byte>(mask);
-    CHECK(!b.hear(a.out));
+    CHECK(!b.feed(a.out));
     CHECK(b.stream.fault()->refusal.code == code);
   }
 }
@@ -195,12 +195,12 @@ TEST("random bytes never do harm") {
     End b(false, round % 2 == 0, false);
     Bytes noise(500);
     for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
-    noise[0] = std::byte{0};  // short segments get further
+    noise[0] = std::byte{0};  // short segments pass more checks
     noise[1] = static_cast<std::byte>(random() % 80);
     noise[2] = static_cast<std::byte>((random() % 4 << 6) | 1);
     noise[3] = static_cast<std::byte>(0x40 | random() % 16);
-    b.hear(noise, 1 + random() % 60);
-    b.talk();
+    b.feed(noise, 1 + random() % 60);
+    b.send_pending();
   }
 }
 

@@ -1,5 +1,5 @@
-// Markers without a socket: where RFC 5044 puts them, what they point to and what covers them; out again
-// however the stream is cut; and two ends of a stream that speak with markers.
+// Markers without a socket: their positions, pointers and CRC as in RFC 5044, their removal however the
+// stream is cut, and two ends of a stream that use them.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -18,7 +18,7 @@ namespace {
 Bytes write_fpdu(const Bytes& payload, bool crc, MarkerInserter* markers = nullptr) {
   OutSegment segment;
   segment.begin_tagged(RdmapOpcode::write, true, 0x1234, 77);
-  const size_t half = payload.size() / 3;  // in two pieces, as a list of local memory would have it
+  const size_t half = payload.size() / 3;  // in two pieces, like a scatter/gather list
   segment.add_piece(payload.data(), half);
   segment.add_piece(payload.data() + half, payload.size() - half);
   if (markers) {
@@ -36,7 +36,7 @@ void append_crc(Bytes& out, bool crc, const Bytes& covered) {
   for (size_t i = 0; i < 4; ++i) out.push_back(static_cast<std::byte>(sum >> (8 * i)));
 }
 
-// The RFC's rules once more, a byte at a time.
+// A second implementation of the RFC's rules, byte by byte.
 Bytes by_the_rules(const std::vector<Bytes>& fpdus, bool crc) {
   Bytes out;
   for (const Bytes& fpdu : fpdus) {
@@ -61,7 +61,7 @@ Bytes by_the_rules(const std::vector<Bytes>& fpdus, bool crc) {
   return out;
 }
 
-// Takes a stream apart in runs of `step`; stops at the first event that is neither `more` nor `fpdu`.
+// Strips a stream `step` bytes at a time; stops at the first event that is neither `more` nor `fpdu`.
 Event strip(const Bytes& wire, bool crc, size_t step, std::vector<Bytes>& fpdus) {
   MarkerStripper stripper(crc);
   for (size_t at = 0; at < wire.size(); at += step) {
@@ -117,7 +117,7 @@ TEST("a marker between two FPDUs belongs to the second; one before the CRC is co
   }
 }
 
-TEST("markers are where the rules have them, for segments of any length") {
+TEST("markers are at the RFC's positions, for segments of any length") {
   for (const bool crc : {true, false}) {
     std::vector<Bytes> fpdus;
     Bytes marked;
@@ -162,7 +162,7 @@ TEST("markers are taken out of a stream, wherever it is cut") {
   }
 }
 
-TEST("a marker that points elsewhere is told from a checksum that does not match") {
+TEST("a wrong marker is distinguished from a wrong checksum") {
   const Bytes marked = by_the_rules({write_fpdu(pattern(2000), true)}, true);
   std::vector<Bytes> got;
   for (const size_t at : {0ul, 100ul, 515ul, marked.size() - 1}) {
@@ -175,7 +175,7 @@ TEST("a marker that points elsewhere is told from a checksum that does not match
   append_crc(moved, true, Bytes(moved));
   CHECK(strip(moved, true, 700, got) == Event::misplaced);
   Bytes unsummed = by_the_rules({write_fpdu(pattern(2000), false)}, false);
-  unsummed[3] = std::byte{8};  // of the first: nothing has begun yet
+  unsummed[3] = std::byte{8};  // in the first: no FPDU has begun yet
   CHECK(strip(unsummed, false, 700, got) == Event::misplaced);
   CHECK(got.empty());
 }

@@ -48,7 +48,7 @@ SetUpFrame through_the_wire(const SetUpFrame& frame) {
 
 }  // namespace
 
-TEST("a request of revision 2 comes back as it was, private data and trailer apart") {
+TEST("a request of revision 2 is decoded as it was encoded, with private data and trailer separated") {
   SetUpFrame sent = request();
   sent.private_data = {0, 1, 2, 250};
   sent.trailer = trailer(77);
@@ -74,7 +74,7 @@ TEST("the bytes are the RFC's") {
   CHECK(bytes[20] == 0x80 && bytes[21] == 16 && bytes[22] == 0xc0 && bytes[23] == 32);
 }
 
-TEST("frames with a wrong key, revision or length are malformed as soon as it shows") {
+TEST("frames with a wrong key, revision or length are malformed as early as possible") {
   const Bytes good = encode(request());
   const auto verdict = [](Bytes bytes, bool reply = false) {
     FrameReader reader(reply);
@@ -97,7 +97,7 @@ TEST("frames with a wrong key, revision or length are malformed as soon as it sh
   CHECK(verdict(bad) == Event::malformed);
 }
 
-TEST("a trailer of another version is not the user's data, and not understood") {
+TEST("a trailer of another version is neither the user's data nor used") {
   SetUpFrame sent = request();
   sent.private_data = {5};
   sent.trailer = trailer(1);
@@ -106,7 +106,7 @@ TEST("a trailer of another version is not the user's data, and not understood") 
   CHECK(!got.trailer && got.private_data == Bytes{5});
 }
 
-TEST("two Verbena ends agree on acknowledgements, CRC and a WRITE as greeting") {
+TEST("two Verbena ends agree on acknowledgements, CRC and a WRITE as RTR message") {
   SetUpFrame asked = request();
   asked.trailer = trailer(1);
   asked.crc = false;
@@ -120,7 +120,7 @@ TEST("two Verbena ends agree on acknowledgements, CRC and a WRITE as greeting") 
   CHECK(theirs && theirs->acknowledged && !theirs->initiator && theirs->peer_ird == 16);
 }
 
-TEST("a foreign end gets plain iWARP, whichever revision it speaks") {
+TEST("a foreign end gets plain iWARP in either revision") {
   SetUpFrame asked = request();
   asked.trailer = trailer(1);
   const auto with_foreign = agree(asked, reply_to(asked, true, 4, 4), true);
@@ -146,7 +146,7 @@ TEST("either Verbena end can insist on plain iWARP, and they still know each oth
   }
 }
 
-TEST("who does not understand announcements gets none") {
+TEST("an end that does not support runs gets none") {
   for (const bool caller_does : {true, false}) {
     SetUpFrame asked = request();
     asked.trailer = trailer(1);
@@ -160,7 +160,7 @@ TEST("who does not understand announcements gets none") {
   }
 }
 
-TEST("who is called asks for no more READs at once than the caller takes") {
+TEST("a responder requests no more concurrent READs than the initiator accepts") {
   SetUpFrame asked = request();
   asked.ird = 3;
   const SetUpFrame answer = reply_to(asked, true, 8, 16);
@@ -182,7 +182,7 @@ TEST("each end gets markers if it asks for them, and only then") {
   }
 }
 
-TEST("a rejection carries its words") {
+TEST("a rejection carries its private data") {
   SetUpFrame sent = reply_to(request(), true, 1, 1);
   sent.rejected = true;
   sent.private_data = {'n', 'o'};

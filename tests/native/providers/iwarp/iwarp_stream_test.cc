@@ -1,4 +1,4 @@
-// A conversation of two willing ends: whatever they ask of each other, and what goes wrong by nobody's fault.
+// Two correct ends of a stream: every operation, and failures that neither end causes.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -8,11 +8,11 @@
 
 using namespace ends;
 
-TEST("the initiator's greeting opens the responder's way and counts as nothing") {
+TEST("the initiator's RTR message lets the responder send and is not counted as a request") {
   End a(true, true, true), b(false, true, true);
   CHECK(a.stream.may_send() && !b.stream.may_send());
-  a.talk();
-  CHECK(b.hear(a.out));
+  a.send_pending();
+  CHECK(b.feed(a.out));
   CHECK(b.stream.may_send() && !b.stream.is_ack_due());
 }
 
@@ -33,7 +33,7 @@ TEST("messages and writes of any length arrive and are acknowledged") {
   }
 }
 
-TEST("a run lands whole, however the stream is cut") {
+TEST("a run is placed completely, however the stream is cut") {
   for (const bool crc : {true, false}) {
     for (const size_t mulpdu : {100ul, 4096ul, kMaxSegmentPayload}) {
       for (const size_t step : {1ul, 89ul, 5000ul, 1000000ul}) {
@@ -41,14 +41,14 @@ TEST("a run lands whole, however the stream is cut") {
         if (length / step > 100'000) continue;
         Pair pair(true, crc, mulpdu);
         const Bytes bytes = pattern(length);
-        CHECK(pair.b.hear(announced_write(pair, bytes, 8), step));
+        CHECK(pair.b.feed(announced_write(pair, bytes, 8), step));
         CHECK(std::equal(bytes.begin(), bytes.end(), pair.b.memory.region.bytes.begin() + 8));
         CHECK(pair.b.memory.region.bytes[8 + length] == std::byte{0} && pair.b.stream.announced_bytes() == 0);
         pair.b.memory.region.bytes = pattern(200'000, 5);
         pair.a.read(100, static_cast<uint32_t>(length));
-        CHECK(pair.b.hear(std::exchange(pair.a.out, {}), step));
-        pair.b.talk();
-        CHECK(pair.a.hear(std::exchange(pair.b.out, {}), step));
+        CHECK(pair.b.feed(std::exchange(pair.a.out, {}), step));
+        pair.b.send_pending();
+        CHECK(pair.a.feed(std::exchange(pair.b.out, {}), step));
         CHECK(pair.a.memory.responses == 1 && pair.a.memory.response_bytes == length);
         CHECK(std::memcmp(pair.a.memory.sink.data(), pair.b.memory.region.bytes.data() + 100, length) == 0);
       }
@@ -60,22 +60,22 @@ TEST("a run that was announced is counted down") {
   Pair pair(true, true, 1000);
   const Bytes wire = announced_write(pair, pattern(6000));
   const size_t segment = 2 + 14 + 1000 + 4, word = wire.size() - 6 * segment;
-  CHECK(pair.b.hear({wire.begin(), wire.begin() + word}));
+  CHECK(pair.b.feed({wire.begin(), wire.begin() + word}));
   CHECK(pair.b.stream.announced_bytes() == 6000 && pair.a.memory.executed.empty());
-  CHECK(pair.b.hear({wire.begin() + word, wire.end() - segment - 1}));
+  CHECK(pair.b.feed({wire.begin() + word, wire.end() - segment - 1}));
   CHECK(pair.b.stream.announced_bytes() == 2000);
-  CHECK(pair.b.hear({wire.end() - segment - 1, wire.end()}));
+  CHECK(pair.b.feed({wire.end() - segment - 1, wire.end()}));
   CHECK(pair.b.stream.announced_bytes() == 0);
 }
 
-TEST("a region that goes during a run gets no more of it") {
+TEST("a region that is closed during a run receives no more of it") {
   Pair pair(true, true, 1000);
   const Bytes wire = announced_write(pair, pattern(6000));
-  CHECK(pair.b.hear({wire.begin(), wire.begin() + 2500}, 100'000));
+  CHECK(pair.b.feed({wire.begin(), wire.begin() + 2500}, 100'000));
   pair.b.memory.region.is_gone = true;
   pair.b.stream.revalidate();
   const Bytes before = pair.b.memory.region.bytes;
-  CHECK(!pair.b.hear({wire.begin() + 2500, wire.end()}, 100'000));
+  CHECK(!pair.b.feed({wire.begin() + 2500, wire.end()}, 100'000));
   CHECK(pair.b.memory.region.bytes == before &&
         pair.b.stream.fault()->refusal.status == Status::rem_access_err);
 }
@@ -122,7 +122,7 @@ TEST("reads come back in segments and atomics with the old value") {
   }
 }
 
-TEST("with markers, one way or both, it is the same conversation") {
+TEST("markers in one or both directions do not change the exchange") {
   for (const Marked marked : {Marked{true, false}, Marked{false, true}, Marked{true, true}}) {
     for (const bool crc : {true, false}) {
       Pair pair(true, crc, kMaxSegmentPayload, marked);
@@ -139,7 +139,7 @@ TEST("with markers, one way or both, it is the same conversation") {
       pair.a.write(pattern(1000, 3), 0);
       const Bytes part(pair.a.out.begin(), pair.a.out.begin() + 600);
       pair.a.out.erase(pair.a.out.begin(), pair.a.out.begin() + 600);
-      CHECK(pair.b.hear(part) && pair.b.stream.in_segment());  // as the watch for dribblers sees it
+      CHECK(pair.b.feed(part) && pair.b.stream.in_segment());  // what the stall detector checks
       pair.exchange();
       CHECK(!pair.b.stream.in_segment() && pair.a.memory.executed.back() == 4);
       pair.a.write(pattern(8), 0, kKey + 1);
@@ -162,7 +162,7 @@ TEST("a refused write fails the request that caused it, and only then the stream
   CHECK(pair.b.memory.region.bytes == pattern(1000, 3));
 }
 
-TEST("towards a foreign end only the TERMINATE tells, and nothing is acknowledged") {
+TEST("a foreign peer gets only the TERMINATE, and nothing is acknowledged") {
   Pair pair(false);
   pair.a.send(pattern(5));
   pair.a.write(pattern(8), 999'999);
@@ -184,11 +184,11 @@ TEST("a message without a receive waits between Verbena ends, with all that is b
   pair.a.stream.rewind(1);
   pair.b.memory.receives.posted = 1;
   pair.b.stream.offer_receive();
-  pair.b.talk();
+  pair.b.send_pending();
   pair.exchange();
   CHECK(pair.a.memory.ready == 1);
   pair.a.stream.resume();
-  pair.a.talk();
+  pair.a.send_pending();
   pair.a.send(pattern(250, 4));
   pair.a.write(pattern(10, 7), 50);
   pair.exchange();
@@ -197,7 +197,7 @@ TEST("a message without a receive waits between Verbena ends, with all that is b
   CHECK(pair.a.memory.executed.back() == 3);
 }
 
-TEST("a message cut short by a restart is forgotten, and its number is used up on both sides") {
+TEST("a message cut short by a restart is dropped, and both ends skip its number") {
   Pair pair(true, true, 100);
   pair.b.memory.receives.posted = 0;
   pair.a.stream.count_request();
@@ -211,7 +211,7 @@ TEST("a message cut short by a restart is forgotten, and its number is used up o
   pair.b.memory.receives.posted = 1;
   pair.a.stream.rewind(0);
   pair.a.stream.resume();
-  pair.a.talk();
+  pair.a.send_pending();
   pair.a.send(pattern(30));
   pair.exchange();
   CHECK(pair.b.memory.messages == std::vector<uint64_t>{30} && !pair.b.stream.fault());
@@ -225,27 +225,27 @@ TEST("a message without a receive ends a plain iWARP stream") {
   CHECK(pair.a.memory.terminations == std::vector<uint16_t>{0x1202});
 }
 
-TEST("memory that goes away while its bytes come in is refused, and not touched") {
+TEST("memory that is closed while its bytes arrive is refused and not touched") {
   Pair pair;
   pair.a.write(pattern(60'000), 0);
   const Bytes wire = std::exchange(pair.a.out, {});
   const auto half = static_cast<ptrdiff_t>(wire.size() / 2);
-  CHECK(pair.b.hear(Bytes(wire.begin(), wire.begin() + half)));
+  CHECK(pair.b.feed(Bytes(wire.begin(), wire.begin() + half)));
   pair.b.memory.region.is_gone = true;
   pair.b.memory.region.bytes = Bytes();  // a sanitizer sees any later access
   pair.b.stream.revalidate();
-  CHECK(!pair.b.hear(Bytes(wire.begin() + half, wire.end())));
+  CHECK(!pair.b.feed(Bytes(wire.begin() + half, wire.end())));
   CHECK(pair.b.stream.fault()->refusal.status == Status::rem_access_err);
   CHECK(pair.b.stream.fault()->request == 1);
 }
 
-TEST("a read whose source goes away fails by its own number") {
+TEST("a read whose source is closed fails with its own number") {
   Pair pair;
   pair.a.read(0, 100);
   pair.a.write(pattern(8), 0);
-  CHECK(pair.b.hear(std::exchange(pair.a.out, {})));
+  CHECK(pair.b.feed(std::exchange(pair.a.out, {})));
   pair.b.memory.region.is_gone = true;
-  pair.b.talk();
+  pair.b.send_pending();
   pair.exchange();
   CHECK((pair.a.memory.failures == std::vector<std::pair<uint64_t, Status>>{{1, Status::rem_access_err}}));
   CHECK(pair.a.memory.executed.back() == 2);

@@ -115,7 +115,7 @@ class NullHost final : public StreamHost {
 
 }  // namespace
 
-TEST("what a stream has taken leaves when it is full, and not with the end of the batch") {
+TEST("a buffering stream is flushed when it is full, not at the end of the batch") {
   for (const bool is_confirmed : {true, false}) {
     BufferingStream::Counters counters{.is_confirmed = is_confirmed};
     NullHost host;
@@ -136,7 +136,7 @@ TEST("what a stream has taken leaves when it is full, and not with the end of th
   }
 }
 
-TEST("a stream that is still ready has its next turn at once") {
+TEST("a stream that is still ready is handled again at once") {
   const auto transport = std::make_shared<ReadyTransport>(100);
   const net::Interface loopback = net::interfaces().back();
   const auto context = std::make_shared<IwarpContext>(iwarp_device_attributes(loopback), loopback, Options{},

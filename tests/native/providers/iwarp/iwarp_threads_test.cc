@@ -1,5 +1,5 @@
-// Several threads on iWARP queue pairs over real sockets: who posts, who polls, who registers, who tears
-// down, beside the progress threads of both ends.
+// Several threads on iWARP queue pairs over real sockets: they post, poll, register and close, concurrently
+// with the progress threads of both ends.
 #include <array>
 #include <atomic>
 #include <functional>
@@ -16,7 +16,7 @@ using namespace verbena;
 
 namespace {
 
-constexpr uint64_t kPatienceNs = 30'000'000'000;
+constexpr uint64_t kTimeoutNs = 30'000'000'000;
 
 struct End {
   explicit End(const std::shared_ptr<Context>& on) : context(on) {
@@ -34,7 +34,7 @@ struct End {
   std::shared_ptr<MemoryRegion> region;
 
   uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
-  void go_to(const End& peer) const {
+  void connect_to(const End& peer) const {
     const PortAttributes port = peer.context->query().ports[0];
     soft::move_to_init(*qp);
     soft::move_to_rts(*qp, {.dest_gid = port.gids[0],
@@ -47,8 +47,8 @@ struct End {
 
 struct Pair {
   Pair() : a(iwarp::make_provider()->open("lo")), b(iwarp::make_provider()->open("lo")) {
-    a.go_to(b);
-    b.go_to(a);
+    a.connect_to(b);
+    b.connect_to(a);
   }
   End a, b;
 };
@@ -59,9 +59,10 @@ void run_all(const std::vector<std::function<void()>>& jobs) {
   for (const auto& job : jobs) threads.emplace_back(job);
 }
 
-// Keeps `count` requests of a kind going on `from`; their memory is [offset, offset+length) on both sides.
+// Keeps `count` requests of one opcode in progress on `from`; their memory is [offset, offset+length) on both
+// sides.
 void stream(End& from, const End& to, Opcode opcode, size_t offset, uint32_t length, int count) {
-  const uint64_t deadline = now_ns() + kPatienceNs;
+  const uint64_t deadline = now_ns() + kTimeoutNs;
   const Sge local{from.at(offset), length, from.region->lkey()};
   int posted = 0, done = 0;
   while (done < count) {
@@ -82,7 +83,7 @@ void stream(End& from, const End& to, Opcode opcode, size_t offset, uint32_t len
 }
 
 void receive(End& end, size_t offset, uint32_t length, int count) {
-  const uint64_t deadline = now_ns() + kPatienceNs;
+  const uint64_t deadline = now_ns() + kTimeoutNs;
   const Sge local{end.at(offset), length, end.region->lkey()};
   int posted = 0, done = 0;
   while (done < count) {
@@ -105,7 +106,7 @@ TEST("messages flow both ways while both ends poll") {
            [&] { receive(pair.a, 65536, 4096, 400); }, [&] { receive(pair.b, 65536, 4096, 400); }});
 }
 
-TEST("one-sided work is served while regions come and go") {
+TEST("one-sided operations work while regions are opened and closed") {
   Pair pair;
   std::atomic<bool> stop{false};
   run_all({[&] {
@@ -130,7 +131,7 @@ TEST("a queue pair may be closed in the middle of traffic") {
                                          .rkey = pair.b.region->rkey(),
                                          .remote_addr = pair.b.at(0),
                                          .local = {&local, 1}};
-               const uint64_t deadline = now_ns() + kPatienceNs;
+               const uint64_t deadline = now_ns() + kTimeoutNs;
                for (bool broken = false; !broken;) {
                  CHECK(now_ns() < deadline);
                  pair.a.qp->post_send({&request, 1});
@@ -153,7 +154,7 @@ TEST("a managed connection is disconnected by one thread while another waits") {
     auto listener = b.context->listen("", 4);
     auto calling = a.context->connect(a.qp, listener->address(), {});
     std::shared_ptr<ConnectRequest> request;
-    const uint64_t deadline = now_ns() + kPatienceNs;
+    const uint64_t deadline = now_ns() + kTimeoutNs;
     while (!(request = listener->next())) CHECK(now_ns() < deadline);
     auto accepted = request->accept(b.qp, {});
     while (calling->state() == ConnectionState::connecting) CHECK(now_ns() < deadline);

@@ -1,4 +1,4 @@
-// Bytes between a stream and its connection: in order over block borders, in place until consumed.
+// ByteQueue: order across block borders, and bytes that stay in place until they are consumed.
 #include <algorithm>
 #include <random>
 #include <vector>

@@ -1,6 +1,6 @@
-// A peer process that speaks the control protocol and then lies: garbage in rings, impossible
-// acknowledgements, malformed messages, descriptors that could be shrunk. The victim answers with a status,
-// and goes on living.
+// A peer process that follows the control protocol and then sends invalid data: garbage in rings, impossible
+// acknowledgements, malformed messages, descriptors that could be shrunk. The victim reports a status and
+// continues.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -23,8 +23,8 @@ using namespace verbena::shm;
 
 namespace {
 
-constexpr uint32_t kLiarQp = 77;
-constexpr uint64_t kPatienceNs = 5'000'000'000;
+constexpr uint32_t kHostileQp = 77;
+constexpr uint64_t kTimeoutNs = 5'000'000'000;
 
 bool sent(Sent result) { return result == Sent::done; }
 
@@ -41,27 +41,27 @@ struct Victim {
   ~Victim() { qp->close(); }
   Gid gid() const { return context->query().ports[0].gids[0]; }
 
-  void walk_to_rts(const Gid& peer) {
+  void connect_to(const Gid& peer) {
     soft::move_to_init(*qp);
-    soft::move_to_rts(*qp, {.dest_gid = peer, .dest_qp_num = kLiarQp});
+    soft::move_to_rts(*qp, {.dest_gid = peer, .dest_qp_num = kHostileQp});
   }
 
   Completion wait() {
     Completion completion;
     const uint64_t began = now_ns();
-    while (cq->poll({&completion, 1}) == 0) CHECK(now_ns() - began < kPatienceNs);
+    while (cq->poll({&completion, 1}) == 0) CHECK(now_ns() - began < kTimeoutNs);
     return completion;
   }
 };
 
-struct Liar {
+struct HostilePeer {
   UniqueFd socket;
   Gid gid{0xfd, 1, 2, 3};
-  UniqueFd own_ring = make_memfd("liar", sizeof(RingSegment), false);
+  UniqueFd own_ring = make_memfd("hostile", sizeof(RingSegment), false);
   Mapping own{own_ring.get(), sizeof(RingSegment), true};
   Mapping theirs;
 
-  explicit Liar(const Gid& victim) : socket(dial(node_address(victim))) {
+  explicit HostilePeer(const Gid& victim) : socket(dial(node_address(victim))) {
     CHECK(bool(socket));
     const auto random = random_value<uint64_t>();
     std::memcpy(gid.data() + 8, &random, sizeof random);
@@ -69,11 +69,11 @@ struct Liar {
     ring()->header.responder.store(static_cast<uint32_t>(Responder::ready));
   }
 
-  RingSegment* ring() { return reinterpret_cast<RingSegment*>(own.data()); }       // victim → liar
-  RingSegment* target() { return reinterpret_cast<RingSegment*>(theirs.data()); }  // liar → victim
+  RingSegment* ring() { return reinterpret_cast<RingSegment*>(own.data()); }       // victim → hostile peer
+  RingSegment* target() { return reinterpret_cast<RingSegment*>(theirs.data()); }  // hostile peer → victim
 
   void hello() {
-    const UniqueFd table = make_memfd("liar", soft::kRegionTableBytes, false);
+    const UniqueFd table = make_memfd("hostile", soft::kRegionTableBytes, false);
     const EventFd bell;
     Hello hello{};
     std::memcpy(hello.gid, gid.data(), gid.size());
@@ -84,9 +84,10 @@ struct Liar {
 
   // Exchanges rings with the victim's QP.
   void attach(uint32_t victim_qp) {
-    CHECK(sent(send_message(
-        socket.get(),
-        {.kind = MessageKind::attach, .from_qp = kLiarQp, .to_qp = victim_qp, .fds = {own_ring.get(), -1}})));
+    CHECK(sent(send_message(socket.get(), {.kind = MessageKind::attach,
+                                           .from_qp = kHostileQp,
+                                           .to_qp = victim_qp,
+                                           .fds = {own_ring.get(), -1}})));
     for (;;) {
       ControlMessage message = next();
       if (message.header.kind != MessageKind::attached) continue;
@@ -116,14 +117,14 @@ struct Liar {
   }
 };
 
-void connect(Victim& victim, Liar& liar) {
-  liar.hello();
-  liar.attach(victim.qp->number());
-  victim.walk_to_rts(liar.gid);
+void connect(Victim& victim, HostilePeer& hostile) {
+  hostile.hello();
+  hostile.attach(victim.qp->number());
+  victim.connect_to(hostile.gid);
 }
 
 void check_still_serving(Victim& victim) {
-  Liar another(victim.gid());
+  HostilePeer another(victim.gid());
   another.hello();
   CHECK(another.next().header.kind == MessageKind::hello);
 }
@@ -134,13 +135,13 @@ TEST("random slots break the queue pair at most, and never touch memory outside 
   std::mt19937_64 random(2024);
   for (int round = 0; round < 300; ++round) {
     Victim victim;
-    Liar liar(victim.gid());
-    connect(victim, liar);
+    HostilePeer hostile(victim.gid());
+    connect(victim, hostile);
     std::memset(victim.memory->data(), 0x5a, victim.memory->size());
     const RecvRequest receive{1, {&victim.piece, 1}};
     CHECK(victim.qp->post_recv({&receive, 1}).accepted == 1);
     for (uint64_t i = 0; i < 4; ++i) {
-      Slot& slot = liar.target()->slots[i];
+      Slot& slot = hostile.target()->slots[i];
       for (size_t word = 0; word < sizeof slot.header / 8; ++word) {
         const uint64_t value = random();
         std::memcpy(reinterpret_cast<std::byte*>(&slot.header) + word * 8, &value, 8);
@@ -162,9 +163,9 @@ TEST("random slots break the queue pair at most, and never touch memory outside 
 
 TEST("an acknowledgement of more than was sent fails the request") {
   Victim victim;
-  Liar liar(victim.gid());
-  connect(victim, liar);
-  liar.ring()->header.consumed.store(UINT64_MAX);
+  HostilePeer hostile(victim.gid());
+  connect(victim, hostile);
+  hostile.ring()->header.consumed.store(UINT64_MAX);
   const SendRequest request{.id = 5, .local = {&victim.piece, 1}};
   CHECK(victim.qp->post_send({&request, 1}).accepted == 1);
   const Completion completion = victim.wait();
@@ -175,10 +176,10 @@ TEST("an acknowledgement of more than was sent fails the request") {
 TEST("a failure report with an impossible status or slot fails the request") {
   for (const uint32_t status : {uint32_t{200}, uint32_t{10}}) {
     Victim victim;
-    Liar liar(victim.gid());
-    connect(victim, liar);
-    liar.ring()->header.failed_slot.store(99);
-    liar.ring()->header.failed_status.store(status);
+    HostilePeer hostile(victim.gid());
+    connect(victim, hostile);
+    hostile.ring()->header.failed_slot.store(99);
+    hostile.ring()->header.failed_status.store(status);
     const SendRequest request{.id = 6, .local = {&victim.piece, 1}};
     CHECK(victim.qp->post_send({&request, 1}).accepted == 1);
     CHECK(victim.wait().status == Status::bad_resp_err);
@@ -187,12 +188,12 @@ TEST("a failure report with an impossible status or slot fails the request") {
 
 TEST("a region table that points outside an arena gives no access") {
   Victim victim;
-  Liar liar(victim.gid());
-  connect(victim, liar);
-  // The liar's table is empty: any key is unknown.
+  HostilePeer hostile(victim.gid());
+  connect(victim, hostile);
+  // The hostile peer's table is empty: every key is unknown.
   const SendRequest request{
       .id = 7, .opcode = Opcode::write, .rkey = 1234, .remote_addr = 0, .local = {&victim.piece, 1}};
-  liar.ring()->header.access_flags.store(access::all);
+  hostile.ring()->header.access_flags.store(access::all);
   CHECK(victim.qp->post_send({&request, 1}).accepted == 1);
   CHECK(victim.wait().status == Status::rem_access_err);
 }
@@ -200,11 +201,11 @@ TEST("a region table that points outside an arena gives no access") {
 TEST("a peer that dies holding a half-sent message leaves a flushed receive, not a hang") {
   Victim victim;
   {
-    Liar liar(victim.gid());
-    connect(victim, liar);
+    HostilePeer hostile(victim.gid());
+    connect(victim, hostile);
     const RecvRequest receive{9, {&victim.piece, 1}};
     CHECK(victim.qp->post_recv({&receive, 1}).accepted == 1);
-    Slot& slot = liar.target()->slots[0];
+    Slot& slot = hostile.target()->slots[0];
     slot.header = {.acknowledged = 0,
                    .payload_at = 0,
                    .length = 100,
@@ -223,15 +224,15 @@ TEST("a peer that dies holding a half-sent message leaves a flushed receive, not
   CHECK(victim.qp->state() == QpState::err);
 }
 
-TEST("malformed control messages cut the link and nothing else") {
+TEST("malformed control messages close the link and nothing else") {
   std::mt19937_64 random(99);
   Victim victim;
   for (int round = 0; round < 200; ++round) {
-    Liar liar(victim.gid());
-    if (round % 2) liar.hello();
+    HostilePeer hostile(victim.gid());
+    if (round % 2) hostile.hello();
     uint8_t bytes[700];
     for (auto& byte : bytes) byte = static_cast<uint8_t>(random());
-    if (round % 3 == 0) {  // a good header with a random kind and lengths
+    if (round % 3 == 0) {  // a valid header with a random kind and lengths
       ControlHeader header{};
       header.magic = kControlMagic;
       header.version = static_cast<uint16_t>(random() % 3);
@@ -240,48 +241,48 @@ TEST("malformed control messages cut the link and nothing else") {
       std::memcpy(bytes, &header, sizeof header);
     }
     const size_t length = 1 + random() % sizeof bytes;
-    CHECK(send(liar.socket.get(), bytes, length, MSG_NOSIGNAL) > 0);
+    CHECK(send(hostile.socket.get(), bytes, length, MSG_NOSIGNAL) > 0);
   }
   check_still_serving(victim);
 }
 
-TEST("a ring that could be shrunk under us is refused") {
+TEST("a ring that could be shrunk is refused") {
   Victim victim;
-  Liar liar(victim.gid());
-  liar.hello();
+  HostilePeer hostile(victim.gid());
+  hostile.hello();
   const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
   CHECK(ftruncate(unsealed.get(), sizeof(RingSegment)) == 0);
-  CHECK(sent(send_message(liar.socket.get(), {.kind = MessageKind::attach,
-                                              .from_qp = kLiarQp,
-                                              .to_qp = victim.qp->number(),
-                                              .fds = {unsealed.get(), -1}})));
+  CHECK(sent(send_message(hostile.socket.get(), {.kind = MessageKind::attach,
+                                                 .from_qp = kHostileQp,
+                                                 .to_qp = victim.qp->number(),
+                                                 .fds = {unsealed.get(), -1}})));
   for (;;) {
-    const ControlMessage message = liar.next();
+    const ControlMessage message = hostile.next();
     if (message.header.kind != MessageKind::attached) continue;
     CHECK(message.header.argument == 1 && !message.fds[0]);
     break;
   }
 }
 
-TEST("an arena that could be shrunk under us, or another protocol version, cuts the link") {
+TEST("an arena that could be shrunk, or another protocol version, closes the link") {
   Victim victim;
   {
-    Liar liar(victim.gid());
-    liar.hello();
+    HostilePeer hostile(victim.gid());
+    hostile.hello();
     const UniqueFd unsealed(memfd_create("unsealed", MFD_CLOEXEC));
     CHECK(ftruncate(unsealed.get(), 4096) == 0);
-    CHECK(sent(send_message(liar.socket.get(),
+    CHECK(sent(send_message(hostile.socket.get(),
                             {.kind = MessageKind::arena, .argument = 1, .fds = {unsealed.get(), -1}})));
-    CHECK(liar.is_cut_off());
+    CHECK(hostile.is_cut_off());
   }
   {
-    Liar liar(victim.gid());
+    HostilePeer hostile(victim.gid());
     ControlHeader header{};
     header.magic = kControlMagic;
     header.version = kControlVersion + 1;
     header.kind = MessageKind::hello;
-    CHECK(send(liar.socket.get(), &header, sizeof header, MSG_NOSIGNAL) == sizeof header);
-    CHECK(liar.is_cut_off());
+    CHECK(send(hostile.socket.get(), &header, sizeof header, MSG_NOSIGNAL) == sizeof header);
+    CHECK(hostile.is_cut_off());
   }
   check_still_serving(victim);
 }

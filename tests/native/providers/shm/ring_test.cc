@@ -109,7 +109,7 @@ TEST("messages of every length survive many laps of slots and payload") {
   while (taken < kMessages) {
     while (sent < kMessages && send(producer, sent, length_of(sent))) ++sent;
     const uint64_t before = taken;
-    // Leave some behind, so that producer and consumer meet at all offsets.
+    // Leave some slots, so that producer and consumer meet at all offsets.
     while (taken < sent && taken - before < 7) {
       CHECK(receive(consumer, taken, length_of(taken)));
       ++taken;

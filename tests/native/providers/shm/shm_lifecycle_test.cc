@@ -1,4 +1,4 @@
-// What must hold when ends of a shm connection are reset, forked, killed or closed at awkward moments.
+// Ends of a shm connection that are reset, forked, killed or closed at critical moments.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,12 +16,12 @@ using namespace verbena;
 
 namespace {
 
-constexpr uint64_t kPatienceNs = 10'000'000'000;
+constexpr uint64_t kTimeoutNs = 10'000'000'000;
 
 template <typename Condition>
 bool eventually(Condition condition) {
   for (const uint64_t began = now_ns(); !condition();) {
-    if (now_ns() - began > kPatienceNs) return false;
+    if (now_ns() - began > kTimeoutNs) return false;
     usleep(200);
   }
   return true;
@@ -39,7 +39,7 @@ struct End {
 
   ~End() { qp->close(); }
 
-  void walk_to_rts(const End& peer) {
+  void connect_to(const End& peer) {
     soft::move_to_init(*qp);
     soft::move_to_rts(*qp,
                       {.dest_gid = peer.context->query().ports[0].gids[0], .dest_qp_num = peer.qp->number()});
@@ -85,7 +85,7 @@ void remove_link(pid_t pid) {
   waitpid(pid, nullptr, 0);
 }
 
-// What the child of a test does: calls, is accepted, and, if asked, forks a child of its own before it waits.
+// The child of a test: connects, is accepted, and, on request, forks a child of its own before it waits.
 void call_and_stay(const std::string& name, bool fork_too) {
   auto* end = new End;
   auto* connection = new std::shared_ptr<Connection>(end->context->connect(end->qp, name, {}));
@@ -100,14 +100,14 @@ void call_and_stay(const std::string& name, bool fork_too) {
 
 TEST("a pair can be reset and connected anew, one end after the other") {
   End a, b;
-  a.walk_to_rts(b);
-  b.walk_to_rts(a);
+  a.connect_to(b);
+  b.connect_to(a);
   exchange(a, b);
   for (int round = 0; round < 3; ++round) {
     a.qp->modify({.state = QpState::reset});
-    a.walk_to_rts(b);  // b has not been reset yet
+    a.connect_to(b);  // b has not been reset yet
     b.qp->modify({.state = QpState::reset});
-    b.walk_to_rts(a);
+    b.connect_to(a);
     exchange(a, b);
     exchange(b, a);
   }
@@ -116,8 +116,8 @@ TEST("a pair can be reset and connected anew, one end after the other") {
 TEST("regions and queue pairs can be closed in any order") {
   for (int round = 0; round < 50; ++round) {
     End a, b;
-    a.walk_to_rts(b);
-    b.walk_to_rts(a);
+    a.connect_to(b);
+    b.connect_to(a);
     a.qp->modify({.state = QpState::reset});
     a.region->close();
     b.qp->close();
@@ -131,14 +131,14 @@ TEST("a program may not move a queue pair that the connection manager is moving"
   const auto connection = a.context->connect(a.qp, service(), {});
   bool refused = false;
   try {
-    a.walk_to_rts(b);
+    a.connect_to(b);
   } catch (const Error& error) {
     refused = error.code() == "bad_transition";
   }
   CHECK(refused);
 }
 
-TEST("a caller that died before it was accepted leaves a failed connection and a flushed receive") {
+TEST("an initiator that died before it was accepted leaves a failed connection and a flushed receive") {
   End end;
   const auto listener = end.context->listen(service(), 4);
   const pid_t pid = child([name = service()] { call_and_stay(name, false); });

@@ -1,5 +1,5 @@
-// A peer's side of an iWARP stream as a script: segments by kind, numbered rightly unless the script says
-// otherwise, FPDUs of any content with a good checksum, and bytes that are nothing at all.
+// PeerScript: the peer's side of an iWARP stream as a script. Segments by kind, numbered correctly unless the
+// script decides otherwise, FPDUs of arbitrary content with a valid checksum, and arbitrary bytes.
 #pragma once
 
 #include <array>
@@ -11,20 +11,20 @@
 
 namespace fuzz {
 
-// What the peer may know of us.
+// What the peer may know of our end.
 struct Target {
   uint32_t stag = 0;
   uint64_t base = 0;
   uint32_t size = 0;
 };
 
-class Wire {
+class PeerScript {
  public:
   enum Kind : uint8_t { raw, fpdu, tagged, untagged, kKinds };
 
-  Wire(bool crc, const Target& target) : crc_(crc), target_(target) { numbers_.fill(1); }
+  PeerScript(bool crc, const Target& target) : crc_(crc), target_(target) { numbers_.fill(1); }
 
-  // What one step of the script puts on the wire.
+  // The bytes of one step of the script.
   Bytes next(uint8_t kind, Input& input) {
     switch (kind % kKinds) {
       case raw:
@@ -99,7 +99,7 @@ class Wire {
     }
   }
 
-  // A body of the right size whose fields are the script's, with our key and addresses where they belong.
+  // A body of the right size with the script's fields, our key and our addresses.
   Bytes control_body(verbena::iwarp::RdmapOpcode opcode, Input& input) const {
     using namespace verbena::iwarp;
     switch (opcode) {
@@ -150,18 +150,18 @@ class Wire {
 // Steps of such a script, for seeds.
 inline Script& tagged(Script& script, verbena::iwarp::RdmapOpcode opcode, bool last, uint16_t offset,
                       uint16_t length) {
-  return script.byte(Wire::tagged)
+  return script.byte(PeerScript::tagged)
       .byte(static_cast<unsigned>(opcode))
       .byte(last)
       .number(offset)
       .number(length);
 }
 inline Script& message(Script& script, verbena::iwarp::RdmapOpcode opcode, bool last, uint16_t length) {
-  return script.byte(Wire::untagged).byte(static_cast<unsigned>(opcode)).byte(last).number(length);
+  return script.byte(PeerScript::untagged).byte(static_cast<unsigned>(opcode)).byte(last).number(length);
 }
 // The body's fields follow.
 inline Script& control(Script& script, verbena::iwarp::RdmapOpcode opcode) {
-  return script.byte(Wire::untagged).byte(static_cast<unsigned>(opcode)).byte(1 | 32);
+  return script.byte(PeerScript::untagged).byte(static_cast<unsigned>(opcode)).byte(1 | 32);
 }
 inline Script& acknowledge(Script& script, verbena::iwarp::AckKind kind, unsigned status, unsigned executed,
                            unsigned failed) {
