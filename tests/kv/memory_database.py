@@ -125,6 +125,7 @@ class MemoryServer:
         self.events: list[tuple[str, bytes]] = []
         self.waiting: list[tuple[list[bytes], Any, float]] = []
         self.blocking = self
+        self.parameters = {"maxmemory-policy": "noeviction"}
         self._told = False
 
     def database(self, index: int) -> MemoryDatabase | None:

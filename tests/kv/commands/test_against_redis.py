@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import redis
 from kv.memory_database import MemoryServer, wire
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
 
@@ -102,3 +103,45 @@ def test_declarations_are_those_of_redis(peer):
                 (command.arity, sorted(command.flags), command.keys),
             )
     assert not differing
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lfu", "volatile-lfu", "allkeys-lru", "noeviction"])
+def test_object_reports_frequency_or_idle_time_as_the_policy_counts(peer, store, policy):
+    """OBJECT FREQ needs an LFU policy, OBJECT IDLETIME another; a new key counts 5, after one GET 6."""
+    with redis.Redis(port=store.port) as client:
+        for one in (client.execute_command, peer.run):
+            one("FLUSHALL")
+            one("CONFIG", "SET", "maxmemory-policy", policy)
+            one("SET", "k", "v")
+        for words in (
+            ("OBJECT", "FREQ", "k"),
+            ("OBJECT", "FREQ", "missing"),
+            ("OBJECT", "IDLETIME", "k"),
+            ("OBJECT", "IDLETIME", "missing"),
+            ("GET", "k"),
+            ("OBJECT", "FREQ", "k"),
+            ("SET", "k", "a longer value, which does not fit where the first one was stored" * 9),
+            ("STRLEN", "k"),
+        ):
+            try:
+                ours = client.execute_command(*words)
+            except redis.ResponseError as error:
+                ours = str(error)
+            theirs = peer.run(*words)[1]
+            assert str(theirs).removeprefix("ERR ") == ("OK" if ours is True else str(ours)), words
+        client.config_set("maxmemory-policy", "noeviction")
+    peer.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+def test_the_frequency_counter_grows_and_survives_writes(store):
+    """Hundreds of reads raise the counter beyond its first steps; SET of a larger value keeps it."""
+    with redis.Redis(port=store.port) as client:
+        client.config_set("maxmemory-policy", "allkeys-lfu")
+        client.set("often", "v")
+        for _ in range(2000):
+            client.get("often")
+        often = client.object("FREQ", "often")
+        assert 8 <= often <= 60
+        client.set("often", "v" * 5000)
+        assert client.object("FREQ", "often") >= often
+        client.config_set("maxmemory-policy", "noeviction")

@@ -139,7 +139,7 @@ Entry Database::store(Entry existing, std::string_view key, std::string_view val
     const Location location = filled != 0 ? filled : keyspace_.arena_.allocate(total);
     item = reinterpret_cast<ItemHeader*>(keyspace_.arena_.at(location));
     *item = {.checksum = 0,
-             .recency = keyspace_.next_recency(0),
+             .recency = keyspace_.next_recency(existing ? existing.recency() : 0),
              .key_bytes = static_cast<uint32_t>(key.size()),
              .value_bytes = static_cast<uint32_t>(value_bytes),
              .expires_ms = expires_ms,
@@ -518,13 +518,13 @@ uint64_t Keyspace::random() {
 }
 
 // Least frequently used: minutes in the upper half, a logarithmic count in the lower; else seconds.
-uint32_t Keyspace::next_recency(uint32_t before) const {
+uint32_t Keyspace::next_recency(uint32_t before) {
   if (!counts_frequency(eviction)) return static_cast<uint32_t>(now_ms_ / 1000);
   const auto minutes = static_cast<uint32_t>(now_ms_ / 60'000) & 0xffff;
   if (before == 0) return minutes << 16 | 5;
   uint32_t count = frequency(before);
   // The more it has, the rarer another: about a million uses fill the count.
-  const uint64_t dice = (random_state_ ^ before * 0x9e3779b97f4a7c15) >> 11;
+  const uint64_t dice = random() >> 11;
   const double odds = 1.0 / ((count > 5 ? count - 5 : 0) * 10 + 1);
   if (count < 255 && static_cast<double>(dice) * 0x1.0p-53 < odds) ++count;
   return minutes << 16 | count;
@@ -537,7 +537,7 @@ uint64_t Keyspace::idle_seconds(uint32_t recency) const {
 
 uint32_t Keyspace::frequency(uint32_t recency) const {
   const auto minutes = static_cast<uint32_t>(now_ms_ / 60'000) & 0xffff;
-  const uint32_t idle = (minutes - (recency >> 16)) & 0xffff, count = recency & 0xffff;
+  const uint32_t idle = (minutes - (recency >> 16)) & 0xffff, count = std::min(recency & 0xffff, 255u);
   return count > idle ? count - idle : 0;
 }
 

@@ -247,7 +247,7 @@ class Keyspace {
   size_t object_bytes() const { return object_bytes_; }  // what the program says to hold
   // Evicts until there is room; false: there is not, and writes must be refused.
   bool make_room();
-  uint32_t next_recency(uint32_t before) const;  // an item's recency after a use
+  uint32_t next_recency(uint32_t before);  // an item's recency after a use
   uint64_t idle_seconds(uint32_t recency) const;
   uint32_t frequency(uint32_t recency) const;
 

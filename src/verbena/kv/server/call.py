@@ -96,6 +96,6 @@ class Call:
         return answer
 
     @property
-    def lfu(self) -> bool:
-        """Whether the engine counts how often keys are used, to evict the least used."""
-        return "lfu" in str(getattr(self.server, "eviction_policy", ""))
+    def counts_frequency(self) -> bool:
+        """Whether maxmemory-policy is an LFU policy: the engine then counts accesses instead of idle time."""
+        return str(self.server.parameters.get("maxmemory-policy")).endswith("-lfu")

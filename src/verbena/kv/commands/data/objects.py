@@ -11,6 +11,10 @@ from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, List, Set, Value
 
 KEY = (2, 2, 1)
+_SWITCHING = (
+    "Please note that when switching between policies at runtime"
+    " LRU and LFU data will take some time to adjust."
+)
 
 
 def _small(words: Iterable[bytes]) -> bool:
@@ -35,47 +39,50 @@ def encoding(value: Value | bytes) -> bytes:
 
 
 @command("OBJECT", arity=-2, group="generic", since="2.2.3",
-         summary="About a value: ENCODING, REFCOUNT, IDLETIME, FREQ, HELP.")  # fmt: skip
+         summary="Container of commands that inspect a value.")  # fmt: skip
 def object_(call: Call, name: bytes, *words: bytes) -> Reply:
     raise CommandError(f"ERR unknown subcommand '{name[:128].decode('utf-8', 'replace')}'. Try OBJECT HELP.")
 
 
 @command("OBJECT ENCODING", arity=3, flags="readonly", keys=KEY, group="generic", since="2.2.3",
-         summary="How Redis would keep the value.")  # fmt: skip
+         summary="Returns the encoding that Redis would choose for a value.")  # fmt: skip
 def object_encoding(call: Call, key: bytes) -> Reply:
     value = call.db.any(key)
     return None if value is None else encoding(value)
 
 
 @command("OBJECT REFCOUNT", arity=3, flags="readonly", keys=KEY, group="generic", since="2.2.3",
-         summary="How many keys share the value: one.")  # fmt: skip
+         summary="Returns the reference count of a value, which is always 1.")  # fmt: skip
 def object_refcount(call: Call, key: bytes) -> Reply:
     return 1 if call.db.exists(key) else None
 
 
 @command("OBJECT IDLETIME", arity=3, flags="readonly", keys=KEY, group="generic", since="2.2.3",
-         summary="Seconds since the value was used.")  # fmt: skip
+         summary="Returns the seconds since a key was last accessed.")  # fmt: skip
 def object_idletime(call: Call, key: bytes) -> Reply:
     details = call.db.details(key)
-    return None if details is None else details[2]
+    if details is None:
+        return None
+    if call.counts_frequency:
+        raise CommandError(f"ERR An LFU maxmemory policy is selected, idle time not tracked. {_SWITCHING}")
+    return details[2]
 
 
 @command("OBJECT FREQ", arity=3, flags="readonly", keys=KEY, group="generic", since="4.0.0",
-         summary="How often the value was used, on a logarithmic scale.")  # fmt: skip
+         summary="Returns the logarithmic access frequency counter of a key.")  # fmt: skip
 def object_freq(call: Call, key: bytes) -> Reply:
     details = call.db.details(key)
     if details is None:
         return None
-    if not call.lfu:
+    if not call.counts_frequency:
         raise CommandError(
-            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when"
-            " switching between policies at runtime LRU and LFU data will take some time to adjust."
+            f"ERR An LFU maxmemory policy is not selected, access frequency not tracked. {_SWITCHING}"
         )
     return details[3]
 
 
 @command("OBJECT HELP", arity=2, flags="loading stale", group="generic", since="6.2.0",
-         summary="What OBJECT can do.")  # fmt: skip
+         summary="Returns help for the OBJECT subcommands.")  # fmt: skip
 def object_help(call: Call) -> Reply:
     return [
         "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
