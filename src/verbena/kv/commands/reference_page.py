@@ -15,35 +15,37 @@ TITLES: Mapping[str, str] = {
     "sorted_set": "Sorted sets",
     "bitmap": "Bitmaps",
     "hyperloglog": "HyperLogLogs",
-    "geo": "Places",
+    "geo": "Geospatial indexes",
     "stream": "Streams",
     "pubsub": "Publish and subscribe",
     "transactions": "Transactions",
     "connection": "Connections",
-    "server": "The server",
+    "server": "Server",
     "scripting": "Scripts",
-    "cluster": "Clusters",
-    "extension": "Verbena's own",
+    "cluster": "Cluster",
+    "extension": "Extensions",
 }
 
-# What redis-server 7.0 has besides, and why it is not here. A name stands for its subcommands, too.
-# Whatever gets declared leaves the page by itself.
+# Commands of redis-server 7.0 that Verbena does not implement, by reason. A name includes its subcommands.
+# The page omits names that are declared.
 ABSENT: Mapping[str, tuple[str, ...]] = {
-    "no streams": (
+    "streams are not implemented": (
         "XACK", "XADD", "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE",
         "XREAD", "XREADGROUP", "XREVRANGE", "XSETID", "XTRIM",
     ),
-    "no scripts: a command of your own is a Python function": (
+    "no scripting: declare a Python function as a command instead": (
         "EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "FUNCTION", "SCRIPT", "MODULE",
     ),
-    "no cluster of Redis's kind": ("ASKING", "CLUSTER", "READONLY", "READWRITE", "RESTORE-ASKING", "MIGRATE"),
-    "no replication of Redis's kind": (
+    "Redis's cluster protocol is not implemented": (
+        "ASKING", "CLUSTER", "READONLY", "READWRITE", "RESTORE-ASKING", "MIGRATE",
+    ),
+    "Redis's replication protocol is not implemented": (
         "FAILOVER", "PSYNC", "REPLCONF", "REPLICAOF", "SLAVEOF", "SYNC", "WAIT",
     ),
-    "for Redis's own developers": ("DEBUG", "PFDEBUG", "PFSELFTEST"),
+    "for developers of Redis": ("DEBUG", "PFDEBUG", "PFSELFTEST"),
 }  # fmt: skip
 
-# Flags that a reader of the page can do something with.
+# Flags that matter to the author of a client.
 SHOWN_FLAGS = ("write", "readonly", "denyoom", "blocking", "admin", "no_multi", "loading", "no_auth")
 
 HEAD = """\
@@ -51,16 +53,17 @@ HEAD = """\
 
 Written by `make docs` from the declarations in `src/verbena/kv/commands`; do not edit.
 
-`words` counts the command's name; `3+` means three or more. `keys` says which words are keys (`-1`: the last
-word; in parentheses: every so many; *found*: by looking at the words). **Native** commands are run by C++
-without Python's lock; the others are Python functions. `flags` are those of Redis that matter to a client:
-`denyoom` is refused when maxmemory is reached, `no_multi` within MULTI, `loading` and `no_auth` are allowed
-before the data is read and before AUTH.
+`arguments` counts the command's name; `3+` means three or more. `keys` gives the positions of the keys: first
+to last (`-1` is the last argument), the step in parentheses if it is not 1; *computed* means that they depend
+on the other arguments. **Native** commands run in C++ without Python's lock; the others are Python
+functions. `flags` are Redis's flags that matter to a client: `denyoom` commands are refused when maxmemory is
+reached, `no_multi` commands inside MULTI; `loading` commands are allowed while the data is loaded, `no_auth`
+commands before AUTH.
 """
 
 
 def page() -> str:
-    """The whole page. The commands must have been loaded."""
+    """Returns the page. Call commands.load() first."""
     parts = [HEAD]
     for group in GROUPS:
         rows = sorted((one for one in COMMANDS.values() if one.group == group), key=lambda one: one.name)
@@ -70,19 +73,19 @@ def page() -> str:
 
 
 def _table(rows: list[Command]) -> str:
-    lines = ["| command | words | keys | flags | answered by | |", "|---|---|---|---|---|---|"]
+    lines = ["| command | arguments | keys | flags | runs in | summary |", "|---|---|---|---|---|---|"]
     for row in rows:
-        words = str(row.arity) if row.arity > 0 else f"{-row.arity}+"
+        count = str(row.arity) if row.arity > 0 else f"{-row.arity}+"
         flags = " ".join(flag for flag in SHOWN_FLAGS if flag in row.flags)
         where = "**native**" if row.function is None else "Python"
         summary = row.summary.replace("|", "\\|")
-        lines.append(f"| {row.name} | {words} | {_keys(row)} | {flags} | {where} | {summary} |")
+        lines.append(f"| {row.name} | {count} | {_keys(row)} | {flags} | {where} | {summary} |")
     return "\n".join(lines) + "\n"
 
 
 def _keys(row: Command) -> str:
     if row.find_keys is not None:
-        return "*found*"
+        return "*computed*"
     first, last, step = row.keys
     if first == 0:
         return ""
@@ -91,17 +94,19 @@ def _keys(row: Command) -> str:
 
 
 def is_absent(name: str) -> bool:
-    """Is it said that there is no such command? `name`: "CLUSTER SLOTS"."""
+    """Returns whether the page lists a command, such as "CLUSTER SLOTS", as not implemented."""
     names = {known for group in ABSENT.values() for known in group}
     return name in names or name.partition(" ")[0] in names
 
 
 def _differences() -> str:
-    lines = ["## What redis-server 7.0 has besides\n"]
+    lines = ["## Not implemented\n\nredis-server 7.0 also has:\n"]
     declared = {name for one in COMMANDS for name in (one, one.partition(" ")[0])}
     for why, names in ABSENT.items():
         missing = [name for name in names if name not in declared]
         if missing:
             lines.append(f"- {', '.join(missing)}: {why}")
-    lines.append("\nHow those that are here differ: [guide](../guide/store.md#what-differs-from-redis).")
+    lines.append(
+        "\nHow the other commands differ from Redis: [guide](../guide/store.md#what-differs-from-redis)."
+    )
     return "\n".join(lines) + "\n"

@@ -124,12 +124,12 @@ def _run(call: Call, key: bytes, words: Sequence[bytes], *, only_read: bool) -> 
 
 @command("BITFIELD", arity=-2, flags="write denyoom", keys=KEY, group="bitmap", since="3.2.0",
          key_flags="RW access update",
-         summary="Integers of any width: GET, SET, INCRBY, OVERFLOW WRAP|SAT|FAIL.")  # fmt: skip
+         summary="Reads and writes integers of any width in a string.")  # fmt: skip
 def bitfield(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, words, only_read=False)
 
 
 @command("BITFIELD_RO", arity=-2, flags="readonly fast", keys=KEY, group="bitmap", since="6.0.0",
-         summary="Reads integers of any width.")  # fmt: skip
+         summary="Reads integers of any width in a string.")  # fmt: skip
 def bitfield_ro(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, words, only_read=True)

@@ -26,7 +26,7 @@ def bit_offset(word: bytes, width: int = 0) -> int:
 
 @command("SETBIT", arity=4, flags="write denyoom", keys=KEY, group="bitmap", since="2.2.0",
          key_flags="RW access update",
-         summary="Sets a bit; what it was.")  # fmt: skip
+         summary="Sets or clears the bit of a string at an offset and returns the old bit.")  # fmt: skip
 def setbit(call: Call, key: bytes, offset: bytes, bit: bytes) -> Reply:
     position = bit_offset(offset)
     if bit not in (b"0", b"1"):
@@ -43,7 +43,7 @@ def setbit(call: Call, key: bytes, offset: bytes, bit: bytes) -> Reply:
 
 
 @command("GETBIT", arity=3, flags="readonly fast", keys=KEY, group="bitmap", since="2.2.0",
-         summary="A bit.")  # fmt: skip
+         summary="Returns the bit of a string at an offset.")  # fmt: skip
 def getbit(call: Call, key: bytes, offset: bytes) -> Reply:
     position = bit_offset(offset)
     text = call.db.string(key) or b""
@@ -73,7 +73,7 @@ def _part(text: bytes, first: int, last: int) -> tuple[int, int]:
 
 
 @command("BITCOUNT", arity=-2, flags="readonly", keys=KEY, group="bitmap", since="2.6.0",
-         summary="How many bits are set, in all or between two bytes or bits.")  # fmt: skip
+         summary="Counts the set bits of a string, or of a range of it.")  # fmt: skip
 def bitcount(call: Call, key: bytes, *words: bytes) -> Reply:
     text = call.db.string(key)
     if text is None:
@@ -87,7 +87,7 @@ def bitcount(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("BITPOS", arity=-3, flags="readonly", keys=KEY, group="bitmap", since="2.8.7",
-         summary="Where the first set or clear bit is, in all or between two bytes or bits.")  # fmt: skip
+         summary="Returns the position of the first set or clear bit of a string.")  # fmt: skip
 def bitpos(call: Call, key: bytes, bit: bytes, *words: bytes) -> Reply:
     wanted = integer(bit)
     if wanted not in (0, 1):
@@ -111,7 +111,7 @@ def bitpos(call: Call, key: bytes, bit: bytes, *words: bytes) -> Reply:
 
 @command("BITOP", arity=-4, flags="write denyoom", keys=(2, -1, 1), group="bitmap", since="2.6.0",
          explicit=True, key_flags=("OW update", "RO access"),
-         summary="Stores AND, OR, XOR of strings, or NOT of one.")  # fmt: skip
+         summary="Stores the bitwise AND, OR, XOR or NOT of strings.")  # fmt: skip
 def bitop(call: Call, operation: bytes, target: bytes, *keys: bytes) -> Reply:
     name = operation.upper()
     if name not in (b"AND", b"OR", b"XOR", b"NOT"):

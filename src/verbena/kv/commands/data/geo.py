@@ -36,7 +36,7 @@ def coordinates(found: geohash.Place) -> list[bytes]:
 
 
 @command("GEOADD", arity=-5, flags="write denyoom", keys=KEY, group="geo", since="3.2.0",
-         summary="Adds places: longitude, latitude, name; NX, XX, CH as ZADD.")  # fmt: skip
+         summary="Adds members with a longitude and latitude to a geospatial index.")  # fmt: skip
 def geoadd(call: Call, key: bytes, *words: bytes) -> Reply:
     start = 0
     while start < len(words) and words[start].upper() in (b"NX", b"XX", b"CH"):
@@ -53,7 +53,7 @@ def geoadd(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("GEOPOS", arity=-2, flags="readonly", keys=KEY, group="geo", since="3.2.0",
-         summary="Longitude and latitude of places.")  # fmt: skip
+         summary="Returns the longitudes and latitudes of members of a geospatial index.")  # fmt: skip
 def geopos(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     scores = {} if value is None else value.scores
@@ -62,7 +62,7 @@ def geopos(call: Call, key: bytes, *members: bytes) -> Reply:
 
 
 @command("GEOHASH", arity=-2, flags="readonly", keys=KEY, group="geo", since="3.2.0",
-         summary="Places as geohash texts.")  # fmt: skip
+         summary="Returns the geohash strings of members of a geospatial index.")  # fmt: skip
 def geohash_(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     scores = {} if value is None else value.scores
@@ -71,7 +71,7 @@ def geohash_(call: Call, key: bytes, *members: bytes) -> Reply:
 
 
 @command("GEODIST", arity=-4, flags="readonly", keys=KEY, group="geo", since="3.2.0",
-         summary="How far two places are apart.")  # fmt: skip
+         summary="Returns the distance between two members of a geospatial index.")  # fmt: skip
 def geodist(call: Call, key: bytes, one: bytes, other: bytes, *words: bytes) -> Reply:
     if len(words) > 1:
         raise SyntaxMistake()

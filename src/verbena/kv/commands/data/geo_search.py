@@ -189,14 +189,14 @@ def _find(call: Call, name: str, key: bytes, words: Sequence[bytes], target: byt
 
 
 @command("GEOSEARCH", arity=-7, flags="readonly", keys=KEY, group="geo", since="6.2.0",
-         summary="Places within a circle or a box around a place or a member.")  # fmt: skip
+         summary="Returns the members of a geospatial index inside a circle or a box.")  # fmt: skip
 def geosearch(call: Call, key: bytes, *words: bytes) -> Reply:
     return _find(call, "geosearch", key, words, None)
 
 
 @command("GEOSEARCHSTORE", arity=-8, flags="write denyoom", keys=(1, 2, 1), group="geo", since="6.2.0",
          explicit=True, key_flags=("OW update", "RO access"),
-         summary="Stores the places that GEOSEARCH finds.")  # fmt: skip
+         summary="Stores the members of a geospatial index inside a circle or a box.")  # fmt: skip
 def geosearchstore(call: Call, target: bytes, key: bytes, *words: bytes) -> Reply:
     return _find(call, "geosearchstore", key, words, target)
 
@@ -226,25 +226,25 @@ def _store_keys(first: int) -> Callable[[list[bytes]], list[int]]:
 
 @command("GEORADIUS", arity=-6, flags="write denyoom movablekeys", keys=KEY, group="geo", since="3.2.0",
          find_keys=_store_keys(6), explicit=True, key_flags=("RO access", "OW update"),
-         summary="Places within a circle around a place.")  # fmt: skip
+         summary="Returns or stores the members within a radius of a point.")  # fmt: skip
 def georadius(call: Call, key: bytes, *words: bytes) -> Reply:
     return _around(call, key, words, by_member=False, may_store=True)
 
 
 @command("GEORADIUS_RO", arity=-6, flags="readonly", keys=KEY, group="geo", since="3.2.10",
-         summary="GEORADIUS that cannot store.")  # fmt: skip
+         summary="Returns the members within a radius of a point.")  # fmt: skip
 def georadius_ro(call: Call, key: bytes, *words: bytes) -> Reply:
     return _around(call, key, words, by_member=False, may_store=False)
 
 
 @command("GEORADIUSBYMEMBER", arity=-5, flags="write denyoom movablekeys", keys=KEY, group="geo",
          since="3.2.0", find_keys=_store_keys(5), explicit=True, key_flags=("RO access", "OW update"),
-         summary="Places within a circle around a member.")  # fmt: skip
+         summary="Returns or stores the members within a radius of another member.")  # fmt: skip
 def georadiusbymember(call: Call, key: bytes, *words: bytes) -> Reply:
     return _around(call, key, words, by_member=True, may_store=True)
 
 
 @command("GEORADIUSBYMEMBER_RO", arity=-5, flags="readonly", keys=KEY, group="geo", since="3.2.10",
-         summary="GEORADIUSBYMEMBER that cannot store.")  # fmt: skip
+         summary="Returns the members within a radius of another member.")  # fmt: skip
 def georadiusbymember_ro(call: Call, key: bytes, *words: bytes) -> Reply:
     return _around(call, key, words, by_member=True, may_store=False)

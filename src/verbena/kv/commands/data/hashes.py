@@ -37,13 +37,13 @@ def _set_fields(call: Call, key: bytes, words: tuple[bytes, ...], name: str) -> 
 
 
 @command("HSET", arity=-4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
-         summary="Sets fields of a hash; how many are new.")  # fmt: skip
+         summary="Sets one or more fields of a hash and returns how many are new.")  # fmt: skip
 def hset(call: Call, key: bytes, *words: bytes) -> Reply:
     return _set_fields(call, key, words, "hset")
 
 
 @command("HMSET", arity=-4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
-         summary="Sets fields of a hash (HSET does the same).")  # fmt: skip
+         summary="Sets one or more fields of a hash. Deprecated: use HSET.")  # fmt: skip
 def hmset(call: Call, key: bytes, *words: bytes) -> Reply:
     _set_fields(call, key, words, "hmset")
     return "OK"
@@ -51,7 +51,7 @@ def hmset(call: Call, key: bytes, *words: bytes) -> Reply:
 
 @command("HSETNX", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
          key_flags="RW insert",
-         summary="Sets a field unless it is there.")  # fmt: skip
+         summary="Sets a field of a hash only if the field does not exist.")  # fmt: skip
 def hsetnx(call: Call, key: bytes, field: bytes, content: bytes) -> Reply:
     value = call.db.get(key, Hash)
     if value is not None and field in value:
@@ -62,60 +62,60 @@ def hsetnx(call: Call, key: bytes, field: bytes, content: bytes) -> Reply:
 
 
 @command("HGET", arity=3, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
-         summary="A field's value.")  # fmt: skip
+         summary="Returns the value of a field of a hash.")  # fmt: skip
 def hget(call: Call, key: bytes, field: bytes) -> Reply:
     value = call.db.get(key, Hash)
     return None if value is None else value.get(field)
 
 
 @command("HMGET", arity=-3, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
-         summary="The values of several fields.")  # fmt: skip
+         summary="Returns the values of one or more fields of a hash.")  # fmt: skip
 def hmget(call: Call, key: bytes, *fields: bytes) -> Reply:
     value = call.db.get(key, Hash)
     return [None] * len(fields) if value is None else [value.get(field) for field in fields]
 
 
 @command("HGETALL", arity=2, flags="readonly", keys=KEY, group="hash", since="2.0.0",
-         summary="All fields and values.")  # fmt: skip
+         summary="Returns all fields and values of a hash.")  # fmt: skip
 def hgetall(call: Call, key: bytes) -> Reply:
     value = call.db.get(key, Hash)
     return {} if value is None else dict(value)
 
 
 @command("HKEYS", arity=2, flags="readonly", keys=KEY, group="hash", since="2.0.0",
-         summary="All fields.")  # fmt: skip
+         summary="Returns all fields of a hash.")  # fmt: skip
 def hkeys(call: Call, key: bytes) -> Reply:
     return list(call.db.get(key, Hash) or ())
 
 
 @command("HVALS", arity=2, flags="readonly", keys=KEY, group="hash", since="2.0.0",
-         summary="All values.")  # fmt: skip
+         summary="Returns all values of a hash.")  # fmt: skip
 def hvals(call: Call, key: bytes) -> Reply:
     value = call.db.get(key, Hash)
     return [] if value is None else list(value.values())
 
 
 @command("HLEN", arity=2, flags="readonly fast", keys=KEY, group="hash", since="2.0.0", key_flags="RO",
-         summary="How many fields there are.")  # fmt: skip
+         summary="Returns the number of fields of a hash.")  # fmt: skip
 def hlen(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, Hash) or ())
 
 
 @command("HEXISTS", arity=3, flags="readonly fast", keys=KEY, group="hash", since="2.0.0",
-         summary="Whether a field is there.")  # fmt: skip
+         summary="Returns whether a field of a hash exists.")  # fmt: skip
 def hexists(call: Call, key: bytes, field: bytes) -> Reply:
     return int(field in (call.db.get(key, Hash) or ()))
 
 
 @command("HSTRLEN", arity=3, flags="readonly fast", keys=KEY, group="hash", since="3.2.0",
-         summary="The length of a field's value.")  # fmt: skip
+         summary="Returns the length of the value of a field of a hash, in bytes.")  # fmt: skip
 def hstrlen(call: Call, key: bytes, field: bytes) -> Reply:
     value = call.db.get(key, Hash)
     return 0 if value is None else len(value.get(field, b""))
 
 
 @command("HDEL", arity=-3, flags="write fast", keys=KEY, group="hash", since="2.0.0", key_flags="RM delete",
-         summary="Removes fields; how many were there.")  # fmt: skip
+         summary="Deletes fields of a hash and returns how many existed.")  # fmt: skip
 def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
     value = call.db.get(key, Hash)
     if value is None:
@@ -128,7 +128,7 @@ def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
 
 @command("HINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
          key_flags="RW access update",
-         summary="Adds an integer to a field.")  # fmt: skip
+         summary="Adds a number to the integer in a field of a hash.")  # fmt: skip
 def hincrby(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
     step = integer(increment)
     value = call.db.get(key, Hash)
@@ -144,7 +144,7 @@ def hincrby(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
 
 @command("HINCRBYFLOAT", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.6.0",
          explicit=True, key_flags="RW access update",
-         summary="Adds a decimal number to a field.")  # fmt: skip
+         summary="Adds a floating-point number to the number in a field of a hash.")  # fmt: skip
 def hincrbyfloat(call: Call, key: bytes, field: bytes, increment: bytes) -> Reply:
     try:
         step = long_double.read(increment)
@@ -169,7 +169,7 @@ def hincrbyfloat(call: Call, key: bytes, field: bytes, increment: bytes) -> Repl
 
 
 @command("HRANDFIELD", arity=-2, flags="readonly", keys=KEY, group="hash", since="6.2.0",
-         summary="Fields by chance; several: a negative count may repeat them.")  # fmt: skip
+         summary="Returns one or more random fields of a hash.")  # fmt: skip
 def hrandfield(call: Call, key: bytes, *words: bytes) -> Reply:
     if not words:
         value = call.db.get(key, Hash)
@@ -206,7 +206,7 @@ def random_choice(members: list[bytes], count: int) -> list[bytes]:
 
 
 @command("HSCAN", arity=-3, flags="readonly", keys=KEY, group="hash", since="2.8.0",
-         summary="Goes through fields and values, some at a time.")  # fmt: skip
+         summary="Iterates over the fields and values of a hash.")  # fmt: skip
 def hscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
     start = scanning.cursor_of(cursor)
     value = call.db.get(key, Hash)

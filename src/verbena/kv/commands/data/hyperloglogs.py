@@ -23,7 +23,7 @@ def _text(call: Call, key: bytes) -> bytes | None:
 
 @command("PFADD", arity=-2, flags="write denyoom fast", keys=(1, 1, 1), group="hyperloglog", since="2.8.9",
          key_flags="RW insert",
-         summary="Counts elements; 1: the count may have changed.")  # fmt: skip
+         summary="Adds elements to a HyperLogLog.")  # fmt: skip
 def pfadd(call: Call, key: bytes, *elements: bytes) -> Reply:
     old = _text(call, key)
     try:
@@ -39,7 +39,7 @@ def pfadd(call: Call, key: bytes, *elements: bytes) -> Reply:
 
 @command("PFCOUNT", arity=-2, flags="readonly", keys=(1, -1, 1), group="hyperloglog",
          since="2.8.9",
-         summary="How many different elements were counted, in one or in all together.")  # fmt: skip
+         summary="Returns the approximate number of distinct elements in HyperLogLogs.")  # fmt: skip
 def pfcount(call: Call, *keys: bytes) -> Reply:
     texts = [text for key in keys if (text := _text(call, key)) is not None]
     try:
@@ -52,7 +52,7 @@ def pfcount(call: Call, *keys: bytes) -> Reply:
 
 @command("PFMERGE", arity=-2, flags="write denyoom", keys=(1, -1, 1), group="hyperloglog", since="2.8.9",
          explicit=True, key_flags=("RW access insert", "RO access"),
-         summary="Stores what several have counted together.")  # fmt: skip
+         summary="Merges HyperLogLogs into one key.")  # fmt: skip
 def pfmerge(call: Call, target: bytes, *sources: bytes) -> Reply:
     texts = [text for key in (target, *sources) if (text := _text(call, key)) is not None]
     dense = any(map(hyperloglog.is_dense, texts))

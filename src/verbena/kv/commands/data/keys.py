@@ -14,7 +14,7 @@ SAME = "ERR source and destination objects are the same"
 
 
 @command("KEYS", arity=2, flags="readonly", group="generic", categories="dangerous",
-         summary="The keys that match a pattern.")  # fmt: skip
+         summary="Returns the keys that match a pattern.")  # fmt: skip
 def keys(call: Call, glob: bytes) -> Reply:
     match = scanning.pattern(glob).match
     found: list[bytes] = []
@@ -27,7 +27,7 @@ def keys(call: Call, glob: bytes) -> Reply:
 
 
 @command("SCAN", arity=-2, flags="readonly", group="generic", since="2.8.0",
-         summary="Goes through the keys, some at a time: MATCH, COUNT, TYPE.")  # fmt: skip
+         summary="Iterates over the keys of the database.")  # fmt: skip
 def scan(call: Call, cursor: bytes, *words: bytes) -> Reply:
     start = scanning.cursor_of(cursor)
     chosen = scanning.options(words, with_type=True)
@@ -41,7 +41,7 @@ def scan(call: Call, cursor: bytes, *words: bytes) -> Reply:
 
 
 @command("RANDOMKEY", arity=1, flags="readonly", group="generic",
-         summary="A key by chance.")  # fmt: skip
+         summary="Returns a random key.")  # fmt: skip
 def randomkey(call: Call) -> Reply:
     return call.db.random_key()
 
@@ -63,7 +63,7 @@ def _rename(call: Call, source: bytes, target: bytes, *, only_if_free: bool) -> 
 
 @command("RENAME", arity=3, flags="write", keys=(1, 2, 1), group="generic", explicit=True,
          key_flags=("RW access delete", "OW update"),
-         summary="Gives a key another name.")  # fmt: skip
+         summary="Renames a key, replacing the key of the new name.")  # fmt: skip
 def rename(call: Call, source: bytes, target: bytes) -> Reply:
     _rename(call, source, target, only_if_free=False)
     return "OK"
@@ -71,7 +71,7 @@ def rename(call: Call, source: bytes, target: bytes) -> Reply:
 
 @command("RENAMENX", arity=3, flags="write fast", keys=(1, 2, 1), group="generic", explicit=True,
          key_flags=("RW access delete", "OW update"),
-         summary="Gives a key another name, if nobody has that.")  # fmt: skip
+         summary="Renames a key only if no key of the new name exists.")  # fmt: skip
 def renamenx(call: Call, source: bytes, target: bytes) -> Reply:
     return int(_rename(call, source, target, only_if_free=True))
 
@@ -85,7 +85,7 @@ def _database(call: Call, word: bytes) -> Database:
 
 @command("COPY", arity=-3, flags="write denyoom", keys=(1, 2, 1), group="generic", since="6.2.0",
          explicit=True, key_flags=("RO access", "OW update"),
-         summary="Copies a value to another key or database.")  # fmt: skip
+         summary="Copies a value to another key, also in another database.")  # fmt: skip
 def copy(call: Call, source: bytes, target: bytes, *words: bytes) -> Reply:
     other, replace, position = call.db, False, 0
     while position < len(words):
@@ -126,7 +126,7 @@ def move(call: Call, key: bytes, database: bytes) -> Reply:
 
 
 @command("DUMP", arity=2, flags="readonly", keys=KEY, group="generic", since="2.6.0",
-         summary="A value as bytes that RESTORE takes.")  # fmt: skip
+         summary="Returns the value at a key, serialized for RESTORE.")  # fmt: skip
 def dump(call: Call, key: bytes) -> Reply:
     value = call.db.any(key)
     return None if value is None else serial.dump(value)
@@ -134,7 +134,7 @@ def dump(call: Call, key: bytes) -> Reply:
 
 @command("RESTORE", arity=-4, flags="write denyoom", keys=KEY, group="generic", since="2.6.0",
          explicit=True, categories="dangerous", key_flags="OW update",
-         summary="Stores what DUMP gave: REPLACE, ABSTTL, IDLETIME, FREQ.")  # fmt: skip
+         summary="Creates a key from a value that DUMP serialized.")  # fmt: skip
 def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *words: bytes) -> Reply:
     flags = _restore_options(words)
     if b"REPLACE" not in flags and call.db.exists(key):

@@ -39,14 +39,14 @@ def _move(call: Call, source: bytes, target: bytes, from_left: bool, to_left: bo
 
 @command("LMOVE", arity=5, flags="write denyoom", keys=(1, 2, 1), group="list", since="6.2.0",
          explicit=True, key_flags=("RW access delete", "RW insert"),
-         summary="Takes an element from one end of a list and puts it at an end of another.")  # fmt: skip
+         summary="Moves an element from an end of a list to an end of another list.")  # fmt: skip
 def lmove(call: Call, source: bytes, target: bytes, where: bytes, to: bytes) -> Reply:
     return _move(call, source, target, is_left(where), is_left(to))
 
 
 @command("RPOPLPUSH", arity=3, flags="write denyoom", keys=(1, 2, 1), group="list", since="1.2.0",
          explicit=True, key_flags=("RW access delete", "RW insert"),
-         summary="Takes the last element of a list and puts it before the first of another.")  # fmt: skip
+         summary="Moves the last element of a list to the front of another list.")  # fmt: skip
 def rpoplpush(call: Call, source: bytes, target: bytes) -> Reply:
     return _move(call, source, target, False, True)
 
@@ -71,14 +71,14 @@ def _blocking_move(
 
 @command("BLMOVE", arity=6, flags="write denyoom noscript blocking", keys=(1, 2, 1), group="list",
          since="6.2.0", explicit=True, key_flags=("RW access delete", "RW insert"),
-         summary="LMOVE that waits for an element.")  # fmt: skip
+         summary="Moves an element from one list to another; blocks until there is one.")  # fmt: skip
 def blmove(call: Call, source: bytes, target: bytes, where: bytes, to: bytes, timeout: bytes) -> Reply:
     return _blocking_move(call, source, target, is_left(where), is_left(to), timeout)
 
 
 @command("BRPOPLPUSH", arity=4, flags="write denyoom noscript blocking", keys=(1, 2, 1), group="list",
          since="2.2.0", explicit=True, key_flags=("RW access delete", "RW insert"),
-         summary="RPOPLPUSH that waits for an element.")  # fmt: skip
+         summary="Moves the last element of a list to the front of another; blocks if empty.")  # fmt: skip
 def brpoplpush(call: Call, source: bytes, target: bytes, timeout: bytes) -> Reply:
     return _blocking_move(call, source, target, False, True, timeout)
 
@@ -123,14 +123,14 @@ def _blocking_pop(call: Call, words: Sequence[bytes], left: bool) -> Reply:
 
 @command("BLPOP", arity=-3, flags="write noscript blocking", keys=(1, -2, 1), group="list", since="2.0.0",
          explicit=True, key_flags="RW access delete",
-         summary="Takes the first element of the first list that has one; waits for it.")  # fmt: skip
+         summary="Pops the first element of the first non-empty list; blocks until one exists.")  # fmt: skip
 def blpop(call: Call, *words: bytes) -> Reply:
     return _blocking_pop(call, words, True)
 
 
 @command("BRPOP", arity=-3, flags="write noscript blocking", keys=(1, -2, 1), group="list", since="2.0.0",
          explicit=True, key_flags="RW access delete",
-         summary="Takes the last element of the first list that has one; waits for it.")  # fmt: skip
+         summary="Pops the last element of the first non-empty list; blocks until one exists.")  # fmt: skip
 def brpop(call: Call, *words: bytes) -> Reply:
     return _blocking_pop(call, words, False)
 
@@ -158,7 +158,7 @@ def mpop_count(words: Sequence[bytes]) -> int:
 
 @command("LMPOP", arity=-4, flags="write movablekeys", group="list", since="7.0.0", find_keys=numkeys_at(1),
          explicit=True, key_flags="RW access delete",
-         summary="Takes elements from the first list that has any.")  # fmt: skip
+         summary="Pops elements from the first non-empty list.")  # fmt: skip
 def lmpop(call: Call, *words: bytes) -> Reply:
     found = _pop_first(call, *_mpop_words(words))
     return NULL_ARRAY if found is None else list(found)
@@ -166,7 +166,7 @@ def lmpop(call: Call, *words: bytes) -> Reply:
 
 @command("BLMPOP", arity=-5, flags="write blocking movablekeys", group="list", since="7.0.0",
          find_keys=numkeys_at(2), explicit=True, key_flags="RW access delete",
-         summary="LMPOP that waits for an element.")  # fmt: skip
+         summary="Pops elements from the first non-empty list; blocks until there is one.")  # fmt: skip
 def blmpop(call: Call, timeout: bytes, *words: bytes) -> Reply:
     keys, left, count = _mpop_words(words)
     timeout_s = timeout_seconds(timeout)

@@ -30,27 +30,27 @@ def _push(
 
 
 @command("LPUSH", arity=-3, flags="write denyoom fast", keys=KEY, group="list", key_flags="RW insert",
-         summary="Puts elements before the first; the new length.")  # fmt: skip
+         summary="Prepends elements to a list, creating it if needed.")  # fmt: skip
 def lpush(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=True)
 
 
 @command("RPUSH", arity=-3, flags="write denyoom fast", keys=KEY, group="list", key_flags="RW insert",
-         summary="Puts elements after the last; the new length.")  # fmt: skip
+         summary="Appends elements to a list, creating it if needed.")  # fmt: skip
 def rpush(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=False)
 
 
 @command("LPUSHX", arity=-3, flags="write denyoom fast", keys=KEY, group="list", since="2.2.0",
          key_flags="RW insert",
-         summary="LPUSH if there is such a list.")  # fmt: skip
+         summary="Prepends elements to a list only if it exists.")  # fmt: skip
 def lpushx(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=True, only_if_there=True)
 
 
 @command("RPUSHX", arity=-3, flags="write denyoom fast", keys=KEY, group="list", since="2.2.0",
          key_flags="RW insert",
-         summary="RPUSH if there is such a list.")  # fmt: skip
+         summary="Appends elements to a list only if it exists.")  # fmt: skip
 def rpushx(call: Call, key: bytes, *elements: bytes) -> Reply:
     return _push(call, key, elements, left=False, only_if_there=True)
 
@@ -76,25 +76,25 @@ def _pop(call: Call, name: str, key: bytes, words: tuple[bytes, ...], *, left: b
 
 
 @command("LPOP", arity=-2, flags="write fast", keys=KEY, group="list", key_flags="RW access delete",
-         summary="Takes the first element, or so many.")  # fmt: skip
+         summary="Removes and returns the first elements of a list.")  # fmt: skip
 def lpop(call: Call, key: bytes, *words: bytes) -> Reply:
     return _pop(call, "lpop", key, words, left=True)
 
 
 @command("RPOP", arity=-2, flags="write fast", keys=KEY, group="list", key_flags="RW access delete",
-         summary="Takes the last element, or so many.")  # fmt: skip
+         summary="Removes and returns the last elements of a list.")  # fmt: skip
 def rpop(call: Call, key: bytes, *words: bytes) -> Reply:
     return _pop(call, "rpop", key, words, left=False)
 
 
 @command("LLEN", arity=2, flags="readonly fast", keys=KEY, group="list", key_flags="RO",
-         summary="How many elements there are.")  # fmt: skip
+         summary="Returns the length of a list.")  # fmt: skip
 def llen(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, List) or ())
 
 
 @command("LRANGE", arity=4, flags="readonly", keys=KEY, group="list",
-         summary="The elements between two positions, both included.")  # fmt: skip
+         summary="Returns the elements of a list between two indexes.")  # fmt: skip
 def lrange(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     start, stop = integer(first), integer(last)
     value = call.db.get(key, List)
@@ -102,7 +102,7 @@ def lrange(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
 
 
 @command("LINDEX", arity=3, flags="readonly", keys=KEY, group="list",
-         summary="The element at a position.")  # fmt: skip
+         summary="Returns the element of a list at an index.")  # fmt: skip
 def lindex(call: Call, key: bytes, index: bytes) -> Reply:
     value = call.db.get(key, List)
     if value is None:
@@ -112,7 +112,7 @@ def lindex(call: Call, key: bytes, index: bytes) -> Reply:
 
 
 @command("LSET", arity=4, flags="write denyoom", keys=KEY, group="list",
-         summary="Replaces the element at a position.")  # fmt: skip
+         summary="Replaces the element of a list at an index.")  # fmt: skip
 def lset(call: Call, key: bytes, index: bytes, element: bytes) -> Reply:
     value = call.db.get(key, List)
     if value is None:
@@ -127,7 +127,7 @@ def lset(call: Call, key: bytes, index: bytes, element: bytes) -> Reply:
 
 @command("LINSERT", arity=5, flags="write denyoom", keys=KEY, group="list", since="2.2.0",
          key_flags="RW insert",
-         summary="Puts an element before or after another; -1: that one is not there.")  # fmt: skip
+         summary="Inserts an element before or after another element of a list.")  # fmt: skip
 def linsert(call: Call, key: bytes, where: bytes, pivot: bytes, element: bytes) -> Reply:
     side = where.upper()
     if side not in (b"BEFORE", b"AFTER"):
@@ -145,7 +145,7 @@ def linsert(call: Call, key: bytes, where: bytes, pivot: bytes, element: bytes) 
 
 
 @command("LREM", arity=4, flags="write", keys=KEY, group="list", key_flags="RM delete",
-         summary="Removes what equals it: all (0), some from the left or (negative) the right.")  # fmt: skip
+         summary="Removes the elements of a list that equal a value.")  # fmt: skip
 def lrem(call: Call, key: bytes, count: bytes, element: bytes) -> Reply:
     limit = integer(count)
     value = call.db.get(key, List)
@@ -158,7 +158,7 @@ def lrem(call: Call, key: bytes, count: bytes, element: bytes) -> Reply:
 
 
 @command("LTRIM", arity=4, flags="write", keys=KEY, group="list", key_flags="RM delete",
-         summary="Keeps the elements between two positions only.")  # fmt: skip
+         summary="Removes all elements of a list outside a range of indexes.")  # fmt: skip
 def ltrim(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     start, stop = integer(first), integer(last)
     value = call.db.get(key, List)
@@ -170,7 +170,7 @@ def ltrim(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
 
 
 @command("LPOS", arity=-3, flags="readonly", keys=KEY, group="list", since="6.0.6",
-         summary="Where an element stands: RANK, COUNT and MAXLEN say which, how many, how far.")  # fmt: skip
+         summary="Returns the indexes of matching elements in a list.")  # fmt: skip
 def lpos(call: Call, key: bytes, element: bytes, *words: bytes) -> Reply:
     rank, count, most = 1, -1, 0
     for position in range(0, len(words), 2):

@@ -24,7 +24,7 @@ EVERY = (1, -1, 1)
 
 
 @command("SADD", arity=-3, flags="write denyoom fast", keys=KEY, group="set", key_flags="RW insert",
-         summary="Adds members; how many are new.")  # fmt: skip
+         summary="Adds members to a set and returns how many are new.")  # fmt: skip
 def sadd(call: Call, key: bytes, *members: bytes) -> Reply:
     add = call.db.obtain(key, Set).add
     added = sum(add(member) for member in members)
@@ -34,7 +34,7 @@ def sadd(call: Call, key: bytes, *members: bytes) -> Reply:
 
 
 @command("SREM", arity=-3, flags="write fast", keys=KEY, group="set", key_flags="RM delete",
-         summary="Removes members; how many were there.")  # fmt: skip
+         summary="Removes members from a set and returns how many existed.")  # fmt: skip
 def srem(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, Set)
     if value is None:
@@ -46,33 +46,33 @@ def srem(call: Call, key: bytes, *members: bytes) -> Reply:
 
 
 @command("SMEMBERS", arity=2, flags="readonly", keys=KEY, group="set",
-         summary="All members.")  # fmt: skip
+         summary="Returns all members of a set.")  # fmt: skip
 def smembers(call: Call, key: bytes) -> Reply:
     return frozenset(call.db.get(key, Set) or ())
 
 
 @command("SISMEMBER", arity=3, flags="readonly fast", keys=KEY, group="set",
-         summary="Whether it is a member.")  # fmt: skip
+         summary="Returns whether a value is a member of a set.")  # fmt: skip
 def sismember(call: Call, key: bytes, member: bytes) -> Reply:
     return int(member in (call.db.get(key, Set) or ()))
 
 
 @command("SMISMEMBER", arity=-3, flags="readonly fast", keys=KEY, group="set", since="6.2.0",
-         summary="Of each whether it is a member.")  # fmt: skip
+         summary="Returns whether each of several values is a member of a set.")  # fmt: skip
 def smismember(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, Set) or ()
     return [int(member in value) for member in members]
 
 
 @command("SCARD", arity=2, flags="readonly fast", keys=KEY, group="set", key_flags="RO",
-         summary="How many members there are.")  # fmt: skip
+         summary="Returns the number of members of a set.")  # fmt: skip
 def scard(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, Set) or ())
 
 
 @command("SPOP", arity=-2, flags="write fast", keys=KEY, group="set", explicit=True,
          key_flags="RW access delete",
-         summary="Takes a member by chance, or so many.")  # fmt: skip
+         summary="Removes and returns one or more random members of a set.")  # fmt: skip
 def spop(call: Call, key: bytes, *words: bytes) -> Reply:
     if len(words) > 1:
         raise SyntaxMistake()
@@ -93,7 +93,7 @@ def spop(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("SRANDMEMBER", arity=-2, flags="readonly", keys=KEY, group="set",
-         summary="Members by chance; several: a negative count may repeat them.")  # fmt: skip
+         summary="Returns one or more random members of a set.")  # fmt: skip
 def srandmember(call: Call, key: bytes, *words: bytes) -> Reply:
     if len(words) > 1:
         raise SyntaxMistake()
@@ -110,7 +110,7 @@ def srandmember(call: Call, key: bytes, *words: bytes) -> Reply:
 
 @command("SMOVE", arity=4, flags="write fast", keys=(1, 2, 1), group="set", explicit=True,
          key_flags=("RW access delete", "RW insert"),
-         summary="Moves a member to another set.")  # fmt: skip
+         summary="Moves a member from one set to another.")  # fmt: skip
 def smove(call: Call, source: bytes, target: bytes, member: bytes) -> Reply:
     value = call.db.get(source, Set)
     if value is None:
@@ -157,14 +157,14 @@ def _store(call: Call, target: bytes, members: set[bytes], event: str) -> int:
 
 
 @command("SINTER", arity=-2, flags="readonly", keys=EVERY, group="set",
-         summary="Members that are in all the sets.")  # fmt: skip
+         summary="Returns the intersection of sets.")  # fmt: skip
 def sinter(call: Call, *keys: bytes) -> Reply:
     return frozenset(_intersection(call, keys))
 
 
 @command("SINTERCARD", arity=-3, flags="readonly movablekeys", group="set", since="7.0.0",
          find_keys=numkeys_at(1),
-         summary="How many members are in all the sets, counted up to LIMIT.")  # fmt: skip
+         summary="Returns the size of the intersection of sets, up to a limit.")  # fmt: skip
 def sintercard(call: Call, numkeys: bytes, *words: bytes) -> Reply:
     count = integer_within(numkeys, 1, "ERR numkeys should be greater than 0")
     if count > len(words):
@@ -181,39 +181,39 @@ def sintercard(call: Call, numkeys: bytes, *words: bytes) -> Reply:
 
 @command("SINTERSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
          key_flags=("OW update", "RO access"),
-         summary="Stores the members that are in all the sets.")  # fmt: skip
+         summary="Stores the intersection of sets.")  # fmt: skip
 def sinterstore(call: Call, target: bytes, *keys: bytes) -> Reply:
     return _store(call, target, _intersection(call, keys), "sinterstore")
 
 
 @command("SUNION", arity=-2, flags="readonly", keys=EVERY, group="set",
-         summary="Members that are in any of the sets.")  # fmt: skip
+         summary="Returns the union of sets.")  # fmt: skip
 def sunion(call: Call, *keys: bytes) -> Reply:
     return frozenset(_union(call, keys))
 
 
 @command("SUNIONSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
          key_flags=("OW update", "RO access"),
-         summary="Stores the members that are in any of the sets.")  # fmt: skip
+         summary="Stores the union of sets.")  # fmt: skip
 def sunionstore(call: Call, target: bytes, *keys: bytes) -> Reply:
     return _store(call, target, _union(call, keys), "sunionstore")
 
 
 @command("SDIFF", arity=-2, flags="readonly", keys=EVERY, group="set",
-         summary="Members of the first set that no other has.")  # fmt: skip
+         summary="Returns the difference of the first set and the other sets.")  # fmt: skip
 def sdiff(call: Call, *keys: bytes) -> Reply:
     return frozenset(_difference(call, keys))
 
 
 @command("SDIFFSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
          key_flags=("OW update", "RO access"),
-         summary="Stores the members of the first set that no other has.")  # fmt: skip
+         summary="Stores the difference of the first set and the other sets.")  # fmt: skip
 def sdiffstore(call: Call, target: bytes, *keys: bytes) -> Reply:
     return _store(call, target, _difference(call, keys), "sdiffstore")
 
 
 @command("SSCAN", arity=-3, flags="readonly", keys=KEY, group="set", since="2.8.0",
-         summary="Goes through the members, some at a time.")  # fmt: skip
+         summary="Iterates over the members of a set.")  # fmt: skip
 def sscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
     start = scanning.cursor_of(cursor)
     value = call.db.get(key, Set)

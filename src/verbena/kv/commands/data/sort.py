@@ -130,12 +130,13 @@ def _keys(argv: list[bytes]) -> list[int]:
 
 @command("SORT", arity=-2, flags="write denyoom movablekeys", keys=KEY, group="generic", find_keys=_keys,
          explicit=True, categories="set sortedset list dangerous", key_flags=("RO access", "OW update"),
-         summary="Elements in order: BY, LIMIT, GET, ASC, DESC, ALPHA, STORE.")  # fmt: skip
+         summary="Sorts a list, set or sorted set; returns or stores the result.")  # fmt: skip
 def sort(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, _read(words, may_store=True))
 
 
 @command("SORT_RO", arity=-2, flags="readonly movablekeys", keys=KEY, group="generic", since="7.0.0",
-         categories="set sortedset list dangerous", summary="SORT that cannot STORE.")  # fmt: skip
+         categories="set sortedset list dangerous",
+         summary="Returns the sorted elements of a list, set or sorted set.")  # fmt: skip
 def sort_ro(call: Call, key: bytes, *words: bytes) -> Reply:
     return _run(call, key, _read(words, may_store=False))

@@ -139,7 +139,7 @@ STORE = numkeys_at(2, 1)
 
 @command("ZUNION", arity=-3, flags="readonly movablekeys", group="sorted_set", since="6.2.0",
          find_keys=READ,
-         summary="Members of any of the sets: WEIGHTS multiply, AGGREGATE says how scores join.")  # fmt: skip
+         summary="Returns the union of sorted sets.")  # fmt: skip
 def zunion(call: Call, *words: bytes) -> Reply:
     request = _read(call, "zunion", words)
     return _answer(_union(request), request)
@@ -147,21 +147,22 @@ def zunion(call: Call, *words: bytes) -> Reply:
 
 @command("ZINTER", arity=-3, flags="readonly movablekeys", group="sorted_set", since="6.2.0",
          find_keys=READ,
-         summary="Members of all the sets: WEIGHTS multiply, AGGREGATE says how scores join.")  # fmt: skip
+         summary="Returns the intersection of sorted sets.")  # fmt: skip
 def zinter(call: Call, *words: bytes) -> Reply:
     request = _read(call, "zinter", words)
     return _answer(_intersection(request), request)
 
 
 @command("ZDIFF", arity=-3, flags="readonly movablekeys", group="sorted_set", since="6.2.0", find_keys=READ,
-         summary="Members of the first set that no other has.")  # fmt: skip
+         summary="Returns the difference of the first sorted set and the others.")  # fmt: skip
 def zdiff(call: Call, *words: bytes) -> Reply:
     request = _read(call, "zdiff", words, diff=True)
     return _answer(_difference(request), request)
 
 
 @command("ZINTERCARD", arity=-3, flags="readonly movablekeys", group="sorted_set", since="7.0.0",
-         find_keys=READ, summary="How many members are in all the sets, counted up to LIMIT.")  # fmt: skip
+         find_keys=READ,
+         summary="Returns the size of the intersection of sorted sets, up to a limit.")  # fmt: skip
 def zintercard(call: Call, *words: bytes) -> Reply:
     request = _read(call, "zintercard", words, card=True)
     found = len(_intersection(request))
@@ -170,21 +171,21 @@ def zintercard(call: Call, *words: bytes) -> Reply:
 
 @command("ZUNIONSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
          since="2.0.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
-         summary="Stores what ZUNION would give.")  # fmt: skip
+         summary="Stores the union of sorted sets.")  # fmt: skip
 def zunionstore(call: Call, target: bytes, *words: bytes) -> Reply:
     return store(call, target, _union(_read(call, "zunionstore", words, stores=True)), "zunionstore")
 
 
 @command("ZINTERSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
          since="2.0.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
-         summary="Stores what ZINTER would give.")  # fmt: skip
+         summary="Stores the intersection of sorted sets.")  # fmt: skip
 def zinterstore(call: Call, target: bytes, *words: bytes) -> Reply:
     return store(call, target, _intersection(_read(call, "zinterstore", words, stores=True)), "zinterstore")
 
 
 @command("ZDIFFSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
          since="6.2.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
-         summary="Stores what ZDIFF would give.")  # fmt: skip
+         summary="Stores the difference of the first sorted set and the others.")  # fmt: skip
 def zdiffstore(call: Call, target: bytes, *words: bytes) -> Reply:
     return store(
         call, target, _difference(_read(call, "zdiffstore", words, diff=True, stores=True)), "zdiffstore"

@@ -42,14 +42,14 @@ def _pop(call: Call, name: str, key: bytes, words: tuple[bytes, ...], *, lowest:
 
 @command("ZPOPMIN", arity=-2, flags="write fast", keys=(1, 1, 1), group="sorted_set", since="5.0.0",
          key_flags="RW access delete",
-         summary="Takes the member with the lowest score, or so many.")  # fmt: skip
+         summary="Removes and returns the members with the lowest scores of a sorted set.")  # fmt: skip
 def zpopmin(call: Call, key: bytes, *words: bytes) -> Reply:
     return _pop(call, "zpopmin", key, words, lowest=True)
 
 
 @command("ZPOPMAX", arity=-2, flags="write fast", keys=(1, 1, 1), group="sorted_set", since="5.0.0",
          key_flags="RW access delete",
-         summary="Takes the member with the highest score, or so many.")  # fmt: skip
+         summary="Removes and returns the members with the highest scores of a sorted set.")  # fmt: skip
 def zpopmax(call: Call, key: bytes, *words: bytes) -> Reply:
     return _pop(call, "zpopmax", key, words, lowest=False)
 
@@ -94,14 +94,14 @@ def _blocking_pop(call: Call, words: Sequence[bytes], lowest: bool) -> Reply:
 
 @command("BZPOPMIN", arity=-3, flags="write noscript fast blocking", keys=(1, -2, 1), group="sorted_set",
          since="5.0.0", explicit=True, key_flags="RW access delete",
-         summary="ZPOPMIN of the first sorted set that has a member; waits for it.")  # fmt: skip
+         summary="Pops the member with the lowest score; blocks until a sorted set has one.")  # fmt: skip
 def bzpopmin(call: Call, *words: bytes) -> Reply:
     return _blocking_pop(call, words, True)
 
 
 @command("BZPOPMAX", arity=-3, flags="write noscript fast blocking", keys=(1, -2, 1), group="sorted_set",
          since="5.0.0", explicit=True, key_flags="RW access delete",
-         summary="ZPOPMAX of the first sorted set that has a member; waits for it.")  # fmt: skip
+         summary="Pops the member with the highest score; blocks until a sorted set has one.")  # fmt: skip
 def bzpopmax(call: Call, *words: bytes) -> Reply:
     return _blocking_pop(call, words, False)
 
@@ -120,7 +120,7 @@ def _answer(found: tuple[bytes, Taken]) -> Reply:
 
 @command("ZMPOP", arity=-4, flags="write movablekeys", group="sorted_set", since="7.0.0",
          find_keys=numkeys_at(1), explicit=True, key_flags="RW access delete",
-         summary="Takes members from the first sorted set that has any.")  # fmt: skip
+         summary="Pops members with the lowest or highest scores from the first non-empty set.")  # fmt: skip
 def zmpop(call: Call, *words: bytes) -> Reply:
     found = _pop_first(call, *_mpop_words(words))
     return NULL_ARRAY if found is None else _answer(found)
@@ -128,7 +128,7 @@ def zmpop(call: Call, *words: bytes) -> Reply:
 
 @command("BZMPOP", arity=-5, flags="write blocking movablekeys", group="sorted_set", since="7.0.0",
          find_keys=numkeys_at(2), explicit=True, key_flags="RW access delete",
-         summary="ZMPOP that waits for a member.")  # fmt: skip
+         summary="Pops members from the first non-empty sorted set; blocks until there is one.")  # fmt: skip
 def bzmpop(call: Call, timeout: bytes, *words: bytes) -> Reply:
     keys, lowest, count = _mpop_words(words)
     timeout_s = timeout_seconds(timeout)

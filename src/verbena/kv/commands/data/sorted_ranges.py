@@ -162,14 +162,14 @@ _BY_LEX = frozenset((b"LIMIT",))
 
 
 @command("ZRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
-         summary="Members between two places, scores (BYSCORE) or words (BYLEX); REV turns it.")  # fmt: skip
+         summary="Returns the members of a sorted set in a range of ranks, scores or names.")  # fmt: skip
 def zrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
     return _range(call, key, first, last, _options(words, _Range(), _ALL))
 
 
 @command("ZRANGESTORE", arity=-5, flags="write denyoom", keys=(1, 2, 1), group="sorted_set", since="6.2.0",
          explicit=True, key_flags=("OW update", "RO access"),
-         summary="Stores what ZRANGE would give.")  # fmt: skip
+         summary="Stores the members of a sorted set in a range as a new sorted set.")  # fmt: skip
 def zrangestore(call: Call, target: bytes, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
     pairs = _select(call, key, first, last, _options(words, _Range(), _STORE))
     return store(call, target, {member: score for score, member in pairs}, "zrangestore")
@@ -186,31 +186,31 @@ def store(call: Call, target: bytes, scores: dict[bytes, float], event: str) -> 
 
 
 @command("ZREVRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
-         summary="Members between two places, the highest score first.")  # fmt: skip
+         summary="Returns the members of a sorted set in a range of descending ranks.")  # fmt: skip
 def zrevrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
     return _range(call, key, first, last, _options(words, _Range(reverse=True), _BY_RANK))
 
 
 @command("ZRANGEBYSCORE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.0.5",
-         summary="Members between two scores.")  # fmt: skip
+         summary="Returns the members of a sorted set with scores in a range.")  # fmt: skip
 def zrangebyscore(call: Call, key: bytes, low: bytes, high: bytes, *words: bytes) -> Reply:
     return _range(call, key, low, high, _options(words, _Range(by=b"SCORE"), _BY_SCORE))
 
 
 @command("ZREVRANGEBYSCORE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.2.0",
-         summary="Members between two scores, the highest first.")  # fmt: skip
+         summary="Returns the members with scores in a range, in descending order.")  # fmt: skip
 def zrevrangebyscore(call: Call, key: bytes, high: bytes, low: bytes, *words: bytes) -> Reply:
     return _range(call, key, high, low, _options(words, _Range(by=b"SCORE", reverse=True), _BY_SCORE))
 
 
 @command("ZRANGEBYLEX", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.8.9",
-         summary="Members of one score between two words.")  # fmt: skip
+         summary="Returns the members of a sorted set in a lexicographical range.")  # fmt: skip
 def zrangebylex(call: Call, key: bytes, low: bytes, high: bytes, *words: bytes) -> Reply:
     return _range(call, key, low, high, _options(words, _Range(by=b"LEX"), _BY_LEX))
 
 
 @command("ZREVRANGEBYLEX", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.8.9",
-         summary="Members of one score between two words, the last first.")  # fmt: skip
+         summary="Returns a lexicographical range of a sorted set, in descending order.")  # fmt: skip
 def zrevrangebylex(call: Call, key: bytes, high: bytes, low: bytes, *words: bytes) -> Reply:
     return _range(call, key, high, low, _options(words, _Range(by=b"LEX", reverse=True), _BY_LEX))
 
@@ -248,33 +248,33 @@ def _remove(call: Call, key: bytes, by: bytes, low: bytes, high: bytes, event: s
 
 
 @command("ZCOUNT", arity=4, flags="readonly fast", keys=KEY, group="sorted_set", since="2.0.0",
-         summary="How many members are between two scores.")  # fmt: skip
+         summary="Counts the members of a sorted set with scores in a range.")  # fmt: skip
 def zcount(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
     return _count(call, key, b"SCORE", low, high)
 
 
 @command("ZLEXCOUNT", arity=4, flags="readonly fast", keys=KEY, group="sorted_set", since="2.8.9",
-         summary="How many members of one score are between two words.")  # fmt: skip
+         summary="Counts the members of a sorted set in a lexicographical range.")  # fmt: skip
 def zlexcount(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
     return _count(call, key, b"LEX", low, high)
 
 
 @command("ZREMRANGEBYRANK", arity=4, flags="write", keys=KEY, group="sorted_set", since="2.0.0",
          key_flags="RM delete",
-         summary="Removes the members between two places.")  # fmt: skip
+         summary="Removes the members of a sorted set in a range of ranks.")  # fmt: skip
 def zremrangebyrank(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     return _remove(call, key, b"RANK", first, last, "zremrangebyrank")
 
 
 @command("ZREMRANGEBYSCORE", arity=4, flags="write", keys=KEY, group="sorted_set", since="1.2.0",
          key_flags="RM delete",
-         summary="Removes the members between two scores.")  # fmt: skip
+         summary="Removes the members of a sorted set with scores in a range.")  # fmt: skip
 def zremrangebyscore(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
     return _remove(call, key, b"SCORE", low, high, "zremrangebyscore")
 
 
 @command("ZREMRANGEBYLEX", arity=4, flags="write", keys=KEY, group="sorted_set", since="2.8.9",
          key_flags="RM delete",
-         summary="Removes the members of one score between two words.")  # fmt: skip
+         summary="Removes the members of a sorted set in a lexicographical range.")  # fmt: skip
 def zremrangebylex(call: Call, key: bytes, low: bytes, high: bytes) -> Reply:
     return _remove(call, key, b"LEX", low, high, "zremrangebylex")

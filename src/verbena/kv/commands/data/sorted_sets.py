@@ -19,7 +19,7 @@ _FLAGS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 
 
 @command("ZADD", arity=-4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
-         summary="Adds members, changes scores: NX XX GT LT say which, CH counts, INCR adds.")  # fmt: skip
+         summary="Adds members to a sorted set or updates their scores.")  # fmt: skip
 def zadd(call: Call, key: bytes, *words: bytes) -> Reply:
     flags: set[bytes] = set()
     start = 0
@@ -79,7 +79,7 @@ def _sum(old: float, step: float) -> float:
 
 @command("ZINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
          key_flags="RW access update",
-         summary="Adds to a member's score.")  # fmt: skip
+         summary="Adds a number to the score of a member of a sorted set.")  # fmt: skip
 def zincrby(call: Call, key: bytes, increment: bytes, member: bytes) -> Reply:
     step = floating(increment)
     value = call.db.get(key, SortedSet)
@@ -93,7 +93,7 @@ def zincrby(call: Call, key: bytes, increment: bytes, member: bytes) -> Reply:
 
 @command("ZREM", arity=-3, flags="write fast", keys=KEY, group="sorted_set", since="1.2.0",
          key_flags="RM delete",
-         summary="Removes members; how many were there.")  # fmt: skip
+         summary="Removes members from a sorted set and returns how many existed.")  # fmt: skip
 def zrem(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     if value is None:
@@ -106,34 +106,34 @@ def zrem(call: Call, key: bytes, *members: bytes) -> Reply:
 
 @command("ZCARD", arity=2, flags="readonly fast", keys=KEY, group="sorted_set", since="1.2.0",
          key_flags="RO",
-         summary="How many members there are.")  # fmt: skip
+         summary="Returns the number of members of a sorted set.")  # fmt: skip
 def zcard(call: Call, key: bytes) -> Reply:
     return len(call.db.get(key, SortedSet) or ())
 
 
 @command("ZSCORE", arity=3, flags="readonly fast", keys=KEY, group="sorted_set", since="1.2.0",
-         summary="A member's score.")  # fmt: skip
+         summary="Returns the score of a member of a sorted set.")  # fmt: skip
 def zscore(call: Call, key: bytes, member: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     return None if value is None else value.scores.get(member)
 
 
 @command("ZMSCORE", arity=-3, flags="readonly fast", keys=KEY, group="sorted_set", since="6.2.0",
-         summary="The scores of several members.")  # fmt: skip
+         summary="Returns the scores of one or more members of a sorted set.")  # fmt: skip
 def zmscore(call: Call, key: bytes, *members: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     return [None] * len(members) if value is None else [value.scores.get(member) for member in members]
 
 
 @command("ZRANK", arity=3, flags="readonly fast", keys=KEY, group="sorted_set", since="2.0.0",
-         summary="A member's place, the lowest score first.")  # fmt: skip
+         summary="Returns the rank of a member of a sorted set, by ascending score.")  # fmt: skip
 def zrank(call: Call, key: bytes, member: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     return None if value is None else value.rank(member)
 
 
 @command("ZREVRANK", arity=3, flags="readonly fast", keys=KEY, group="sorted_set", since="2.0.0",
-         summary="A member's place, the highest score first.")  # fmt: skip
+         summary="Returns the rank of a member of a sorted set, by descending score.")  # fmt: skip
 def zrevrank(call: Call, key: bytes, member: bytes) -> Reply:
     value = call.db.get(key, SortedSet)
     place = None if value is None else value.rank(member)
@@ -141,7 +141,7 @@ def zrevrank(call: Call, key: bytes, member: bytes) -> Reply:
 
 
 @command("ZRANDMEMBER", arity=-2, flags="readonly", keys=KEY, group="sorted_set", since="6.2.0",
-         summary="Members by chance; several: a negative count may repeat them.")  # fmt: skip
+         summary="Returns one or more random members of a sorted set.")  # fmt: skip
 def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
     if not words:
         value = call.db.get(key, SortedSet)
@@ -166,7 +166,7 @@ def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
 
 
 @command("ZSCAN", arity=-3, flags="readonly", keys=KEY, group="sorted_set", since="2.8.0",
-         summary="Goes through members and scores, some at a time.")  # fmt: skip
+         summary="Iterates over the members and scores of a sorted set.")  # fmt: skip
 def zscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
     start = scanning.cursor_of(cursor)
     value = call.db.get(key, SortedSet)

@@ -14,7 +14,7 @@ MOST_CELLS = 128 * 1024 * 1024  # 512 MiB of them
 
 
 @command("SUBSTR", arity=4, flags="readonly", keys=(1, 1, 1), group="string",
-         summary="Part of a string (GETRANGE does the same).")  # fmt: skip
+         summary="Returns a substring of the string at a key. Deprecated: use GETRANGE.")  # fmt: skip
 def substr(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
     start, stop = integer(first), integer(last)
     text = call.db.string(key) or b""
@@ -24,7 +24,7 @@ def substr(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
 
 
 @command("LCS", arity=-3, flags="readonly", keys=(1, 2, 1), group="string", since="7.0.0",
-         summary="The longest common subsequence: LEN, IDX, MINMATCHLEN, WITHMATCHLEN.")  # fmt: skip
+         summary="Returns the longest common subsequence of two strings.")  # fmt: skip
 def lcs(call: Call, first: bytes, second: bytes, *words: bytes) -> Reply:
     try:
         one, other = call.db.string(first) or b"", call.db.string(second) or b""

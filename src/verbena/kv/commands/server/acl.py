@@ -17,18 +17,37 @@ OWN = "noscript loading stale"
 NO_FILE = "ERR There is no ACL file: name one by kv.acl_file in the configuration"
 
 
-@command("ACL WHOAMI", arity=2, flags=OWN, group="server", summary="The connection's user.", since="6.0.0")
+@command(
+    "ACL WHOAMI",
+    arity=2,
+    flags=OWN,
+    group="server",
+    summary="Returns the name of the connection's user.",
+    since="6.0.0",
+)
 def whoami(call: Call) -> Reply:
     return _encoded(call.client.user.name)
 
 
-@command("ACL USERS", arity=2, flags=ADMIN, group="server", summary="The names of all users.", since="6.0.0")
+@command(
+    "ACL USERS",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Lists the names of the ACL users.",
+    since="6.0.0",
+)
 def users(call: Call) -> Reply:
     return [_encoded(name) for name in sorted(call.server.acl.users)]
 
 
 @command(
-    "ACL LIST", arity=2, flags=ADMIN, group="server", summary="All users with their rules.", since="6.0.0"
+    "ACL LIST",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Lists the ACL users with their rules.",
+    since="6.0.0",
 )
 def list_(call: Call) -> Reply:
     return [_encoded(user.describe()) for _, user in sorted(call.server.acl.users.items())]
@@ -39,7 +58,7 @@ def list_(call: Call) -> Reply:
     arity=-2,
     flags=OWN,
     group="server",
-    summary="The categories, or the commands of one.",
+    summary="Lists the ACL categories, or the commands of a category.",
     since="6.0.0",
 )
 def cat(call: Call, *category: bytes) -> Reply:
@@ -56,7 +75,7 @@ def cat(call: Call, *category: bytes) -> Reply:
     arity=-3,
     flags=ADMIN,
     group="server",
-    summary="Makes or changes a user, by rules.",
+    summary="Creates or changes an ACL user.",
     since="6.0.0",
 )
 def setuser(call: Call, name: bytes, *rules: bytes) -> Reply:
@@ -71,7 +90,14 @@ def setuser(call: Call, name: bytes, *rules: bytes) -> Reply:
     return "OK"
 
 
-@command("ACL GETUSER", arity=3, flags=ADMIN, group="server", summary="A user's rules.", since="6.0.0")
+@command(
+    "ACL GETUSER",
+    arity=3,
+    flags=ADMIN,
+    group="server",
+    summary="Returns the rules of an ACL user.",
+    since="6.0.0",
+)
 def getuser(call: Call, name: bytes) -> Reply:
     user = call.server.acl.users.get(text(name))
     if user is None:
@@ -97,7 +123,7 @@ def _selector(selector: Selector) -> dict[bytes, Any]:
     arity=-3,
     flags=ADMIN,
     group="server",
-    summary="Deletes users, and closes their connections.",
+    summary="Deletes ACL users and closes their connections.",
     since="6.0.0",
 )
 def deluser(call: Call, *names: bytes) -> Reply:
@@ -115,7 +141,7 @@ def deluser(call: Call, *names: bytes) -> Reply:
     arity=-2,
     flags=OWN,
     group="server",
-    summary="A random password of so many bits.",
+    summary="Returns a random password.",
     since="6.0.0",
 )
 def genpass(call: Call, *bits: bytes) -> Reply:
@@ -135,7 +161,7 @@ def genpass(call: Call, *bits: bytes) -> Reply:
     arity=-4,
     flags=ADMIN,
     group="server",
-    summary="Whether a user may run a command.",
+    summary="Returns whether a user may run a command, without running it.",
     since="7.0.0",
 )
 def dryrun(call: Call, name: bytes, *argv: bytes) -> Reply:
@@ -156,7 +182,7 @@ def dryrun(call: Call, name: bytes, *argv: bytes) -> Reply:
     arity=-2,
     flags=ADMIN,
     group="server",
-    summary="What was refused, to whom; RESET forgets it.",
+    summary="Lists or resets the recent commands and logins that ACL rules denied.",
     since="6.0.0",
 )
 def log(call: Call, *words: bytes) -> Reply:
@@ -187,7 +213,7 @@ def log(call: Call, *words: bytes) -> Reply:
     arity=2,
     flags=ADMIN,
     group="server",
-    summary="Writes the users into their file.",
+    summary="Saves the ACL users to the ACL file.",
     since="6.0.0",
 )
 def save(call: Call) -> Reply:
@@ -205,7 +231,7 @@ def save(call: Call) -> Reply:
     arity=2,
     flags=ADMIN,
     group="server",
-    summary="Reads the users from their file again.",
+    summary="Reloads the ACL users from the ACL file.",
     since="6.0.0",
 )
 def load(call: Call) -> Reply:

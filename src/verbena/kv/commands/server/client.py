@@ -23,20 +23,25 @@ BAD_NAME = "ERR Client names cannot contain spaces, newlines or special characte
 
 
 @command(
-    "CLIENT ID", arity=2, flags=OWN, group="connection", summary="The connection's number.", since="5.0.0"
+    "CLIENT ID",
+    arity=2,
+    flags=OWN,
+    group="connection",
+    summary="Returns the id of the connection.",
+    since="5.0.0",
 )
 def id_(call: Call) -> Reply:
     return call.client.id
 
 
-@command("CLIENT GETNAME", arity=2, flags=OWN, group="connection", summary="The connection's name.")
+@command(
+    "CLIENT GETNAME", arity=2, flags=OWN, group="connection", summary="Returns the name of the connection."
+)
 def getname(call: Call) -> Reply:
     return call.client.native.name.encode() or None
 
 
-@command(
-    "CLIENT SETNAME", arity=3, flags=OWN, group="connection", summary="Names the connection; empty: no name."
-)
+@command("CLIENT SETNAME", arity=3, flags=OWN, group="connection", summary="Sets the name of the connection.")
 def setname(call: Call, name: bytes) -> Reply:
     call.client.native.name = valid_name(name, BAD_NAME)
     return "OK"
@@ -47,7 +52,7 @@ def setname(call: Call, name: bytes) -> Reply:
     arity=4,
     flags=OWN,
     group="connection",
-    summary="Says which library the client is (LIB-NAME, LIB-VER).",
+    summary="Sets the name or the version of the client library.",
     since="7.2.0",
 )
 def setinfo(call: Call, what: bytes, value: bytes) -> Reply:
@@ -69,7 +74,7 @@ def setinfo(call: Call, what: bytes, value: bytes) -> Reply:
     arity=2,
     flags=OWN,
     group="connection",
-    summary="What is known of the connection.",
+    summary="Returns information about the connection.",
     since="6.2.0",
 )
 def info(call: Call) -> Reply:
@@ -81,7 +86,7 @@ def info(call: Call) -> Reply:
     arity=-2,
     flags=OTHERS,
     group="connection",
-    summary="All connections, or some.",
+    summary="Lists connections.",
     since="2.4.0",
 )
 def list_(call: Call, *words: bytes) -> Reply:
@@ -108,7 +113,7 @@ def client_kind(word: bytes) -> str:
     arity=-3,
     flags=OTHERS,
     group="connection",
-    summary="Closes connections: by address, or by ID, ADDR, LADDR, TYPE, USER, MAXAGE, SKIPME.",
+    summary="Closes connections, selected by address, id, type, user or age.",
     since="2.4.0",
 )
 def kill(call: Call, *words: bytes) -> Reply:
@@ -163,7 +168,7 @@ def _kill(call: Call, clients: list[Client]) -> None:
     arity=3,
     flags=OTHERS,
     group="connection",
-    summary="Notes that the connection is not to be closed for want of memory: none ever is.",
+    summary="Accepted for compatibility: connections are never evicted.",
     since="7.0.0",
 )
 def no_evict(call: Call, switch: bytes) -> Reply:
@@ -176,7 +181,7 @@ def no_evict(call: Call, switch: bytes) -> Reply:
     arity=3,
     flags=OWN,
     group="connection",
-    summary="Lets the connection's commands leave the age of keys alone.",
+    summary="Sets whether the connection's commands update access times of keys.",
     since="7.2.0",
 )
 def no_touch(call: Call, switch: bytes) -> Reply:
@@ -196,7 +201,7 @@ def on_or_off(switch: bytes) -> bool:
     arity=3,
     flags=OWN,
     group="connection",
-    summary="Whether replies are sent: ON, OFF, or SKIP for the next one.",
+    summary="Turns replies to the connection on or off, or skips the next one.",
     since="3.2.0",
 )
 def reply(call: Call, mode: bytes) -> Reply:
@@ -222,7 +227,7 @@ def reply(call: Call, mode: bytes) -> Reply:
     arity=-3,
     flags=OTHERS,
     group="connection",
-    summary="Ends another connection's waiting, as if its time were over, or with an error.",
+    summary="Unblocks a client that waits in a blocking command.",
     since="5.0.0",
 )
 def unblock(call: Call, number: bytes, *words: bytes) -> Reply:
@@ -238,7 +243,7 @@ def unblock(call: Call, number: bytes, *words: bytes) -> Reply:
     arity=-3,
     flags=OTHERS,
     group="connection",
-    summary="Lets commands, or those that write, wait for so many milliseconds.",
+    summary="Suspends all commands, or only writes, for a number of milliseconds.",
     since="3.0.0",
 )
 def pause(call: Call, timeout: bytes, *mode: bytes) -> Reply:
@@ -257,7 +262,7 @@ def pause(call: Call, timeout: bytes, *mode: bytes) -> Reply:
     arity=2,
     flags=OTHERS,
     group="connection",
-    summary="Ends the pause.",
+    summary="Resumes the commands that CLIENT PAUSE suspended.",
     since="6.2.0",
 )
 def unpause(call: Call) -> Reply:

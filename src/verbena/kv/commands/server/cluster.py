@@ -70,7 +70,7 @@ def _declare(
 
 
 @command("ASKING", arity=1, flags="fast", group="cluster", since="3.0.0",
-         summary="The next command may be about a slot that is on its way here.")  # fmt: skip
+         summary="Allows the next command to access a slot that is being imported.")  # fmt: skip
 def asking(call: Call) -> Reply:
     node_of(call)
     call.client.native.asking = True
@@ -78,7 +78,7 @@ def asking(call: Call) -> Reply:
 
 
 @command("READONLY", arity=1, flags="fast loading stale", group="cluster", since="3.0.0",
-         summary="A replica may serve this client's reads.")  # fmt: skip
+         summary="Allows this client to read from a replica.")  # fmt: skip
 def readonly(call: Call) -> Reply:
     node_of(call)
     call.client.native.reads_replica = True
@@ -86,7 +86,7 @@ def readonly(call: Call) -> Reply:
 
 
 @command("READWRITE", arity=1, flags="fast loading stale", group="cluster", since="3.0.0",
-         summary="It may not any more.")  # fmt: skip
+         summary="Ends READONLY: a replica redirects this client's reads again.")  # fmt: skip
 def readwrite(call: Call) -> Reply:
     node_of(call)
     call.client.native.reads_replica = False
@@ -96,7 +96,7 @@ def readwrite(call: Call) -> Reply:
 # What there is
 
 
-@_declare("INFO", 2, "The cluster's state in a few figures.")
+@_declare("INFO", 2, "Returns the state of the cluster.")
 def info(call: Call) -> Reply:
     node = node_of(call)
     map, primaries = node.map, {owner for owner in node.map.table if owner is not None}
@@ -153,14 +153,14 @@ def _line(node: ClusterNode, member: Member) -> str:
     return " ".join(words)
 
 
-@_declare("NODES", 2, "All members: who they are, what they own, how they are.")
+@_declare("NODES", 2, "Lists the members with their roles, slots and states.")
 def nodes(call: Call) -> Reply:
     node = node_of(call)
     return "".join(_line(node, member) + "\n" for _, member in sorted(node.map.members.items())).encode()
 
 
-@_declare("SLAVES", 3, "The same as REPLICAS.")
-@_declare("REPLICAS", 3, "The replicas of a node, as lines of CLUSTER NODES.", since="5.0.0")
+@_declare("SLAVES", 3, "Lists the replicas of a primary. Deprecated: use CLUSTER REPLICAS.")
+@_declare("REPLICAS", 3, "Lists the replicas of a primary.", since="5.0.0")
 def replicas(call: Call, id: bytes) -> Reply:
     node = node_of(call)
     found = node.map.replicas_of(id_from(call, id))
@@ -171,7 +171,7 @@ def _contact(member: Member) -> list[Any]:
     return [member.host.encode(), member.port, member.id.encode(), []]
 
 
-@_declare("SLOTS", 2, "Ranges of slots with the nodes that serve them, the owner first.")
+@_declare("SLOTS", 2, "Lists the ranges of slots with the nodes that serve them.")
 def slots(call: Call) -> Reply:
     map = node_of(call).map
     return [
@@ -180,7 +180,7 @@ def slots(call: Call) -> Reply:
     ]
 
 
-@_declare("SHARDS", 2, "Primaries with their replicas and slots.", since="7.0.0")
+@_declare("SHARDS", 2, "Lists the primaries with their replicas and slots.", since="7.0.0")
 def shards(call: Call) -> Reply:
     node = node_of(call)
     map = node.map
@@ -206,18 +206,18 @@ def _shard_member(node: ClusterNode, id: str) -> dict[bytes, Any]:
     }
 
 
-@_declare("MYID", 2, "This node's id.")
+@_declare("MYID", 2, "Returns the id of this node.")
 def myid(call: Call) -> Reply:
     return node_of(call).id.encode()
 
 
-@_declare("MYSHARDID", 2, "The id of this node's shard: its primary's.", since="7.2.0")
+@_declare("MYSHARDID", 2, "Returns the id of this node's shard, which is that of its primary.", since="7.2.0")
 def myshardid(call: Call) -> Reply:
     node = node_of(call)
     return node.map.replicas.get(node.id, node.id).encode()
 
 
-@_declare("LINKS", 2, "Sessions with the other members.", since="7.0.0")
+@_declare("LINKS", 2, "Lists the sessions with the other members.", since="7.0.0")
 def links(call: Call) -> Reply:
     return [
         {
@@ -232,13 +232,13 @@ def links(call: Call) -> Reply:
     ]
 
 
-@_declare("KEYSLOT", 3, "The slot that a key belongs to.")
+@_declare("KEYSLOT", 3, "Returns the slot of a key.")
 def keyslot(call: Call, key: bytes) -> Reply:
     node_of(call)
     return slot_of(key)
 
 
-@_declare("COUNTKEYSINSLOT", 3, "How many keys of a slot are here.")
+@_declare("COUNTKEYSINSLOT", 3, "Returns the number of keys that this node has in a slot.")
 def countkeysinslot(call: Call, slot: bytes) -> Reply:
     node_of(call)
     if not 0 <= (number := number_from(slot)) < SLOTS:
@@ -246,7 +246,7 @@ def countkeysinslot(call: Call, slot: bytes) -> Reply:
     return call.server.engine.count_slot(number)
 
 
-@_declare("GETKEYSINSLOT", 4, "Some keys of a slot that are here.")
+@_declare("GETKEYSINSLOT", 4, "Returns some of the keys that this node has in a slot.")
 def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     node_of(call)
     number, most = number_from(slot), number_from(count)
@@ -255,7 +255,7 @@ def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     return list(call.server.engine.slot_keys(number, min(most, 1 << 20)))
 
 
-@_declare("COUNT-FAILURE-REPORTS", 3, "How many other members say that a node is silent.")
+@_declare("COUNT-FAILURE-REPORTS", 3, "Returns how many members report a node as unreachable.")
 def count_failure_reports(call: Call, id: bytes) -> Reply:
     return node_of(call).gossip.failure_reports(id_from(call, id))
 
@@ -263,7 +263,7 @@ def count_failure_reports(call: Call, id: bytes) -> Reply:
 # What changes the map
 
 
-@_declare("MEET", -4, "Whether a node of this cluster is there: nodes join by the map's store.", flags=CHANGE)
+@_declare("MEET", -4, "Checks that a node is a member: nodes join through the map's store.", flags=CHANGE)
 def meet(call: Call, host: bytes, port: bytes, *bus_port: bytes) -> Reply:
     node, place = node_of(call), f"{host.decode('latin-1')}:{port.decode('latin-1')}"
     for what, word in (("base", port), *(("bus", word) for word in bus_port)):
@@ -285,7 +285,7 @@ def meet(call: Call, host: bytes, port: bytes, *bus_port: bytes) -> Reply:
     return node.reply_later(call, make)
 
 
-@_declare("FORGET", 3, "Takes a node without slots off the map.", flags=CHANGE)
+@_declare("FORGET", 3, "Removes a node without slots from the cluster map.", flags=CHANGE)
 def forget(call: Call, id: bytes) -> Reply:
     wanted, node = id_from(call, id), node_of(call)
     if wanted == node.id:
@@ -320,12 +320,14 @@ def _assign(call: Call, slots: list[int]) -> Reply:
     return change(call, lambda map: map.assign(slots, node.id))
 
 
-@_declare("ADDSLOTS", -3, "This node takes slots that nobody has.", flags=CHANGE)
+@_declare("ADDSLOTS", -3, "Assigns unassigned slots to this node.", flags=CHANGE)
 def addslots(call: Call, *words: bytes) -> Reply:
     return _assign(call, _once([slot_from(word) for word in words]))
 
 
-@_declare("ADDSLOTSRANGE", -4, "The same for ranges.", flags=CHANGE, since="7.0.0")
+@_declare(
+    "ADDSLOTSRANGE", -4, "Assigns ranges of unassigned slots to this node.", flags=CHANGE, since="7.0.0"
+)
 def addslotsrange(call: Call, *words: bytes) -> Reply:
     return _assign(call, _ranges(words, "addslotsrange"))
 
@@ -338,17 +340,17 @@ def _unassign(call: Call, slots: list[int]) -> Reply:
     return change(call, lambda map: map.unassign(slots, node.id))
 
 
-@_declare("DELSLOTS", -3, "This node gives up slots: nobody has them then.", flags=CHANGE)
+@_declare("DELSLOTS", -3, "Unassigns slots of this node.", flags=CHANGE)
 def delslots(call: Call, *words: bytes) -> Reply:
     return _unassign(call, _once([slot_from(word) for word in words]))
 
 
-@_declare("DELSLOTSRANGE", -4, "The same for ranges.", flags=CHANGE, since="7.0.0")
+@_declare("DELSLOTSRANGE", -4, "Unassigns ranges of slots of this node.", flags=CHANGE, since="7.0.0")
 def delslotsrange(call: Call, *words: bytes) -> Reply:
     return _unassign(call, _ranges(words, "delslotsrange"))
 
 
-@_declare("FLUSHSLOTS", 2, "This node gives up all its slots.", flags=CHANGE)
+@_declare("FLUSHSLOTS", 2, "Unassigns all slots of this node.", flags=CHANGE)
 def flushslots(call: Call) -> Reply:
     node = node_of(call)
     if len(call.db):
@@ -357,7 +359,7 @@ def flushslots(call: Call) -> Reply:
     return change(call, lambda map: map.unassign(mine, node.id))
 
 
-@_declare("SETSLOT", -4, "A slot's state: IMPORTING id, MIGRATING id, STABLE, or NODE id.", flags=CHANGE)
+@_declare("SETSLOT", -4, "Sets the state or the owner of a slot.", flags=CHANGE)
 def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
     node, slot, wish = node_of(call), slot_from(word), how.upper()
     mine = node.map.owner_of(slot) == node.id
@@ -386,7 +388,7 @@ def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
     return change(call, lambda map: map if map.owner_of(slot) == other else map.give([slot], other))
 
 
-@_declare("MOVE", -4, "Moves slots to a node while they are in use: their range and its id.", flags=CHANGE,
+@_declare("MOVE", -4, "Moves a range of slots to another node while they are in use.", flags=CHANGE,
           since="7.0.0")  # fmt: skip
 def move(call: Call, range_: bytes, id: bytes) -> Reply:
     node, target = node_of(call), id_from(call, id)
@@ -412,7 +414,7 @@ def new_migration() -> str:
     return secrets.token_hex(16)
 
 
-@_declare("REPLICATE", 3, "This node becomes a replica of another.", flags=CHANGE)
+@_declare("REPLICATE", 3, "Makes this node a replica of another node.", flags=CHANGE)
 def replicate(call: Call, id: bytes) -> Reply:
     node, primary = node_of(call), id_from(call, id)
     if call.server.services.replication is None:
@@ -428,8 +430,7 @@ def replicate(call: Call, id: bytes) -> Reply:
     )
 
 
-@_declare("FAILOVER", -2, "This replica takes its primary's place: with its help, or without when its "
-          "lease has ended (FORCE), even if another replica is further (TAKEOVER).",
+@_declare("FAILOVER", -2, "Promotes this replica to primary in place of its own primary.",
           flags=CHANGE)  # fmt: skip
 def failover(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
@@ -450,7 +451,7 @@ def failover(call: Call, *how: bytes) -> Reply:
     return node.reply_later(call, make)
 
 
-@_declare("SET-CONFIG-EPOCH", 3, "Nothing: the map has one epoch.", flags=CHANGE)
+@_declare("SET-CONFIG-EPOCH", 3, "Accepted for compatibility: the map has a single epoch.", flags=CHANGE)
 def set_config_epoch(call: Call, epoch: bytes) -> Reply:
     node_of(call)
     if number_from(epoch) < 0:
@@ -458,7 +459,7 @@ def set_config_epoch(call: Call, epoch: bytes) -> Reply:
     return "OK"
 
 
-@_declare("BUMPEPOCH", 2, "The map's epoch grows by one.", flags=CHANGE)
+@_declare("BUMPEPOCH", 2, "Increments the epoch of the cluster map.", flags=CHANGE)
 def bumpepoch(call: Call) -> Reply:
     node = node_of(call)
 
@@ -468,13 +469,13 @@ def bumpepoch(call: Call) -> Reply:
     return node.reply_later(call, make)
 
 
-@_declare("SAVECONFIG", 2, "Nothing: the map is always stored.", flags=CHANGE)
+@_declare("SAVECONFIG", 2, "Accepted for compatibility: the map is always stored.", flags=CHANGE)
 def saveconfig(call: Call) -> Reply:
     node_of(call)
     return "OK"
 
 
-@_declare("RESET", -2, "This node gives up its slots, if it holds no keys: SOFT or HARD.", flags=CHANGE)
+@_declare("RESET", -2, "Unassigns all slots of this node if it has no keys.", flags=CHANGE)
 def reset(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
     if len(how) > 1:

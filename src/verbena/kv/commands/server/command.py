@@ -80,7 +80,7 @@ def _key_specs(row: Command) -> list[Any]:
     arity=-1,
     flags=LOOK,
     group="server",
-    summary="All commands, with their properties.",
+    summary="Returns details about all commands.",
     since="2.8.13",
 )
 def command_(call: Call, *words: bytes) -> Reply:
@@ -94,7 +94,7 @@ def command_(call: Call, *words: bytes) -> Reply:
     arity=2,
     flags=LOOK,
     group="server",
-    summary="How many commands there are.",
+    summary="Returns the number of commands.",
     since="2.8.13",
 )
 def count(call: Call) -> Reply:
@@ -106,7 +106,7 @@ def count(call: Call) -> Reply:
     arity=-2,
     flags=LOOK,
     group="server",
-    summary="Properties of these commands.",
+    summary="Returns details about one or more commands.",
     since="2.8.13",
 )
 def info(call: Call, *names: bytes) -> Reply:
@@ -114,7 +114,12 @@ def info(call: Call, *names: bytes) -> Reply:
 
 
 @command(
-    "COMMAND DOCS", arity=-2, flags=LOOK, group="server", summary="What commands are for.", since="7.0.0"
+    "COMMAND DOCS",
+    arity=-2,
+    flags=LOOK,
+    group="server",
+    summary="Returns the documentation of commands.",
+    since="7.0.0",
 )
 def docs(call: Call, *names: bytes) -> Reply:
     wanted = [shown(name).upper().replace("|", " ") for name in names] or top_level()
@@ -144,7 +149,7 @@ def _doc(name: str) -> dict[bytes, Any]:
     arity=-2,
     flags=LOOK,
     group="server",
-    summary="Names of all commands, or of some.",
+    summary="Lists the names of commands.",
     since="7.0.0",
 )
 def list_(call: Call, *words: bytes) -> Reply:
@@ -187,7 +192,7 @@ def _keys(words: tuple[bytes, ...]) -> list[tuple[bytes, tuple[str, ...]]]:
     arity=-3,
     flags=LOOK,
     group="server",
-    summary="The keys of a whole command.",
+    summary="Returns the keys of a given command line.",
     since="2.8.13",
 )
 def getkeys(call: Call, *words: bytes) -> Reply:
@@ -199,7 +204,7 @@ def getkeys(call: Call, *words: bytes) -> Reply:
     arity=-3,
     flags=LOOK,
     group="server",
-    summary="The same, with what happens to each.",
+    summary="Returns the keys of a given command line with their access flags.",
     since="7.0.0",
 )
 def getkeysandflags(call: Call, *words: bytes) -> Reply:

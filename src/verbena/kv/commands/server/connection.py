@@ -24,7 +24,11 @@ def authenticate(call: Call, name: str, password: bytes) -> None:
 
 
 @command(
-    "AUTH", arity=-2, flags=BASIC + " skip_slowlog", group="connection", summary="Says who the client is."
+    "AUTH",
+    arity=-2,
+    flags=BASIC + " skip_slowlog",
+    group="connection",
+    summary="Authenticates the connection.",
 )
 def auth(call: Call, *words: bytes) -> Reply:
     if len(words) > 2:
@@ -45,7 +49,7 @@ def auth(call: Call, *words: bytes) -> Reply:
     arity=-1,
     flags=BASIC + " skip_slowlog",
     group="connection",
-    summary="Chooses the version of the protocol, and may say who the client is.",
+    summary="Selects the protocol version and optionally authenticates.",
     since="6.0.0",
 )
 def hello(call: Call, *words: bytes) -> Reply:
@@ -97,7 +101,13 @@ def valid_name(word: bytes, error: str) -> str:
     return word.decode()
 
 
-@command("SELECT", arity=2, flags="loading stale fast", group="connection", summary="Chooses a database.")
+@command(
+    "SELECT",
+    arity=2,
+    flags="loading stale fast",
+    group="connection",
+    summary="Selects the database of the connection.",
+)
 def select(call: Call, index: bytes) -> Reply:
     number = integer(index, error="ERR value is not an integer or out of range")
     if not 0 <= number < len(call.server.databases):
@@ -108,7 +118,7 @@ def select(call: Call, index: bytes) -> Reply:
     return "OK"
 
 
-@command("QUIT", arity=-1, flags=BASIC, group="connection", summary="Ends the connection.")
+@command("QUIT", arity=-1, flags=BASIC, group="connection", summary="Closes the connection.")
 def quit_(call: Call, *words: bytes) -> Reply:
     call.client.native.reply("OK")
     call.client.native.close()
@@ -120,7 +130,7 @@ def quit_(call: Call, *words: bytes) -> Reply:
     arity=1,
     flags=BASIC,
     group="connection",
-    summary="Makes the connection what it was when it was new.",
+    summary="Resets the state of the connection.",
     since="6.2.0",
 )
 def reset(call: Call) -> Reply:

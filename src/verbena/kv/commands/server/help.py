@@ -38,6 +38,6 @@ for _name, _group in CONTAINERS.items():
         arity=2,
         flags="loading stale",
         group=_group,
-        summary="Lists the subcommands.",
+        summary=f"Returns help for the {_name} subcommands.",
         since="5.0.0",
     )(_helper(_name))

@@ -16,7 +16,12 @@ ADMIN = "admin noscript loading stale"
 
 
 @command(
-    "SLOWLOG GET", arity=-2, flags=ADMIN, group="server", summary="The latest slow commands.", since="2.2.12"
+    "SLOWLOG GET",
+    arity=-2,
+    flags=ADMIN,
+    group="server",
+    summary="Returns the latest entries of the slow log.",
+    since="2.2.12",
 )
 def slowlog_get(call: Call, *count: bytes) -> Reply:
     if len(count) > 1:
@@ -31,12 +36,26 @@ def slowlog_get(call: Call, *count: bytes) -> Reply:
     ]
 
 
-@command("SLOWLOG LEN", arity=2, flags=ADMIN, group="server", summary="How many there are.", since="2.2.12")
+@command(
+    "SLOWLOG LEN",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Returns the number of entries in the slow log.",
+    since="2.2.12",
+)
 def slowlog_len(call: Call) -> Reply:
     return len(call.server.stats.slowlog.entries)
 
 
-@command("SLOWLOG RESET", arity=2, flags=ADMIN, group="server", summary="Forgets them.", since="2.2.12")
+@command(
+    "SLOWLOG RESET",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Deletes all entries of the slow log.",
+    since="2.2.12",
+)
 def slowlog_reset(call: Call) -> Reply:
     call.server.stats.slowlog.entries.clear()
     return "OK"
@@ -47,7 +66,7 @@ def slowlog_reset(call: Call) -> Reply:
     arity=2,
     flags=ADMIN,
     group="server",
-    summary="The latest spike of each event.",
+    summary="Returns the latest latency spike of each event.",
     since="2.8.13",
 )
 def latency_latest(call: Call) -> Reply:
@@ -56,7 +75,12 @@ def latency_latest(call: Call) -> Reply:
 
 
 @command(
-    "LATENCY HISTORY", arity=3, flags=ADMIN, group="server", summary="The spikes of an event.", since="2.8.13"
+    "LATENCY HISTORY",
+    arity=3,
+    flags=ADMIN,
+    group="server",
+    summary="Returns the latency spikes of an event.",
+    since="2.8.13",
 )
 def latency_history(call: Call, event: bytes) -> Reply:
     return [list(sample) for sample in call.server.stats.latency.events.get(shown(event), ())]
@@ -67,7 +91,7 @@ def latency_history(call: Call, event: bytes) -> Reply:
     arity=-2,
     flags=ADMIN,
     group="server",
-    summary="Forgets the spikes of events.",
+    summary="Deletes the recorded latency spikes of events.",
     since="2.8.13",
 )
 def latency_reset(call: Call, *events: bytes) -> Reply:
@@ -79,7 +103,7 @@ def latency_reset(call: Call, *events: bytes) -> Reply:
     arity=3,
     flags=ADMIN,
     group="server",
-    summary="The spikes of an event, drawn.",
+    summary="Returns a text graph of the latency spikes of an event.",
     since="2.8.13",
 )
 def latency_graph(call: Call, event: bytes) -> Reply:
@@ -93,7 +117,12 @@ def latency_graph(call: Call, event: bytes) -> Reply:
 
 
 @command(
-    "LATENCY DOCTOR", arity=2, flags=ADMIN, group="server", summary="What the spikes suggest.", since="2.8.13"
+    "LATENCY DOCTOR",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Returns a report about the latency spikes.",
+    since="2.8.13",
 )
 def latency_doctor(call: Call) -> Reply:
     monitor = call.server.stats.latency
@@ -113,7 +142,7 @@ def latency_doctor(call: Call) -> Reply:
     arity=-2,
     flags=ADMIN,
     group="server",
-    summary="How often commands took how long.",
+    summary="Returns the latency distribution of commands.",
     since="7.0.0",
 )
 def latency_histogram(call: Call, *names: bytes) -> Reply:
@@ -140,7 +169,7 @@ def latency_histogram(call: Call, *names: bytes) -> Reply:
     flags="readonly",
     keys=(2, 2, 1),
     group="server",
-    summary="Bytes that a key takes.",
+    summary="Returns the memory that a key and its value use, in bytes.",
     since="4.0.0",
 )
 def memory_usage(call: Call, key: bytes, *words: bytes) -> Reply:
@@ -151,7 +180,14 @@ def memory_usage(call: Call, key: bytes, *words: bytes) -> Reply:
     return None if details is None else details[1]
 
 
-@command("MEMORY STATS", arity=2, flags="", group="server", summary="Where memory goes.", since="4.0.0")
+@command(
+    "MEMORY STATS",
+    arity=2,
+    flags="",
+    group="server",
+    summary="Returns details about memory usage.",
+    since="4.0.0",
+)
 def memory_stats(call: Call) -> Reply:
     server = call.server
     figures = server.engine.counters()
@@ -173,7 +209,14 @@ def memory_stats(call: Call) -> Reply:
     }
 
 
-@command("MEMORY DOCTOR", arity=2, flags="", group="server", summary="What is worth a look.", since="4.0.0")
+@command(
+    "MEMORY DOCTOR",
+    arity=2,
+    flags="",
+    group="server",
+    summary="Returns a report about memory problems.",
+    since="4.0.0",
+)
 def memory_doctor(call: Call) -> Reply:
     figures, limit = call.server.engine.counters(), call.server.parameters.get("maxmemory")
     used = figures["used_bytes"]
@@ -190,7 +233,7 @@ def memory_doctor(call: Call) -> Reply:
     arity=2,
     flags="",
     group="server",
-    summary="Collects what Python no longer needs.",
+    summary="Runs Python's garbage collector.",
     since="4.0.0",
 )
 def memory_purge(call: Call) -> Reply:
@@ -199,7 +242,12 @@ def memory_purge(call: Call) -> Reply:
 
 
 @command(
-    "MEMORY MALLOC-STATS", arity=2, flags="", group="server", summary="The arena's figures.", since="4.0.0"
+    "MEMORY MALLOC-STATS",
+    arity=2,
+    flags="",
+    group="server",
+    summary="Returns the statistics of the memory arena.",
+    since="4.0.0",
 )
 def memory_malloc_stats(call: Call) -> Reply:
     figures = call.server.engine.counters()
@@ -222,7 +270,7 @@ def allow_debug(call: Call) -> None:
     arity=3,
     flags=ADMIN,
     group="server",
-    summary="Does nothing for so many seconds: nobody is served.",
+    summary="Blocks the server for a number of seconds.",
 )
 def debug_sleep(call: Call, seconds: bytes) -> Reply:
     allow_debug(call)
@@ -239,7 +287,7 @@ def debug_sleep(call: Call, seconds: bytes) -> Reply:
     arity=3,
     flags=ADMIN,
     group="server",
-    summary="Whether expired keys are looked for (0 or 1).",
+    summary="Turns the background deletion of expired keys on or off.",
 )
 def debug_set_active_expire(call: Call, switch: bytes) -> Reply:
     allow_debug(call)
@@ -247,7 +295,14 @@ def debug_set_active_expire(call: Call, switch: bytes) -> Reply:
     return "OK"
 
 
-@command("DEBUG OBJECT", arity=3, flags=ADMIN, keys=(2, 2, 1), group="server", summary="How a key is kept.")
+@command(
+    "DEBUG OBJECT",
+    arity=3,
+    flags=ADMIN,
+    keys=(2, 2, 1),
+    group="server",
+    summary="Returns how the value at a key is stored.",
+)
 def debug_object(call: Call, key: bytes) -> Reply:
     allow_debug(call)
     details = call.db.details(key)

@@ -25,7 +25,7 @@ def _persistence(call: Call) -> Persistence:
     arity=1,
     flags=ADMIN + " no_multi",
     group="server",
-    summary="Makes a snapshot, and serves nobody meanwhile.",
+    summary="Writes a snapshot and blocks the server meanwhile.",
 )
 def save(call: Call) -> Reply:
     _persistence(call).save()
@@ -37,7 +37,7 @@ def save(call: Call) -> Reply:
     arity=-1,
     flags=ADMIN,
     group="server",
-    summary="Begins a snapshot that is made between commands.",
+    summary="Starts a snapshot in the background.",
 )
 def bgsave(call: Call, *words: bytes) -> Reply:
     if len(words) > 1 or (words and words[0].upper() != b"SCHEDULE"):
@@ -51,7 +51,7 @@ def bgsave(call: Call, *words: bytes) -> Reply:
     arity=1,
     flags=ADMIN,
     group="server",
-    summary="The same: the log begins anew behind a snapshot.",
+    summary="Starts a snapshot in the background, behind which the log restarts.",
 )
 def bgrewriteaof(call: Call) -> Reply:
     persistence = _persistence(call)
@@ -66,7 +66,7 @@ def bgrewriteaof(call: Call) -> Reply:
     arity=1,
     flags="loading stale fast",
     group="server",
-    summary="The Unix time of the last snapshot.",
+    summary="Returns the Unix time of the last snapshot.",
 )
 def lastsave(call: Call) -> Reply:
     persistence = call.server.services.persistence
@@ -75,7 +75,7 @@ def lastsave(call: Call) -> Reply:
 
 @command(
     "WAITAOF", arity=4, flags="blocking", group="server", since="7.2.0",
-    summary="Waits until what has been written is on disk here, and at so many replicas.",
+    summary="Waits until earlier writes are on disk here and on a number of replicas.",
 )  # fmt: skip
 def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
     try:
@@ -122,7 +122,7 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
     arity=-2,
     flags=ADMIN,
     group="server",
-    summary="Makes a snapshot, forgets everything, and reads it back.",
+    summary="Writes a snapshot, discards all data and reloads it.",
 )
 def debug_reload(call: Call, *words: bytes) -> Reply:
     allow_debug(call)
@@ -141,7 +141,7 @@ def debug_reload(call: Call, *words: bytes) -> Reply:
     arity=2,
     flags=ADMIN,
     group="server",
-    summary="Forgets everything, and reads snapshot and log back.",
+    summary="Discards all data and reloads it from the snapshot and the log.",
 )
 def debug_loadaof(call: Call) -> Reply:
     allow_debug(call)

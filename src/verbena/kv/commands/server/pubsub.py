@@ -52,12 +52,26 @@ def unsubscribe_from(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
     return NO_REPLY
 
 
-@command("SUBSCRIBE", arity=-2, flags=BASIC, group="pubsub", summary="Listens to channels.", since="2.0.0")
+@command(
+    "SUBSCRIBE",
+    arity=-2,
+    flags=BASIC,
+    group="pubsub",
+    summary="Subscribes to one or more channels.",
+    since="2.0.0",
+)
 def subscribe(call: Call, *channels: bytes) -> Reply:
     return subscribe_to(call, CHANNELS, channels)
 
 
-@command("UNSUBSCRIBE", arity=-1, flags=BASIC, group="pubsub", summary="Stops listening.", since="2.0.0")
+@command(
+    "UNSUBSCRIBE",
+    arity=-1,
+    flags=BASIC,
+    group="pubsub",
+    summary="Unsubscribes from channels, or from all of them.",
+    since="2.0.0",
+)
 def unsubscribe(call: Call, *channels: bytes) -> Reply:
     return unsubscribe_from(call, CHANNELS, channels)
 
@@ -67,7 +81,7 @@ def unsubscribe(call: Call, *channels: bytes) -> Reply:
     arity=-2,
     flags=BASIC,
     group="pubsub",
-    summary="Listens to all channels that match patterns.",
+    summary="Subscribes to the channels that match one or more patterns.",
     since="2.0.0",
 )
 def psubscribe(call: Call, *patterns: bytes) -> Reply:
@@ -79,7 +93,7 @@ def psubscribe(call: Call, *patterns: bytes) -> Reply:
     arity=-1,
     flags=BASIC,
     group="pubsub",
-    summary="Stops listening to patterns.",
+    summary="Unsubscribes from patterns, or from all of them.",
     since="2.0.0",
 )
 def punsubscribe(call: Call, *patterns: bytes) -> Reply:
@@ -92,7 +106,7 @@ def punsubscribe(call: Call, *patterns: bytes) -> Reply:
     flags=BASIC,
     channels=(1, -1, 1),
     group="pubsub",
-    summary="Listens to channels of a shard.",
+    summary="Subscribes to one or more shard channels.",
     since="7.0.0",
 )
 def ssubscribe(call: Call, *channels: bytes) -> Reply:
@@ -105,7 +119,7 @@ def ssubscribe(call: Call, *channels: bytes) -> Reply:
     flags=BASIC,
     channels=(1, -1, 1),
     group="pubsub",
-    summary="Stops listening to them.",
+    summary="Unsubscribes from shard channels, or from all of them.",
     since="7.0.0",
 )
 def sunsubscribe(call: Call, *channels: bytes) -> Reply:
@@ -117,7 +131,7 @@ def sunsubscribe(call: Call, *channels: bytes) -> Reply:
     arity=3,
     flags="pubsub loading stale fast",
     group="pubsub",
-    summary="Sends a message to those who listen; how many got it.",
+    summary="Publishes a message to a channel and returns how many clients received it.",
     since="2.0.0",
 )
 def publish(call: Call, channel: bytes, message: bytes) -> Reply:
@@ -130,7 +144,7 @@ def publish(call: Call, channel: bytes, message: bytes) -> Reply:
     flags="pubsub loading stale fast",
     channels=(1, 1, 1),
     group="pubsub",
-    summary="Sends a message to a channel of a shard.",
+    summary="Publishes a message to a shard channel.",
     since="7.0.0",
 )
 def spublish(call: Call, channel: bytes, message: bytes) -> Reply:
@@ -155,7 +169,7 @@ LOOK = "pubsub loading stale"
     arity=-2,
     flags=LOOK,
     group="pubsub",
-    summary="The channels that somebody listens to.",
+    summary="Lists the channels with at least one subscriber.",
     since="2.8.0",
 )
 def channels(call: Call, *pattern: bytes) -> Reply:
@@ -167,7 +181,7 @@ def channels(call: Call, *pattern: bytes) -> Reply:
     arity=-2,
     flags=LOOK,
     group="pubsub",
-    summary="How many listen to each of these channels.",
+    summary="Returns the number of subscribers of each given channel.",
     since="2.8.0",
 )
 def numsub(call: Call, *names: bytes) -> Reply:
@@ -180,7 +194,7 @@ def numsub(call: Call, *names: bytes) -> Reply:
     arity=2,
     flags=LOOK,
     group="pubsub",
-    summary="How many patterns are listened to.",
+    summary="Returns the number of distinct pattern subscriptions.",
     since="2.8.0",
 )
 def numpat(call: Call) -> Reply:
@@ -192,7 +206,7 @@ def numpat(call: Call) -> Reply:
     arity=-2,
     flags=LOOK,
     group="pubsub",
-    summary="The channels of a shard that somebody listens to.",
+    summary="Lists the shard channels with at least one subscriber.",
     since="7.0.0",
 )
 def shardchannels(call: Call, *pattern: bytes) -> Reply:
@@ -204,7 +218,7 @@ def shardchannels(call: Call, *pattern: bytes) -> Reply:
     arity=-2,
     flags=LOOK,
     group="pubsub",
-    summary="How many listen to each of these channels of a shard.",
+    summary="Returns the number of subscribers of each given shard channel.",
     since="7.0.0",
 )
 def shardnumsub(call: Call, *names: bytes) -> Reply:

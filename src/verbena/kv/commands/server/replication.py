@@ -21,7 +21,7 @@ def _replication(call: Call) -> Replication:
 
 
 @command("ROLE", arity=1, flags="noscript loading stale fast", categories="admin dangerous", group="server",
-         summary="Whether the server leads or follows, and how far it is.", since="2.8.12")  # fmt: skip
+         summary="Returns the replication role of the server.", since="2.8.12")  # fmt: skip
 def role(call: Call) -> Reply:
     replication = call.server.services.replication
     return replication.role() if replication is not None else [b"master", 0, []]
@@ -50,7 +50,7 @@ def _follow(call: Call, host: bytes, port: bytes) -> Reply:
     arity=3,
     flags="admin noscript stale loading",
     group="server",
-    summary="Follows another server, by the address of its clients; NO ONE: leads.",
+    summary="Makes the server a replica of another, or a primary (NO ONE).",
     since="5.0.0",
 )
 def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
@@ -62,7 +62,7 @@ def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
     arity=3,
     flags="admin noscript stale loading",
     group="server",
-    summary="The same as REPLICAOF.",
+    summary="Makes the server a replica of another. Deprecated: use REPLICAOF.",
     since="1.0.0",
 )
 def slaveof(call: Call, host: bytes, port: bytes) -> Reply:
@@ -71,7 +71,7 @@ def slaveof(call: Call, host: bytes, port: bytes) -> Reply:
 
 @command(
     "WAIT", arity=3, flags="noscript", group="generic", since="3.0.0",
-    summary="Waits until so many replicas have what has been written; how many do.",
+    summary="Waits until a number of replicas have received all earlier writes.",
 )  # fmt: skip
 def wait(call: Call, replicas: bytes, timeout: bytes) -> Reply:
     wanted, wait_ms = integer(replicas), integer(timeout)

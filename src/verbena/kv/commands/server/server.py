@@ -15,12 +15,24 @@ LOOK = "loading stale"
 ADMIN = "admin noscript loading stale"
 
 
-@command("INFO", arity=-1, flags=LOOK, group="server", summary="Figures about everything, by section.")
+@command(
+    "INFO",
+    arity=-1,
+    flags=LOOK,
+    group="server",
+    summary="Returns information and statistics about the server.",
+)
 def info(call: Call, *sections: bytes) -> Reply:
     return Verbatim(info_text.render(call.server, [shown(word).lower() for word in sections]))
 
 
-@command("DBSIZE", arity=1, flags="readonly fast", group="server", summary="How many keys the database has.")
+@command(
+    "DBSIZE",
+    arity=1,
+    flags="readonly fast",
+    group="server",
+    summary="Returns the number of keys in the database.",
+)
 def dbsize(call: Call) -> Reply:
     return len(call.db)
 
@@ -30,7 +42,7 @@ def dbsize(call: Call) -> Reply:
     arity=1,
     flags="loading stale fast",
     group="server",
-    summary="Unix time: seconds and microseconds.",
+    summary="Returns the server's Unix time in seconds and microseconds.",
     since="2.6.0",
 )
 def time_(call: Call) -> Reply:
@@ -50,7 +62,7 @@ def _check_mode(words: tuple[bytes, ...]) -> None:
     flags="write",
     explicit=True,
     group="server",
-    summary="Deletes all keys of the database.",
+    summary="Deletes all keys of the current database.",
 )
 def flushdb(call: Call, *mode: bytes) -> Reply:
     _check_mode(mode)
@@ -85,7 +97,7 @@ def flushall(call: Call, *mode: bytes) -> Reply:
     flags="write fast",
     explicit=True,
     group="server",
-    summary="Exchanges two databases.",
+    summary="Swaps two databases.",
     since="4.0.0",
 )
 def swapdb(call: Call, one: bytes, other: bytes) -> Reply:
@@ -105,7 +117,7 @@ def swapdb(call: Call, one: bytes, other: bytes) -> Reply:
     arity=-3,
     flags=ADMIN,
     group="server",
-    summary="Parameters that match patterns.",
+    summary="Returns the values of configuration parameters.",
     since="2.0.0",
 )
 def config_get(call: Call, *patterns: bytes) -> Reply:
@@ -122,7 +134,7 @@ def config_get(call: Call, *patterns: bytes) -> Reply:
     arity=-4,
     flags=ADMIN,
     group="server",
-    summary="Changes parameters, all of them or none.",
+    summary="Sets configuration parameters; on an error, none of them changes.",
     since="2.0.0",
 )
 def config_set(call: Call, *words: bytes) -> Reply:
@@ -134,7 +146,12 @@ def config_set(call: Call, *words: bytes) -> Reply:
 
 
 @command(
-    "CONFIG RESETSTAT", arity=2, flags=ADMIN, group="server", summary="Counts from zero again.", since="2.0.0"
+    "CONFIG RESETSTAT",
+    arity=2,
+    flags=ADMIN,
+    group="server",
+    summary="Resets the statistics of the server.",
+    since="2.0.0",
 )
 def config_resetstat(call: Call) -> Reply:
     call.server.stats.reset()
@@ -146,7 +163,7 @@ def config_resetstat(call: Call) -> Reply:
     arity=2,
     flags=ADMIN,
     group="server",
-    summary="Writes parameters that were changed into the configuration's file.",
+    summary="Writes the changed parameters to the configuration file.",
     since="2.8.0",
 )
 def config_rewrite(call: Call) -> Reply:
@@ -161,7 +178,13 @@ def config_rewrite(call: Call) -> Reply:
     return "OK"
 
 
-@command("MONITOR", arity=1, flags=ADMIN, group="server", summary="Shows every command from now on.")
+@command(
+    "MONITOR",
+    arity=1,
+    flags=ADMIN,
+    group="server",
+    summary="Streams every command that the server processes.",
+)
 def monitor(call: Call) -> Reply:
     call.client.native.reply("OK")
     call.server.clients.monitors.add(call.client)
@@ -169,7 +192,7 @@ def monitor(call: Call) -> Reply:
 
 
 @command(
-    "SHUTDOWN", arity=-1, flags=ADMIN + " no_multi allow_busy", group="server", summary="Ends the server."
+    "SHUTDOWN", arity=-1, flags=ADMIN + " no_multi allow_busy", group="server", summary="Stops the server."
 )
 def shutdown(call: Call, *words: bytes) -> Reply:
     chosen = {word.upper() for word in words}
@@ -194,7 +217,7 @@ def shutdown(call: Call, *words: bytes) -> Reply:
     arity=-1,
     flags="readonly fast",
     group="server",
-    summary="A drawing, and the version.",
+    summary="Returns a drawing and the version of the server.",
     since="5.0.0",
 )
 def lolwut(call: Call, *words: bytes) -> Reply:

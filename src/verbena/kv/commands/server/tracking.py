@@ -20,8 +20,7 @@ SWITCH = "before disabling tracking for this client, and then re-enabling it wit
     arity=-3,
     flags=OWN,
     group="connection",
-    summary="Tells the client of changes: of keys that it reads, or of all with a PREFIX (BCAST). "
-    "REDIRECT: tells another one; NOLOOP: not of its own changes; OPTIN, OPTOUT: see CLIENT CACHING.",
+    summary="Turns invalidation messages for client-side caching on or off.",
     since="6.0.0",
 )
 def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
@@ -85,7 +84,7 @@ def _check_overlap(prefixes: list[bytes], there: set[bytes]) -> None:
     arity=3,
     flags=OWN,
     group="connection",
-    summary="Whether keys that the next command reads are remembered: YES with OPTIN, NO with OPTOUT.",
+    summary="Includes or excludes the keys of the next command from tracking.",
     since="6.0.0",
 )
 def caching(call: Call, answer: bytes) -> Reply:
@@ -111,7 +110,7 @@ def caching(call: Call, answer: bytes) -> Reply:
     arity=2,
     flags=OWN,
     group="connection",
-    summary="How the client is told of changes.",
+    summary="Returns the connection's settings of client-side caching.",
     since="6.2.0",
 )
 def trackinginfo(call: Call) -> Reply:
@@ -140,7 +139,7 @@ def trackinginfo(call: Call) -> Reply:
     arity=2,
     flags=OWN,
     group="connection",
-    summary="Which client is told of changes instead of this one; 0: itself, -1: nobody.",
+    summary="Returns the client that receives the connection's invalidation messages.",
     since="6.0.0",
 )
 def getredir(call: Call) -> Reply:

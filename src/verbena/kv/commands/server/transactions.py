@@ -10,7 +10,7 @@ from verbena.kv.server.call import Call
 BASIC = "noscript loading stale fast allow_busy"
 
 
-@command("MULTI", arity=1, flags=BASIC, group="transactions", summary="Begins a transaction.", since="1.2.0")
+@command("MULTI", arity=1, flags=BASIC, group="transactions", summary="Starts a transaction.", since="1.2.0")
 def multi(call: Call) -> Reply:
     if call.client.queue is not None:
         raise CommandError("ERR MULTI calls can not be nested")
@@ -20,7 +20,12 @@ def multi(call: Call) -> Reply:
 
 
 @command(
-    "DISCARD", arity=1, flags=BASIC, group="transactions", summary="Gives a transaction up.", since="2.0.0"
+    "DISCARD",
+    arity=1,
+    flags=BASIC,
+    group="transactions",
+    summary="Discards the queued commands of a transaction.",
+    since="2.0.0",
 )
 def discard(call: Call) -> Reply:
     if call.client.queue is None:
@@ -35,7 +40,7 @@ def discard(call: Call) -> Reply:
     arity=1,
     flags="noscript loading stale skip_slowlog",
     group="transactions",
-    summary="Runs what a transaction has gathered, and nothing else in between.",
+    summary="Runs the queued commands of a transaction atomically.",
     since="1.2.0",
 )
 def exec_(call: Call) -> Reply:
@@ -77,7 +82,7 @@ def exec_(call: Call) -> Reply:
     flags=BASIC,
     keys=(1, -1, 1),
     group="transactions",
-    summary="EXEC will do nothing if one of these keys changes before.",
+    summary="Makes the next EXEC fail if one of the given keys changes before it.",
     since="2.2.0",
 )
 def watch(call: Call, *keys: bytes) -> Reply:
@@ -90,7 +95,9 @@ def watch(call: Call, *keys: bytes) -> Reply:
     return "OK"
 
 
-@command("UNWATCH", arity=1, flags=BASIC, group="transactions", summary="Forgets WATCH.", since="2.2.0")
+@command(
+    "UNWATCH", arity=1, flags=BASIC, group="transactions", summary="Stops watching all keys.", since="2.2.0"
+)
 def unwatch(call: Call) -> Reply:
     if call.client.watching:
         call.server.engine.unwatch(call.client.id)
