@@ -39,7 +39,7 @@ SETUP_CODES = re.findall(
     fd_limit not_permitted unsupported_opcode unsupported_provider peer_died bad_message invalid_argument
     downgrade no_common_wire session_unknown peer_restarted resume_timeout stale_attempt drill session_failed
     call_timeout remote_failure no_such_method peer_busy region_denied message_too_long damaged
-    pool_timeout numpy_missing far_full far_name_taken far_unknown log_failed log_corrupt log_locked
+    pool_timeout numpy_missing far_full far_name_taken far_unknown log_failed log_corrupt log_locked no_memory protocol_error denied
     registry_folder registry_locked registry_missing registry_bucket s3_missing
     tls_file tls_key_mismatch tls_expired tls_handshake tls_missing tls_untrusted
     tls_wrong_host tls_plain_peer tls_required tls_refused tls_revoked

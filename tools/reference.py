@@ -68,6 +68,29 @@ def errors_page() -> str:
     return "\n".join(lines)
 
 
+def error_codes_header() -> str:
+    from verbena.errors import EXPLANATIONS
+
+    return "\n".join(
+        (
+            "// Generated from src/verbena/errors by tools/reference.py. Do not edit.",
+            "#pragma once",
+            "",
+            "#include <string_view>",
+            "",
+            "namespace verbena {",
+            "",
+            "// Every code of the error table. Index 0 means no error.",
+            "inline constexpr std::string_view kErrorCodes[] = {",
+            '    "",',
+            *(f'    "{code}",' for code in EXPLANATIONS),
+            "};",
+            "",
+            "}  // namespace verbena",
+        )
+    )
+
+
 def configuration_page() -> str:
     from verbena.config import reference
 
@@ -110,6 +133,7 @@ def commands_page() -> str:
 # A page is a row: where it lies under the root, and what writes it.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
+    "src/native/util/error_codes.h": error_codes_header,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/verbena.toml": configuration_sample,
     "docs/reference/metrics.md": metrics_page,

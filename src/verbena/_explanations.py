@@ -559,6 +559,30 @@ SETUP = (
         remedy="give every server a directory of its own (kv.persistence.dir), or end the other one first",
     ),
     _row(
+        "no_memory",
+        "the store could not get memory for a key or a value",
+        "the kernel refused to map more memory: RLIMIT_AS, the cgroup's limit or the machine's memory is used up",
+        "RLIMIT_MEMLOCK is too low for the region that sessions read from (kv.one_sided)",
+        "more keys share one hash than the index can hold",
+        remedy="set `kv.maxmemory` below the memory that this process may use, delete keys, or raise the limit"
+        " (`ulimit -v`, `ulimit -l`, the container's memory limit)",
+    ),
+    _row(
+        "protocol_error",
+        "the store's reply is not valid RESP",
+        "another program than a Verbena store answers the `kv` methods of this session",
+        "client and server run different versions of Verbena",
+        remedy="run the same version at both ends (`verbena --version`), then open a new connection",
+    ),
+    _row(
+        "denied",
+        "the primary refused the replica",
+        "the primary or the replica runs another version, or has another number of databases",
+        "the replica's user may not replicate",
+        remedy="read the detail, which is the primary's own reason, and correct it there or here;"
+        " the replica tries again by itself",
+    ),
+    _row(
         "registry_folder",
         "the registry's folder cannot be used",
         "it cannot be made, read or written by this user",

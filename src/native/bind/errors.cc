@@ -7,7 +7,7 @@ namespace verbena::bind {
 namespace {
 
 struct PostFailure {
-  const char* code;
+  ErrorCode code;
   const char* detail;
 };
 
@@ -33,8 +33,8 @@ void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& failure) {
-    const nb::object error = setup_error(failure.code().c_str(), failure.operation(), failure.detail(), {},
-                                         failure.error_number());
+    const nb::object error =
+        setup_error(failure.code(), failure.operation(), failure.detail(), {}, failure.error_number());
     PyErr_SetObject(error.type().ptr(), error.ptr());
   }
 }
@@ -46,10 +46,10 @@ void raise(const nb::object& error) {
   throw nb::python_error();
 }
 
-nb::object setup_error(const char* code, const std::string& operation, const std::string& detail,
+nb::object setup_error(ErrorCode code, const std::string& operation, const std::string& detail,
                        const std::string& peer, int error_number) {
   using namespace nb::literals;
-  return errors_module().attr("setup_error")(code, "operation"_a = nb::str(operation.c_str()),
+  return errors_module().attr("setup_error")(code.c_str(), "operation"_a = nb::str(operation.c_str()),
                                              "peer"_a = text_or_none(peer), "detail"_a = text_or_none(detail),
                                              "errno"_a = error_number);
 }

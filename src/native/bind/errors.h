@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "util/error_code.h"
 #include "verbs/types.h"
 
 namespace verbena::bind {
@@ -22,7 +23,7 @@ nanobind::object status_object(Status status);
 // A failed batch: `completed` and `index` become attributes.
 [[noreturn]] void raise_batch(nanobind::object error, size_t completed);
 nanobind::object completion_error(Status status, const std::string& operation, const std::string& peer);
-nanobind::object setup_error(const char* code, const std::string& operation, const std::string& detail,
+nanobind::object setup_error(ErrorCode code, const std::string& operation, const std::string& detail,
                              const std::string& peer = {}, int error_number = 0);
 
 }  // namespace verbena::bind

@@ -128,9 +128,9 @@ UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::strin
     error = errno;
     if (error == EADDRINUSE) break;
   }
-  const char* code = error == EADDRINUSE                  ? "address_in_use"
-                     : error == EMFILE || error == ENFILE ? "fd_limit"
-                                                          : "unreachable";
+  const ErrorCode code = error == EADDRINUSE                  ? ErrorCode("address_in_use")
+                         : error == EMFILE || error == ENFILE ? ErrorCode("fd_limit")
+                                                              : "unreachable";
   throw Error(code, "listen", "'" + text + "'", error);
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "net/address.h"
+#include "util/error_code.h"
 
 namespace verbena::net {
 
@@ -44,12 +45,13 @@ class ByteStream {
   virtual bool is_abandoned() const { return false; }  // by the peer
   virtual SocketAddress peer() const { return {}; }
 
-  // After `failed`, or a read or write that failed: a code of errors.py, and the library's words.
-  const std::string& error_code() const { return code_; }
+  // After `failed`, or a read or write that failed: why, and the message of the TLS or QUIC library.
+  ErrorCode error_code() const { return code_; }
   const std::string& error_detail() const { return detail_; }
 
  protected:
-  std::string code_, detail_;
+  ErrorCode code_;
+  std::string detail_;
 };
 
 }  // namespace verbena::net

@@ -17,7 +17,7 @@ namespace {
 // The shorter key first: a quarter less work for each byte, and no attack known on either.
 constexpr char kSuites[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-[[noreturn]] void refuse(const std::string& why, const char* code = "tls_file") {
+[[noreturn]] void refuse(const std::string& why, ErrorCode code = "tls_file") {
   throw Error(code, "open device", why);
 }
 
@@ -62,7 +62,7 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, co
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-const char* code_of_verification(long verdict) {
+ErrorCode code_of_verification(long verdict) {
   switch (verdict) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
     case X509_V_ERR_CERT_NOT_YET_VALID:
@@ -75,7 +75,7 @@ const char* code_of_verification(long verdict) {
   }
 }
 
-const char* code_of_reason(int reason) {
+ErrorCode code_of_reason(int reason) {
   switch (reason) {
     case SSL_R_WRONG_VERSION_NUMBER:  // of the record, that is: what came is no TLS
     case SSL_R_PACKET_LENGTH_TOO_LONG:
@@ -364,7 +364,8 @@ class OpenSslContext final : public TlsContext {
     if (lib.SSL_CTX_use_PrivateKey_file(context_, options.key.c_str(), SSL_FILETYPE_PEM) != 1) {
       const int reason = ERR_GET_REASON(lib.ERR_peek_error());
       const bool other = reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH;
-      refuse("key '" + options.key + "': " + library_words(), other ? "tls_key_mismatch" : "tls_file");
+      refuse("key '" + options.key + "': " + library_words(),
+             other ? ErrorCode("tls_key_mismatch") : "tls_file");
     }
     if (options.authority.empty()) return;  // nobody is asked
     check(lib.SSL_CTX_load_verify_locations(context_, options.authority.c_str(), nullptr), "authority",

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "util/error_code.h"
 #include "verbs/types.h"
 
 namespace verbena {
@@ -96,7 +97,7 @@ class Connection {
  public:
   virtual ~Connection() = default;
   virtual ConnectionState state() const = 0;
-  virtual std::string error_code() const = 0;              // why it failed: a code of errors.py, or empty
+  virtual ErrorCode error_code() const = 0;                // why it failed, or none
   virtual std::string error_detail() const { return {}; }  // the particulars, if there are any
   virtual std::string peer() const = 0;
   virtual std::vector<uint8_t> private_data() const = 0;  // the peer's, from its accept or reject
@@ -154,7 +155,7 @@ class Provider {
   virtual ~Provider() = default;
   virtual std::string_view name() const = 0;
   virtual std::string unavailable_reason() const = 0;  // empty: it can be used here
-  virtual std::string_view unavailable_code() const { return "provider_missing"; }  // of errors.py
+  virtual ErrorCode unavailable_code() const { return "provider_missing"; }
   virtual std::vector<DeviceAttributes> devices() const = 0;
   virtual std::shared_ptr<Context> open(const std::string& device) = 0;  // empty name: the first
 };

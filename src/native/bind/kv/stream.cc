@@ -170,9 +170,9 @@ void take_answer(StreamHandle& self, Call& call, std::string& heard) {
   }
   if (outcome == Outcome::ok) return (void)heard.append(arguments);
   if (outcome == Outcome::no_such_method) arguments = "the peer serves no store";
-  const char* code = outcome == Outcome::session_failed ? "closed"
-                     : outcome == Outcome::too_long     ? "message_too_long"
-                                                        : "remote_failure";
+  const ErrorCode code = outcome == Outcome::session_failed ? ErrorCode("closed")
+                         : outcome == Outcome::too_long     ? ErrorCode("message_too_long")
+                                                            : "remote_failure";
   throw Error(code, "talk to the store", arguments);
 }
 

@@ -15,7 +15,7 @@ using transport::Node;
 using transport::Outcome;
 using transport::Session;
 
-void raise_setup(const SessionHandle& self, const char* code, const char* operation,
+void raise_setup(const SessionHandle& self, ErrorCode code, const char* operation,
                  const std::string& detail) {
   raise(setup_error(code, operation, detail, self.session->peer()));
 }

@@ -11,7 +11,7 @@ namespace verbena::bind {
 
 inline std::span<const std::byte> bytes_of(const BufferView& view) { return {view.data(), view.size()}; }
 
-[[noreturn]] void raise_setup(const SessionHandle& self, const char* code, const char* operation,
+[[noreturn]] void raise_setup(const SessionHandle& self, ErrorCode code, const char* operation,
                               const std::string& detail);
 [[noreturn]] void raise_outcome(const SessionHandle& self, const char* operation, transport::Outcome outcome,
                                 Status status, std::string_view detail);

@@ -56,7 +56,7 @@ void bind_connections(nb::module_& m) {
       .def_prop_ro("state", [](const ConnectionHandle& self) { return self.connection.use("state").state(); })
       .def_prop_ro(
           "error_code",
-          [](const ConnectionHandle& self) { return self.connection.use("error_code").error_code(); })
+          [](const ConnectionHandle& self) { return self.connection.use("error_code").error_code().str(); })
       .def_prop_ro(
           "error_detail",
           [](const ConnectionHandle& self) { return self.connection.use("error_detail").error_detail(); })

@@ -87,7 +87,7 @@ void bind_providers(nb::module_& m) {
       .def_prop_ro("unavailable_reason",
                    [](const ProviderHandle& self) { return self.provider->unavailable_reason(); })
       .def_prop_ro("unavailable_code",
-                   [](const ProviderHandle& self) { return self.provider->unavailable_code(); })
+                   [](const ProviderHandle& self) { return self.provider->unavailable_code().str(); })
       .def("devices",
            [](const ProviderHandle& self) {
              const Unlocked unlocked;

@@ -29,7 +29,7 @@ class FakeConnection final : public Connection {
   FakeConnection(std::shared_ptr<Link> link, Side side) : link_(std::move(link)), side_(side) {}
 
   ConnectionState state() const override { return link_->state(); }
-  std::string error_code() const override { return link_->error_code(); }
+  ErrorCode error_code() const override { return link_->error_code(); }
   std::string peer() const override { return link_->name_of(other()); }
   std::vector<uint8_t> private_data() const override { return link_->data_from(other()); }
   int fileno() const override { return link_->bell(side_).fileno(); }

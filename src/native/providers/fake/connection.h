@@ -29,11 +29,11 @@ class Link : public std::enable_shared_from_this<Link> {
   // Throws when a queue pair is in the wrong state, or when the initiator has given up: peer_died,
   // connect_timeout.
   void accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams& params);
-  void refuse(ConnectionState how, std::string error_code, std::span<const uint8_t> private_data);
+  void refuse(ConnectionState how, ErrorCode error_code, std::span<const uint8_t> private_data);
   void disconnect();
 
   ConnectionState state();
-  std::string error_code();
+  ErrorCode error_code();
   std::string name_of(Side side) const { return side == Side::caller ? caller_name_ : listener_name_; }
   std::vector<uint8_t> data_from(Side side);
   TimedEvent& bell(Side side) { return bells_[static_cast<size_t>(side)]; }
@@ -42,7 +42,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool try_connect(FakeQueuePair& caller, const Address& listener) const;
   [[noreturn]] void throw_gone();
   void expire();
-  void settle(ConnectionState state, std::string error_code);
+  void settle(ConnectionState state, ErrorCode error_code);
 
   const std::string caller_name_, listener_name_;
   const ConnectParams caller_params_;
@@ -51,7 +51,7 @@ class Link : public std::enable_shared_from_this<Link> {
   std::mutex mutex_;
   std::array<std::weak_ptr<FakeQueuePair>, 2> qps_;  // the initiator's never changes
   ConnectionState state_ = ConnectionState::connecting;
-  std::string error_code_;
+  ErrorCode error_code_;
   std::vector<uint8_t> answer_;
 };
 

@@ -32,7 +32,7 @@ void Link::accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams&
     if (state_ == ConnectionState::connecting) {
       qps_[kListener] = qp;
       answer_ = params.private_data;
-      return settle(ConnectionState::established, "");
+      return settle(ConnectionState::established, {});
     }
   }
   refuse(ConnectionState::failed, "peer_died", {});
@@ -51,14 +51,14 @@ bool Link::try_connect(FakeQueuePair& caller, const Address& listener) const {
 
 void Link::throw_gone() {
   const bool timed_out = error_code() == "connect_timeout";
-  throw Error(timed_out ? "connect_timeout" : "peer_died", "accept", "the caller has gone");
+  throw Error(timed_out ? ErrorCode("connect_timeout") : "peer_died", "accept", "the caller has gone");
 }
 
-void Link::refuse(ConnectionState how, std::string error_code, std::span<const uint8_t> private_data) {
+void Link::refuse(ConnectionState how, ErrorCode error_code, std::span<const uint8_t> private_data) {
   const std::lock_guard lock(mutex_);
   if (state_ != ConnectionState::connecting) return;
   answer_.assign(private_data.begin(), private_data.end());
-  settle(how, std::move(error_code));
+  settle(how, error_code);
 }
 
 void Link::disconnect() {
@@ -66,7 +66,7 @@ void Link::disconnect() {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != ConnectionState::established && state_ != ConnectionState::connecting) return;
-    settle(ConnectionState::disconnected, "");
+    settle(ConnectionState::disconnected, {});
     caller = qps_[kCaller].lock();
     listener = qps_[kListener].lock();
   }
@@ -80,7 +80,7 @@ ConnectionState Link::state() {
   return state_;
 }
 
-std::string Link::error_code() {
+ErrorCode Link::error_code() {
   const std::lock_guard lock(mutex_);
   expire();
   return error_code_;
@@ -98,9 +98,9 @@ void Link::expire() {
   }
 }
 
-void Link::settle(ConnectionState state, std::string error_code) {
+void Link::settle(ConnectionState state, ErrorCode error_code) {
   state_ = state;
-  error_code_ = std::move(error_code);
+  error_code_ = error_code;
   bell(Side::caller).signal_after_ms(0);
   for (const TimedEvent& each : bells_) each.signal();
 }

@@ -16,8 +16,8 @@ class IbvProvider final : public Provider {
     return device_names().empty() ? no_device_reason() : "";
   }
 
-  std::string_view unavailable_code() const override {
-    return missing_library().empty() ? "no_device" : "provider_missing";
+  ErrorCode unavailable_code() const override {
+    return missing_library().empty() ? ErrorCode("no_device") : "provider_missing";
   }
 
   std::vector<DeviceAttributes> devices() const override {

@@ -178,8 +178,9 @@ void IbvQueuePair::modify_device(ibv_qp_attr& attr, int mask, const char* operat
   if (failure == 0) return;
   const std::string edge = std::string("the device does not go to ") + soft::name_of(to);
   if (to == QpState::err || to == QpState::reset) throw Error("bad_transition", operation, edge, failure);
-  throw Error(failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH ? "unreachable"
-                                                                                        : "invalid_argument",
+  throw Error(failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH
+                  ? ErrorCode("unreachable")
+                  : "invalid_argument",
               operation, edge + " with these attributes", failure);
 }
 

@@ -113,8 +113,8 @@ void IwarpConnection::on_reply(Handshake& handshake) {
   change(ConnectionState::established, {}, reply.private_data);
 }
 
-void IwarpConnection::on_failure(std::string code, std::string detail) {
-  change(ConnectionState::failed, std::move(code), {}, std::move(detail));
+void IwarpConnection::on_failure(ErrorCode code, std::string detail) {
+  change(ConnectionState::failed, code, {}, std::move(detail));
 }
 
 void IwarpConnection::on_lost() {

@@ -35,7 +35,7 @@ class IwarpConnection final : public soft::SoftConnection {
   void bring_up(net::StreamSocket socket, const Agreement& agreement, const std::vector<uint8_t>& reply);
 
   void on_reply(Handshake& handshake);
-  void on_failure(std::string code, std::string detail = {});
+  void on_failure(ErrorCode code, std::string detail = {});
   void on_established() { change(ConnectionState::established); }
   void on_lost();
 

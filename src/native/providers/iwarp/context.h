@@ -90,7 +90,7 @@ class IwarpContext final : public soft::SoftContext {
   void add_handshake(std::unique_ptr<Handshake> handshake);
   void advance_handshake(uint64_t id);
   void finish_dial(Handshake& handshake);
-  void fail_dial(Handshake& handshake, const std::string& code, const std::string& detail = {});
+  void fail_dial(Handshake& handshake, ErrorCode code, const std::string& detail = {});
   void answer_request(uint64_t id);
   bool answer_endpoint_request(Handshake& handshake);  // false: it has to wait
   bool may_park(const Handshake& handshake) const;

@@ -136,7 +136,7 @@ void IwarpContext::advance_handshake(uint64_t id) {
       break;
     case Handshake::Progress::broken: {
       const auto [code, detail] = handshake.tls_error();
-      fail_dial(handshake, code.empty() ? "unreachable" : code, detail);
+      fail_dial(handshake, code.empty() ? ErrorCode("unreachable") : code, detail);
       // Closing a socket with unread bytes sends a reset, which could discard our TLS alert at the peer.
       unwatch(handshake.stream_socket());
       if (!code.empty() && may_close_gracefully()) close_gracefully(handshake.take_socket(), {}, false);
@@ -174,7 +174,7 @@ void IwarpContext::finish_dial(Handshake& handshake) {
   });
 }
 
-void IwarpContext::fail_dial(Handshake& handshake, const std::string& code, const std::string& detail) {
+void IwarpContext::fail_dial(Handshake& handshake, ErrorCode code, const std::string& detail) {
   if (!handshake.is_initiator()) return;
   if (handshake.connection != 0) {
     const auto found = connections_.find(handshake.connection);

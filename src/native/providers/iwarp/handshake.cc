@@ -57,10 +57,10 @@ bool Handshake::wants_to_write() const {
   return initiator_ && (sent_ < out_.size() || stream_socket_.has_unsent());
 }
 
-std::pair<std::string, std::string> Handshake::tls_error() const {
+std::pair<ErrorCode, std::string> Handshake::tls_error() const {
   const net::ByteStream* session = stream_socket_.stream();
   return session ? std::pair(session->error_code(), session->error_detail())
-                 : std::pair<std::string, std::string>();
+                 : std::pair<ErrorCode, std::string>();
 }
 
 Handshake::Progress Handshake::advance() {

@@ -49,7 +49,7 @@ class Handshake {
   const net::StreamSocket& stream_socket() const { return stream_socket_; }
   net::StreamSocket take_socket() { return std::move(stream_socket_); }
   // Why TLS failed: an error code and the text of the library; empty when it did not fail.
-  std::pair<std::string, std::string> tls_error() const;
+  std::pair<ErrorCode, std::string> tls_error() const;
   uint64_t deadline_ns() const { return deadline_ns_; }
   void set_deadline(uint64_t deadline_ns) { deadline_ns_ = deadline_ns; }
   const SetUpFrame& request() const { return request_; }

@@ -153,7 +153,7 @@ void IwarpQueuePair::reset_connection_state() {
   termination_ = Status::success;
   receive_status_ = Status::wr_flush_err;
   fault_since_ns_ = pause_until_ns_ = 0;
-  end_code_.store("", std::memory_order_relaxed);
+  end_code_.store({}, std::memory_order_relaxed);
   allow_extensions(iwarp_.options().acknowledged);
 }
 

@@ -31,12 +31,10 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   // connection already or is in the wrong state.
   bool adopt(net::StreamSocket socket, const Agreement& agreement, uint32_t own_ird,
              const std::vector<uint8_t>& reply);
-  const char* end_code() const {
-    return end_code_.load(std::memory_order_relaxed);
-  }  // why it ended, if known
+  ErrorCode end_code() const { return end_code_.load(std::memory_order_relaxed); }  // why it ended, if known
   uint32_t generation() const {
     return generation_.load(std::memory_order_relaxed);
-  }                         // counts the peers of this QP
+  }  // counts the peers of this QP
   void peer_unreachable();  // requests fail from now on
   void update_watch();      // to be called when another thread begins or stops to read the socket
 
@@ -124,7 +122,7 @@ class IwarpQueuePair final : public soft::SoftQueuePair, private StreamHost {
   bool must_close_channel_ = false;
   uint32_t watched_ = 0;           // epoll events that are watched
   std::atomic<bool> lost_{false};  // to be reported to the context
-  std::atomic<const char*> end_code_{""};
+  std::atomic<ErrorCode> end_code_{};
   std::atomic<bool> readable_{false};  // set by the progress thread
 
   // Sending. Entries head..emit_ were sent in part or whole.

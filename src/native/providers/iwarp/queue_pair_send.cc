@@ -137,7 +137,8 @@ bool IwarpQueuePair::fill() {
 
 void IwarpQueuePair::end_fault() {
   const Status own = channel_->stream().fault()->own;
-  end_code_.store(own == Status::success ? "peer_refused" : "bad_message", std::memory_order_relaxed);
+  end_code_.store(own == Status::success ? ErrorCode("peer_refused") : "bad_message",
+                  std::memory_order_relaxed);
   lost_.store(true, std::memory_order_relaxed);
   if (own == Status::success) return enter_error();
   fail(own);

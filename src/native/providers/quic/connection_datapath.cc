@@ -70,7 +70,8 @@ void Connection::settle(int error, uint64_t now) {
       if (!verdict) {
         verdict.alert = lib.ngtcp2_conn_get_tls_alert(conn_);
         const char* name = lib.gnutls_alert_get_name(static_cast<gnutls_alert_description_t>(verdict.alert));
-        verdict.code = verdict.alert == GNUTLS_A_CERTIFICATE_REQUIRED ? "tls_untrusted" : "tls_handshake";
+        verdict.code =
+            verdict.alert == GNUTLS_A_CERTIFICATE_REQUIRED ? ErrorCode("tls_untrusted") : "tls_handshake";
         verdict.detail = name ? name : "the TLS handshake failed";
       }
       lib.ngtcp2_connection_close_error_set_transport_error_tls_alert(&why, verdict.alert, nullptr, 0);

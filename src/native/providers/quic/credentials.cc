@@ -10,7 +10,7 @@ namespace verbena::quic {
 namespace {
 
 [[noreturn]] void refuse(const std::string& role, const std::string& file, int error,
-                         const char* code = "tls_file") {
+                         ErrorCode code = "tls_file") {
   throw Error(code, "open device", role + " '" + file + "': " + library().gnutls_strerror(error));
 }
 
@@ -23,7 +23,7 @@ void check_readable(const std::string& role, const std::string& file) {
 
 struct Reason {
   unsigned flag;
-  const char* code;
+  ErrorCode code;
   uint8_t alert;
 };
 

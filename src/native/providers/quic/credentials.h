@@ -61,7 +61,8 @@ class Credentials {
 // Why a peer's certificate, or ours at the peer, was refused: an error code, details, and the TLS alert for
 // the other end.
 struct Verdict {
-  std::string code, detail;
+  ErrorCode code;
+  std::string detail;
   uint8_t alert = 0;
 
   explicit operator bool() const { return !code.empty(); }

@@ -80,9 +80,9 @@ Endpoint::Endpoint(const std::vector<SocketAddress>& addresses, const std::strin
     if (error == EADDRINUSE) break;
   }
   if (!socket_) {
-    const char* code = error == EADDRINUSE                  ? "address_in_use"
-                       : error == EMFILE || error == ENFILE ? "fd_limit"
-                                                            : "unreachable";
+    const ErrorCode code = error == EADDRINUSE                  ? ErrorCode("address_in_use")
+                           : error == EMFILE || error == ENFILE ? ErrorCode("fd_limit")
+                                                                : "unreachable";
     throw Error(code, "listen", "'" + text + "'", error);
   }
   address_ = net::local_address(socket_.get());

@@ -110,8 +110,8 @@ void ShmConnection::on_accept(const std::shared_ptr<Link>& link, ControlMessage&
 
 void ShmConnection::on_reject(ControlMessage& message) {
   const bool nobody = message.header.argument != 0;
-  change(nobody ? ConnectionState::failed : ConnectionState::rejected, nobody ? "unreachable" : "rejected",
-         message.private_data());
+  change(nobody ? ConnectionState::failed : ConnectionState::rejected,
+         nobody ? ErrorCode("unreachable") : "rejected", message.private_data());
 }
 
 void ShmConnection::on_established() { change(ConnectionState::established); }

@@ -37,7 +37,7 @@ class ShmConnection final : public soft::SoftConnection {
   uint64_t peer_connection_id() const { return connection_id_ ^ 1; }
   bool is_on(const Link& link) const { return link_.get() == &link; }
   void set_link(std::shared_ptr<Link> link) { link_ = std::move(link); }  // under the context's control mutex
-  void fail_connect(std::string code) { change(ConnectionState::failed, std::move(code)); }
+  void fail_connect(ErrorCode code) { change(ConnectionState::failed, code); }
   // Moves the QP to RTS towards the peer's ring.
   void bring_up(const std::shared_ptr<Link>& link, int ring_fd, uint32_t peer_qp);
 

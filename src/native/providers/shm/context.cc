@@ -236,8 +236,7 @@ void ShmContext::disconnect_qp(uint32_t number) {
 std::shared_ptr<Link> ShmContext::add_link(UniqueFd socket) {
   const auto pid = trusted_peer(socket.get());
   if (!pid) {
-    constexpr std::string_view kReason = "credentials";
-    send_message(socket.get(), {.kind = MessageKind::refuse, .service = kReason});
+    send_message(socket.get(), {.kind = MessageKind::refuse, .service = ErrorCode("credentials").text()});
     return nullptr;
   }
   auto link = std::make_shared<Link>(std::move(socket), *pid);

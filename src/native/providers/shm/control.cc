@@ -157,8 +157,8 @@ UniqueFd listen_at(const std::string& name, int backlog) {
   const SocketAddress address = abstract_address(name);
   UniqueFd fd = make_socket();
   if (bind(fd.get(), as_sockaddr(address), address.length) != 0) {
-    throw Error(errno == EADDRINUSE ? "address_in_use" : "invalid_argument", "listen", "cannot bind " + name,
-                errno);
+    throw Error(errno == EADDRINUSE ? ErrorCode("address_in_use") : "invalid_argument", "listen",
+                "cannot bind " + name, errno);
   }
   if (listen(fd.get(), backlog) != 0) throw Error("invalid_argument", "listen", "listen() failed", errno);
   return fd;

@@ -33,7 +33,7 @@ ConnectionState SoftConnection::state() const {
   return state_;
 }
 
-std::string SoftConnection::error_code() const {
+ErrorCode SoftConnection::error_code() const {
   const std::lock_guard lock(mutex_);
   return code_;
 }
@@ -48,14 +48,14 @@ std::vector<uint8_t> SoftConnection::private_data() const {
   return private_data_;
 }
 
-bool SoftConnection::change(ConnectionState state, std::string code, std::span<const uint8_t> private_data,
+bool SoftConnection::change(ConnectionState state, ErrorCode code, std::span<const uint8_t> private_data,
                             std::string detail) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != ConnectionState::connecting && state_ != ConnectionState::established) return false;
     if (state_ == state) return false;
     state_ = state;
-    code_ = std::move(code);
+    code_ = code;
     detail_ = std::move(detail);
     if (!private_data.empty()) private_data_.assign(private_data.begin(), private_data.end());
   }

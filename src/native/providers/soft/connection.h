@@ -22,7 +22,7 @@ void prepare_for_connection(SoftQueuePair& qp);
 class SoftConnection : public Connection {
  public:
   ConnectionState state() const final;
-  std::string error_code() const final;
+  ErrorCode error_code() const final;
   std::string error_detail() const final;
   std::string peer() const final { return peer_; }
   std::vector<uint8_t> private_data() const final;
@@ -37,7 +37,7 @@ class SoftConnection : public Connection {
   SoftConnection(std::shared_ptr<SoftQueuePair> qp, std::string peer, const ConnectParams& params);
 
   // Leaves `connecting` or `established`; false when the connection has ended already.
-  bool change(ConnectionState state, std::string code = {}, std::span<const uint8_t> private_data = {},
+  bool change(ConnectionState state, ErrorCode code = {}, std::span<const uint8_t> private_data = {},
               std::string detail = {});
   // Moves the queue pair, which the wire has connected to its peer, to RTS.
   void move_qp_to_rts(const Gid& peer_gid, uint32_t peer_qp);
@@ -51,7 +51,8 @@ class SoftConnection : public Connection {
   const uint64_t deadline_ns_;
   mutable std::mutex mutex_;
   ConnectionState state_ = ConnectionState::connecting;
-  std::string code_, detail_;
+  ErrorCode code_;
+  std::string detail_;
   std::vector<uint8_t> private_data_;
   EventFd event_;
 };

@@ -22,7 +22,7 @@ class AnonymousMemory final : public Memory {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (huge_pages ? MAP_HUGETLB : 0);
     void* memory = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED) {
-      throw Error(huge_pages ? "huge_pages" : "limit_exceeded", "allocate memory",
+      throw Error(huge_pages ? ErrorCode("huge_pages") : "limit_exceeded", "allocate memory",
                   "cannot map " + std::to_string(mapped_) + " bytes", errno);
     }
     data_ = static_cast<std::byte*>(memory);

@@ -85,7 +85,8 @@ void check_access_flags(uint32_t flags) {
 void pin_memory(std::byte* addr, size_t length) {
   if (mlock(addr, length) == 0) return;
   const int error = errno;
-  const char* code = error == ENOMEM || error == EPERM || error == EAGAIN ? "memlock" : "invalid_argument";
+  const ErrorCode code =
+      error == ENOMEM || error == EPERM || error == EAGAIN ? ErrorCode("memlock") : "invalid_argument";
   throw Error(code, "register memory", "cannot lock " + std::to_string(length) + " bytes", error);
 }
 

@@ -105,7 +105,7 @@ bool is_readable(int fd, int timeout_ms = 0) {
   return ::poll(&waiting, 1, timeout_ms) == 1;
 }
 
-bool is_refused(auto call, const char* code) {
+bool is_refused(auto call, ErrorCode code) {
   try {
     call();
   } catch (const Error& error) {

@@ -121,7 +121,7 @@ TEST("a port or an entry that a device lacks is refused by name, on RoCE") {
       check_options(device, options);
       return std::string("fine");
     } catch (const Error& error) {
-      return error.code() + ": " + error.what();
+      return error.code().str() + ": " + error.what();
     }
   };
   CHECK(verdict({}) == "fine");

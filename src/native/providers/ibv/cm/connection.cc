@@ -85,7 +85,7 @@ ConnectionState IbvConnection::state() const {
   return state_;
 }
 
-std::string IbvConnection::error_code() const {
+ErrorCode IbvConnection::error_code() const {
   const std::lock_guard lock(mutex_);
   return code_;
 }
@@ -104,9 +104,9 @@ bool IbvConnection::is_over() const {
   return state_ != ConnectionState::connecting && state_ != ConnectionState::established;
 }
 
-void IbvConnection::change(ConnectionState state, std::string code) {
+void IbvConnection::change(ConnectionState state, ErrorCode code) {
   state_ = state;
-  code_ = std::move(code);
+  code_ = code;
   event_.signal();
 }
 
@@ -149,7 +149,7 @@ void IbvConnection::resolve_soon(const SocketAddress& to) {
 }
 
 void IbvConnection::resolve(const SocketAddress& to) {
-  std::string failure;
+  ErrorCode failure;
   {
     const std::lock_guard lock(mutex_);
     if (!id_) return;
@@ -160,16 +160,16 @@ void IbvConnection::resolve(const SocketAddress& to) {
       failure = error.code();
     }
   }
-  if (!failure.empty()) fail(std::move(failure));
+  if (!failure.empty()) fail(failure);
 }
 
-void IbvConnection::fail(std::string code) {
+void IbvConnection::fail(ErrorCode code) {
   rdma_cm_id* id = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (state_ != ConnectionState::connecting) return;
     if (is_beyond_init_) qp_->move_to_err();
-    change(ConnectionState::failed, std::move(code));
+    change(ConnectionState::failed, code);
     id = std::exchange(id_, nullptr);
   }
   if (id) context_->loop().destroy_id(id);

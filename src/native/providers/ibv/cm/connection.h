@@ -43,7 +43,7 @@ class IbvConnection final : public Connection,
   ~IbvConnection() override;
 
   ConnectionState state() const override;
-  std::string error_code() const override;
+  ErrorCode error_code() const override;
   std::string peer() const override { return peer_; }
   std::vector<uint8_t> private_data() const override;
   int fileno() const override { return event_.get(); }
@@ -63,10 +63,10 @@ class IbvConnection final : public Connection,
  private:
   void resolve_soon(const SocketAddress& to);
   void resolve(const SocketAddress& to);
-  void fail(std::string code);
+  void fail(ErrorCode code);
   // All under mutex_; the steps of set-up throw Error.
   bool is_over() const;
-  void change(ConnectionState state, std::string code = {});
+  void change(ConnectionState state, ErrorCode code = {});
   void resolve_address();
   void resolve_route();
   void request();
@@ -89,7 +89,7 @@ class IbvConnection final : public Connection,
   SocketAddress to_;
   bool is_beyond_init_ = false;  // the queue pair is beyond INIT and must go to ERR at the end
   ConnectionState state_ = ConnectionState::connecting;
-  std::string code_;
+  ErrorCode code_;
   std::vector<uint8_t> private_data_;
 };
 

@@ -20,14 +20,14 @@ constexpr uint8_t kAckTimeout = QpAttributes{}.timeout;
 constexpr int kResolveMs = 200;
 constexpr uint8_t kRnrTimer = QpAttributes{}.min_rnr_timer;  // the manager's own is 655 ms
 
-void check(int result, const char* code, const char* detail) {
+void check(int result, ErrorCode code, const char* detail) {
   if (result != 0) throw Error(code, "connect", detail, errno);
 }
 
 }  // namespace
 
 void IbvConnection::on_event(const CmEvent& event) {
-  std::string failure;
+  ErrorCode failure;
   {
     const std::lock_guard lock(mutex_);
     if (!id_) return;
@@ -66,8 +66,8 @@ void IbvConnection::on_event(const CmEvent& event) {
           break;
         case RDMA_CM_EVENT_CONNECT_ERROR:
         case RDMA_CM_EVENT_UNREACHABLE:
-          failure = event.status == -ETIMEDOUT ? "connect_timeout"
-                    : is_beyond_init_          ? "peer_died"
+          failure = event.status == -ETIMEDOUT ? ErrorCode("connect_timeout")
+                    : is_beyond_init_          ? ErrorCode("peer_died")
                                                : "unreachable";
           break;
         default:
@@ -188,7 +188,8 @@ void IbvConnection::on_end() {
   if (is_beyond_init_) qp_->move_to_err();
   library().rdma_disconnect(id_);  // replies to the peer's message
   const bool was_up = state_ == ConnectionState::established;
-  change(was_up ? ConnectionState::disconnected : ConnectionState::failed, was_up ? "" : "peer_died");
+  change(was_up ? ConnectionState::disconnected : ConnectionState::failed,
+         was_up ? ErrorCode() : "peer_died");
 }
 
 void IbvConnection::on_first_message() {

@@ -77,7 +77,7 @@ Status status_of(uint16_t code) {
   }
 }
 
-const char* error_code_of(Status status) {
+ErrorCode error_code_of(Status status) {
   switch (status) {
     case Status::rem_access_err:
       return "REM_ACCESS_ERR";

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "providers/iwarp/protocol/segment.h"
+#include "util/error_code.h"
 #include "verbs/types.h"
 
 namespace verbena::iwarp {
@@ -49,6 +50,6 @@ std::optional<Termination> parse_terminate(std::span<const std::byte> body);
 
 // The status of a request that was answered with this code.
 Status status_of(uint16_t code);
-const char* error_code_of(Status status);  // for a connection that ended with this status
+ErrorCode error_code_of(Status status);  // for a connection that ended with this status
 
 }  // namespace verbena::iwarp

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-[[noreturn]] void fail(const char* code, const std::string& what) {
+[[noreturn]] void fail(ErrorCode code, const std::string& what) {
   throw Error(code, "share memory", what, errno);
 }
 
@@ -41,7 +41,8 @@ Mapping::~Mapping() {
 
 UniqueFd make_memfd(const char* label, size_t size, bool huge_pages) {
   UniqueFd fd(memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge_pages ? MFD_HUGETLB : 0u)));
-  if (!fd) fail(errno == EMFILE || errno == ENFILE ? "fd_limit" : "huge_pages", "memfd_create() failed");
+  if (!fd)
+    fail(errno == EMFILE || errno == ENFILE ? ErrorCode("fd_limit") : "huge_pages", "memfd_create() failed");
   // posix_fallocate would touch every page; only huge pages must be available before they are promised.
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) fail("limit_exceeded", "cannot size a memfd");
   if (huge_pages && fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0) {
