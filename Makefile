@@ -17,7 +17,7 @@ RANDOM_BITS := $(shell cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
 .NOTPARALLEL:
 .PHONY: FORCE help install run test test-kernel native-test asan-test tsan-test fuzz-test fuzz fuzz-build fuzz-seeds \
 	fuzz-merge soak crash-matrix partition-matrix conformance bench bench-kernel docs site wheels format clean \
-	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check
+	check ruff-check format-check types-check imports-check clang-format-check stubs stubs-check reference-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' Makefile
@@ -101,7 +101,7 @@ fuzz-merge: fuzz-build
 	@for target in $(FUZZ_TARGETS); do mkdir -p build/fuzz/found/$$target; \
 	build/fuzz/fuzz_$$target -merge=1 -max_len=400 tests/fuzz/corpus/$$target build/fuzz/found/$$target; done
 
-check: ruff-check format-check types-check imports-check clang-format-check stubs-check ## run the static checks (make -k check: all of them, even after a failure)
+check: ruff-check format-check types-check imports-check clang-format-check stubs-check reference-check ## run the static checks (make -k check: all of them, even after a failure)
 
 ruff-check: .venv/.test-ready
 	@$(STEP) $@ ruff check .
@@ -120,6 +120,9 @@ clang-format-check: .venv/.test-ready
 
 stubs-check: .venv/.test-ready install
 	@$(STEP) $@ python tools/stubs.py --check
+
+reference-check: .venv/.test-ready install
+	@$(STEP) $@ sh -c 'python tools/error_codes.py --check && python tools/reference.py --check'
 
 stubs: .venv/.test-ready install ## write the type stubs src/verbena/_native/*.pyi
 	@python tools/stubs.py

@@ -1,13 +1,15 @@
-"""The exception tree, the words for every failure, and the page made from them."""
+"""The exception tree, the error table, and the files made from it."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import copy
 import errno
 import pickle
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,7 +41,8 @@ SETUP_CODES = re.findall(
     fd_limit not_permitted unsupported_opcode unsupported_provider peer_died bad_message invalid_argument
     downgrade no_common_wire session_unknown peer_restarted resume_timeout stale_attempt drill session_failed
     call_timeout remote_failure no_such_method peer_busy region_denied message_too_long damaged
-    pool_timeout numpy_missing far_full far_name_taken far_unknown log_failed log_corrupt log_locked no_memory protocol_error denied
+    pool_timeout numpy_missing far_full far_name_taken far_unknown log_failed log_corrupt log_locked
+    no_memory protocol_error denied
     registry_folder registry_locked registry_missing registry_bucket s3_missing
     tls_file tls_key_mismatch tls_expired tls_handshake tls_missing tls_untrusted
     tls_wrong_host tls_plain_peer tls_required tls_refused tls_revoked
@@ -98,7 +101,7 @@ def test_an_explanation_has_words_for_everything(code: str) -> None:
     """What, each cause and the remedy are phrases, not sentences: str(error) and the page punctuate them."""
     row = explain(code)
     assert row.causes
-    for text in (row.what, *row.causes, row.remedy):
+    for text in (row.what, *row.causes, row.remedy, *row.checks):
         assert len(text.split()) >= 3, text
         assert text == " ".join(text.split())
         assert not text.endswith("."), text
@@ -337,3 +340,70 @@ def test_every_code_and_class_is_on_the_page() -> None:
     headings = re.findall(r"^### (\w+)", page, flags=re.MULTILINE)
     assert sorted(headings) == sorted(EXPLANATIONS)
     assert [cls.__name__ for cls in CLASSES if f"`{cls.__name__}`" not in page] == []
+
+
+def codes_in(path: Path) -> Iterator[tuple[str, int]]:
+    """Each literal that a module uses as the code of an error, with its line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and node.args:
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in ("setup_error", "from_native", "error_class", "explain", "_file_error"):
+                yield from literals(node.args[0])
+        elif isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["code"]:
+            yield from literals(node.value)
+        elif isinstance(node, ast.Compare) and ast.unparse(node.left) == "error.code":
+            yield from (found for value in node.comparators for found in literals(value))
+
+
+def literals(value: ast.expr) -> Iterator[tuple[str, int]]:
+    if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:  # "": no error
+        yield value.value, value.lineno
+    elif isinstance(value, ast.IfExp):
+        yield from (*literals(value.body), *literals(value.orelse))
+    elif isinstance(value, ast.Tuple | ast.Set | ast.List):
+        yield from (found for item in value.elts for found in literals(item))
+
+
+def test_python_code_uses_only_codes_of_the_table() -> None:
+    """A misspelt code would give a plain VerbenaError without causes and remedy."""
+    found = [
+        (code, f"{path.relative_to(ROOT)}:{line}")
+        for path in sorted((ROOT / "src" / "verbena").rglob("*.py"))
+        for code, line in codes_in(path)
+    ]
+    assert len(found) > 100
+    assert [(code, place) for code, place in found if code not in EXPLANATIONS] == []
+
+
+@pytest.mark.parametrize(("code", "compiles"), [("unreachable", True), ("unreachabel", False)])
+def test_native_code_with_an_unknown_code_does_not_compile(tmp_path: Path, code: str, compiles: bool) -> None:
+    """verbena::Error takes a literal that is looked up in util/error_codes.h at compile time."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler is installed")
+    source = tmp_path / "throws.cc"
+    source.write_text(f'''#include "util/error.h"
+void fail() {{ throw verbena::Error("{code}", "connect", "no answer"); }}
+''')
+    command = [compiler, "-std=c++20", "-fsyntax-only", f"-I{ROOT / 'src' / 'native'}", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is compiles, done.stderr
+    assert compiles or "this_code_has_no_row_in_the_error_table" in done.stderr
+
+
+def error_codes(*arguments: str) -> subprocess.CompletedProcess[str]:
+    tool = str(ROOT / "tools" / "error_codes.py")
+    return subprocess.run([sys.executable, tool, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_native_codes_are_those_of_the_table(tmp_path: Path) -> None:
+    """The checked-in header is current; a stale one is found and left alone."""
+    checked = error_codes("--check")
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert error_codes("--root", str(tmp_path)).returncode == 0
+    header = tmp_path / "src" / "native" / "util" / "error_codes.h"
+    codes = re.findall(r'^    "(\w+)",$', header.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert codes == sorted(EXPLANATIONS)
+    header.write_text("", encoding="utf-8")
+    assert error_codes("--check", "--root", str(tmp_path)).returncode == 1
+    assert header.read_text(encoding="utf-8") == ""

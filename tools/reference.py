@@ -1,6 +1,6 @@
-"""Writes the reference pages from the tables in the code, so that a page cannot say other than the code does.
+"""Writes the reference pages from the tables in the code.
 
-With --check it writes nothing, and fails if a page on disk is not what would be written.
+With --check it writes nothing, and exits with status 1 if a file on disk differs from its table.
 """
 
 from __future__ import annotations
@@ -10,46 +10,44 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def errors_page() -> str:
-    from verbena._explanations import SETUP, STATUSES, Explanation
-    from verbena._telling_apart import TELLING_APART
-    from verbena.errors import VerbenaError, WcStatus, error_class
+    from verbena.errors import Explanation, VerbenaError, WcStatus
+    from verbena.errors.table import SETUP, STATUSES
 
     def tree(cls: type[VerbenaError], depth: int = 0) -> list[str]:
         line = f"{'  ' * depth}- `{cls.__name__}` {_first_line(cls)}"
         return [line] + [row for child in cls.__subclasses__() for row in tree(child, depth + 1)]
 
-    def raised(row: Explanation) -> str:
-        return "nothing" if row.code == WcStatus.SUCCESS.name else f"`{error_class(row.code).__name__}`"
-
     def section(row: Explanation) -> list[str]:
         open_row = row.filled({name: f"*{name.replace('_', ' ')}*" for name in row.fields})
         number = f" ({WcStatus[row.code].value})" if row.code in WcStatus.__members__ else ""
+        raises = f"`{row.raises.__name__}`" if row.raises else "no exception"
         return [
             f"### {row.code}{number}",
             "",
-            f"{_sentence(open_row.what)} Raises {raised(row)}.",
+            f"{_sentence(open_row.what)} Raises {raises}.",
             "",
-            *(f"{place}. {cause}" for place, cause in enumerate(open_row.causes, start=1)),
+            *(f"{place}. {_sentence(cause)}" for place, cause in enumerate(open_row.causes, start=1)),
             "",
-            *_looks(TELLING_APART.get(row.code, ())),
-            f"**Remedy:** {open_row.remedy}.",
+            *(("Checks:", "", *(f"- {_sentence(check)}" for check in row.checks), "") if row.checks else ()),
+            f"**Remedy:** {_sentence(open_row.remedy)}",
             "",
         ]
 
     lines = [
         "# Errors",
         "",
-        "Every error says which operation failed, with which peer, why, and what to do about it.",
-        "Its class tells a program what it can do; its `code`, a heading below, tells you what happened.",
-        "`verbena explain CODE` prints the same, and takes lines of logs too.",
-        "Causes are in order of likelihood. Words in *italics* are filled in with the machine's own values.",
+        "Every error message names the operation that failed, the peer, the causes and the remedy.",
+        "The class of the exception determines what a program can do; its `code`, a heading below, identifies"
+        " the failure.",
+        "`verbena explain CODE` prints the same text; it also accepts lines of logs.",
+        "Causes are numbered by likelihood. Words in *italics* are replaced by values of the machine.",
         "",
         "## Classes",
         "",
@@ -57,38 +55,14 @@ def errors_page() -> str:
         "",
         "## Completion statuses",
         "",
-        "The numbers are those of `ibv_wc_status`. A failure, tag matching apart, leaves the queue pair in",
-        "ERR: what was posted behind the failed request completes with WR_FLUSH_ERR.",
+        "The numbers are those of `ibv_wc_status`. Every failure except those of tag matching leaves the",
+        "queue pair in ERR: requests that were posted after the failed one complete with WR_FLUSH_ERR.",
         "",
         *(line for row in STATUSES for line in section(row)),
-        "## Set-up and use",
-        "",
-        *(line for row in SETUP for line in section(row)),
     ]
+    for heading, rows in SETUP.items():
+        lines += [f"## {heading}", "", *(line for row in rows for line in section(row))]
     return "\n".join(lines)
-
-
-def error_codes_header() -> str:
-    from verbena.errors import EXPLANATIONS
-
-    return "\n".join(
-        (
-            "// Generated from src/verbena/errors by tools/reference.py. Do not edit.",
-            "#pragma once",
-            "",
-            "#include <string_view>",
-            "",
-            "namespace verbena {",
-            "",
-            "// Every code of the error table. Index 0 means no error.",
-            "inline constexpr std::string_view kErrorCodes[] = {",
-            '    "",',
-            *(f'    "{code}",' for code in EXPLANATIONS),
-            "};",
-            "",
-            "}  // namespace verbena",
-        )
-    )
 
 
 def configuration_page() -> str:
@@ -130,10 +104,9 @@ def commands_page() -> str:
     return commands_page.page()
 
 
-# A page is a row: where it lies under the root, and what writes it.
+# Each generated file, by its path under the root, and the function that makes its text.
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/errors.md": errors_page,
-    "src/native/util/error_codes.h": error_codes_header,
     "docs/reference/configuration.md": configuration_page,
     "docs/reference/verbena.toml": configuration_sample,
     "docs/reference/metrics.md": metrics_page,
@@ -145,8 +118,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the reference pages from the tables in the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
-    parser.add_argument("--root", type=Path, default=ROOT, help="where the pages lie (default: this tree)")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the folder to write to (default: this tree)")
     options = parser.parse_args()
 
     _import_from_this_tree()
@@ -192,16 +165,14 @@ def _load_core() -> types.ModuleType:
     sys.exit("tools/reference.py: verbena is not installed; run `make install` first")
 
 
-def _looks(looks: Sequence[str]) -> list[str]:
-    return ["How to tell them apart:", "", *(f"- {look}" for look in looks), ""] if looks else []
-
-
 def _first_line(cls: type) -> str:
     return (cls.__doc__ or "").strip().partition("\n")[0]
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    first, _, rest = text.partition(" ")
+    is_name = not first.rstrip(",:;").isalpha() or first.rstrip(":") in ("ibv", "iwarp")
+    return f"{first if is_name else first[0].upper() + first[1:]} {rest}."
 
 
 if __name__ == "__main__":

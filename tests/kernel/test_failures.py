@@ -40,7 +40,7 @@ def given_up(end, request):
     assert LEAST_S < took_s < MOST_S
     with pytest.raises(errors.BrokenLinkError) as failure:
         first.raise_for_status("write", "10.9.0.2")
-    for words in ("the retries ran out", "the peer died", "see that the peer is alive"):
+    for words in ("the retries ran out", "the peer's process has ended", "check that the peer runs"):
         assert words in str(failure.value)
     assert end.qp.state is QpState.ERR
 

@@ -31,7 +31,7 @@ def test_opening_says_what_to_do():
     with pytest.raises(errors.UnavailableError) as failure:
         verbs.open_device("ibv")
     assert failure.value.code == "no_device"
-    for words in (*WORDS, "cause: ", "remedy: `verbena devices`"):
+    for words in (*WORDS, "cause: ", "remedy: list the usable devices with `verbena devices`"):
         assert words in str(failure.value)
 
 

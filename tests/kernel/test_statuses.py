@@ -22,7 +22,7 @@ def explained(end, request, status, *words):
     assert failure.value.code == status.name
     for part in ("10.9.0.2", status.name, "cause: ", "remedy: ", *words):
         assert part in str(failure.value)
-    with pytest.raises(errors.VerbenaError, match="that one's status is the real error"):
+    with pytest.raises(errors.VerbenaError, match="the status of that request is the real error"):
         second.raise_for_status("request")
     wait_until(lambda: end.qp.state is QpState.ERR, "ERR after the failure")
 
@@ -65,7 +65,12 @@ def test_a_queue_pair_that_allows_nothing(pyverbs, met, request_for):
     """REM_INV_REQ_ERR when the peer's queue pair, not its region, forbids it."""
     end = met(theirs=NOTHING)
     _, remote = pyverbs.memory(bytes(8))
-    explained(end, request_for(end.region(8), remote), WcStatus.REM_INV_REQ_ERR, "off in its access flags")
+    explained(
+        end,
+        request_for(end.region(8), remote),
+        WcStatus.REM_INV_REQ_ERR,
+        "the access flags of the peer's queue pair",
+    )
 
 
 def test_our_queue_pair_allows_nothing(pyverbs, met):
@@ -96,7 +101,7 @@ def test_memory_of_another_domain(pyverbs, met):
     end = met()
     _, remote = pyverbs.memory(bytes(8))
     with end.context.alloc_pd() as other, other.allocate(8) as foreign:
-        explained(end, read(foreign, remote), WcStatus.LOC_PROT_ERR, "another protection domain")
+        explained(end, read(foreign, remote), WcStatus.LOC_PROT_ERR, "different protection domains")
 
 
 def test_a_source_in_another_domain(pyverbs, met):

@@ -157,7 +157,7 @@ def test_a_checkpoint_of_another_phase_says_what_is_wrong_and_what_to_do() -> No
         data[-4:] = struct.pack("<I", _native.crc32c(bytes(data[:-4])))
         with pytest.raises(ProtocolError, match=said) as raised:
             checkpoint.decode(bytes(data))
-        assert "remedy: remove the file" in str(raised.value)
+        assert "remedy: delete the file" in str(raised.value)
     with pytest.raises(
         ValueError, match="at MOVED, which takes epoch, facts, pause_s, and holds facts, speed"
     ):

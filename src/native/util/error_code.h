@@ -1,5 +1,5 @@
 // A code of the error table (src/verbena/errors). A string literal converts to it at compile time:
-// a code that the table does not have does not compile. Add a row there, then run tools/reference.py.
+// a code that the table does not have does not compile. Add a row there, then run tools/error_codes.py.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""`verbena explain`: what a status, an error's code or a line of a log means, and what to do."""
+"""`verbena explain`: prints what a status, an error code or a line of a log means, and the remedy."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import sys
 import textwrap
 from typing import Any
 
-from verbena._telling_apart import TELLING_APART
 from verbena.cli.explanations.foreign import FOREIGN
 from verbena.cli.explanations.recognise import recognise
-from verbena.errors import EXPLANATIONS, WcStatus, error_class, explain
+from verbena.errors import EXPLANATIONS, WcStatus, explain
 
 EPILOG = """\
 examples:
-  verbena explain RETRY_EXC_ERR              a completion status; IBV_WC_RETRY_EXC_ERR and 12 are equivalent
-  verbena explain memlock                    a code, as printed in [brackets] at the end of an error
-  verbena explain 'ibv_reg_mr failed: Cannot allocate memory'            a line of a log of any program
-  journalctl -u verbena -n 100 | verbena explain -                       every failure in the input, once each
-  verbena explain --list                     all names
+  verbena explain RETRY_EXC_ERR              a completion status; also as IBV_WC_RETRY_EXC_ERR or 12
+  verbena explain memlock                    an error code: the word in [brackets] of an error message
+  verbena explain 'ibv_reg_mr failed: Cannot allocate memory'            a line of any program's log
+  journalctl -u verbena -n 100 | verbena explain -                       each failure in a log, once
+  verbena explain --list                     the list of all statuses and codes
 
-exit status: 0 if something was recognised, else 1
+exit status: 0 if a failure was recognised, 1 if none was, 2 without an argument
 """
 WIDTH = 100
 
@@ -29,9 +28,9 @@ WIDTH = 100
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "explain",
-        help="explain an error: cause and remedy",
-        description="Explains statuses and events of RDMA, errors of Verbena, its store and registry, and"
-        " lines of logs that speak of any.",
+        help="explain an error, a status or a line of a log",
+        description="Explains RDMA statuses and events, and errors of Verbena, its store and its registry."
+        " Recognises them in lines of logs, too.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(f"{row.code:<30} {row.what}" for row in (*EXPLANATIONS.values(), *FOREIGN.values())))
         return 0
     if not options.what:
-        print("verbena explain: say what is to be explained, or --list", file=sys.stderr)
+        print("verbena explain: a status, a code or a text is missing; see --help", file=sys.stderr)
         return 2
     text = " ".join(options.what)
     codes = recognise(sys.stdin.read() if text == "-" else text)
@@ -57,7 +56,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n\n".join("\n".join(lines(code)) for code in codes), end="\n" if codes else "")
     if not codes:
-        print(f"verbena: no known failure in {text[:80]!r}; `verbena explain --list`", file=sys.stderr)
+        print(
+            f"verbena: no known failure in {text[:80]!r}; `verbena explain --list` prints all",
+            file=sys.stderr,
+        )
     return 0 if codes else 1
 
 
@@ -66,36 +68,29 @@ def as_json(code: str) -> dict[str, Any]:
     return {
         "code": row.code,
         "status": int(WcStatus[code]) if code in WcStatus.__members__ else None,
-        "raises": _raises(code),
+        "raises": row.raises.__name__ if row.raises else None,
         "what": row.what,
         "causes": list(row.causes),
-        "telling_apart": list(TELLING_APART.get(code, ())),
+        "checks": list(row.checks),
         "remedy": row.remedy,
     }
 
 
 def lines(code: str) -> list[str]:
-    """The explanation as a person reads it."""
+    """The explanation as text for a terminal."""
     row = FOREIGN.get(code) or explain(code)
     number = f" ({WcStatus[code].value}, IBV_WC_{code})" if code in WcStatus.__members__ else ""
-    found = [f"{row.code}{number}", *_wrapped(row.what, "  ", "  "), "", "  causes, the likeliest first"]
+    found = [f"{row.code}{number}", *_wrapped(row.what, "  ", "  "), "", "  causes, likeliest first"]
     for place, cause in enumerate(row.causes, start=1):
         found += _wrapped(cause, f"  {place}. ", "     ")
-    if code in TELLING_APART:
-        found += ["", "  how to tell them apart"]
-        for look in TELLING_APART[code]:
-            found += _wrapped(look, "  - ", "    ")
+    if row.checks:
+        found += ["", "  checks"]
+        for check in row.checks:
+            found += _wrapped(check, "  - ", "    ")
     found += ["", "  remedy", *_wrapped(row.remedy, "  ", "  ")]
-    if raised := _raises(code):
-        found += ["", f"  in Python: errors.{raised}"]
+    if row.raises:
+        found += ["", f"  in Python: errors.{row.raises.__name__}"]
     return found
-
-
-def _raises(code: str) -> str | None:
-    """The class of our own error; none for what is no failure, or not ours."""
-    if code == WcStatus.SUCCESS.name or code in FOREIGN:
-        return None
-    return error_class(code).__name__
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:

@@ -9,7 +9,7 @@ from verbena.errors import VerbenaError, setup_error
 
 ALLOCATE, ATTACH, FREE, STAT = "far.allocate", "far.attach", "far.free", "far.stat"
 
-# What a memory node refuses, by the codes of errors.py; anything else is a failure of its handler.
+# The error codes with which a memory node refuses a request; any other exception is remote_failure.
 REFUSALS = frozenset({"far_full", "far_name_taken", "far_unknown"})
 LONGEST_NAME = 200
 LONGEST_NOTE = 4096

@@ -324,7 +324,7 @@ async def test_a_client_whose_certificate_is_not_taken_is_told_what_it_may_be(au
     async with listening(tls, auth=Authentication("tls")) as server:
         error = await refused(server.port, tls=client_context(ca=authority.ca), auth=Authentication("tls"))
     assert error.code == "tls_handshake"
-    assert "the server demands a client certificate, and none was given" in error.causes
+    assert "the server requires a client certificate, and this end has none" in error.causes
 
 
 async def test_a_client_without_tls_is_told_so(authority: Authority) -> None:

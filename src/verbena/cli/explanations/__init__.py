@@ -1,1 +1,1 @@
-"""Recognises failures in text and explains names that are not Verbena's own."""
+"""Recognises failures in text, and explains names that are not codes of Verbena."""

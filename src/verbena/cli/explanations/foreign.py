@@ -1,5 +1,5 @@
-"""What names mean that are not Verbena's own: the connection manager's events, devices' events, errors of the
-system where verbs give them, the store's error replies, the registry's codes. Read from foreign.txt."""
+"""Explains names that are not codes of Verbena: events of librdmacm and libibverbs, errno values,
+error replies of the store, error codes of the registry. The rows are in foreign.txt."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import re
 from collections.abc import Iterator
 from importlib import resources
 
-from verbena._explanations import Explanation
+from verbena.errors import Explanation
 
 
 def _read(row: str) -> Explanation:
     name, what, causes, remedy = (part.strip() for part in row.split(" | "))
-    return Explanation(name, what, tuple(causes.split("; ")), remedy)
+    return Explanation(name, None, what, tuple(causes.split("; ")), remedy)
 
 
-# A row: name | what it means | causes, the likeliest first, between semicolons | remedy
+# A row: name | what happened | causes, likeliest first, separated by semicolons | remedy
 _ROWS = (resources.files("verbena.cli.explanations") / "foreign.txt").read_text()
 FOREIGN = {row.code: row for row in map(_read, _ROWS.splitlines())}
 _REPLIES = "MOVED ASK CLUSTERDOWN TRYAGAIN CROSSSLOT READONLY NOREPLICAS MASTERDOWN LOADING MISCONF NOAUTH"
 _REPLIES += " WRONGPASS NOPERM OOM WRONGTYPE EXECABORT BUSYKEY UNAUTHORIZED DENIED UNSUPPORTED UNAVAILABLE"
-# Words that may be anybody's: a reply at the beginning of a line, or behind what clients write before it.
+# These are also plain words, so they count only at the start of a line or after a prefix that clients print.
 _BEFORE = r"^|^-|\(error\) |[Ee]rror from server: |\"code\": ?\"|errors?: ?|[Ee]rror "
 _REPLY = re.compile(rf"(?:{_BEFORE})({_REPLIES.replace(' ', '|')})\b", re.MULTILINE)
 _WORD = re.compile(r"\b[A-Z][A-Z_]{2,}\b")
 _PLAIN = frozenset(_REPLIES.split())
-_SAID = {
+_MESSAGES = {
     os.strerror(getattr(errno, name)).lower(): name
     for name in FOREIGN
-    if hasattr(errno, name)  # as the C library words them
+    if hasattr(errno, name)  # the message of the C library
 }
 
 
 def found_in(text: str) -> Iterator[tuple[int, str]]:
-    """Names of the table in a text, each with its place."""
+    """The names of the table in a text, with their places."""
     for match in _WORD.finditer(text):
         if match[0] in FOREIGN and (match[0] not in _PLAIN or match[0] == text.strip()):
             yield match.start(), match[0]
@@ -43,9 +43,9 @@ def found_in(text: str) -> Iterator[tuple[int, str]]:
         yield match.start(1), match[1]
 
 
-def said_in(text: str) -> Iterator[tuple[int, str]]:
-    """The system's own words for its errors; for texts in which nothing else was found."""
+def messages_in(text: str) -> Iterator[tuple[int, str]]:
+    """Errno values by the C library's message. Used for texts in which no name was found."""
     small = text.lower()
-    for words, name in _SAID.items():
-        if (place := small.find(words)) >= 0:
+    for message, name in _MESSAGES.items():
+        if (place := small.find(message)) >= 0:
             yield place, name

@@ -1,14 +1,14 @@
-"""Which failures a text speaks of: names, numbers, and the words that other programs use for them. No I/O."""
+"""Finds the failures that a text names: by code, by number, or by the messages of other programs. No I/O."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from verbena.cli.explanations.foreign import FOREIGN, found_in, said_in
+from verbena.cli.explanations.foreign import FOREIGN, found_in, messages_in
 from verbena.errors import EXPLANATIONS, WcStatus
 
-# Words of libibverbs (ibv_wc_status_str), of the kernel, and of programs that print errors of theirs.
+# Messages of libibverbs (ibv_wc_status_str), of the kernel and of common RDMA programs, and the code of each.
 PHRASES: tuple[tuple[str, str], ...] = (
     (r"local length error", "LOC_LEN_ERR"),
     (r"local QP operation error", "LOC_QP_OP_ERR"),
@@ -40,14 +40,14 @@ PHRASES: tuple[tuple[str, str], ...] = (
     (r"IBV_EVENT_CQ_ERR|CQ overrun", "cq_overrun"),
     (r"CERTIFICATE_VERIFY_FAILED", "tls_untrusted"),
 )
-# A number is a status only where it is said to be one.
+# A number is a status only after a word such as "status".
 _STATUS_NUMBER = re.compile(r"\b(?:wc|cqe|completion|status|syndrome)[\w.\s]{0,12}[=:( ]\s*(\d{1,2})\b", re.I)
 _NAME = re.compile(r"\b(?:IBV_WC_|WC_)?([A-Z][A-Z_]+_(?:ERR|INCOMPLETE)|SUCCESS)\b")
 _CODE = re.compile(r"\[(\w+)[\],]")
 
 
 def recognise(text: str) -> list[str]:
-    """The codes of the failures in a text, each once, in the order in which they stand there."""
+    """The codes of the failures in a text, each once, in the order of their places."""
     whole = text.strip()
     alone = whole.upper().removeprefix("IBV_WC_")
     if whole.isdigit():
@@ -55,7 +55,7 @@ def recognise(text: str) -> list[str]:
     for name in (alone, whole.lower(), f"{alone}_ERR"):
         if name in EXPLANATIONS or name in FOREIGN:
             return [name]
-    found = sorted({*_found(text), *found_in(text)}) or sorted(said_in(text))
+    found = sorted({*_found(text), *found_in(text)}) or sorted(messages_in(text))
     return list(dict.fromkeys(code for _, code in found))
 
 

@@ -74,7 +74,7 @@ def require() -> None:
         raise errors.UnsupportedError(
             "matplotlib is not installed",
             operation="draw the plot",
-            remedy="pip install 'verbena[plot]', or leave --plot out",
+            remedy="run `pip install matplotlib`, or omit --plot",
         ) from error
 
 

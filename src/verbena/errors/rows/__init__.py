@@ -1,0 +1,1 @@
+"""The rows of the error table, by area. errors/table.py joins them."""
