@@ -158,8 +158,8 @@ def test_each_action_says_where_the_map_comes_from_and_how_it_ends(action: str) 
         [*MAIN, "shards", action, "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert f"usage: verbena shards {action}" in done
-    assert all(word in done for word in ("--cluster-map-store etcd://", "exit status: 0 done", "--json"))
-    assert ("they go on" in done) == (action in ("move", "rebalance"))
+    assert all(word in done for word in ("--cluster-map-store etcd://", "exit status: 0 success", "--json"))
+    assert ("the move continues" in done) == (action in ("move", "rebalance"))
 
 
 def test_a_weight_that_is_none_is_refused(made: Cluster) -> None:

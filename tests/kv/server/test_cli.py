@@ -106,7 +106,7 @@ def test_the_prompt_answers_explains_and_keeps_its_history(store: Store, tmp_pat
             ("strlen greeting", "(integer) 5"),
             ("select 2", "[2]> "),
             ("auth secret", "(error) ERR AUTH"),
-            ("help strlen", "How long a string is."),
+            ("help strlen", "Returns the length of the string at a key, in bytes."),
             ("multi", "(TX)> "),
             ("exec", "(empty array)"),
         ):
