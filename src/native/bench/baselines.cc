@@ -13,8 +13,6 @@
 namespace verbena::bench {
 namespace {
 
-constexpr uint32_t kSpinsPerClock = 4096;
-
 RingHeader& header(std::byte* ring) { return *reinterpret_cast<RingHeader*>(ring); }
 SlotHeader& slot_header(std::byte* slot) { return *reinterpret_cast<SlotHeader*>(slot); }
 

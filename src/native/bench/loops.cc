@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint32_t kPollBatch = 16;
 constexpr uint32_t kPostBatch = 32;
-constexpr uint32_t kSpinsPerClock = 4096;
 
 bool is_receive(const Completion& done) {
   return done.opcode == WcOpcode::recv || done.opcode == WcOpcode::recv_rdma_with_imm;

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "bench/tcp.h"
 #include "util/clock.h"
 #include "util/error.h"
 #include "util/fd.h"
@@ -18,11 +19,6 @@ namespace verbena::bench {
 namespace {
 
 constexpr size_t kBufferBytes = 1u << 20;
-
-bool wait_for(int socket, short events, uint64_t patience_ns) {
-  pollfd ready{socket, events, 0};
-  return ::poll(&ready, 1, static_cast<int>(std::min<uint64_t>(patience_ns / 1'000'000, INT32_MAX))) > 0;
-}
 
 bool is_not_now(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 

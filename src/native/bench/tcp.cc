@@ -35,12 +35,12 @@ bool move_all(size_t size, uint64_t patience_ns, Call call) {
   return true;
 }
 
+}  // namespace
+
 bool wait_for(int socket, short events, uint64_t patience_ns) {
   pollfd ready{socket, events, 0};
   return ::poll(&ready, 1, static_cast<int>(std::min<uint64_t>(patience_ns / 1'000'000, INT32_MAX))) > 0;
 }
-
-}  // namespace
 
 TcpPair::TcpPair(int socket, size_t message_bytes)
     : socket_(socket), out_(std::max<size_t>(message_bytes, 1)), in_(out_.size()) {}

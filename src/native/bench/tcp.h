@@ -9,6 +9,9 @@
 
 namespace verbena::bench {
 
+// Waits until one of the events of poll(2) occurs; false after `patience_ns`.
+bool wait_for(int socket, short events, uint64_t patience_ns);
+
 // One end of a connected socket, which stays the caller's. The other end runs the counterpart of each loop,
 // for as many rounds or messages. All return what was done: less if the peer went silent or away.
 class TcpPair {

@@ -15,6 +15,8 @@
 
 namespace verbena::bench {
 
+constexpr uint32_t kSpinsPerClock = 4096;  // turns of a waiting loop between two readings of the clock
+
 // The thread may lose its core while it calibrates, for longer than all readings take together. Both
 // functions therefore measure several times, and keep the time that was disturbed least.
 

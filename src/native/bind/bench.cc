@@ -32,7 +32,7 @@ struct BoundRing {
   bench::RingPair ring;
 };
 
-using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+using Released = nb::call_guard<nb::gil_scoped_release>;
 
 void bind_ring(nb::module_& m) {
   nb::class_<BoundRing>(m, "RingPair",
@@ -54,19 +54,19 @@ void bind_ring(nb::module_& m) {
           [](BoundRing& self, uint64_t rounds, uint64_t patience_ns) {
             return self.ring.pong(rounds, patience_ns);
           },
-          nb::arg("rounds"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+          nb::arg("rounds"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Released())
       .def(
           "produce",
           [](BoundRing& self, uint64_t messages, uint64_t patience_ns) {
             return self.ring.produce(messages, patience_ns);
           },
-          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Released())
       .def(
           "consume",
           [](BoundRing& self, uint64_t messages, uint64_t patience_ns) {
             return self.ring.consume(messages, patience_ns);
           },
-          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Unlocked());
+          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Released());
 
   m.def(
       "copy_loop",
@@ -95,11 +95,11 @@ void bind_tcp(nb::module_& m) {
           nb::arg("samples_ns"), nb::kw_only(), nb::arg("rounds") = 1,
           nb::arg("patience_ns") = bench::kPatienceNs)
       .def("pong", &bench::TcpPair::pong, nb::arg("rounds"), nb::kw_only(),
-           nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+           nb::arg("patience_ns") = bench::kPatienceNs, Released())
       .def("produce", &bench::TcpPair::produce, nb::arg("messages"), nb::kw_only(),
-           nb::arg("patience_ns") = bench::kPatienceNs, Unlocked())
+           nb::arg("patience_ns") = bench::kPatienceNs, Released())
       .def("consume", &bench::TcpPair::consume, nb::arg("messages"), nb::kw_only(),
-           nb::arg("patience_ns") = bench::kPatienceNs, Unlocked());
+           nb::arg("patience_ns") = bench::kPatienceNs, Released());
 }
 
 void bind_resp(nb::module_& m) {
@@ -172,7 +172,7 @@ void bind_loops(nb::module_& m) {
       [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box) {
         return bench::post_receives({qp, cq}, box);
       },
-      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), Unlocked());
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), Released());
   m.def(
       "ping",
       [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, const nb::handle& samples_ns,
@@ -188,20 +188,20 @@ void bind_loops(nb::module_& m) {
       [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, uint64_t rounds) {
         return bench::pong({qp, cq}, box, rounds);
       },
-      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("rounds"), Unlocked());
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("rounds"), Released());
   m.def(
       "send_rate",
       [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, uint64_t messages, uint32_t depth) {
         return bench::send_rate({qp, cq}, box, messages, depth);
       },
       nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("messages"), nb::kw_only(), nb::arg("depth"),
-      Unlocked());
+      Released());
   m.def(
       "receive_rate",
       [](QueuePair& qp, CompletionQueue& cq, const bench::Mailbox& box, uint64_t messages) {
         return bench::receive_rate({qp, cq}, box, messages);
       },
-      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("messages"), Unlocked());
+      nb::arg("qp"), nb::arg("cq"), nb::arg("mailbox"), nb::arg("messages"), Released());
   m.def(
       "one_sided_latency",
       [](QueuePair& qp, CompletionQueue& cq, const bench::OneSided& work, const nb::handle& samples_ns,
@@ -219,7 +219,7 @@ void bind_loops(nb::module_& m) {
         return bench::one_sided_rate({.qp = qp, .cq = cq, .sleeps = sleeps}, work, operations, depth);
       },
       nb::arg("qp"), nb::arg("cq"), nb::arg("work"), nb::arg("operations"), nb::kw_only(), nb::arg("depth"),
-      nb::arg("sleeps") = false, Unlocked());
+      nb::arg("sleeps") = false, Released());
 }
 
 }  // namespace

@@ -25,6 +25,10 @@ enum class Opcode : uint8_t {
   fetch_add,
 };
 
+constexpr bool is_atomic(Opcode opcode) {
+  return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add;
+}
+
 // What a completion says was done; the receive side has opcodes of its own.
 enum class WcOpcode : uint8_t {
   send = 0,

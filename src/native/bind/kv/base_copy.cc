@@ -98,8 +98,8 @@ kv::CopySender::Observer sent_observer(const nb::object& function) {
   };
 }
 
-void make_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::bytes& header,
-                 const nb::iterable& regions, uint32_t piece_bytes, const nb::object& observer) {
+void make_copy_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::bytes& header,
+                      const nb::iterable& regions, uint32_t piece_bytes, const nb::object& observer) {
   kv::EnvelopeHeader common;
   std::vector<uint64_t> keys;
   for (const nb::handle key : regions) keys.push_back(nb::cast<uint64_t>(key));
@@ -159,7 +159,7 @@ void bind_kv_base_copy(nb::module_& m) {
            "command: it waits for its thread.");
   nb::class_<CopySenderHandle>(m, "CopySender",
                                "Sends a base copy, piece by piece, into windows of a peer's memory.")
-      .def("__init__", make_sender, nb::arg("copy"), nb::arg("header"), nb::arg("regions"),
+      .def("__init__", make_copy_sender, nb::arg("copy"), nb::arg("header"), nb::arg("regions"),
            nb::arg("piece_bytes"), nb::kw_only(), nb::arg("observer").none() = nb::none(),
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 6>(),
            nb::sig("def __init__(self, copy: BaseCopy, header: bytes, regions: "

@@ -23,12 +23,12 @@ auto with_client(ClientHandle& self, Function function) {
 }
 
 template <auto Member>
-auto get() {
+auto client_getter() {
   return
       [](ClientHandle& self) { return with_client(self, [](kv::Client& client) { return client.*Member; }); };
 }
 template <auto Member, typename Value>
-auto set() {
+auto client_setter() {
   return [](ClientHandle& self, Value value) {
     with_client(self, [&](kv::Client& client) { client.*Member = std::move(value); });
   };
@@ -85,30 +85,36 @@ void bind_kv_client(nb::module_& m) {
       .def_ro("id", &ClientHandle::id)
       .def_prop_ro("here",
                    [](ClientHandle& self) { return with_client(self, [](kv::Client&) { return true; }); })
-      .def_prop_ro("address", get<&kv::Client::address>())
-      .def_prop_ro("local_address", get<&kv::Client::local_address>())
+      .def_prop_ro("address", client_getter<&kv::Client::address>())
+      .def_prop_ro("local_address", client_getter<&kv::Client::local_address>())
       .def_prop_ro("fileno",
                    [](ClientHandle& self) {
                      return with_client(self, [](kv::Client& client) { return client.fileno(); });
                    })
-      .def_prop_rw("name", get<&kv::Client::name>(), set<&kv::Client::name, std::string>())
-      .def_prop_rw("database", get<&kv::Client::database>(), set<&kv::Client::database, uint32_t>())
-      .def_prop_rw("version", get<&kv::Client::version>(), set<&kv::Client::version, int>())
-      .def_prop_rw("python_dispatch", get<&kv::Client::python_dispatch>(),
-                   set<&kv::Client::python_dispatch, bool>())
-      .def_prop_rw("unauthenticated", get<&kv::Client::unauthenticated>(),
-                   set<&kv::Client::unauthenticated, bool>())
-      .def_prop_rw("blocked", get<&kv::Client::blocked>(), set<&kv::Client::blocked, bool>())
-      .def_prop_rw("out_limit", get<&kv::Client::out_limit>(), set<&kv::Client::out_limit, size_t>())
-      .def_prop_ro("created_ms", get<&kv::Client::created_ms>())
-      .def_prop_ro("last_ms", get<&kv::Client::last_ms>())
-      .def_prop_ro("commands", get<&kv::Client::commands>())
-      .def_prop_ro("bytes_in", get<&kv::Client::bytes_in>())
-      .def_prop_ro("bytes_out", get<&kv::Client::bytes_out>())
-      .def_prop_rw("asking", get<&kv::Client::asking>(), set<&kv::Client::asking, bool>())
-      .def_prop_rw("reads_replica", get<&kv::Client::reads_replica>(),
-                   set<&kv::Client::reads_replica, bool>())
-      .def_prop_rw("no_touch", get<&kv::Client::no_touch>(), set<&kv::Client::no_touch, bool>())
+      .def_prop_rw("name", client_getter<&kv::Client::name>(),
+                   client_setter<&kv::Client::name, std::string>())
+      .def_prop_rw("database", client_getter<&kv::Client::database>(),
+                   client_setter<&kv::Client::database, uint32_t>())
+      .def_prop_rw("version", client_getter<&kv::Client::version>(),
+                   client_setter<&kv::Client::version, int>())
+      .def_prop_rw("python_dispatch", client_getter<&kv::Client::python_dispatch>(),
+                   client_setter<&kv::Client::python_dispatch, bool>())
+      .def_prop_rw("unauthenticated", client_getter<&kv::Client::unauthenticated>(),
+                   client_setter<&kv::Client::unauthenticated, bool>())
+      .def_prop_rw("blocked", client_getter<&kv::Client::blocked>(),
+                   client_setter<&kv::Client::blocked, bool>())
+      .def_prop_rw("out_limit", client_getter<&kv::Client::out_limit>(),
+                   client_setter<&kv::Client::out_limit, size_t>())
+      .def_prop_ro("created_ms", client_getter<&kv::Client::created_ms>())
+      .def_prop_ro("last_ms", client_getter<&kv::Client::last_ms>())
+      .def_prop_ro("commands", client_getter<&kv::Client::commands>())
+      .def_prop_ro("bytes_in", client_getter<&kv::Client::bytes_in>())
+      .def_prop_ro("bytes_out", client_getter<&kv::Client::bytes_out>())
+      .def_prop_rw("asking", client_getter<&kv::Client::asking>(), client_setter<&kv::Client::asking, bool>())
+      .def_prop_rw("reads_replica", client_getter<&kv::Client::reads_replica>(),
+                   client_setter<&kv::Client::reads_replica, bool>())
+      .def_prop_rw("no_touch", client_getter<&kv::Client::no_touch>(),
+                   client_setter<&kv::Client::no_touch, bool>())
       .def_prop_rw(
           "last_command",
           [](ClientHandle& self) {

@@ -48,7 +48,7 @@ nb::object object_of(const kv::Entry& entry) {
 }
 
 // How much memory a value takes, as it has counted itself.
-uint64_t bytes_of(nb::handle value) {
+uint64_t memory_of(nb::handle value) {
   static PyObject* const name = PyUnicode_InternFromString("held");
   return nb::cast<uint64_t>(nb::getattr(value, name));
 }
@@ -64,7 +64,7 @@ void store_object(Use& use, kv::Entry there, std::string_view key, nb::handle va
   value.inc_ref();
   untrack(value);
   try {
-    use.database.set_object(there, key, type, {reinterpret_cast<uint64_t>(value.ptr()), bytes_of(value)},
+    use.database.set_object(there, key, type, {reinterpret_cast<uint64_t>(value.ptr()), memory_of(value)},
                             expires_ms);
   } catch (...) {
     value.dec_ref();
@@ -138,7 +138,7 @@ bool changed(DatabaseHandle& self, const nb::bytes& key) {
       use.database.erase(entry);
       gone = true;
     } else {
-      use.database.count_object(entry, bytes_of(value));
+      use.database.count_object(entry, memory_of(value));
     }
   }
   use.keyspace.changed(use.database, view_of(key));

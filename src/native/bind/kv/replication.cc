@@ -47,9 +47,10 @@ std::function<void()> told_by(EngineHandle& engine, nb::object function) {
   };
 }
 
-void make_sender(ReplicationSenderHandle* self, EngineHandle& engine, SessionHandle& session,
-                 uint64_t ring_key, uint64_t mark, size_t ring_bytes, bool by_write, nb::object place,
-                 size_t max_inline, std::optional<uint64_t> lsn, uint64_t offset, nb::object on_receipt) {
+void make_replication_sender(ReplicationSenderHandle* self, EngineHandle& engine, SessionHandle& session,
+                             uint64_t ring_key, uint64_t mark, size_t ring_bytes, bool by_write,
+                             nb::object place, size_t max_inline, std::optional<uint64_t> lsn,
+                             uint64_t offset, nb::object on_receipt) {
   new (self) ReplicationSenderHandle;
   self->engine = &engine;
   if (!place.is_none()) self->place.emplace(std::move(place), PyBUF_WRITABLE);
@@ -147,10 +148,10 @@ nb::dict receiver_counters(ReplicationReceiverHandle& self) {
 void bind_kv_replication(nb::module_& m) {
   nb::class_<ReplicationSenderHandle>(m, "ReplicationSender",
                                       "Sends a replica what it lacks, and the log as it grows.")
-      .def("__init__", make_sender, nb::arg("engine"), nb::arg("session"), nb::kw_only(), nb::arg("ring_key"),
-           nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"), nb::arg("place").none(),
-           nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"), nb::arg("on_receipt"),
-           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+      .def("__init__", make_replication_sender, nb::arg("engine"), nb::arg("session"), nb::kw_only(),
+           nb::arg("ring_key"), nb::arg("mark"), nb::arg("ring_bytes"), nb::arg("by_write"),
+           nb::arg("place").none(), nb::arg("max_inline"), nb::arg("lsn").none(), nb::arg("offset"),
+           nb::arg("on_receipt"), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
            "Behind `lsn` and `offset` if the log is kept from there on; else with a copy of everything. "
            "`place`: "
            "lent to the replica, so that it tells how far it is.")

@@ -50,7 +50,7 @@ std::unique_lock<std::mutex> lock(OneSidedReaderHandle& self) {
   return held;
 }
 
-nb::object get(OneSidedReaderHandle& self, const nb::bytes& key) {
+nb::object get_one(OneSidedReaderHandle& self, const nb::bytes& key) {
   const auto held = lock(self);
   kv::OneSidedReader::Answer reply;
   {
@@ -163,7 +163,7 @@ void bind_kv_session(nb::module_& m) {
             return self.reader->load(view_of(layout));
           },
           nb::arg("layout"), "What the server's kv.layout said; False: it was not that.")
-      .def("get", get, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
+      .def("get", get_one, nb::arg("key"), nb::sig("def get(self, key: bytes) -> bytes | Absent | None"),
            "The string, ABSENT, or None: the server must be asked.")
       .def("get_many", get_many, nb::arg("keys"),
            nb::sig("def get_many(self, keys: collections.abc.Iterable[str | bytes]) -> "

@@ -161,7 +161,7 @@ EngineHandle::~EngineHandle() {
 
 namespace {
 
-void run(EngineHandle& self) {
+void run_loop(EngineHandle& self) {
   Unlocked unlocked;
   if (self.callbacks) self.callbacks->set_thread(&unlocked);
   self.loop->run();
@@ -321,7 +321,7 @@ void bind_kv(nb::module_& parent) {
            "own.")
       .def("set_handler", set_handler, nb::arg("handler").none(),
            "Who answers what native code does not; None, while it does not run: nobody, and it is let go.")
-      .def("run", run, "Serves until stop(), on the thread that calls it.")
+      .def("run", run_loop, "Serves until stop(), on the thread that calls it.")
       .def(
           "stop", [](EngineHandle& self) { self.loop->stop(); }, "From any thread.")
       .def("post", post, nb::arg("function"), "Calls it on the loop's thread, between commands.")

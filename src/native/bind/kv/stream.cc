@@ -290,7 +290,7 @@ void converse(StreamHandle& self, std::string_view commands, size_t count, doubl
   }
 }
 
-nb::list run(StreamHandle& self, nb::handle commands, double timeout_s) {
+nb::list run_commands(StreamHandle& self, nb::handle commands, double timeout_s) {
   const nb::object kept = nb::steal(PySequence_Fast(commands.ptr(), "commands must be a sequence"));
   std::string out = header_of(self);
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(kept.ptr()));
@@ -373,7 +373,7 @@ void bind_kv_stream(nb::module_& m) {
       .def("execute", execute, nb::arg("words"), nb::sig("def execute(self, *words: object) -> object"),
            "One command, its reply; CommandError is raised.")
       .def("set", set, nb::arg("key"), nb::arg("value"), "SET without options; CommandError is raised.")
-      .def("run", run, nb::arg("commands"), nb::arg("timeout_s") = -1.0,
+      .def("run", run_commands, nb::arg("commands"), nb::arg("timeout_s") = -1.0,
            nb::sig("def run(self, commands: object, timeout_s: float = -1.0) -> list[object]"),
            "Several commands at once, their replies in order; errors stand among them.")
       .def(

@@ -36,7 +36,7 @@ template <>
 constexpr size_t kPacked<RemoteRegion> = sizeof(RemoteRegion);
 
 template <typename T>
-nb::bytes to_bytes(T self) {
+nb::bytes pack(T self) {
   char text[kPacked<T>];
   char* at = text;
   each_field(self, [&at](auto value) {
@@ -46,7 +46,7 @@ nb::bytes to_bytes(T self) {
 }
 
 template <typename T>
-T from_bytes(const nb::bytes& data) {
+T unpack(const nb::bytes& data) {
   if (data.size() != kPacked<T>) {
     const auto name = nb::cast<std::string>(nb::type<T>().attr("__name__"));
     throw nb::value_error(
@@ -82,8 +82,8 @@ void bind_value(nb::class_<T>& type, const char* packed_doc) {
       .def(
           "__getitem__", [](const T& self, const nb::slice& part) { return part_of(self, part); },
           nb::arg("part"), "A part of it, [start:stop], which must lie inside.")
-      .def("to_bytes", to_bytes<T>, packed_doc)
-      .def_static("from_bytes", from_bytes<T>, nb::arg("data"),
+      .def("to_bytes", pack<T>, packed_doc)
+      .def_static("from_bytes", unpack<T>, nb::arg("data"),
                   "The value that to_bytes() described; else ValueError.")
       .def(
           "__eq__",

@@ -53,15 +53,6 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return number;
 }
 
-bool is_keyword(std::string_view text, std::string_view capitals) {
-  if (text.size() != capitals.size()) return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i] >= 'a' && text[i] <= 'z' ? static_cast<char>(text[i] - 32) : text[i];
-    if (c != capitals[i]) return false;
-  }
-  return true;
-}
-
 std::optional<uint64_t> parse_expiry(CommandCall& call, std::string_view argument, bool seconds,
                                      bool absolute, const char* command) {
   const auto number = parse_integer(argument);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kv/engine/client.h"
+#include "kv/protocol/keyword.h"
 #include "kv/store/keyspace.h"
 #include "kv/store/slot_table.h"
 
@@ -115,7 +116,6 @@ constexpr size_t kLongestString = 512u << 20;
 
 // A number as Redis reads it: digits and a sign, nothing else.
 std::optional<int64_t> parse_integer(std::string_view text);
-bool is_keyword(std::string_view text, std::string_view capitals);
 // The time that an option and its argument mean in Unix ms; empty: an error was answered.
 std::optional<uint64_t> parse_expiry(CommandCall& call, std::string_view argument, bool seconds,
                                      bool absolute, const char* command);

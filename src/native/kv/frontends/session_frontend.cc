@@ -4,16 +4,11 @@
 #include <cstring>
 
 #include "kv/protocol/session_layout.h"
+#include "util/bytes.h"
 
 namespace verbena::kv {
 
 namespace {
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 template <typename T>
 void append(std::string& out, const T& value) {

@@ -8,7 +8,7 @@ namespace verbena::kv {
 
 namespace {
 
-constexpr size_t kLongValue = 8u << 10;  // a shorter one is copied as fast as it is looked for
+constexpr size_t kMinExpected = 8u << 10;  // a shorter value is copied as fast as it is found
 
 bool stores_a_string(Arguments words) { return words.size() == 3 && words[0] == "SET"; }
 
@@ -101,8 +101,8 @@ void LogApplier::stage(std::string_view bytes, StagedValues& staged) const {
     std::memcpy(&header, bytes.data(), sizeof header);
     const size_t size = sizeof header + padded(header.length);
     if (size > bytes.size()) return;
-    if (header.length >= kLongValue && parse_arguments(bytes.substr(sizeof header, header.length), words) &&
-        stores_a_string(words) && words[2].size() >= kLongValue &&
+    if (header.length >= kMinExpected && parse_arguments(bytes.substr(sizeof header, header.length), words) &&
+        stores_a_string(words) && words[2].size() >= kMinExpected &&
         !staged.expect(words[1].size(), words[2])) {
       return;
     }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "kv/protocol/keyword.h"
 #include "util/crc32c.h"
 #include "util/random.h"
 
@@ -49,12 +50,6 @@ std::string_view key_tag(std::string_view key) {
     if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
   }
   return key;
-}
-
-bool is_keyword(std::string_view text, std::string_view capitals) {
-  return std::equal(text.begin(), text.end(), capitals.begin(), capitals.end(), [](char a, char b) {
-    return (a >= 'a' && a <= 'z' ? static_cast<char>(a - 32) : a) == b;
-  });
 }
 
 uint32_t header_checksum(const LogFileHeader& header) {

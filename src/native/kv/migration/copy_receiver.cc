@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "util/bytes.h"
 #include "util/error.h"
 #include "util/thread_name.h"
 
@@ -11,11 +12,6 @@ namespace verbena::kv {
 namespace {
 
 constexpr size_t kApplied = 1u << 20;  // at a time, so that commands go on in between
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 void refuse(const transport::Request& request, const EnvelopeHeader& notice, std::string_view why) {
   request.session.reply(request.call, bytes_of(envelope::answer(notice, true, why)));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "util/bytes.h"
 #include "util/clock.h"
 #include "util/crc32c.h"
 
@@ -14,10 +15,6 @@ namespace {
 using transport::Outcome;
 
 constexpr std::align_val_t kPage{4096};
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 }  // namespace
 

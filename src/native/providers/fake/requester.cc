@@ -5,7 +5,6 @@
 namespace verbena::fake {
 namespace {
 
-bool is_atomic(Opcode opcode) { return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add; }
 bool brings_data(Opcode opcode) { return opcode == Opcode::read || is_atomic(opcode); }
 
 constexpr uint8_t kRetryForEver = 7;

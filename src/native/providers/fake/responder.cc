@@ -13,7 +13,6 @@ bool has_immediate(Opcode opcode) {
   return opcode == Opcode::send_with_imm || opcode == Opcode::write_with_imm;
 }
 bool is_send(Opcode opcode) { return opcode == Opcode::send || opcode == Opcode::send_with_imm; }
-bool is_atomic(Opcode opcode) { return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add; }
 
 uint64_t apply_atomic(const PacketHeader& request) {
   const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(request.remote_addr));

@@ -210,7 +210,7 @@ ShmQueuePair::Step ShmQueuePair::access_directly(uint64_t index, std::byte* targ
 // does.
 ShmQueuePair::Step ShmQueuePair::access_plain(uint64_t index) {
   SendEntry& entry = send_queue_.at(index);
-  const bool atomic = entry.opcode == Opcode::compare_swap || entry.opcode == Opcode::fetch_add;
+  const bool atomic = is_atomic(entry.opcode);
   if (atomic || !link_->reaches_plain_memory()) {
     entry.started = true;
     return send_staged(index);
