@@ -208,12 +208,4 @@ def random_choice(members: list[bytes], count: int) -> list[bytes]:
 @command("HSCAN", arity=-3, flags="readonly", keys=KEY, group="hash", since="2.8.0",
          summary="Iterates over the fields and values of a hash.")  # fmt: skip
 def hscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
-    start = scanning.cursor_of(cursor)
-    value = call.db.get(key, Hash)
-    if value is None:
-        return [b"0", []]
-    chosen = scanning.options(words)
-    following, fields = scanning.members(value, start, chosen.count)
-    if chosen.match is not None:
-        fields = [field for field in fields if chosen.match.match(field)]
-    return [b"%d" % following, [word for field in fields for word in (field, value[field])]]
+    return scanning.scan(call, key, Hash, cursor, words, lambda value, field: (field, value[field]))

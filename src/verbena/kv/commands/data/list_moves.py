@@ -1,11 +1,10 @@
-"""Lists: elements that go from one list to another, and pops that wait for an element."""
+"""Lists: moves from one list to another, pops from several lists, and the blocking forms of both."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from verbena.kv.commands.arguments import integer_within, key_count, numkeys_at, timeout_seconds
+from verbena.kv.commands.arguments import numkeys_at, timeout_seconds
 from verbena.kv.commands.data.lists import take
+from verbena.kv.commands.data.pops import Pop, parse_mpop, pop_first, pop_or_block
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import NULL_ARRAY, Reply, SyntaxMistake, WrongType
 from verbena.kv.server.call import Call
@@ -22,7 +21,7 @@ def is_left(word: bytes) -> bool:
 
 
 def _move(call: Call, source: bytes, target: bytes, from_left: bool, to_left: bool) -> bytes | None:
-    """Moves one element; None: there is none. The target's type is looked at before anything moves."""
+    """Moves one element; None: the source does not exist. Checks the target's type before it pops."""
     value = call.db.get(source, List)
     if value is None:
         return None
@@ -31,7 +30,7 @@ def _move(call: Call, source: bytes, target: bytes, from_left: bool, to_left: bo
     goal = value if source == target else call.db.obtain(target, List)
     (goal.appendleft if to_left else goal.append)(element)
     pop, push = (b"LPOP" if from_left else b"RPOP"), (b"LPUSH" if to_left else b"RPUSH")
-    # The push is told first: a log that is cut between the two has the element twice rather than never.
+    # The push is logged first: a log cut between the two records has the element twice, not zero times.
     call.db.changed(target, push, target, element, event=push.decode().lower())
     call.db.changed(source, pop, source, event=pop.decode().lower())
     return element
@@ -83,99 +82,53 @@ def brpoplpush(call: Call, source: bytes, target: bytes, timeout: bytes) -> Repl
     return _blocking_move(call, source, target, False, True, timeout)
 
 
-def _pop_first(call: Call, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
-    """Pops from the first list that is there; says from which."""
-    for key in keys:
+def _pop(left: bool, count: int) -> Pop[list[bytes]]:
+    name = b"LPOP" if left else b"RPOP"
+
+    def pop(call: Call, key: bytes) -> list[bytes] | None:
         value = call.db.get(key, List)
-        if value is not None:
-            taken = take(value, count, left=left)
-            name = b"LPOP" if left else b"RPOP"
-            call.db.changed(key, name, key, b"%d" % len(taken), event=name.decode().lower())
-            return key, taken
-    return None
+        if value is None:
+            return None
+        taken = take(value, count, left=left)
+        call.db.changed(key, name, key, b"%d" % len(taken), event=name.decode().lower())
+        return taken
+
+    return pop
 
 
-def _pop_later(call: Call, keys: Sequence[bytes], left: bool, count: int) -> tuple[bytes, list[bytes]] | None:
-    """The same for who waits: a key that has become something else is passed over."""
-    for key in keys:
-        try:
-            found = _pop_first(call, (key,), left, count)
-        except WrongType:
-            continue
-        if found is not None:
-            return found
-    return None
+def _one(key: bytes, taken: list[bytes]) -> Reply:
+    return [key, taken[0]]
 
 
-def _blocking_pop(call: Call, words: Sequence[bytes], left: bool) -> Reply:
-    keys = list(words[:-1])
-    timeout_s = timeout_seconds(words[-1])
-    found = _pop_first(call, keys, left, 1)
-    if found is not None:
-        return [found[0], found[1][0]]
-
-    def retry(later: Call) -> Reply | None:
-        found = _pop_later(later, keys, left, 1)
-        return None if found is None else [found[0], found[1][0]]
-
-    return call.block(keys, retry, timeout_s, NULL_ARRAY)
+def _several(key: bytes, taken: list[bytes]) -> Reply:
+    return [key, taken]
 
 
 @command("BLPOP", arity=-3, flags="write noscript blocking", keys=(1, -2, 1), group="list", since="2.0.0",
          explicit=True, key_flags="RW access delete",
          summary="Pops the first element of the first non-empty list; blocks until one exists.")  # fmt: skip
 def blpop(call: Call, *words: bytes) -> Reply:
-    return _blocking_pop(call, words, True)
+    return pop_or_block(call, list(words[:-1]), words[-1], _pop(True, 1), _one)
 
 
 @command("BRPOP", arity=-3, flags="write noscript blocking", keys=(1, -2, 1), group="list", since="2.0.0",
          explicit=True, key_flags="RW access delete",
          summary="Pops the last element of the first non-empty list; blocks until one exists.")  # fmt: skip
 def brpop(call: Call, *words: bytes) -> Reply:
-    return _blocking_pop(call, words, False)
-
-
-def _mpop_words(words: Sequence[bytes]) -> tuple[list[bytes], bool, int]:
-    count_of_keys = key_count(words[0], words[1:], "ERR numkeys should be greater than 0")
-    keys, rest = list(words[1 : count_of_keys + 1]), words[count_of_keys + 1 :]
-    if not rest:
-        raise SyntaxMistake()
-    left = is_left(rest[0])
-    return keys, left, mpop_count(rest[1:])
-
-
-def mpop_count(words: Sequence[bytes]) -> int:
-    """COUNT of LMPOP and ZMPOP, once at most."""
-    if not words:
-        return 1
-    if words[0].upper() != b"COUNT" or len(words) < 2:
-        raise SyntaxMistake()
-    count = integer_within(words[1], 1, "ERR count should be greater than 0")
-    if len(words) > 2:
-        raise SyntaxMistake()
-    return count
+    return pop_or_block(call, list(words[:-1]), words[-1], _pop(False, 1), _one)
 
 
 @command("LMPOP", arity=-4, flags="write movablekeys", group="list", since="7.0.0", find_keys=numkeys_at(1),
          explicit=True, key_flags="RW access delete",
          summary="Pops elements from the first non-empty list.")  # fmt: skip
 def lmpop(call: Call, *words: bytes) -> Reply:
-    found = _pop_first(call, *_mpop_words(words))
-    return NULL_ARRAY if found is None else list(found)
+    keys, left, count = parse_mpop(words, SIDES)
+    return pop_first(call, keys, _pop(left, count), _several)
 
 
 @command("BLMPOP", arity=-5, flags="write blocking movablekeys", group="list", since="7.0.0",
          find_keys=numkeys_at(2), explicit=True, key_flags="RW access delete",
          summary="Pops elements from the first non-empty list; blocks until there is one.")  # fmt: skip
 def blmpop(call: Call, timeout: bytes, *words: bytes) -> Reply:
-    keys, left, count = _mpop_words(words)
-    timeout_s = timeout_seconds(timeout)
-    found = _pop_first(call, keys, left, count)
-    if found is not None:
-        return list(found)
-
-    def retry(later: Call) -> Reply | None:
-        found = _pop_later(later, keys, left, count)
-        return None if found is None else list(found)
-
-    return call.block(keys, retry, timeout_s, NULL_ARRAY)
+    keys, left, count = parse_mpop(words, SIDES)
+    return pop_or_block(call, keys, timeout, _pop(left, count), _several)

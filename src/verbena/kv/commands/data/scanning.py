@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from verbena.kv.commands.arguments import integer
-from verbena.kv.commands.replies import CommandError, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, Set, SortedSet
 
 AT_ONCE = 128  # so many members are given by one call, whatever COUNT says
@@ -22,6 +23,7 @@ _MASK = (1 << 62) - 1
 _CACHED = 8
 
 Scannable = Hash | Set | SortedSet
+AnyScannable = TypeVar("AnyScannable", Hash, Set, SortedSet)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,26 @@ def members(value: Scannable, cursor: int, count: int) -> tuple[int, list[bytes]
     if len(_snapshots) > _CACHED:
         del _snapshots[next(iter(_snapshots))]
     return snapshot.hashes[last], found
+
+
+def scan(
+    call: Call,
+    key: bytes,
+    kind: type[AnyScannable],
+    cursor: bytes,
+    args: Sequence[bytes],
+    item: Callable[[AnyScannable, bytes], Iterable[bytes]],
+) -> Reply:
+    """HSCAN, SSCAN and ZSCAN: the reply lists what `item` returns for each member that matches."""
+    start = cursor_of(cursor)
+    value = call.db.get(key, kind)
+    if value is None:
+        return [b"0", []]
+    chosen = options(args)
+    following, found = members(value, start, chosen.count)
+    if chosen.match is not None:
+        found = [member for member in found if chosen.match.match(member)]
+    return [b"%d" % following, [part for member in found for part in item(value, member)]]
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from verbena.kv.commands.arguments import (
     INT64_MAX,
@@ -156,12 +156,6 @@ def _store(call: Call, target: bytes, members: set[bytes], event: str) -> int:
     return len(members)
 
 
-@command("SINTER", arity=-2, flags="readonly", keys=EVERY, group="set",
-         summary="Returns the intersection of sets.")  # fmt: skip
-def sinter(call: Call, *keys: bytes) -> Reply:
-    return frozenset(_intersection(call, keys))
-
-
 @command("SINTERCARD", arity=-3, flags="readonly movablekeys", group="set", since="7.0.0",
          find_keys=numkeys_at(1),
          summary="Returns the size of the intersection of sets, up to a limit.")  # fmt: skip
@@ -179,48 +173,25 @@ def sintercard(call: Call, numkeys: bytes, *words: bytes) -> Reply:
     return min(found, limit) if limit else found
 
 
-@command("SINTERSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
-         key_flags=("OW update", "RO access"),
-         summary="Stores the intersection of sets.")  # fmt: skip
-def sinterstore(call: Call, target: bytes, *keys: bytes) -> Reply:
-    return _store(call, target, _intersection(call, keys), "sinterstore")
+def _declare(name: str, combine: Callable[[Call, Sequence[bytes]], set[bytes]], result: str) -> None:
+    """Declares an operation on sets, which returns its result, and the form that stores it."""
+
+    @command(name, arity=-2, flags="readonly", keys=EVERY, group="set", summary=f"Returns the {result}.")
+    def operation(call: Call, *keys: bytes) -> Reply:
+        return frozenset(combine(call, keys))
+
+    @command(f"{name}STORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
+             key_flags=("OW update", "RO access"), summary=f"Stores the {result}.")  # fmt: skip
+    def operation_store(call: Call, target: bytes, *keys: bytes) -> Reply:
+        return _store(call, target, combine(call, keys), f"{name.lower()}store")
 
 
-@command("SUNION", arity=-2, flags="readonly", keys=EVERY, group="set",
-         summary="Returns the union of sets.")  # fmt: skip
-def sunion(call: Call, *keys: bytes) -> Reply:
-    return frozenset(_union(call, keys))
-
-
-@command("SUNIONSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
-         key_flags=("OW update", "RO access"),
-         summary="Stores the union of sets.")  # fmt: skip
-def sunionstore(call: Call, target: bytes, *keys: bytes) -> Reply:
-    return _store(call, target, _union(call, keys), "sunionstore")
-
-
-@command("SDIFF", arity=-2, flags="readonly", keys=EVERY, group="set",
-         summary="Returns the difference of the first set and the other sets.")  # fmt: skip
-def sdiff(call: Call, *keys: bytes) -> Reply:
-    return frozenset(_difference(call, keys))
-
-
-@command("SDIFFSTORE", arity=-3, flags="write denyoom", keys=EVERY, group="set", explicit=True,
-         key_flags=("OW update", "RO access"),
-         summary="Stores the difference of the first set and the other sets.")  # fmt: skip
-def sdiffstore(call: Call, target: bytes, *keys: bytes) -> Reply:
-    return _store(call, target, _difference(call, keys), "sdiffstore")
+_declare("SINTER", _intersection, "intersection of sets")
+_declare("SUNION", _union, "union of sets")
+_declare("SDIFF", _difference, "difference of the first set and the other sets")
 
 
 @command("SSCAN", arity=-3, flags="readonly", keys=KEY, group="set", since="2.8.0",
          summary="Iterates over the members of a set.")  # fmt: skip
 def sscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
-    start = scanning.cursor_of(cursor)
-    value = call.db.get(key, Set)
-    if value is None:
-        return [b"0", []]
-    chosen = scanning.options(words)
-    following, members = scanning.members(value, start, chosen.count)
-    if chosen.match is not None:
-        members = [member for member in members if chosen.match.match(member)]
-    return [b"%d" % following, members]
+    return scanning.scan(call, key, Set, cursor, words, lambda _, member: (member,))

@@ -16,10 +16,6 @@ from verbena.kv.values.collections import SortedSet
 KEY = (1, 1, 1)
 
 
-def score_slice(value: SortedSet, low: bytes, high: bytes) -> tuple[int, int]:
-    return _score_slice(value, score_range(low, high))
-
-
 def _score_slice(value: SortedSet, bounds: tuple[float, bool, float, bool]) -> tuple[int, int]:
     least, above, greatest, below = bounds
     start = _first_above(value, least) if above else _first_at(value, least)
@@ -185,34 +181,26 @@ def store(call: Call, target: bytes, scores: dict[bytes, float], event: str) -> 
     return len(scores)
 
 
-@command("ZREVRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
+def _declare(
+    name: str, since: str, by: bytes, allowed: frozenset[bytes], *, reverse: bool, summary: str
+) -> None:
+    """Declares an older form of ZRANGE, which has `by` and `reverse` in its name."""
+
+    @command(name, arity=-4, flags="readonly", keys=KEY, group="sorted_set", since=since, summary=summary)
+    def range_(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
+        return _range(call, key, first, last, _options(words, _Range(by=by, reverse=reverse), allowed))
+
+
+_declare("ZREVRANGE", "1.2.0", b"RANK", _BY_RANK, reverse=True,
          summary="Returns the members of a sorted set in a range of descending ranks.")  # fmt: skip
-def zrevrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
-    return _range(call, key, first, last, _options(words, _Range(reverse=True), _BY_RANK))
-
-
-@command("ZRANGEBYSCORE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.0.5",
+_declare("ZRANGEBYSCORE", "1.0.5", b"SCORE", _BY_SCORE, reverse=False,
          summary="Returns the members of a sorted set with scores in a range.")  # fmt: skip
-def zrangebyscore(call: Call, key: bytes, low: bytes, high: bytes, *words: bytes) -> Reply:
-    return _range(call, key, low, high, _options(words, _Range(by=b"SCORE"), _BY_SCORE))
-
-
-@command("ZREVRANGEBYSCORE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.2.0",
+_declare("ZREVRANGEBYSCORE", "2.2.0", b"SCORE", _BY_SCORE, reverse=True,
          summary="Returns the members with scores in a range, in descending order.")  # fmt: skip
-def zrevrangebyscore(call: Call, key: bytes, high: bytes, low: bytes, *words: bytes) -> Reply:
-    return _range(call, key, high, low, _options(words, _Range(by=b"SCORE", reverse=True), _BY_SCORE))
-
-
-@command("ZRANGEBYLEX", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.8.9",
+_declare("ZRANGEBYLEX", "2.8.9", b"LEX", _BY_LEX, reverse=False,
          summary="Returns the members of a sorted set in a lexicographical range.")  # fmt: skip
-def zrangebylex(call: Call, key: bytes, low: bytes, high: bytes, *words: bytes) -> Reply:
-    return _range(call, key, low, high, _options(words, _Range(by=b"LEX"), _BY_LEX))
-
-
-@command("ZREVRANGEBYLEX", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="2.8.9",
+_declare("ZREVRANGEBYLEX", "2.8.9", b"LEX", _BY_LEX, reverse=True,
          summary="Returns a lexicographical range of a sorted set, in descending order.")  # fmt: skip
-def zrevrangebylex(call: Call, key: bytes, high: bytes, low: bytes, *words: bytes) -> Reply:
-    return _range(call, key, high, low, _options(words, _Range(by=b"LEX", reverse=True), _BY_LEX))
 
 
 def _found(call: Call, key: bytes, by: bytes, low: bytes, high: bytes) -> tuple[SortedSet, int, int] | None:

@@ -168,13 +168,7 @@ def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
 @command("ZSCAN", arity=-3, flags="readonly", keys=KEY, group="sorted_set", since="2.8.0",
          summary="Iterates over the members and scores of a sorted set.")  # fmt: skip
 def zscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
-    start = scanning.cursor_of(cursor)
-    value = call.db.get(key, SortedSet)
-    if value is None:
-        return [b"0", []]
-    chosen = scanning.options(words)
-    following, members = scanning.members(value, start, chosen.count)
-    if chosen.match is not None:
-        members = [member for member in members if chosen.match.match(member)]
-    pairs = [word for member in members for word in (member, format_double(value.scores[member]))]
-    return [b"%d" % following, pairs]
+    def pair(value: SortedSet, member: bytes) -> tuple[bytes, bytes]:
+        return member, format_double(value.scores[member])
+
+    return scanning.scan(call, key, SortedSet, cursor, words, pair)
