@@ -1,8 +1,9 @@
-"""Messages to whoever listens: channels, patterns of channels, and channels of a shard."""
+"""Publish and subscribe: channels, patterns of channels, and shard channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import NO_REPLY, CommandError, Push, Reply
@@ -12,26 +13,35 @@ from verbena.kv.server.pubsub import Listeners, PubSub
 from verbena.kv.values.glob import matches
 
 BASIC = "pubsub noscript loading stale"
-Kind = tuple[str, Callable[[PubSub], Listeners], Callable[[Client], set[bytes]]]
+LOOK = "pubsub loading stale"
 
-CHANNELS: Kind = ("", lambda pubsub: pubsub.channels, lambda client: client.channels)
-PATTERNS: Kind = ("p", lambda pubsub: pubsub.patterns, lambda client: client.patterns)
-SHARD: Kind = ("s", lambda pubsub: pubsub.shard_channels, lambda client: client.shard_channels)
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of subscription: the prefix of its commands, and where the server and a client keep theirs."""
+
+    prefix: str
+    listeners: Callable[[PubSub], Listeners]
+    own: Callable[[Client], set[bytes]]
+
+
+CHANNELS = Kind("", lambda pubsub: pubsub.channels, lambda client: client.channels)
+PATTERNS = Kind("p", lambda pubsub: pubsub.patterns, lambda client: client.patterns)
+SHARD = Kind("s", lambda pubsub: pubsub.shard_channels, lambda client: client.shard_channels)
 
 
 def count(client: Client, kind: Kind) -> int:
-    """What is told with each (un)subscription: channels of shards are counted apart."""
+    """Returns the number of subscriptions that a confirmation reports: shard channels count separately."""
     return len(client.shard_channels) if kind is SHARD else len(client.channels) + len(client.patterns)
 
 
 def subscribe_to(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
     client, pubsub = call.client, call.server.pubsub
-    prefix, listeners, own = kind
     if call.server.execution.in_transaction and client.native.version == 2:
         raise CommandError("ERR SUBSCRIBE isn't allowed inside a transaction in RESP2")
     for name in names:
-        pubsub.subscribe(listeners(pubsub), own(client), client, name)
-        client.native.reply(Push((f"{prefix}subscribe".encode(), name, count(client, kind))))
+        pubsub.subscribe(kind.listeners(pubsub), kind.own(client), client, name)
+        client.native.reply(Push((f"{kind.prefix}subscribe".encode(), name, count(client, kind))))
     call.server.clients.limits.apply(client)
     client.rule()
     return NO_REPLY
@@ -39,91 +49,36 @@ def subscribe_to(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
 
 def unsubscribe_from(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
     client, pubsub = call.client, call.server.pubsub
-    prefix, listeners, own = kind
-    word = f"{prefix}unsubscribe".encode()
-    for name in names or sorted(own(client)):
-        pubsub.unsubscribe(listeners(pubsub), own(client), client, name)
-        client.native.reply(Push((word, name, count(client, kind))))
+    event = f"{kind.prefix}unsubscribe".encode()
+    for name in names or sorted(kind.own(client)):
+        pubsub.unsubscribe(kind.listeners(pubsub), kind.own(client), client, name)
+        client.native.reply(Push((event, name, count(client, kind))))
         names = names or (name,)
     if not names:
-        client.native.reply(Push((word, None, count(client, kind))))
+        client.native.reply(Push((event, None, count(client, kind))))
     call.server.clients.limits.apply(client)
     client.rule()
     return NO_REPLY
 
 
-@command(
-    "SUBSCRIBE",
-    arity=-2,
-    flags=BASIC,
-    group="pubsub",
-    summary="Subscribes to one or more channels.",
-    since="2.0.0",
-)
-def subscribe(call: Call, *channels: bytes) -> Reply:
-    return subscribe_to(call, CHANNELS, channels)
+def _declare(kind: Kind, since: str, slots: tuple[int, int, int], *, to: str, from_: str) -> None:
+    """Declares the commands that subscribe and unsubscribe; `slots`: the arguments that have a hash slot."""
+    prefix = kind.prefix.upper()
+
+    @command(f"{prefix}SUBSCRIBE", arity=-2, flags=BASIC, channels=slots, group="pubsub", since=since,
+             summary=f"Subscribes to {to}.")  # fmt: skip
+    def subscribe(call: Call, *names: bytes) -> Reply:
+        return subscribe_to(call, kind, names)
+
+    @command(f"{prefix}UNSUBSCRIBE", arity=-1, flags=BASIC, channels=slots, group="pubsub", since=since,
+             summary=f"Unsubscribes from {from_}, or from all of them.")  # fmt: skip
+    def unsubscribe(call: Call, *names: bytes) -> Reply:
+        return unsubscribe_from(call, kind, names)
 
 
-@command(
-    "UNSUBSCRIBE",
-    arity=-1,
-    flags=BASIC,
-    group="pubsub",
-    summary="Unsubscribes from channels, or from all of them.",
-    since="2.0.0",
-)
-def unsubscribe(call: Call, *channels: bytes) -> Reply:
-    return unsubscribe_from(call, CHANNELS, channels)
-
-
-@command(
-    "PSUBSCRIBE",
-    arity=-2,
-    flags=BASIC,
-    group="pubsub",
-    summary="Subscribes to the channels that match one or more patterns.",
-    since="2.0.0",
-)
-def psubscribe(call: Call, *patterns: bytes) -> Reply:
-    return subscribe_to(call, PATTERNS, patterns)
-
-
-@command(
-    "PUNSUBSCRIBE",
-    arity=-1,
-    flags=BASIC,
-    group="pubsub",
-    summary="Unsubscribes from patterns, or from all of them.",
-    since="2.0.0",
-)
-def punsubscribe(call: Call, *patterns: bytes) -> Reply:
-    return unsubscribe_from(call, PATTERNS, patterns)
-
-
-@command(
-    "SSUBSCRIBE",
-    arity=-2,
-    flags=BASIC,
-    channels=(1, -1, 1),
-    group="pubsub",
-    summary="Subscribes to one or more shard channels.",
-    since="7.0.0",
-)
-def ssubscribe(call: Call, *channels: bytes) -> Reply:
-    return subscribe_to(call, SHARD, channels)
-
-
-@command(
-    "SUNSUBSCRIBE",
-    arity=-1,
-    flags=BASIC,
-    channels=(1, -1, 1),
-    group="pubsub",
-    summary="Unsubscribes from shard channels, or from all of them.",
-    since="7.0.0",
-)
-def sunsubscribe(call: Call, *channels: bytes) -> Reply:
-    return unsubscribe_from(call, SHARD, channels)
+_declare(CHANNELS, "2.0.0", (0, 0, 0), to="one or more channels", from_="channels")
+_declare(PATTERNS, "2.0.0", (0, 0, 0), to="the channels that match one or more patterns", from_="patterns")
+_declare(SHARD, "7.0.0", (1, -1, 1), to="one or more shard channels", from_="shard channels")
 
 
 @command(
@@ -151,76 +106,30 @@ def spublish(call: Call, channel: bytes, message: bytes) -> Reply:
     return call.server.pubsub.publish_to_shard(channel, message)
 
 
-def _active(listeners: Listeners, pattern: tuple[bytes, ...]) -> list[bytes]:
-    return [name for name in listeners if not pattern or matches(pattern[0], name)]
+def _declare_queries(kind: Kind, prefix: str, since: str, what: str) -> None:
+    """Declares the subcommands of PUBSUB that list channels and count their subscribers."""
+
+    @command(f"PUBSUB {prefix}CHANNELS", arity=-2, flags=LOOK, group="pubsub", since=since,
+             summary=f"Lists the {what}s with at least one subscriber.")  # fmt: skip
+    def channels(call: Call, *pattern: bytes) -> Reply:
+        if len(pattern) > 1:
+            name = f"pubsub|{prefix.lower()}channels"
+            raise CommandError(f"ERR wrong number of arguments for '{name}' command")
+        listeners = kind.listeners(call.server.pubsub)
+        return [name for name in listeners if not pattern or matches(pattern[0], name)]
+
+    @command(f"PUBSUB {prefix}NUMSUB", arity=-2, flags=LOOK, group="pubsub", since=since,
+             summary=f"Returns the number of subscribers of each given {what}.")  # fmt: skip
+    def numsub(call: Call, *names: bytes) -> Reply:
+        listeners = kind.listeners(call.server.pubsub)
+        return [item for name in names for item in (name, len(listeners.get(name, ())))]
 
 
-def _limited(pattern: tuple[bytes, ...], name: str) -> tuple[bytes, ...]:
-    if len(pattern) > 1:
-        raise CommandError(f"ERR wrong number of arguments for '{name}' command")
-    return pattern
+_declare_queries(CHANNELS, "", "2.8.0", "channel")
+_declare_queries(SHARD, "SHARD", "7.0.0", "shard channel")
 
 
-LOOK = "pubsub loading stale"
-
-
-@command(
-    "PUBSUB CHANNELS",
-    arity=-2,
-    flags=LOOK,
-    group="pubsub",
-    summary="Lists the channels with at least one subscriber.",
-    since="2.8.0",
-)
-def channels(call: Call, *pattern: bytes) -> Reply:
-    return _active(call.server.pubsub.channels, _limited(pattern, "pubsub|channels"))
-
-
-@command(
-    "PUBSUB NUMSUB",
-    arity=-2,
-    flags=LOOK,
-    group="pubsub",
-    summary="Returns the number of subscribers of each given channel.",
-    since="2.8.0",
-)
-def numsub(call: Call, *names: bytes) -> Reply:
-    listeners = call.server.pubsub.channels
-    return [item for name in names for item in (name, len(listeners.get(name, ())))]
-
-
-@command(
-    "PUBSUB NUMPAT",
-    arity=2,
-    flags=LOOK,
-    group="pubsub",
-    summary="Returns the number of distinct pattern subscriptions.",
-    since="2.8.0",
-)
+@command("PUBSUB NUMPAT", arity=2, flags=LOOK, group="pubsub", since="2.8.0",
+         summary="Returns the number of distinct pattern subscriptions.")  # fmt: skip
 def numpat(call: Call) -> Reply:
     return len(call.server.pubsub.patterns)
-
-
-@command(
-    "PUBSUB SHARDCHANNELS",
-    arity=-2,
-    flags=LOOK,
-    group="pubsub",
-    summary="Lists the shard channels with at least one subscriber.",
-    since="7.0.0",
-)
-def shardchannels(call: Call, *pattern: bytes) -> Reply:
-    return _active(call.server.pubsub.shard_channels, _limited(pattern, "pubsub|shardchannels"))
-
-
-@command(
-    "PUBSUB SHARDNUMSUB",
-    arity=-2,
-    flags=LOOK,
-    group="pubsub",
-    summary="Returns the number of subscribers of each given shard channel.",
-    since="7.0.0",
-)
-def shardnumsub(call: Call, *names: bytes) -> Reply:
-    listeners = call.server.pubsub.shard_channels
-    return [item for name in names for item in (name, len(listeners.get(name, ())))]
