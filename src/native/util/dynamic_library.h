@@ -6,12 +6,19 @@
 
 #include <string>
 
+#include "util/error.h"
+
 namespace verbena {
 
 class DynamicLoader {
  public:
   // Why not everything was found, with the remedy of the first failure; empty when nothing is missing.
   const std::string& missing() const { return missing_; }
+
+  // Throws provider_missing with that reason, if there is one.
+  void require(const char* operation) const {
+    if (!missing_.empty()) throw Error("provider_missing", operation, missing_);
+  }
 
   // The handle of library `name`, or nullptr; `remedy` tells the user what to install.
   void* open(const char* name, const std::string& remedy) {
@@ -38,5 +45,12 @@ class DynamicLoader {
  private:
   std::string missing_;
 };
+
+// The one instance of a table of functions, a class derived from DynamicLoader. Never destroyed.
+template <typename Table>
+const Table& loaded() {
+  static const Table& once = *new Table;
+  return once;
+}
 
 }  // namespace verbena

@@ -32,12 +32,12 @@ class FakeConnection final : public Connection {
   ErrorCode error_code() const override { return link_->error_code(); }
   std::string peer() const override { return link_->name_of(other()); }
   std::vector<uint8_t> private_data() const override { return link_->data_from(other()); }
-  int fileno() const override { return link_->bell(side_).fileno(); }
-  void acknowledge() override { link_->bell(side_).clear(); }
+  int fileno() const override { return link_->event(side_).fileno(); }
+  void acknowledge() override { link_->event(side_).clear(); }
   void disconnect() override { link_->disconnect(); }
 
  private:
-  Side other() const { return side_ == Side::caller ? Side::listener : Side::caller; }
+  Side other() const { return side_ == Side::initiator ? Side::listener : Side::initiator; }
 
   const std::shared_ptr<Link> link_;
   const Side side_;
@@ -48,8 +48,8 @@ class FakeConnectRequest final : public ConnectRequest {
   explicit FakeConnectRequest(std::shared_ptr<Link> link) : link_(std::move(link)) {}
   ~FakeConnectRequest() override { link_->refuse(ConnectionState::rejected, "rejected", {}); }
 
-  std::string peer() const override { return link_->name_of(Side::caller); }
-  std::vector<uint8_t> private_data() const override { return link_->data_from(Side::caller); }
+  std::string peer() const override { return link_->name_of(Side::initiator); }
+  std::vector<uint8_t> private_data() const override { return link_->data_from(Side::initiator); }
   std::shared_ptr<Connection> accept(std::shared_ptr<QueuePair> qp, const ConnectParams& params) override {
     check_private_data(params.private_data.size(), "accept");
     link_->accept(fake_qp(qp, "accept"), params);
@@ -163,7 +163,7 @@ std::shared_ptr<Connection> connect(const std::shared_ptr<QueuePair>& qp, const 
   if (found == names.listeners.end() || !found->second->enqueue(link)) {
     link->refuse(ConnectionState::failed, "unreachable", {});
   }
-  return std::make_shared<FakeConnection>(link, Side::caller);
+  return std::make_shared<FakeConnection>(link, Side::initiator);
 }
 
 }  // namespace verbena::fake

@@ -18,12 +18,12 @@ class FakeQueuePair;
 
 constexpr size_t kMaxPrivateData = 512;
 
-enum class Side : uint8_t { caller, listener };
+enum class Side : uint8_t { initiator, listener };
 
 // What both ends of a connection share. Thread-safe; queue pairs are moved outside its lock.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  Link(const std::shared_ptr<FakeQueuePair>& caller, std::string caller_name, std::string listener_name,
+  Link(const std::shared_ptr<FakeQueuePair>& initiator, std::string initiator_name, std::string listener_name,
        const ConnectParams& params);
 
   // Throws when a queue pair is in the wrong state, or when the initiator has given up: peer_died,
@@ -34,20 +34,20 @@ class Link : public std::enable_shared_from_this<Link> {
 
   ConnectionState state();
   ErrorCode error_code();
-  std::string name_of(Side side) const { return side == Side::caller ? caller_name_ : listener_name_; }
+  std::string name_of(Side side) const { return side == Side::initiator ? initiator_name_ : listener_name_; }
   std::vector<uint8_t> data_from(Side side);
-  TimedEvent& bell(Side side) { return bells_[static_cast<size_t>(side)]; }
+  TimedEvent& event(Side side) { return events_[static_cast<size_t>(side)]; }
 
  private:
-  bool try_connect(FakeQueuePair& caller, const Address& listener) const;
+  bool try_connect(FakeQueuePair& initiator, const Address& listener) const;
   [[noreturn]] void throw_gone();
   void expire();
   void settle(ConnectionState state, ErrorCode error_code);
 
-  const std::string caller_name_, listener_name_;
-  const ConnectParams caller_params_;
+  const std::string initiator_name_, listener_name_;
+  const ConnectParams initiator_params_;
   const uint64_t deadline_ns_;
-  std::array<TimedEvent, 2> bells_;
+  std::array<TimedEvent, 2> events_;
   std::mutex mutex_;
   std::array<std::weak_ptr<FakeQueuePair>, 2> qps_;  // the initiator's never changes
   ConnectionState state_ = ConnectionState::connecting;

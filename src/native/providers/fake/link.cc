@@ -7,27 +7,28 @@
 namespace verbena::fake {
 namespace {
 
-constexpr size_t kCaller = static_cast<size_t>(Side::caller), kListener = static_cast<size_t>(Side::listener);
+constexpr size_t kInitiator = static_cast<size_t>(Side::initiator),
+                 kListener = static_cast<size_t>(Side::listener);
 
 }  // namespace
 
-Link::Link(const std::shared_ptr<FakeQueuePair>& caller, std::string caller_name, std::string listener_name,
-           const ConnectParams& params)
-    : caller_name_(std::move(caller_name)),
+Link::Link(const std::shared_ptr<FakeQueuePair>& initiator, std::string initiator_name,
+           std::string listener_name, const ConnectParams& params)
+    : initiator_name_(std::move(initiator_name)),
       listener_name_(std::move(listener_name)),
-      caller_params_(params),
+      initiator_params_(params),
       deadline_ns_(now_ns() + uint64_t{params.timeout_ms} * 1'000'000),
-      qps_{caller, {}} {
-  bell(Side::caller).signal_after_ms(params.timeout_ms);
+      qps_{initiator, {}} {
+  event(Side::initiator).signal_after_ms(params.timeout_ms);
 }
 
 void Link::accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams& params) {
-  const auto caller = qps_[kCaller].lock();
-  if (!caller || state() != ConnectionState::connecting) throw_gone();
+  const auto initiator = qps_[kInitiator].lock();
+  if (!initiator || state() != ConnectionState::connecting) throw_gone();
   // The listening end first: it must be able to receive before the initiator can send.
-  qp->connect_to(caller->address(), params);
+  qp->connect_to(initiator->address(), params);
   qp->set_link(shared_from_this());
-  if (try_connect(*caller, qp->address())) {
+  if (try_connect(*initiator, qp->address())) {
     const std::lock_guard lock(mutex_);
     if (state_ == ConnectionState::connecting) {
       qps_[kListener] = qp;
@@ -40,9 +41,9 @@ void Link::accept(const std::shared_ptr<FakeQueuePair>& qp, const ConnectParams&
   throw_gone();
 }
 
-bool Link::try_connect(FakeQueuePair& caller, const Address& listener) const {
+bool Link::try_connect(FakeQueuePair& initiator, const Address& listener) const {
   try {
-    caller.connect_to(listener, caller_params_);
+    initiator.connect_to(listener, initiator_params_);
     return true;
   } catch (const Error&) {
     return false;  // closed, or used for something else
@@ -51,7 +52,7 @@ bool Link::try_connect(FakeQueuePair& caller, const Address& listener) const {
 
 void Link::throw_gone() {
   const bool timed_out = error_code() == "connect_timeout";
-  throw Error(timed_out ? ErrorCode("connect_timeout") : "peer_died", "accept", "the caller has gone");
+  throw Error(timed_out ? ErrorCode("connect_timeout") : "peer_died", "accept", "the initiator has gone");
 }
 
 void Link::refuse(ConnectionState how, ErrorCode error_code, std::span<const uint8_t> private_data) {
@@ -62,15 +63,15 @@ void Link::refuse(ConnectionState how, ErrorCode error_code, std::span<const uin
 }
 
 void Link::disconnect() {
-  std::shared_ptr<FakeQueuePair> caller, listener;
+  std::shared_ptr<FakeQueuePair> initiator, listener;
   {
     const std::lock_guard lock(mutex_);
     if (state_ != ConnectionState::established && state_ != ConnectionState::connecting) return;
     settle(ConnectionState::disconnected, {});
-    caller = qps_[kCaller].lock();
+    initiator = qps_[kInitiator].lock();
     listener = qps_[kListener].lock();
   }
-  if (caller) caller->link_ended(*this);
+  if (initiator) initiator->link_ended(*this);
   if (listener) listener->link_ended(*this);
 }
 
@@ -88,7 +89,7 @@ ErrorCode Link::error_code() {
 
 std::vector<uint8_t> Link::data_from(Side side) {
   const std::lock_guard lock(mutex_);
-  return side == Side::caller ? caller_params_.private_data : answer_;
+  return side == Side::initiator ? initiator_params_.private_data : answer_;
 }
 
 // There is no timer thread: the deadline is checked whenever the link is used.
@@ -101,8 +102,8 @@ void Link::expire() {
 void Link::settle(ConnectionState state, ErrorCode error_code) {
   state_ = state;
   error_code_ = error_code;
-  bell(Side::caller).signal_after_ms(0);
-  for (const TimedEvent& each : bells_) each.signal();
+  event(Side::initiator).signal_after_ms(0);
+  for (const TimedEvent& each : events_) each.signal();
 }
 
 }  // namespace verbena::fake

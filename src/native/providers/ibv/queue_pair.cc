@@ -105,8 +105,8 @@ Capabilities IbvQueuePair::capabilities() const { return context().limits().capa
 QpState IbvQueuePair::device_state() const {
   if (is_iwarp(context().get())) {
     // Soft-iWARP does not report it: use what the connection and the completions have shown.
-    const QpState told = state_.load(std::memory_order_acquire);
-    return told == QpState::rts && (sends_->failed() || receives_->failed()) ? QpState::err : told;
+    const QpState state = state_.load(std::memory_order_acquire);
+    return state == QpState::rts && (sends_->failed() || receives_->failed()) ? QpState::err : state;
   }
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};

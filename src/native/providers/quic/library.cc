@@ -1,7 +1,6 @@
 #include "providers/quic/library.h"
 
 #include "util/dynamic_library.h"
-#include "util/error.h"
 
 namespace verbena::quic {
 namespace {
@@ -16,10 +15,10 @@ std::string remedy(const char* package) {
          package + ")";
 }
 
-struct Loaded : DynamicLoader {
+struct Functions : DynamicLoader {
   Library library;
 
-  Loaded() {
+  Functions() {
     void* gnutls = open(kGnutls, remedy("libgnutls30"));
     void* quic = open(kQuic, remedy("libngtcp2-9"));
     void* crypto = open(kCrypto, remedy("libngtcp2-crypto-gnutls2"));
@@ -36,18 +35,13 @@ struct Loaded : DynamicLoader {
   }
 };
 
-const Loaded& loaded() {
-  static const Loaded& once = *new Loaded;
-  return once;
-}
-
 }  // namespace
 
-const std::string& missing_library() { return loaded().missing(); }
+const std::string& missing_library() { return loaded<Functions>().missing(); }
 
 const Library& library() {
-  if (!missing_library().empty()) throw Error("provider_missing", "open device", missing_library());
-  return loaded().library;
+  loaded<Functions>().require("open device");
+  return loaded<Functions>().library;
 }
 
 }  // namespace verbena::quic

@@ -109,9 +109,9 @@ void ShmConnection::on_accept(const std::shared_ptr<Link>& link, ControlMessage&
 }
 
 void ShmConnection::on_reject(ControlMessage& message) {
-  const bool nobody = message.header.argument != 0;
-  change(nobody ? ConnectionState::failed : ConnectionState::rejected,
-         nobody ? ErrorCode("unreachable") : "rejected", message.private_data());
+  const bool no_listener = message.header.argument != 0;
+  change(no_listener ? ConnectionState::failed : ConnectionState::rejected,
+         no_listener ? ErrorCode("unreachable") : "rejected", message.private_data());
 }
 
 void ShmConnection::on_established() { change(ConnectionState::established); }

@@ -38,7 +38,7 @@ ShmContext::ShmContext(SharedTable table)
       gid_(make_gid()),
       probe_token_(random_value<uint64_t>()),
       table_(std::move(table)),
-      spare_fd_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
+      spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       node_socket_(listen_at(node_address(gid_), SOMAXCONN)),
       pool_(std::make_shared<ArenaPool>(
           [this](const Arena& arena) {
@@ -54,10 +54,13 @@ OutgoingMessage ShmContext::arena_message(const Arena& arena) {
   return {.kind = MessageKind::arena, .argument = arena.id, .fds = {arena.fd.get(), -1}};
 }
 
-void ShmContext::start() {
-  watch(progress_.doorbell());
-  watch(node_socket_.get());
-  progress_.start("verbena-shm", [this](const std::stop_token& stop) { run(stop); });
+std::shared_ptr<ShmContext> ShmContext::open() {
+  auto context = std::make_shared<ShmContext>(SharedTable());
+  context->watch(context->progress_.doorbell());
+  context->watch(context->node_socket_.get());
+  context->progress_.start("verbena-shm",
+                           [self = context.get()](const std::stop_token& stop) { self->run(stop); });
+  return context;
 }
 
 void ShmContext::close() {

@@ -31,9 +31,9 @@ struct SharedTable {
 
 class ShmContext final : public soft::SoftContext {
  public:
-  explicit ShmContext(SharedTable table = {});
+  static std::shared_ptr<ShmContext> open();  // a context whose progress thread runs
+  explicit ShmContext(SharedTable table);
   ~ShmContext() override { close(); }
-  void start();  // begins to answer peers; called once, after construction
 
   DeviceAttributes query() const override;
   std::shared_ptr<Memory> allocate(size_t bytes, bool huge_pages) override;

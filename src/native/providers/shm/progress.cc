@@ -88,7 +88,7 @@ void ShmContext::accept_links(int listener) {
       spare_fd_.reset();
       socket.reset(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       socket.reset();
-      spare_fd_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      spare_fd_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
       return;
     }
     try {

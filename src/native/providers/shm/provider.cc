@@ -26,9 +26,7 @@ class ShmProvider final : public Provider {
       throw Error("no_device", "open device",
                   "the shm provider has one device, shm0, and no '" + device + "'");
     }
-    auto context = std::make_shared<ShmContext>();
-    context->start();
-    return context;
+    return ShmContext::open();
   }
 };
 

@@ -110,8 +110,8 @@ TEST("a forbidden write and a message without a receive are answered with the RF
     out.append("x", 1);
     peer.send(out);
     Bytes payload;
-    const SegmentHeader words = peer.receive_segment(payload);
-    CHECK(words.opcode == RdmapOpcode::terminate && words.queue == 2 && words.message == 1);
+    const SegmentHeader header = peer.receive_segment(payload);
+    CHECK(header.opcode == RdmapOpcode::terminate && header.queue == 2 && header.message == 1);
     const auto terminate = parse_terminate(payload);
     CHECK(terminate && terminate->code == (write ? 0x1100 : 0x1202) && terminate->segment);
     CHECK(peer.hears_the_end());
@@ -194,9 +194,9 @@ TEST("with a foreign responder: no acknowledgements, our private data first, its
   reply.offers_write = false;
   reply.offers_read = true;
   reply.private_data = {7};
-  const auto words = encode(reply);
+  const auto frame = encode(reply);
   const uint64_t answered_ns = now_ns();
-  peer.send(words.data(), words.size());
+  peer.send(frame.data(), frame.size());
   wait_until([&] { return connection->state() == ConnectionState::established; });
   CHECK(connection->private_data() == std::vector<uint8_t>{7});
   Bytes payload;
@@ -227,8 +227,8 @@ TEST("options select revision 1 without a trailer") {
   const SetUpFrame request = peer.hear_frame(false);
   CHECK(request.revision == 1 && !request.ird && !request.trailer && !request.peer_to_peer);
   CHECK(request.private_data == (std::vector<uint8_t>{1, 2, 3}));
-  const auto words = encode(reply_to(request, true, 4, 4));
-  peer.send(words.data(), words.size());
+  const auto frame = encode(reply_to(request, true, 4, 4));
+  peer.send(frame.data(), frame.size());
   wait_until([&] { return connection->state() == ConnectionState::established; });
   ours.post(Opcode::send, 0, 16);
   Bytes payload;
@@ -257,8 +257,8 @@ TEST("a peer that wants markers gets them, and need not send any") {
   ForeignPeer peer(ours.listener->address());
   SetUpFrame request = plain_request(2);
   request.markers = true;
-  const auto words = encode(request);
-  peer.send(words.data(), words.size());
+  const auto frame = encode(request);
+  peer.send(frame.data(), frame.size());
   ours.connection = ours.next_request()->accept(ours.qp, {.responder_resources = 4, .initiator_depth = 4});
   CHECK(!peer.hear_frame(true).markers);
   CHECK(capability(*ours.qp, "markers") == "sent");

@@ -30,10 +30,10 @@ TerminateCode verdict(RdmapOpcode opcode, Queue queue, uint32_t message, uint32_
 
 TEST("a peer that breaks its run is disconnected, and nothing is placed beyond it") {
   const Bytes bytes = pattern(1000);
-  const auto is_cut_off = [](auto says) {
+  const auto is_cut_off = [](auto send_forged) {
     Pair pair(true, true, 1000);
     announce(pair, 5000);
-    says(pair.a);
+    send_forged(pair.a);
     const bool goes_on = pair.b.feed(std::exchange(pair.a.out, {}), 100'000);
     CHECK(std::all_of(pair.b.memory.region.bytes.begin() + 5000, pair.b.memory.region.bytes.end(),
                       [](std::byte byte) { return byte == std::byte{0}; }));

@@ -91,8 +91,8 @@ TEST("few requests may wait for one queue pair that is not ready, and they do no
   std::vector<ForeignPeer> waiting;
   for (uint32_t i = 0; i < 10; ++i) {
     waiting.emplace_back(node);
-    const auto words = request_for(ours, ours.qp->number(), 1000 + i);
-    waiting.back().send(words.data(), words.size());
+    const auto frame = request_for(ours, ours.qp->number(), 1000 + i);
+    waiting.back().send(frame.data(), frame.size());
   }
   wait_until([&] { return std::count_if(waiting.begin(), waiting.end(), is_open) == 4; });
   connected(ours);

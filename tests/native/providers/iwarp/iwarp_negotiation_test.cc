@@ -174,8 +174,8 @@ TEST("each end gets markers if it asks for them, and only then") {
       asked.markers = first;
       SetUpFrame answer = reply_to(asked, true, 1, 1);
       answer.markers = second;
-      const SetUpFrame heard = through_the_wire(asked), answered = through_the_wire(answer);
-      const Agreement initiator = *agree(asked, answered, true), responder = *agree(heard, answer, false);
+      const SetUpFrame received = through_the_wire(asked), answered = through_the_wire(answer);
+      const Agreement initiator = *agree(asked, answered, true), responder = *agree(received, answer, false);
       CHECK(initiator.expects_markers == first && responder.sends_markers == first);
       CHECK(initiator.sends_markers == second && responder.expects_markers == second);
     }

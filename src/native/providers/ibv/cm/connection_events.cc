@@ -167,7 +167,7 @@ void IbvConnection::accept(rdma_cm_id* id, uint8_t responder_resources, uint8_t 
   param.initiator_depth = std::min(param.initiator_depth, initiator_depth);
   initialise_qp();
   move_qp_to_rts(param.responder_resources, param.initiator_depth);
-  check(library().rdma_accept(id_, &param), "peer_died", "the caller has given up");
+  check(library().rdma_accept(id_, &param), "peer_died", "the initiator has given up");
 }
 
 void IbvConnection::on_reject(const CmEvent& event) {

@@ -3,17 +3,16 @@
 #include <cstddef>
 
 #include "util/dynamic_library.h"
-#include "util/error.h"
 
 namespace verbena::ibv {
 namespace {
 
 constexpr const char* kInstall = "install rdma-core (Debian: libibverbs1 ibverbs-providers librdmacm1)";
 
-struct Loaded : DynamicLoader {
+struct Functions : DynamicLoader {
   Library library;
 
-  Loaded() {
+  Functions() {
     void* verbs = open("libibverbs.so.1", kInstall);
     void* cm = open("librdmacm.so.1", kInstall);
     if (!missing().empty()) return;
@@ -28,18 +27,13 @@ struct Loaded : DynamicLoader {
   }
 };
 
-const Loaded& loaded() {
-  static const Loaded& once = *new Loaded;
-  return once;
-}
-
 }  // namespace
 
-const std::string& missing_library() { return loaded().missing(); }
+const std::string& missing_library() { return loaded<Functions>().missing(); }
 
 const Library& library() {
-  if (!missing_library().empty()) throw Error("provider_missing", "load libibverbs", missing_library());
-  return loaded().library;
+  loaded<Functions>().require("load libibverbs");
+  return loaded<Functions>().library;
 }
 
 int Library::query_port(ibv_context* context, uint8_t port, ibv_port_attr& out) const {
