@@ -1,5 +1,6 @@
-// An envelope from a hostile peer: its header is read or refused, no byte beyond it is looked at, and what is
-// accepted is exactly as long as it says. An answer to whatever was read is a whole envelope itself.
+// An envelope from a hostile peer: its header is accepted or refused, no byte beyond it is read, and an
+// accepted one has exactly the length in its header. The reply to an accepted envelope is a valid envelope
+// itself.
 #include "fuzz.h"
 #include "kv/migration/envelope.h"
 
@@ -9,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   fuzz::Input input(bytes, size);
   const uint8_t mode = input.byte();
   std::string data;
-  if (mode & 1) {  // one that is right but for what the input says
+  if (mode & 1) {  // a valid envelope with changes from the input
     EnvelopeHeader header{};
     const auto fields = input.take(sizeof header);
     if (!fields.empty()) std::memcpy(&header, fields.data(), fields.size());
@@ -24,19 +25,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   }
   const auto view = std::as_bytes(std::span(data));
   EnvelopeHeader header{};
-  const bool consents = envelope::is_consent(view);
+  const bool consents = envelope::is_acceptance(view);
   if (!envelope::read(view, header).empty()) {
     REQUIRE(!consents);
     return 0;
   }
   REQUIRE(data.size() == sizeof header + header.length);
-  const bool is_whole = envelope::is_whole(header, view.subspan(sizeof header));
-  REQUIRE(is_whole || !consents);
-  REQUIRE(!(mode & 1) || is_whole == !(mode & 2));
+  const bool has_valid_checksum = envelope::has_valid_checksum(header, view.subspan(sizeof header));
+  REQUIRE(has_valid_checksum || !consents);
+  REQUIRE(!(mode & 1) || has_valid_checksum == !(mode & 2));
   const std::string answer = envelope::answer(header, mode & 4, "why");
   EnvelopeHeader told{};
   REQUIRE(envelope::read(std::as_bytes(std::span(answer)), told).empty());
-  REQUIRE(envelope::is_whole(told, std::as_bytes(std::span(answer)).subspan(sizeof told)));
+  REQUIRE(envelope::has_valid_checksum(told, std::as_bytes(std::span(answer)).subspan(sizeof told)));
   REQUIRE(std::memcmp(told.target, header.source, sizeof told.target) == 0);
   REQUIRE(told.segment == header.segment && told.length == 3);
   REQUIRE(((told.flags & envelope::kRefused) != 0) == ((mode & 4) != 0));
@@ -45,13 +46,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
 
 SEED("a-notice") {
   EnvelopeHeader header{};
-  header.kind = envelope::kLanded;
+  header.kind = envelope::kNotice;
   script.byte(1).add(&header, sizeof header).add("\0\0\0\0\x70\0\0\0", 8);
 }
 
 SEED("a-consent") {
   EnvelopeHeader header{};
-  header.kind = envelope::kLanded;
+  header.kind = envelope::kNotice;
   header.flags = envelope::kAnswer;
   script.byte(5).add(&header, sizeof header);
 }

@@ -1,5 +1,5 @@
-// Any bytes as a segment or snapshot: they are read or refused, and what is read says nothing twice. Records
-// that were written come back; with bytes changed, none of them comes back changed.
+// Any bytes as a segment or snapshot: they are read or refused, and no LSN is read twice. Written records are
+// read back; after changes to the bytes, no record is read back changed.
 #include "fuzz.h"
 #include "kv/journal/recovery.h"
 
@@ -17,7 +17,7 @@ void look(std::string_view file, LogReader::Kind kind) {
   while (reader.next()) {
     REQUIRE(reader.position() <= file.size());
     if (reader.record().is_mark() || reader.record().is_end()) continue;
-    REQUIRE(!reader.words().empty());
+    REQUIRE(!reader.arguments().empty());
     REQUIRE(kind == LogReader::Kind::log ? reader.record().lsn == lsn + 1 : reader.record().lsn >= lsn);
     lsn = reader.record().lsn;
     ++records;
@@ -41,14 +41,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     if (rest.size() >= sizeof header) look(std::string_view(file).substr(sizeof header), kind);
     return 0;
   }
-  // Records as they are written, and then a few changes.
+  // Written records, then a few changed bytes.
   uint64_t lsn = header.first_lsn - 1;
   std::vector<std::string> written;
   for (int count = input.byte() % 12; count > 0; --count) {
     std::vector<std::string> texts;
-    for (int words = input.byte() % 5; words > 0; --words) {
-      const fuzz::Bytes word = input.take(input.byte() % 40);
-      texts.emplace_back(reinterpret_cast<const char*>(word.data()), word.size());
+    for (int arguments = input.byte() % 5; arguments > 0; --arguments) {
+      const fuzz::Bytes argument = input.take(input.byte() % 40);
+      texts.emplace_back(reinterpret_cast<const char*>(argument.data()), argument.size());
     }
     std::vector<std::string_view> views(texts.begin(), texts.end());
     const uint8_t flags = views.empty() ? kMark : input.byte() & kMore;

@@ -546,7 +546,7 @@ class Log:
     def flush(self) -> bool:
         """All that has happened goes to the disk; False: it could not."""
 
-    def forgive(self) -> None:
+    def clear_sync_failure(self) -> None:
         """
         A snapshot of everything is safe: what could not be synced before does not matter.
         """
@@ -678,7 +678,7 @@ class BaseCopy:
     @property
     def complete(self) -> bool: ...
     @property
-    def images(self) -> int: ...
+    def values(self) -> int: ...
     @property
     def fraction(self) -> float: ...
     @property
@@ -723,7 +723,7 @@ class LogApplier:
     @property
     def skipped(self) -> int: ...
     @property
-    def images(self) -> int: ...
+    def values(self) -> int: ...
     @property
     def failed(self) -> int: ...
     @property

@@ -402,9 +402,9 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
     mover = MoveSource(source.cluster.moves.context, Prepared(facts), lambda state, sync: None)
     await mover.offer()
     for window, length, says in (
-        (0, SEGMENT + 1, "there is none such"),
-        (99, HEADER_BYTES, "there is none such"),
-        (0, HEADER_BYTES, "does not begin as an envelope"),
+        (0, SEGMENT + 1, "no such window"),
+        (99, HEADER_BYTES, "no such window"),
+        (0, HEADER_BYTES, "magic bytes"),
         (0, 5, "shorter than a header"),
     ):
         with pytest.raises(RemoteError, match=says):

@@ -1,5 +1,5 @@
-// The log in memory: readers see every record once and in order, slow ones are told, a base copy and the
-// log after it make the same contents elsewhere whatever goes on meanwhile, and damage is never applied.
+// The backlog: readers see every record once and in order, slow readers are lost, a base copy and the log
+// after it reproduce the contents under concurrent commands, and damaged records are never applied.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include "kv/journal/backlog.h"
 #include "kv/journal/base_copy.h"
 #include "kv/journal/log_applier.h"
+#include "kv_contents.h"
 #include "kv_engine.h"
 #include "util/clock.h"
 #include "util/crc32c.h"
@@ -22,45 +23,24 @@ using verbena::Error;
 
 namespace {
 
-// An engine and somebody who talks to it.
+// An engine with one client.
 struct Store {
   Store() : engine(4, heap), client(engine.next_client()) {
     engine.refresh_time();
     engine.add(client);
   }
   ~Store() { engine.remove(client); }
-  void run(std::initializer_list<std::string_view> list) {
+  void run(std::initializer_list<std::string_view> list) { engines::run_quietly(engine, client, list); }
+  std::string contents() { return engines::contents(engine); }
+  void change_databases(std::initializer_list<std::string_view> list) {  // as Python does
     const std::vector<std::string_view> arguments(list);
-    engine.run(client, arguments);
-    client.out.clear();
-    client.write_scheduled = false;
-  }
-  std::string contents() {
-    std::vector<std::string> lines;
-    for (uint32_t i = 0; i < engine.keyspace.databases(); ++i) {
-      if (!engine.keyspace.exists(i)) continue;
-      uint64_t cursor = 0;
-      do {
-        cursor = engine.keyspace.database(i).scan(cursor, 100, [&](Entry entry) {
-          lines.push_back(std::to_string(i) + " " + std::string(entry.key()) + " = " +
-                          std::string(entry.value()) + " until " + std::to_string(entry.expires_ms()));
-        });
-      } while (cursor != 0);
-    }
-    std::sort(lines.begin(), lines.end());
-    std::string text;
-    for (const std::string& line : lines) text += line + "\n";
-    return text;
-  }
-  void sweep(std::initializer_list<std::string_view> list) {  // as the program does
-    const std::vector<std::string_view> arguments(list);
-    const Sweep kind = sweep_of(arguments[0]);
-    if (kind == Sweep::swap) {
+    const DatabaseEffect kind = database_effect(arguments[0]);
+    if (kind == DatabaseEffect::swap) {
       engine.keyspace.swap(static_cast<uint32_t>(arguments[1][0] - '0'),
                            static_cast<uint32_t>(arguments[2][0] - '0'));
     } else {
       for (uint32_t i = 0; i < 4; ++i) {
-        if (kind == Sweep::flush_all || i == client.database) engine.keyspace.database(i).clear();
+        if (kind == DatabaseEffect::flush_all || i == client.database) engine.keyspace.database(i).clear();
       }
     }
     engine.keyspace.log(client.database, arguments);
@@ -80,16 +60,16 @@ std::string all_of(BacklogReader& reader, size_t at_a_time = 1u << 20) {
   return out;
 }
 
-// A piece of a copy, made whole; how long it is. It is full if all of it is wanted: then a copy that has
-// taken its time is asked again.
-size_t fill(BaseCopy& copy, std::string& to, size_t enough, bool around) {
+// Fills a piece of a copy, with its holes, and returns its length. With `enough` of the whole piece it
+// repeats until the piece is full, because the copy may return early.
+size_t fill(BaseCopy& copy, std::string& to, size_t enough, bool leave_holes) {
   CopyPiece piece{.to = to};
   do {
-    copy.fill(piece, enough, around);
+    copy.fill(piece, enough, leave_holes);
   } while (enough >= to.size() && piece.used < piece.to.size() && !copy.is_complete() &&
            copy.error().empty());
-  CHECK(around || piece.holes.empty());
-  piece.plug();
+  CHECK(leave_holes || piece.holes.empty());
+  piece.fill_holes();
   CHECK(piece.seal() == verbena::crc32c(0, to.data(), piece.used));
   return piece.used;
 }
@@ -103,7 +83,7 @@ TEST("readers see each record once, in order, from where they begin") {
   CHECK(first && !backlog.read_from(2));
   for (int i = 0; i < 5000; ++i) store.run({"SET", "key" + std::to_string(i), std::string(64, 'x')});
   std::string early;
-  CHECK(first->read(early, 1000) && early.empty() && first->lag() == 0);  // replies have not gone yet
+  CHECK(first->read(early, 1000) && early.empty() && first->lag() == 0);  // not published yet
   store.engine.commit();
   CHECK(first->lag() == 5000 && backlog.visible_lsn() == 5000);
   const auto second = backlog.read_from(4001);
@@ -111,15 +91,15 @@ TEST("readers see each record once, in order, from where they begin") {
   CHECK(all.size() == backlog.visible_offset() && all.ends_with(some) && first->next_lsn() == 5001);
   Store replica, partial;
   LogApplier applier(replica.engine, {});
-  // Whatever the pieces: 7 is no divisor of anything here.
+  // Pieces are cut anywhere: 7 divides no length here.
   for (size_t at = 0; at < all.size(); at += 7) applier.apply(std::string_view(all).substr(at, 7));
   CHECK(applier.lsn() == 5000 && applier.offset() == all.size() && applier.is_idle());
   CHECK(replica.contents() == store.contents() && applier.applied() == 5000);
-  // Once more: nothing happens.
+  // Applying it again changes nothing.
   CHECK(applier.apply(all) == 5000 && applier.skipped() == 5000 && applier.applied() == 5000);
 }
 
-TEST("what is too slow is told that it has lost its place; who comes back late is not let in") {
+TEST("a reader that is too slow is lost, and reading from a dropped LSN is refused") {
   Store store;
   Backlog& backlog = store.engine.backlog();
   backlog.set_limits(100'000, 300'000);
@@ -128,11 +108,11 @@ TEST("what is too slow is told that it has lost its place; who comes back late i
     for (int i = 0; i < count; ++i) store.run({"SET", "key", std::string(1000, 'x')});
     store.engine.commit();
   };
-  write(200);  // more than is kept, but somebody needs it
+  write(200);  // more than keep_bytes, but a reader needs it
   CHECK(backlog.kept().first_lsn == 1);
   std::string out;
   CHECK(slow->read(out, 5000));
-  write(300);  // more than is held for anybody
+  write(300);  // more than hold_bytes
   out.clear();
   while (slow->read(out, 1u << 20) && slow->lag_bytes() > 0) {
   }
@@ -143,7 +123,7 @@ TEST("what is too slow is told that it has lost its place; who comes back late i
   CHECK(backlog.kept().bytes <= 100'000 + (64u << 10));
 }
 
-TEST("bytes are counted from where another history ended, before there is a backlog and after") {
+TEST("offsets continue where another history ended, before the backlog exists and after") {
   Store store;
   store.engine.count_from(5000);
   Backlog& backlog = store.engine.backlog();
@@ -155,7 +135,7 @@ TEST("bytes are counted from where another history ended, before there is a back
   std::string out;
   CHECK(reader->read(out, 1000) && !out.empty());
   CHECK(backlog.visible_offset() == 5000 + out.size() && reader->offset() == backlog.visible_offset());
-  store.engine.count_from(100);  // back as well: it is another history
+  store.engine.count_from(100);  // also backwards: it is another history
   CHECK(!reader->read(out, 1000) && reader->is_lost());
   CHECK(backlog.visible_offset() == 100 && backlog.kept().first_offset == 100 && !backlog.read_from(1));
   auto again = backlog.read_from(2);
@@ -166,7 +146,7 @@ TEST("bytes are counted from where another history ended, before there is a back
   CHECK(backlog.visible_offset() == 100 + more.size());
 }
 
-TEST("a record longer than any chunk goes through, and the log may be cut within it") {
+TEST("a record longer than a chunk is read, and the log may be cut within it") {
   Store store;
   Backlog& backlog = store.engine.backlog();
   const auto reader = backlog.read_from(1);
@@ -192,10 +172,10 @@ TEST("a copy is cut into pieces anywhere, whatever its records' length") {
   BaseCopy copy(store.engine, store.engine.backlog(), nullptr);
   LogApplier applier(replica.engine, {});
   std::string piece;
-  bool around = false;
+  bool leave_holes = false;
   while (!copy.is_complete()) {
     piece.assign(10'000, 'x');
-    piece.resize(fill(copy, piece, piece.size(), around = !around));
+    piece.resize(fill(copy, piece, piece.size(), leave_holes = !leave_holes));
     CHECK(piece.size() == 10'000 || copy.is_complete());
     applier.apply(piece);
   }
@@ -217,14 +197,14 @@ TEST("a long value that would be cut begins the next piece, unless much room wou
     CHECK(copy.is_complete() || piece.used >= memory.size() - memory.size() / 8);
     for (const CopyPiece::Hole& hole : piece.holes) CHECK(hole.record_bytes != 0 || hole.bytes > 20'000);
     short_of += piece.used < memory.size();
-    piece.plug();
+    piece.fill_holes();
     piece.seal();
     applier.apply(std::string_view(memory).substr(0, piece.used));
   }
   CHECK(short_of > 1 && applier.is_complete() && replica.contents() == store.contents());
 }
 
-TEST("long values that a piece refers to stay as they were, whatever commands do, until they are let go") {
+TEST("long values that a piece refers to stay unchanged under all commands until released") {
   Store store;
   for (int i = 0; i < 4; ++i) {
     store.run({"SET", "key" + std::to_string(i), std::string(80'000, static_cast<char>('a' + i))});
@@ -241,18 +221,18 @@ TEST("long values that a piece refers to stay as they were, whatever commands do
   std::string expected = memory;
   CopyPiece at_once = piece;
   at_once.to = expected;
-  at_once.plug();
+  at_once.fill_holes();
   at_once.seal();
 
   store.run({"SETRANGE", "key0", "7", "changed"});
   store.run({"APPEND", "key1", "more"});
   store.run({"SET", "key2", std::string(80'000, 'x')});
   store.run({"DEL", "key3"});
-  store.sweep({"FLUSHALL"});
+  store.change_databases({"FLUSHALL"});
   constexpr uint64_t kLater = 1'000'000'000'000;
   keyspace.reclaim(verbena::now_ns() + kLater, verbena::now_ns() + kLater);
   for (int i = 0; i < 20; ++i) store.run({"SET", "new" + std::to_string(i), std::string(50'000, 'n')});
-  piece.plug();
+  piece.fill_holes();
   piece.seal();
   CHECK(memory == expected);
 
@@ -262,7 +242,7 @@ TEST("long values that a piece refers to stay as they were, whatever commands do
   CHECK(!keyspace.has_retired() && keyspace.arena().used_bytes() < used);
 }
 
-TEST("what belongs together is applied together") {
+TEST("records of one command are applied together") {
   Store store, replica;
   Backlog& backlog = store.engine.backlog();
   const auto reader = backlog.read_from(1);
@@ -293,7 +273,7 @@ TEST("a flipped bit anywhere is refused, and so is a stream of another kind") {
     LogApplier applier(replica.engine, {});
     try {
       applier.apply(damaged);
-      ++waits;  // a longer length: the rest of the record does not come
+      ++waits;  // a longer length: the end of the record never comes
     } catch (const Error&) {
       ++refused;
     }
@@ -302,7 +282,7 @@ TEST("a flipped bit anywhere is refused, and so is a stream of another kind") {
   CHECK(refused > 300 && waits < 32);
 }
 
-TEST("a base copy and the log after it make the same contents, whatever commands did meanwhile") {
+TEST("a base copy and the log after it reproduce the contents, whatever commands ran meanwhile") {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
     Store store, replica;
@@ -311,9 +291,9 @@ TEST("a base copy and the log after it make the same contents, whatever commands
       store.client.database = static_cast<uint32_t>(random() % 3);
       switch (random() % 40) {
         case 0:
-          return store.sweep({"SWAPDB", "0", random() % 2 ? "1" : "2"});
+          return store.change_databases({"SWAPDB", "0", random() % 2 ? "1" : "2"});
         case 1:
-          if (random() % 20 == 0) return store.sweep({random() % 4 ? "FLUSHDB" : "FLUSHALL"});
+          if (random() % 20 == 0) return store.change_databases({random() % 4 ? "FLUSHDB" : "FLUSHALL"});
           [[fallthrough]];
         case 2:
         case 3:
@@ -360,7 +340,7 @@ TEST("a base copy and the log after it make the same contents, whatever commands
   }
 }
 
-TEST("a copy of some slots has these alone, and a flush at the source clears nothing else at the target") {
+TEST("a copy of some slots contains no others, and a flush at the source clears only these at the target") {
   Store source, target;
   auto slots = std::make_unique<SlotSet>();
   for (uint32_t slot = 0; slot < 8192; ++slot) slots->set(slot);
@@ -379,10 +359,10 @@ TEST("a copy of some slots has these alone, and a flush at the source clears not
   const auto reader = copy.take_reader();
   const std::string_view low[] = {"SET", "key1", "1"}, high[] = {"SET", "key2", "2"};
   CHECK((key_slot("key1") < 8192) != (key_slot("key2") < 8192));
-  source.engine.keyspace.log(0, low);  // a command that names two slots, of which one goes along
+  source.engine.keyspace.log(0, low);  // a command on two slots, one of which is selected
   source.engine.keyspace.log(0, high);
   source.engine.journal()->boundary();
-  source.sweep({"FLUSHALL"});
+  source.change_databases({"FLUSHALL"});
   source.run({"SET", "key1", "new"});
   source.run({"SET", "key2", "new"});
   source.engine.commit();
@@ -403,7 +383,7 @@ TEST("a copy of some slots has these alone, and a flush at the source clears not
   }
 }
 
-TEST("a replica keeps what has expired until the primary says so, and nobody finds it") {
+TEST("a replica keeps expired keys, invisible to clients, until the primary deletes them") {
   Store store, replica;
   const auto reader = store.engine.backlog().read_from(1);
   const std::string past = std::to_string(store.engine.keyspace.now_ms() + 50);

@@ -1,4 +1,4 @@
-// Followers on other threads, while the engine goes on.
+// Backlog readers on other threads, while the engine runs commands.
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -10,7 +10,7 @@
 
 using namespace verbena::kv;
 
-TEST("readers on their own threads get the bytes that were appended, while they are appended") {
+TEST("readers on other threads get the appended bytes during appends") {
   Backlog backlog({.keep_bytes = 200'000, .hold_bytes = size_t{1} << 30});
   constexpr uint64_t kRecords = 20'000;
   std::vector<std::unique_ptr<BacklogReader>> readers;
@@ -22,7 +22,7 @@ TEST("readers on their own threads get the bytes that were appended, while they 
       threads.emplace_back([&, i] {
         BacklogReader& reader = *readers[i];
         while (reader.next_lsn() <= kRecords) {
-          backlog.wait_beyond(reader.offset(), verbena::now_ns() + 1'000'000'000, backlog.wakes());
+          backlog.wait_for_records(reader.offset(), verbena::now_ns() + 1'000'000'000, backlog.wakes());
           CHECK(reader.read(seen[i], 10'000));
         }
       });

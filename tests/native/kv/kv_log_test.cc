@@ -1,4 +1,4 @@
-// The log on disk: what is written comes back, whatever is cut or flipped is noticed, and a disk that fails
+// The log on disk: records are read back as written, cut or flipped bytes are detected, and a disk that fails
 // or is slow stops writes, never the server.
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -15,10 +15,12 @@
 #include "kv/journal/log.h"
 #include "kv/journal/recovery.h"
 #include "kv/journal/snapshot.h"
+#include "kv_contents.h"
 #include "kv_engine.h"
 #include "util/clock.h"
 
 using namespace verbena::kv;
+using engines::contents;
 using engines::heap;
 using engines::QuietClient;
 using verbena::now_ns;
@@ -47,31 +49,7 @@ std::string read_file(const std::string& path) {
   return std::string(file.bytes());
 }
 
-void do_words(Engine& engine, Client& client, std::initializer_list<std::string_view> list) {
-  const std::vector<std::string_view> arguments(list);
-  engine.run(client, arguments);
-}
-
-// Everything, as text.
-std::string contents(Engine& engine) {
-  std::vector<std::string> lines;
-  for (uint32_t i = 0; i < engine.keyspace.databases(); ++i) {
-    if (!engine.keyspace.exists(i)) continue;
-    uint64_t cursor = 0;
-    do {
-      cursor = engine.keyspace.database(i).scan(cursor, 100, [&](Entry entry) {
-        lines.push_back(std::to_string(i) + " " + std::string(entry.key()) + " = " +
-                        std::string(entry.value()) + " until " + std::to_string(entry.expires_ms()));
-      });
-    } while (cursor != 0);
-  }
-  std::sort(lines.begin(), lines.end());
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
-
-// A log of three commands, the second of which is two records.
+// A log of three commands, the second of which consists of two records.
 std::string small_log(const Folder& folder) {
   Log log({.directory = folder.path, .fsync = Fsync::always});
   const std::string_view one[] = {"SET", "a", "1"}, two[] = {"SET", "b", "22"}, three[] = {"SET", "c", "333"},
@@ -100,7 +78,7 @@ TEST("slots are those of Redis Cluster, hash tags included") {
   CHECK(key_slot("foo{{bar}}zap") == key_slot("{bar"));
 }
 
-TEST("records come back in order, with LSN, database, slot and what belongs together") {
+TEST("records are read back in order, with LSN, database, slot and grouping") {
   const Folder folder;
   const std::string file = small_log(folder);
   CHECK(header_fault(file, kLogMagic).empty());
@@ -111,7 +89,7 @@ TEST("records come back in order, with LSN, database, slot and what belongs toge
     if (reader.record().is_mark()) continue;
     records.push_back(reader.record());
     std::string text;
-    for (const std::string_view argument : reader.words()) text += std::string(argument) + " ";
+    for (const std::string_view word : reader.arguments()) text += std::string(word) + " ";
     texts.push_back(text);
   }
   CHECK(reader.fault().empty() && reader.position() == file.size());
@@ -121,7 +99,7 @@ TEST("records come back in order, with LSN, database, slot and what belongs toge
   CHECK(records[1].database == 1 && records[2].database == 2 && records[0].slot == key_slot("a"));
 }
 
-TEST("a log cut at any byte gives whole commands only, and is known to be torn") {
+TEST("a log cut at any byte yields complete commands only, and is reported as torn") {
   const Folder folder;
   const std::string file = small_log(folder);
   uint64_t before = 0;
@@ -134,13 +112,13 @@ TEST("a log cut at any byte gives whole commands only, and is known to be torn")
     CHECK(report.records >= before && report.next_lsn == report.records + 1);
     before = report.records;
     CHECK(report.whole_bytes <= size && report.fault.empty() == (report.whole_bytes == size));
-    // What is left claims nothing about what is gone.
+    // The remaining part claims nothing about the missing part.
     CHECK(report.durable_lsn < report.next_lsn && report.durable_behind == 0 && report.records_behind == 0);
   }
   CHECK(before == 4);
 }
 
-TEST("a flipped byte anywhere is found, and records behind it prove that it is no torn end") {
+TEST("a flipped byte anywhere is detected, and intact records behind it show that it is no torn end") {
   const Folder folder;
   const std::string file = small_log(folder);
   const FileReport whole = examine(file, LogReader::Kind::log);
@@ -158,7 +136,7 @@ TEST("a flipped byte anywhere is found, and records behind it prove that it is n
       }
       CHECK(report.fault_offset <= at && report.whole_bytes <= at);
       if (at >= last_mark) {
-        CHECK(report.records == 4);  // the mark itself: nothing is lost
+        CHECK(report.records == 4);  // the damaged record is the mark: nothing is lost
       } else {
         CHECK(std::max(report.durable_lsn, report.durable_behind) >= report.next_lsn || report.records == 4);
         CHECK(report.durable_behind == 4 || report.records == 4);
@@ -167,7 +145,7 @@ TEST("a flipped byte anywhere is found, and records behind it prove that it is n
   }
 }
 
-TEST("a version that is not known is refused, and so are other files") {
+TEST("an unknown version is refused, and so are other files") {
   const Folder folder;
   std::string file = small_log(folder);
   CHECK(header_fault(file, kSnapshotMagic).find("VERBSNP") != std::string::npos);
@@ -175,10 +153,10 @@ TEST("a version that is not known is refused, and so are other files") {
   std::memcpy(&header, file.data(), sizeof header);
   header.version = 2;
   std::memcpy(file.data(), &header, sizeof header);
-  CHECK(header_fault(file, kLogMagic) == "it is of version 2, and only version 1 is known here");
+  CHECK(header_fault(file, kLogMagic) == "the file has format version 2, but only version 1 is known here");
 }
 
-TEST("a log inside a value does not pass for the log") {
+TEST("a log inside a value is not read as the log") {
   const Folder folder;
   const std::string inner = small_log(folder);
   const Folder other;
@@ -195,7 +173,7 @@ TEST("a log inside a value does not pass for the log") {
   CHECK(report.records == 0 && report.records_behind == 0 && report.durable_behind == 1);
 }
 
-TEST("a full disk refuses writes until there is room, and loses nothing") {
+TEST("with a full disk writes are refused until there is room, and nothing is lost") {
   const Folder folder;
   Engine engine(4, heap);
   engine.refresh_time();
@@ -208,24 +186,24 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
     QuietClient client(engine.next_client()), reader(engine.next_client());
     engine.add(client);
     engine.add(reader);
-    do_words(engine, client, {"SET", "a", "kept"});
+    engines::run(engine, client, {"SET", "a", "kept"});
     engine.commit();
     CHECK(client.out == "+OK\r\n" && !client.close_now);
     const rlimit tiny{400, before.rlim_max};
     CHECK(::setrlimit(RLIMIT_FSIZE, &tiny) == 0);
-    do_words(engine, reader, {"GET", "a"});
-    do_words(engine, client, {"SET", "b", std::string(1000, 'b')});
+    engines::run(engine, reader, {"GET", "a"});
+    engines::run(engine, client, {"SET", "b", std::string(1000, 'b')});
     engine.commit();
-    // It is not known whether it will be kept: no reply, and the connection ends.
+    // It is unknown whether the write will survive: the client gets no reply and is disconnected.
     CHECK(client.close_now && client.out.empty() && !reader.close_now);
     CHECK(log.write_error.starts_with("MISCONF ") && log.counters().failures == 1);
     QuietClient next(engine.next_client());
     engine.add(next);
-    do_words(engine, next, {"SET", "c", "1"});
+    engines::run(engine, next, {"SET", "c", "1"});
     engine.commit();
     CHECK(next.out.starts_with("-MISCONF ") && !next.close_now);
     next.out.clear();
-    do_words(engine, next, {"GET", "a"});
+    engines::run(engine, next, {"GET", "a"});
     engine.tick(now_ns());
     engine.commit();
     CHECK(next.out == "$4\r\nkept\r\n" && !log.write_error.empty());
@@ -233,7 +211,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
     engine.tick(now_ns() + 1'000'000'000);
     CHECK(log.write_error.empty());
     next.out.clear();
-    do_words(engine, next, {"SET", "c", "1"});
+    engines::run(engine, next, {"SET", "c", "1"});
     engine.commit();
     CHECK(next.out == "+OK\r\n");
     engine.set_log(nullptr);
@@ -246,7 +224,7 @@ TEST("a full disk refuses writes until there is room, and loses nothing") {
   CHECK(report.fault.empty() && report.records == 3);
 }
 
-TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
+TEST("after a failed fsync writes are refused until a snapshot is on disk") {
   const Folder folder;
   Engine engine(4, heap);
   engine.refresh_time();
@@ -260,30 +238,30 @@ TEST("a failed fsync refuses writes until a snapshot of everything is safe") {
   QuietClient client(engine.next_client());
   engine.add(client);
   broken = true;
-  do_words(engine, client, {"SET", "a", "1"});
+  engines::run(engine, client, {"SET", "a", "1"});
   engine.commit();
   CHECK(client.close_now && log.counters().needs_snapshot &&
         log.write_error.find("fsync") != std::string::npos);
   broken = false;
   engine.tick(now_ns());
-  CHECK(!log.write_error.empty());  // the kernel may have dropped it: trying again proves nothing
+  CHECK(!log.write_error.empty());  // the kernel may have dropped the pages: another fsync proves nothing
   {
     Snapshot snapshot(engine, log, folder.path + "/snapshot", 1);
     CHECK(snapshot.finish() && snapshot.first_lsn() == 2 && snapshot.records() == 1);
   }
-  log.forgive();
+  log.clear_sync_failure();
   engine.tick(now_ns() + 1'000'000'000);
   CHECK(log.write_error.empty() && !log.counters().needs_snapshot);
   engine.remove(client);
   engine.set_log(nullptr);
 }
 
-TEST("syncs are another thread's, and writes go on meanwhile") {
+TEST("syncs run on another thread, and writes continue meanwhile") {
   const Folder folder;
   std::latch entered(1), leave(1);
   std::atomic<int> calls{0};
-  Log log({.directory = folder.path, .period_ns = 0, .patience_ns = ~uint64_t{0}, .sync = [&](int fd) {
-             if (++calls == 2) {  // the first is that of the new file
+  Log log({.directory = folder.path, .period_ns = 0, .slow_sync_ns = ~uint64_t{0}, .sync = [&](int fd) {
+             if (++calls == 2) {  // the first sync is that of the new file
                entered.count_down();
                leave.wait();
              }
@@ -302,11 +280,11 @@ TEST("syncs are another thread's, and writes go on meanwhile") {
   CHECK(log.durable_lsn() == 3);
 }
 
-TEST("a sync that takes too long makes writers wait for it") {
+TEST("writers wait for a sync that takes too long") {
   const Folder folder;
   std::latch entered(1), leave(1);
   std::atomic<int> calls{0};
-  Log log({.directory = folder.path, .period_ns = 0, .patience_ns = 0, .sync = [&](int fd) {
+  Log log({.directory = folder.path, .period_ns = 0, .slow_sync_ns = 0, .sync = [&](int fd) {
              if (++calls == 2) {
                entered.count_down();
                leave.wait();
@@ -322,7 +300,7 @@ TEST("a sync that takes too long makes writers wait for it") {
   CHECK(log.commit() && log.durable_lsn() >= 1 && log.counters().delayed_syncs == 1);
 }
 
-TEST("a snapshot that is made while commands go on, and the log behind it, give the same contents") {
+TEST("a snapshot made during commands, and the log behind it, restore the contents") {
   std::srand(7);
   for (int round = 0; round < 12; ++round) {
     const Folder folder;
@@ -337,21 +315,21 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
       client.database = static_cast<uint32_t>(std::rand() % 3);
       switch (std::rand() % 16) {
         case 0:
-          return do_words(engine, client, {"DEL", key, key + "x"});
+          return engines::run(engine, client, {"DEL", key, key + "x"});
         case 1:
-          return do_words(engine, client, {"INCRBY", "n" + key, "3"});
+          return engines::run(engine, client, {"INCRBY", "n" + key, "3"});
         case 2:
-          return do_words(engine, client, {"SET", key, "timed", "PXAT", far});
+          return engines::run(engine, client, {"SET", key, "timed", "PXAT", far});
         case 3:
-          return do_words(engine, client, {"PEXPIREAT", key, far});
+          return engines::run(engine, client, {"PEXPIREAT", key, far});
         case 4:
-          return do_words(engine, client, {"PERSIST", key});
+          return engines::run(engine, client, {"PERSIST", key});
         case 5:
-          return do_words(engine, client, {"SETRANGE", key, "3", "zz"});
+          return engines::run(engine, client, {"SETRANGE", key, "3", "zz"});
         case 6:
-          return do_words(engine, client, {"MSET", key, "m", key + "x", "mm"});
+          return engines::run(engine, client, {"MSET", key, "m", key + "x", "mm"});
         case 7:
-          return do_words(engine, client, {"GETDEL", key});
+          return engines::run(engine, client, {"GETDEL", key});
         case 8: {
           if (std::rand() % 40 != 0) return;
           engine.keyspace.database(client.database).clear();
@@ -365,7 +343,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
           return engine.keyspace.log(client.database, effect);
         }
         default:
-          return do_words(engine, client, {"APPEND", key, "+"});
+          return engines::run(engine, client, {"APPEND", key, "+"});
       }
     };
     for (int i = 0; i < 3000; ++i) random_command();
@@ -374,7 +352,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
     const uint64_t base = snapshot.first_lsn();
     while (snapshot.state() == Snapshot::State::scanning) {
       for (int i = std::rand() % 40; i > 0; --i) random_command();
-      snapshot.work(0);  // the least that it can do
+      snapshot.work(0);  // the shortest slice
     }
     for (int i = 0; i < 300; ++i) random_command();
     CHECK(snapshot.finish());
@@ -383,10 +361,10 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
     log.close();
     CHECK(snapshot.last_lsn() > base);
 
-    // From the whole log, and from the snapshot and what came behind it.
+    // Loads the whole log, and the snapshot with the log behind it.
     for (const bool whole : {true, false}) {
       Engine other(4, heap);
-      Loader loader(other, [](uint32_t, Arguments) { CHECK(!"a foreign command"); });
+      Loader loader(other, [](uint32_t, Arguments) { CHECK(!"a run_in_python command"); });
       const auto load = [&](Loader::Phase phase, const std::string& path) {
         loader.begin(phase, path, fs::file_size(path), whole ? 0 : snapshot.last_lsn());
         while (loader.step(0)) {
@@ -410,7 +388,7 @@ TEST("a snapshot that is made while commands go on, and the log behind it, give 
   }
 }
 
-TEST("a snapshot that is cut, or goes on behind its end, is not whole") {
+TEST("a snapshot that is cut, or continues behind its end, is invalid") {
   const Folder folder;
   Engine engine(1, heap);
   Log log({.directory = folder.path, .fsync = Fsync::no});

@@ -1,5 +1,5 @@
-// Both ends of a replica's link: what one store does the other has, by WRITE and by messages, while links
-// break; and what a primary may say without being believed.
+// Both ends of replication: the replica gets the primary's contents, by WRITE and by messages, while links
+// break; and invalid messages of a primary are rejected.
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
@@ -7,6 +7,7 @@
 #include "check.h"
 #include "kv/replication/receiver.h"
 #include "kv/replication/sender.h"
+#include "kv_contents.h"
 #include "kv_engine.h"
 #include "session_side.h"
 #include "util/crc32c.h"
@@ -22,7 +23,7 @@ namespace {
 
 const uint32_t kLog = verbena::transport::method::of_name("kv.log");
 
-// An engine, the loop that runs it, and somebody who talks to it.
+// An engine, the event loop that runs it, and a client.
 struct Store {
   Store()
       : engine(std::make_shared<Engine>(2, heap)),
@@ -40,29 +41,13 @@ struct Store {
     engine->remove(client);
   }
   void run(std::initializer_list<std::string_view> list) {
-    const std::vector<std::string_view> arguments(list);
     const auto held = engine->lock();
-    engine->run(client, arguments);
+    engines::run_quietly(*engine, client, list);
     engine->commit();
-    client.out.clear();
-    client.write_scheduled = false;
   }
   std::string contents() {
-    std::vector<std::string> lines;
     const auto held = engine->lock();
-    for (uint32_t i = 0; i < engine->keyspace.databases(); ++i) {
-      if (!engine->keyspace.exists(i)) continue;
-      uint64_t cursor = 0;
-      do {
-        cursor = engine->keyspace.database(i).scan(cursor, 100, [&](Entry entry) {
-          lines.push_back(std::string(entry.key()) + "=" + std::string(entry.value()) + "\n");
-        });
-      } while (cursor != 0);
-    }
-    std::sort(lines.begin(), lines.end());
-    std::string text;
-    for (const std::string& line : lines) text += line;
-    return text;
+    return engines::contents(*engine);
   }
 
   std::shared_ptr<Engine> engine;
@@ -149,22 +134,22 @@ void follow_a_primary(bool by_write, size_t max_inline) {
     wait();
   }
   const uint64_t offset = primary.engine->backlog().visible_offset();
-  const ReplicationSenderCounters figures = sender.counters();
-  CHECK(!figures.ended && !figures.copying && figures.offset == offset);
-  CHECK(figures.acknowledged == figures.sent && receipts > 0);
-  CHECK((figures.writes > 0) == by_write);
-  CHECK((figures.inlined > 0) == (max_inline > 0));
+  const ReplicationSenderCounters counters = sender.counters();
+  CHECK(!counters.ended && !counters.copying && counters.offset == offset);
+  CHECK(counters.acknowledged == counters.sent && receipts > 0);
+  CHECK((counters.writes > 0) == by_write);
+  CHECK((counters.inlined > 0) == (max_inline > 0));
   const ReplicationReceiverCounters taken = replica.receiver->counters();
   CHECK(taken.complete && taken.error.empty() && taken.offset == offset);
   CHECK((taken.written > 0) == by_write);
   CHECK(replica.store.contents() == primary.contents());
 }
 
-// The primary's end, with memory where its replica may tell its place.
+// The primary's end, with memory for the replica's position.
 struct Primary {
-  explicit Primary(Side& from) : side(from), memory(side.context->allocate(sizeof(LogPlace), false)) {
+  explicit Primary(Side& from) : side(from), memory(side.context->allocate(sizeof(ReplicaPosition), false)) {
     const auto held = side.node->lock();
-    region = side.node->regions().expose(memory->data(), sizeof(LogPlace), verbena::access::all,
+    region = side.node->regions().expose(memory->data(), sizeof(ReplicaPosition), verbena::access::all,
                                          side.session->id());
   }
   ~Primary() {
@@ -185,9 +170,9 @@ struct Primary {
     sender = std::make_unique<ReplicationSender>(store.engine, store.loop, side.node, side.session, options,
                                                  nullptr, std::move(reader), [] {});
   }
-  LogPlace place() const {
-    const auto* at = reinterpret_cast<const volatile LogPlace*>(memory->data());
-    return {at->expected, at->hurries};
+  ReplicaPosition place() const {
+    const auto* at = reinterpret_cast<const volatile ReplicaPosition*>(memory->data());
+    return {at->expected, at->active};
   }
 
   Side& side;
@@ -206,9 +191,9 @@ void until(Function is_so) {
   }
 }
 
-// A piece as it lies in the ring, and travels in messages.
+// A piece as in the ring and in messages.
 std::string piece(uint64_t mark, const std::string& bytes) {
-  LogPiece header{.mark = mark, .told_ns = 1, .length = static_cast<uint32_t>(bytes.size()), .crc = 0};
+  LogPiece header{.mark = mark, .visible_ns = 1, .length = static_cast<uint32_t>(bytes.size()), .crc = 0};
   header.crc = piece_crc(header, bytes.data());
   std::string text(reinterpret_cast<const char*>(&header), sizeof header);
   text += bytes;
@@ -237,11 +222,13 @@ LogReceipt receipt_of(const std::string& answer) {
 
 }  // namespace
 
-TEST("a replica has what its primary has, by WRITE, while links break") { follow_a_primary(true, 0); }
-TEST("the same by messages alone") { follow_a_primary(false, 512); }
-TEST("the same with short pieces in messages and long ones written") { follow_a_primary(true, 200); }
+TEST("a replica has its primary's contents: by WRITE, while links break") { follow_a_primary(true, 0); }
+TEST("a replica has its primary's contents: by messages alone") { follow_a_primary(false, 512); }
+TEST("a replica has its primary's contents: short pieces in messages, long ones by WRITE") {
+  follow_a_primary(true, 200);
+}
 
-TEST("a replica with clients tells its primary where it is; without, once that nobody is in a hurry") {
+TEST("an active replica publishes its position; an idle one publishes once that it is idle") {
   constexpr size_t kRing = 32u << 10;
   Side ours, theirs;
   join(ours, theirs);
@@ -253,54 +240,55 @@ TEST("a replica with clients tells its primary where it is; without, once that n
   until([&] {
     replica.store.run({"GET", "key"});
     primary.store.run({"SET", "key", std::to_string(++writes)});
-    const LogPlace place = primary.place();
-    return place.hurries == 1 && place.expected > 0 && place.expected <= primary.sender->counters().sent;
+    const ReplicaPosition place = primary.place();
+    return place.active == 1 && place.expected > 0 && place.expected <= primary.sender->counters().sent;
   });
   until([&] {
     primary.store.run({"SET", "key", std::to_string(++writes)});
-    return primary.place().hurries == 0;
+    return primary.place().active == 0;
   });
   CHECK(primary.place().expected > 0 && !primary.sender->counters().ended);
 }
 
-TEST("a primary rests for a replica that is late, and not for one that says that it is not") {
+TEST("a primary yields to an active replica that is late, and not to an idle one") {
   constexpr size_t kRing = 32u << 10;
   Side ours, theirs;
   join(ours, theirs);
   Primary primary(ours);
   Replica replica(theirs, kRing);
   replica.begin(false);
-  const LogPlace stuck{.expected = 0, .hurries = 1};
+  const ReplicaPosition stuck{.expected = 0, .active = 1};
   std::memcpy(primary.memory->data(), &stuck, sizeof stuck);
   primary.feed(replica, kRing);
-  const auto rested_ns = [&] { return primary.sender->counters().rested_ns; };
+  const auto yielded_ns = [&] { return primary.sender->counters().yielded_ns; };
   int writes = 0;
   until([&] {
     primary.store.run({"SET", "key", std::to_string(++writes)});
     primary.store.loop.wake();
-    return rested_ns() > 0;
+    return yielded_ns() > 0;
   });
-  for (const LogPlace place : {LogPlace{.expected = UINT64_MAX, .hurries = 1}, LogPlace{}}) {
+  for (const ReplicaPosition place :
+       {ReplicaPosition{.expected = UINT64_MAX, .active = 1}, ReplicaPosition{}}) {
     {
-      const auto held = primary.store.engine->lock();  // the loop does not look meanwhile
+      const auto held = primary.store.engine->lock();  // the event loop does not poll meanwhile
       std::memcpy(primary.memory->data(), &place, sizeof place);
     }
     std::atomic<bool> has_turned = false;
     primary.store.loop.post([&] { has_turned = true; });
     until([&] { return has_turned.load(); });
-    const uint64_t before = rested_ns();
+    const uint64_t before = yielded_ns();
     for (int i = 0; i < 100; ++i) {
       primary.store.run({"SET", "key", std::to_string(++writes)});
       primary.store.loop.wake();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    CHECK(rested_ns() == before);
+    CHECK(yielded_ns() == before);
   }
   CHECK(!primary.sender->counters().ended);
-  until([&] { return replica.store.contents() == "key=" + std::to_string(writes) + "\n"; });
+  until([&] { return replica.store.contents() == "0 key = " + std::to_string(writes) + " until 0\n"; });
 }
 
-TEST("messages that make no sense are refused; damaged and misplaced pieces change nothing") {
+TEST("invalid messages are refused; damaged and misplaced pieces change nothing") {
   Side primary, theirs;
   join(primary, theirs);
   Replica replica(theirs, 4096);
@@ -312,9 +300,9 @@ TEST("messages that make no sense are refused; damaged and misplaced pieces chan
   const std::string two = piece(mark + size, record(2, "b", "2"));
   primary.call(kLog, "short", Outcome::remote_failure);
   primary.call(kLog, message(size, kPieceFollows | 4, one), Outcome::remote_failure);  // unknown flag
-  primary.call(kLog, message(size, kAsks, one + "x"), Outcome::remote_failure);        // another length
+  primary.call(kLog, message(size, kAsks, one + "x"), Outcome::remote_failure);        // wrong length
   primary.call(kLog, message(size, kAsks, one.substr(0, 8)), Outcome::remote_failure);
-  primary.call(kLog, message(size, kWantsReceipt, one), Outcome::remote_failure);  // bytes that are none
+  primary.call(kLog, message(size, kWantsReceipt, one), Outcome::remote_failure);  // not a piece
   std::string damaged = one;
   damaged[20] = static_cast<char>(damaged[20] ^ 1);
   CHECK(receipt_of(primary.call(kLog, message(size, kAsks, damaged))).expected == 0);
@@ -323,8 +311,8 @@ TEST("messages that make no sense are refused; damaged and misplaced pieces chan
   CHECK(receipt_of(primary.call(kLog, message(size, kWantsReceipt))).expected == 0);        // not written
   CHECK(replica.receiver->counters().damaged == 3 && replica.store.contents().empty());
   CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);
-  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);  // once more
-  // Nobody wants its receipt: it comes with the next that is wanted.
+  CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);  // repeated
+  // It requests no receipt: the reply comes with the next one that is requested.
   verbena::transport::Call* patient;
   {
     const auto held = primary.node->lock();
@@ -334,10 +322,10 @@ TEST("messages that make no sense are refused; damaged and misplaced pieces chan
   CHECK(last.expected == 2 * size && last.lsn == 2);
   CHECK(primary.node->wait(*patient, verbena::now_ns() + 20'000'000'000));
   primary.node->end(*patient);
-  CHECK(replica.store.contents() == "a=1\nb=2\n");
+  CHECK(replica.store.contents() == "0 a = 1 until 0\n0 b = 2 until 0\n");
 }
 
-TEST("what lies in the ring counts when it is whole, in its place, and has the secret") {
+TEST("a piece in the ring is applied only if it is complete, in its place, and has the secret") {
   constexpr size_t kRing = 256;
   Side primary, theirs;
   join(primary, theirs);
@@ -345,7 +333,7 @@ TEST("what lies in the ring counts when it is whole, in its place, and has the s
   replica.begin(false);
   const uint64_t mark = replica.receiver->mark();
   const auto put = [&](uint64_t position, const std::string& bytes) {
-    const auto held = replica.store.engine->lock();  // the loop does not look meanwhile
+    const auto held = replica.store.engine->lock();  // the event loop does not poll meanwhile
     std::memcpy(replica.memory->data() + position % kRing, bytes.data(), bytes.size());
   };
   const auto taken = [&](uint64_t end) {
@@ -359,13 +347,13 @@ TEST("what lies in the ring counts when it is whole, in its place, and has the s
   half.back() = 0, half[size - 8] = static_cast<char>(half[size - 8] ^ 1);
   put(0, half);
   CHECK(taken(size) == 0);
-  // One that says that it goes on behind the ring's end.
-  LogPiece longer{.mark = mark, .told_ns = 0, .length = kRing, .crc = 0};
+  // A piece whose length crosses the ring's end.
+  LogPiece longer{.mark = mark, .visible_ns = 0, .length = kRing, .crc = 0};
   put(0, std::string(reinterpret_cast<const char*>(&longer), sizeof longer));
   CHECK(taken(size) == 0 && replica.store.contents().empty());
   put(0, one);
   CHECK(taken(size) == size);
-  // All the way round, with what is left at the end passed over.
+  // Once around the ring; the unused bytes at its end are skipped.
   uint64_t position = size, lsn = 1;
   for (int i = 0; i < 50; ++i) {
     position = next_piece(position, kRing);
@@ -383,11 +371,11 @@ TEST("what lies in the ring counts when it is whole, in its place, and has the s
       CHECK(taken(position) == position);
     }
   }
-  CHECK(replica.store.contents() == "a=1\nk=49\n");
+  CHECK(replica.store.contents() == "0 a = 1 until 0\n0 k = 49 until 0\n");
   CHECK(replica.receiver->counters().written > 50 * 40);
 }
 
-TEST("a stream that is damaged within ends with the reason") {
+TEST("a stream with a damaged record ends with the reason") {
   Side primary, theirs;
   join(primary, theirs);
   Replica replica(theirs, 4096);

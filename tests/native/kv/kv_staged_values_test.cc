@@ -1,6 +1,6 @@
-// Long values of a piece that are copied to their place while the piece is summed: the sum is the piece's,
-// what is applied is what was summed, and nothing is left of a piece that proves wrong, or says something
-// else in the end.
+// Long values of a piece are copied to their final place while the piece's checksum is computed: the checksum
+// is that of the piece, exactly the summed bytes are applied, and a piece that turns out wrong leaves nothing
+// behind.
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +30,7 @@ struct Target {
     return std::string(entry ? entry.value() : "");
   }
   size_t keys() { return engine.keyspace.database(0).size(); }
-  // With all that is in it, and nothing else.
+  // Memory in use beyond the items themselves.
   size_t used() {
     engine.keyspace.reclaim(verbena::now_ns() + kLater, verbena::now_ns() + kLater);
     size_t bytes = engine.keyspace.arena().used_bytes();
@@ -39,9 +39,9 @@ struct Target {
     });
     return bytes;
   }
-  // As a receiver does it; `meanwhile` happens to the piece when it has been summed.
+  // What CopyReceiver does; `meanwhile` runs after the checksum has been computed.
   template <typename Meanwhile>
-  bool land(std::string& piece, uint32_t sum, Meanwhile meanwhile) {
+  bool receive(std::string& piece, uint32_t sum, Meanwhile meanwhile) {
     StagedValues staged(engine);
     {
       const auto held = engine.lock();
@@ -53,10 +53,10 @@ struct Target {
     applier.apply(piece, true, &staged);
     return true;
   }
-  bool land(std::string piece) {
-    // Of its own length, so that a look beyond it is seen.
+  bool receive(std::string piece) {
+    // A copy of exact length, so that sanitizers detect reads beyond it.
     std::string exact(piece);
-    return land(exact, verbena::crc32c(7, exact.data(), exact.size()), [] {});
+    return receive(exact, verbena::crc32c(7, exact.data(), exact.size()), [] {});
   }
 
   Engine engine;
@@ -77,7 +77,7 @@ std::string text(size_t bytes, char first) {
 
 }  // namespace
 
-TEST("a piece whose sum is wrong leaves no key and no memory behind") {
+TEST("a piece with a wrong checksum leaves no key and no memory behind") {
   Target target;
   std::string piece;
   for (uint64_t i = 1; i < 9; ++i) add(piece, i, {"SET", "key" + std::to_string(i), text(kLong, 'a')});
@@ -85,40 +85,40 @@ TEST("a piece whose sum is wrong leaves no key and no memory behind") {
   for (size_t at = 3; at < piece.size(); at += 4999) {
     std::string damaged = piece;
     damaged[at] = static_cast<char>(damaged[at] ^ 4);
-    CHECK(!target.land(damaged, sum, [] {}));
+    CHECK(!target.receive(damaged, sum, [] {}));
     CHECK(target.keys() == 0 && target.used() == target.empty && target.applier.lsn() == 0);
   }
-  CHECK(target.land(piece) && target.keys() == 8 && target.value("key8") == text(kLong, 'a'));
+  CHECK(target.receive(piece) && target.keys() == 8 && target.value("key8") == text(kLong, 'a'));
   CHECK(target.used() == target.empty);
 }
 
-TEST("pieces end anywhere, within records too") {
+TEST("pieces may end anywhere, also within records") {
   std::string stream;
   add(stream, 1, {"SET", "first", text(kLong, 'a')});
   add(stream, 2, {"SET", "short", "value"});
   add(stream, 3, {"SET", "second", text(kLong, 'b')});
   for (size_t cut = 1; cut < stream.size(); cut += cut % 20'000 < 90 ? 1 : 997) {
     Target target;
-    CHECK(target.land(stream.substr(0, cut)) && target.land(stream.substr(cut)));
+    CHECK(target.receive(stream.substr(0, cut)) && target.receive(stream.substr(cut)));
     CHECK(target.applier.lsn() == 3 && target.applier.is_idle() && target.keys() == 3);
     CHECK(target.value("first") == text(kLong, 'a') && target.value("second") == text(kLong, 'b'));
     CHECK(target.used() == target.empty);
   }
 }
 
-TEST("what comes twice, or instead of something, is there once") {
+TEST("a repeated or replacing value is stored once") {
   Target target;
   Database& database = target.engine.keyspace.database(0);
   database.set({}, "same", text(kLong, 'x'), 0);
   database.set({}, "timed", text(100, 'x'), 9'000'000'000'000);
   std::string piece;
-  add(piece, 1, {"SET", "twice", text(kLong, 'a')}, kImage);
-  add(piece, 1, {"SET", "twice", text(2 * kLong, 'b')}, kImage);
-  add(piece, 1, {"SET", "same", text(kLong, 'c')}, kImage);
-  add(piece, 1, {"SET", "timed", text(kLong, 'd')}, kImage);
+  add(piece, 1, {"SET", "twice", text(kLong, 'a')}, kValueRecord);
+  add(piece, 1, {"SET", "twice", text(2 * kLong, 'b')}, kValueRecord);
+  add(piece, 1, {"SET", "same", text(kLong, 'c')}, kValueRecord);
+  add(piece, 1, {"SET", "timed", text(kLong, 'd')}, kValueRecord);
   add(piece, 2, {"SET", "new", text(kLong, 'e')});
-  for (int i = 0; i < 3; ++i) {  // the second time all of it has been passed
-    CHECK(target.land(piece) && target.keys() == 4);
+  for (int i = 0; i < 3; ++i) {  // the second time all of it is skipped
+    CHECK(target.receive(piece) && target.keys() == 4);
     CHECK(target.value("twice") == text(2 * kLong, 'b') && target.value("same") == text(kLong, 'c'));
     CHECK(target.value("timed") == text(kLong, 'd') && target.value("new") == text(kLong, 'e'));
     CHECK(database.peek("timed").expires_ms() == 0 && database.volatile_keys() == 0);
@@ -127,7 +127,7 @@ TEST("what comes twice, or instead of something, is there once") {
   CHECK(target.applier.skipped() == 10);
 }
 
-TEST("what somebody reads is not changed by what is stored instead") {
+TEST("a value that is being read is not changed by its replacement") {
   Target target;
   Database& database = target.engine.keyspace.database(0);
   const auto hold = target.engine.keyspace.hold();
@@ -135,24 +135,24 @@ TEST("what somebody reads is not changed by what is stored instead") {
   hold->from = target.engine.keyspace.retired_blocks();
   std::string piece;
   add(piece, 1, {"SET", "key", text(kLong, 'a')});
-  CHECK(target.land(piece) && target.value("key") == text(kLong, 'a') && before == text(kLong, 'x'));
+  CHECK(target.receive(piece) && target.value("key") == text(kLong, 'a') && before == text(kLong, 'x'));
   hold->from = Keyspace::Hold::kNothing;
   CHECK(target.used() == target.empty);
 }
 
-TEST("records that belong together, have a time, or are no strings are applied as ever") {
+TEST("grouped records, records with an expiry and other types are applied without staging") {
   Target target;
   std::string piece;
   add(piece, 1, {"SET", "one", text(kLong, 'a')}, kMore);
   add(piece, 2, {"SET", "two", text(kLong, 'b')});
   add(piece, 3, {"SET", "timed", text(kLong, 'c'), "PXAT", "9000000000000"});
   add(piece, 4, {"APPEND", "two", text(kLong, 'd')});
-  CHECK(target.land(piece) && target.value("one") == text(kLong, 'a'));
+  CHECK(target.receive(piece) && target.value("one") == text(kLong, 'a'));
   CHECK(target.value("two") == text(kLong, 'b') + text(kLong, 'd'));
   CHECK(target.value("timed") == text(kLong, 'c') && target.used() == target.empty);
 }
 
-TEST("a sender that changes its piece when it has been summed gets no memory, and takes none") {
+TEST("changing a piece after its checksum was computed neither leaks nor corrupts memory") {
   std::string piece;
   add(piece, 1, {"SET", "key", text(kLong, 'a')});
   add(piece, 2, {"SET", "last", text(kLong, 'b')});
@@ -162,26 +162,26 @@ TEST("a sender that changes its piece when it has been summed gets no memory, an
     std::memcpy(to.data() + at, &number, sizeof number);
   };
   {
-    Target target;  // the value's bytes are those that were summed
+    Target target;  // the value has the bytes that were summed
     std::string changed = piece;
-    CHECK(target.land(changed, sum, [&] { changed[kValue + 4] = '!'; }));
+    CHECK(target.receive(changed, sum, [&] { changed[kValue + 4] = '!'; }));
     CHECK(target.value("key") == text(kLong, 'a') && target.used() == target.empty);
   }
   {
-    Target target;  // a shorter key, and a value that is longer by as much
+    Target target;  // a shorter key, and a value that is longer by the same amount
     std::string changed = piece;
-    CHECK(target.land(changed, sum, [&] {
+    CHECK(target.receive(changed, sum, [&] {
       put(changed, kName, 1);
       put(changed, kName + 4 + 1, kLong + 2);
     }));
     CHECK(target.keys() == 2 && target.value("k").size() == kLong + 2 && target.used() == target.empty);
   }
   {
-    Target target;  // no records any more
+    Target target;  // no longer records
     std::string changed = piece;
     bool refused = false;
     try {
-      target.land(changed, sum, [&] { put(changed, sizeof(LogRecordHeader), ~0u); });
+      target.receive(changed, sum, [&] { put(changed, sizeof(LogRecordHeader), ~0u); });
     } catch (const verbena::Error&) {
       refused = true;
     }
@@ -189,7 +189,7 @@ TEST("a sender that changes its piece when it has been summed gets no memory, an
   }
 }
 
-TEST("without memory the record is refused as ever") {
+TEST("without memory the record is refused") {
   size_t left = 2;
   Engine engine(1, [&left](size_t bytes) {
     if (left == 0) throw verbena::Error("no_memory", "store a value", "there is none");

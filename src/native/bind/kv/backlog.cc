@@ -191,8 +191,8 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
             kv::BacklogReader& reader = self.get();
             const Unlocked unlocked;
             kv::Backlog& backlog = reader.backlog();
-            backlog.wait_beyond(reader.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9),
-                                backlog.wakes());
+            backlog.wait_for_records(reader.offset(), now_ns() + static_cast<uint64_t>(seconds * 1e9),
+                                     backlog.wakes());
             return reader.lag_bytes() > 0;
           },
           nb::arg("seconds"), "Until there is something to read, at most so long; True: there is.")
@@ -211,10 +211,10 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
                      const auto held = self.engine->lock();
                      return self.get().is_complete();
                    })
-      .def_prop_ro("images",
+      .def_prop_ro("values",
                    [](BaseCopyHandle& self) {
                      const auto held = self.engine->lock();
-                     return self.get().images();
+                     return self.get().values();
                    })
       .def_prop_ro("fraction",
                    [](BaseCopyHandle& self) {
@@ -253,7 +253,7 @@ void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine) {
       .def_prop_ro("idle", applier_figure<&kv::LogApplier::is_idle>(), "No part of a command is waited for.")
       .def_prop_ro("applied", applier_figure<&kv::LogApplier::applied>())
       .def_prop_ro("skipped", applier_figure<&kv::LogApplier::skipped>())
-      .def_prop_ro("images", applier_figure<&kv::LogApplier::images>())
+      .def_prop_ro("values", applier_figure<&kv::LogApplier::values>())
       .def_prop_ro("failed", applier_figure<&kv::LogApplier::failed>())
       .def_prop_ro("first_failure", [](LogApplierHandle& self) {
         const auto held = self.engine->lock();

@@ -230,10 +230,10 @@ void bind_kv_log(nb::module_& m) {
           },
           "All that has happened goes to the disk; False: it could not.")
       .def(
-          "forgive",
+          "clear_sync_failure",
           [](LogHandle& self) {
             const auto held = self.engine->lock();
-            self.log->forgive();
+            self.log->clear_sync_failure();
           },
           "A snapshot of everything is safe: what could not be synced before does not matter.")
       .def(

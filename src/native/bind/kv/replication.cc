@@ -31,7 +31,7 @@ struct ReplicationSenderHandle {
 };
 
 // Called on the engine's loop, with the GIL, when receipts are waited for.
-std::function<void()> told_by(EngineHandle& engine, nb::object function) {
+std::function<void()> make_receipt_callback(EngineHandle& engine, nb::object function) {
   auto* kept = new nb::object(std::move(function));
   const std::shared_ptr<nb::object> shared(kept, [](nb::object* object) {
     const nb::gil_scoped_acquire gil;
@@ -54,9 +54,9 @@ void make_replication_sender(ReplicationSenderHandle* self, EngineHandle& engine
   new (self) ReplicationSenderHandle;
   self->engine = &engine;
   if (!place.is_none()) self->place.emplace(std::move(place), PyBUF_WRITABLE);
-  if (self->place && self->place->size() < sizeof(kv::LogPlace))
+  if (self->place && self->place->size() < sizeof(kv::ReplicaPosition))
     throw nb::value_error("the place is too small");
-  auto told = told_by(engine, std::move(on_receipt));
+  auto receipt_callback = make_receipt_callback(engine, std::move(on_receipt));
   const kv::ReplicationSenderOptions options{.ring_key = ring_key,
                                              .mark = mark,
                                              .ring_bytes = ring_bytes,
@@ -75,7 +75,7 @@ void make_replication_sender(ReplicationSenderHandle* self, EngineHandle& engine
   self->offset = reader ? offset : backlog.written_offset();
   self->sender = std::make_unique<kv::ReplicationSender>(engine.engine, *engine.loop, session.node.share(),
                                                          session.session.share(), options, std::move(copy),
-                                                         std::move(reader), std::move(told));
+                                                         std::move(reader), std::move(receipt_callback));
 }
 
 nb::dict sender_counters(ReplicationSenderHandle& self) {
@@ -91,7 +91,7 @@ nb::dict sender_counters(ReplicationSenderHandle& self) {
   dict["messages"] = counters.messages;
   dict["inlined"] = counters.inlined;
   dict["repeats"] = counters.repeats;
-  dict["rested_ns"] = counters.rested_ns;
+  dict["yielded_ns"] = counters.yielded_ns;
   dict["copying"] = counters.copying;
   dict["fraction"] = counters.fraction;
   dict["ended"] = counters.ended;
@@ -134,7 +134,7 @@ nb::dict receiver_counters(ReplicationReceiverHandle& self) {
   dict["bytes"] = counters.bytes;
   dict["written_bytes"] = counters.written;
   dict["damaged"] = counters.damaged;
-  dict["silent_ns"] = counters.heard_ns ? now_ns() - counters.heard_ns : 0;
+  dict["silent_ns"] = counters.received_ns ? now_ns() - counters.received_ns : 0;
   dict["complete"] = counters.complete;
   nb::list lags;
   for (const uint32_t count : counters.lags.buckets()) lags.append(count);

@@ -32,7 +32,7 @@ StoreMap::Place StoreMap::place(Location location) const {
 }
 
 Step Lookup::begin(const Directory& directory, const StoreMap& map, uint32_t guess, uint64_t now_ms) {
-  if (++tries_ > kTries) return Step::ask;
+  if (++tries_ > kMaxTries) return Step::ask_server;
   guess_ = guess;
   now_ms_ = now_ms;
   in_bucket_ = true;
@@ -46,8 +46,8 @@ Step Lookup::begin(const Directory& directory, const StoreMap& map, uint32_t gue
   return Step::read;
 }
 
-Step Lookup::again() {
-  if (++tries_ > kTries) return Step::ask;
+Step Lookup::retry() {
+  if (++tries_ > kMaxTries) return Step::ask_server;
   in_bucket_ = true;
   missed_ = false;
   location_ = bucket_;
@@ -68,16 +68,15 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
     return Step::refresh;
   }
   candidates_ = candidate_ = 0;
-  // Without branches, which nobody could guess: with the tag taken out, what is left of a match is its
-  // location.
+  // Without branches, which would be mispredicted: removing the tag from a matching slot leaves its location.
   for (const uint64_t slot : bucket.slots) {
     const Location location = slot ^ make_index_slot(hash_, 0);
     items_[candidates_] = location;
     candidates_ += location - 1 < location_of(~uint64_t{0});
   }
   if (candidates_ == 0) {
-    // While a segment splits, an item can leave between the reading of the header and that of its slot. A
-    // second look at an unchanged header says that there was no split.
+    // While a segment splits, an item can move away between the reads of the header and of its slot. A second
+    // read with an unchanged header proves that there was no split.
     if (missed_) return Step::absent;
     missed_ = true;
     return Step::read;
@@ -89,7 +88,7 @@ Step Lookup::take_bucket(std::span<const std::byte> bytes, const StoreMap& map) 
 Step Lookup::read_item(const StoreMap& map, uint64_t bytes) {
   location_ = items_[candidate_];
   const uint64_t room = map.place(location_).room;
-  if (room < sizeof(ItemHeader)) return Step::ask;  // a chunk that we have not heard of
+  if (room < sizeof(ItemHeader)) return Step::ask_server;  // a chunk that the layout does not list
   length_ = static_cast<uint32_t>(std::min(std::max<uint64_t>(bytes, sizeof(ItemHeader)), room));
   in_bucket_ = false;
   return Step::read;
@@ -101,25 +100,26 @@ Step Lookup::take_item(std::span<const std::byte> bytes, const StoreMap& map, st
   std::memcpy(&item, bytes.data(), sizeof item);
   if (item.key_bytes != key_.size()) {
     if (++candidate_ < candidates_) return read_item(map, guess_);
-    return again();
+    return retry();
   }
-  if (item.type != Type::string || item.sealed != 1) return Step::ask;
+  if (item.type != Type::string || item.sealed != 1) return Step::ask_server;
   item_bytes_ = sizeof item + uint64_t{item.key_bytes} + item.value_bytes;
-  if (item_bytes_ > map.place(location_).room) return again();
+  if (item_bytes_ > map.place(location_).room) return retry();
   const uint64_t have = bytes.size() + rest.size();
   if (item_bytes_ > have) return read_item(map, item_bytes_);
-  if (!rest.empty() && item_bytes_ != have) return again();  // it was another when its length was read
+  if (!rest.empty() && item_bytes_ != have)
+    return retry();  // the item was replaced after its length was read
   const auto* key = reinterpret_cast<const char*>(bytes.data()) + sizeof item;
   const uint64_t first = rest.empty() ? item_bytes_ : bytes.size();
   uint32_t crc = crc32c(0, bytes.data() + kChecked, first - kChecked);
   crc = rest_crc ? combine_crc32c(crc, *rest_crc, rest.size()) : crc32c(crc, rest.data(), rest.size());
-  if (crc != item.checksum) return again();
+  if (crc != item.checksum) return retry();
   if (std::memcmp(key, key_.data(), key_.size()) != 0) {
     if (++candidate_ < candidates_) return read_item(map, guess_);
-    return again();
+    return retry();
   }
-  // Its time is up, or our clock is not the server's: the server decides.
-  if (item.expires_ms != 0 && (now_ms_ == 0 || item.expires_ms <= now_ms_)) return Step::ask;
+  // Expired, or the clocks may differ: the server decides.
+  if (item.expires_ms != 0 && (now_ms_ == 0 || item.expires_ms <= now_ms_)) return Step::ask_server;
   value_ = {rest.empty() ? key + item.key_bytes : reinterpret_cast<const char*>(rest.data()),
             item.value_bytes};
   return Step::found;

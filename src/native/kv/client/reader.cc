@@ -29,7 +29,7 @@ bool OneSidedReader::load(std::string_view layout) {
   return map_.load(layout);
 }
 
-// The wire of one host has one clock; elsewhere, keys that expire are the server's business.
+// Over shm both ends share one clock; otherwise the server decides about keys that expire.
 uint64_t OneSidedReader::now_ms() const {
   const auto held = node_->lock();
   const transport::Link* link = session_->link();
@@ -43,7 +43,7 @@ bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
     {
       const auto held = node_->lock();
       call = session_->gather(pieces);
-      // On one host it has been done by the time it is posted.
+      // Over shm a read is complete when it is posted.
       if (call && node_->is_answered_at_once(*call)) {
         ++reads_;
         node_->calls().end(*call);
@@ -55,8 +55,8 @@ bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
       continue;
     }
     ++reads_;
-    if (!node_->wait(*call, now_ns() + kPatienceNs)) {
-      // It cannot be taken back while the wire may write: the link is given up, which ends it.
+    if (!node_->wait(*call, now_ns() + kTimeoutNs)) {
+      // The read cannot be cancelled while the wire may write: dropping the link ends it.
       const auto held = node_->lock();
       session_->lose_link(Status::retry_exc_err, "a read was not answered");
     }
@@ -67,7 +67,7 @@ bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
   return false;
 }
 
-// A plain READ waits for a link and asks for the region.
+// A plain READ waits for a link and requests the region.
 bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
   uint64_t known = 0;
   for (const GatherPiece& piece : pieces) {
@@ -79,7 +79,7 @@ bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
       call = session_->operate(Opcode::read, piece.region, piece.offset, nullptr, 1, nullptr);
     }
     if (!call) return false;
-    if (!node_->wait(*call, now_ns() + kPatienceNs)) {
+    if (!node_->wait(*call, now_ns() + kTimeoutNs)) {
       const auto held = node_->lock();
       session_->cancel(*call);
       return false;
@@ -117,38 +117,38 @@ bool OneSidedReader::refresh() {
 }
 
 void OneSidedReader::note_size(uint64_t item_bytes) {
-  // The next is likely as long as the longest of late: one READ instead of two.
+  // The next item is probably as long as the longest of the last ones: one READ instead of two.
   const uint64_t length = (item_bytes + kUnit - 1) / kUnit * kUnit;
   guess_ =
       static_cast<uint32_t>(std::min(kScratchBytes / 2, std::max<uint64_t>(length, guess_ - guess_ / 4)));
 }
 
-Step OneSidedReader::follow(Lookup& lookup, std::span<std::byte> into,
-                            transport::Registration* registration) {
+Step OneSidedReader::run_lookup(Lookup& lookup, std::span<std::byte> into,
+                                transport::Registration* registration) {
   const uint64_t now = now_ms();
   Step step = Step::refresh;
   if (!directory_.segments.empty()) step = lookup.begin(directory_, map_, guess_, now);
   while (true) {
     if (step == Step::refresh) {
-      if (!refresh()) return Step::ask;
+      if (!refresh()) return Step::ask_server;
       step = lookup.begin(directory_, map_, guess_, now);
     }
     if (step != Step::read) break;
-    const size_t head = lookup.before_value(), length = lookup.length();
+    const size_t head = lookup.value_offset(), length = lookup.length();
     if (registration && head > 0 && length > head && length - head <= into.size() && length >= kLongBytes) {
       const StoreMap::Place place = map_.place(lookup.location());
-      if (place.room < length) return Step::ask;
+      if (place.room < length) return Step::ask_server;
       const auto body = static_cast<uint32_t>(length - head);
       std::optional<uint32_t> crc;
       const GatherPiece pieces[] = {
           {place.region, place.offset, items_.memory.data(), static_cast<uint32_t>(head),
            &items_.registration},
           {place.region, place.offset + head, into.data(), body, registration, &crc}};
-      if (!read(pieces)) return Step::ask;
+      if (!read(pieces)) return Step::ask_server;
       step = lookup.take({items_.memory.data(), head}, map_, into.first(body), crc);
       continue;
     }
-    if (!read_at(lookup.location(), length, items_)) return Step::ask;
+    if (!read_at(lookup.location(), length, items_)) return Step::ask_server;
     step = lookup.take({items_.memory.data(), length}, map_);
   }
   if (step == Step::found) note_size(lookup.item_bytes());
@@ -157,7 +157,7 @@ Step OneSidedReader::follow(Lookup& lookup, std::span<std::byte> into,
 
 OneSidedReader::Answer OneSidedReader::get(std::string_view key) {
   Lookup lookup(key, map_.hash_key(), database_);
-  const Step step = follow(lookup, {}, nullptr);
+  const Step step = run_lookup(lookup, {}, nullptr);
   return {step, lookup.value()};
 }
 
@@ -172,10 +172,10 @@ void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) 
   for (size_t i = 0; i < lookups.size(); ++i) steps[i] = Step::refresh;
   begin();
   uint64_t longest = 0;
-  // What was found stays where it was read to. Close together: at wide, even distances all would compete for
-  // the few lines of a cache that such addresses share.
+  // Found values stay where they were read to. Items are packed closely: at wide, even distances they would
+  // compete for the few cache lines that such addresses share.
   size_t used = 0;
-  std::array<size_t, kWave> whose;
+  std::array<size_t, kWave> lookup_of;
   while (true) {
     pieces_.clear();
     bool stale = false;
@@ -185,10 +185,10 @@ void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) 
       const StoreMap::Place place = map_.place(lookups[i].location());
       const uint32_t length = lookups[i].length();
       if (length > kScratchBytes - used || place.room < length) {
-        steps[i] = Step::ask;  // too long to be read with the others
+        steps[i] = Step::ask_server;  // too long to be read with the others
         continue;
       }
-      whose[pieces_.size()] = i;
+      lookup_of[pieces_.size()] = i;
       pieces_.push_back(
           {place.region, place.offset, items_.memory.data() + used, length, &items_.registration});
       used = std::min(kScratchBytes, (used + length + kLineBytes - 1) / kLineBytes * kLineBytes);
@@ -196,7 +196,7 @@ void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) 
     if (!pieces_.empty()) {
       if (!read(pieces_)) break;
       for (size_t j = 0; j < pieces_.size(); ++j) {
-        const size_t i = whose[j];
+        const size_t i = lookup_of[j];
         steps[i] = lookups[i].take({pieces_[j].local, pieces_[j].length}, map_);
         if (steps[i] == Step::found) {
           answers[i] = {Step::found, lookups[i].value()};
@@ -218,9 +218,9 @@ void OneSidedReader::wave(std::span<Lookup> lookups, std::span<Answer> answers) 
 OneSidedReader::Length OneSidedReader::get_into(std::string_view key, std::span<std::byte> into) {
   transport::Registration registration(into.data(), into.size(), access::local_write);
   Lookup lookup(key, map_.hash_key(), database_);
-  // A first READ of the header tells how long it is; the second goes where it is wanted.
+  // The first READ gets the header with the length; the second goes to the destination.
   const uint32_t guess = std::exchange(guess_, 128);
-  const Step step = follow(lookup, into, &registration);
+  const Step step = run_lookup(lookup, into, &registration);
   guess_ = guess;
   {
     const auto held = node_->lock();

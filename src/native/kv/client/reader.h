@@ -1,5 +1,6 @@
-// Reads a store's strings one-sided, by a session: what Lookup asks for, in as few round trips as it takes.
-// One thread at a time.
+// Reads strings of a store over a session by one-sided reads: executes the steps of Lookup in as few round
+// trips as possible. One thread at a time.
+// Depends on the transport and on Lookup; never sends commands.
 #pragma once
 
 #include <memory>
@@ -15,21 +16,21 @@ class OneSidedReader {
                  uint32_t database);
   ~OneSidedReader();
 
-  // The server's answer to kv.layout; false: it is none.
+  // Sets the server's reply to kv.layout; false: it is invalid.
   bool load(std::string_view layout);
 
-  // What became of a key. `value` is valid until the next call.
+  // The result for a key. `value` is valid until the next call.
   struct Answer {
-    Step step = Step::ask;
+    Step step = Step::ask_server;
     std::string_view value;
   };
   Answer get(std::string_view key);
-  // Several, in waves; `told` gets those of each with the number of the first.
-  template <typename Told>
-  void get_many(std::span<const std::string_view> keys, Told told);
-  // Straight into memory that is long enough; its length, or why not.
+  // Reads several keys in waves; `on_answers` gets the index of each wave's first key and its answers.
+  template <typename Callback>
+  void get_many(std::span<const std::string_view> keys, Callback on_answers);
+  // Reads a value directly into memory of sufficient length; returns its length, or why not.
   struct Length {
-    Step step = Step::ask;
+    Step step = Step::ask_server;
     uint64_t bytes = 0;
   };
   Length get_into(std::string_view key, std::span<std::byte> into);
@@ -38,10 +39,11 @@ class OneSidedReader {
 
  private:
   static constexpr size_t kScratchBytes = 4u << 20, kDirectoryBytes = 64u << 10;
-  static constexpr size_t kLongBytes = 16u << 10;  // from here on a value goes straight to where it is wanted
-  static constexpr size_t kLineBytes = 64;         // of a cache
+  static constexpr size_t kLongBytes =
+      16u << 10;  // values from this length on are read directly to their destination
+  static constexpr size_t kLineBytes = 64;  // of a cache line
   static constexpr size_t kWave = transport::Session::kMostGathered;
-  static constexpr uint64_t kPatienceNs = 1'000'000'000;
+  static constexpr uint64_t kTimeoutNs = 1'000'000'000;
 
   // Registered memory to read into.
   struct Scratch {
@@ -54,8 +56,8 @@ class OneSidedReader {
   bool learn_regions(std::span<const transport::GatherPiece> pieces);
   bool refresh();
   bool read_at(Location location, uint64_t bytes, Scratch& scratch);
-  // Takes a lookup to its end; a value longer than `into` wants goes to the scratch.
-  Step follow(Lookup& lookup, std::span<std::byte> into, transport::Registration* registration);
+  // Runs a lookup to its end; a value that does not fit into `into` is read into the scratch memory.
+  Step run_lookup(Lookup& lookup, std::span<std::byte> into, transport::Registration* registration);
   uint64_t now_ms() const;
   void note_size(uint64_t item_bytes);
   void wave(std::span<Lookup> lookups, std::span<Answer> answers);
@@ -67,13 +69,13 @@ class OneSidedReader {
   Directory directory_;
   uint32_t guess_ = 256;
   uint64_t reads_ = 0;
-  std::vector<transport::GatherPiece> pieces_;  // a wave's own, kept for their memory
+  std::vector<transport::GatherPiece> pieces_;  // of the current wave; a member so that its memory is reused
   Scratch items_{kScratchBytes}, directories_{kDirectoryBytes};
 };
 
-template <typename Told>
-void OneSidedReader::get_many(std::span<const std::string_view> keys, Told told) {
-  // Each with two looks at its bucket, and whole lines.
+template <typename Callback>
+void OneSidedReader::get_many(std::span<const std::string_view> keys, Callback on_answers) {
+  // Per key: two reads of its bucket, the item, and rounding to cache lines.
   const size_t room =
       std::clamp<size_t>(kScratchBytes / (guess_ + 2 * sizeof(Bucket) + kLineBytes), 1, kWave);
   std::vector<Lookup> lookups;
@@ -84,7 +86,7 @@ void OneSidedReader::get_many(std::span<const std::string_view> keys, Told told)
     for (const std::string_view key : some) lookups.emplace_back(key, map_.hash_key(), database_);
     answers.assign(some.size(), {});
     wave(lookups, answers);
-    told(start, std::span<const Answer>(answers));
+    on_answers(start, std::span<const Answer>(answers));
   }
 }
 

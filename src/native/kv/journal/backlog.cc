@@ -24,28 +24,28 @@ void Backlog::append(uint32_t database, Arguments effect) {
   if (log_) {
     const uint64_t before = log_->position();
     log_->append(database, effect);
-    // The log could not write it down: whoever follows would miss it without knowing.
-    if (log_->position() == before) return forget();
+    // The log on disk did not take the record: readers would miss it without noticing.
+    if (log_->position() == before) return discard_all();
     lsn_ = log_->position();
   } else {
     ++lsn_;
   }
   if (last_) last_[offsetof(LogRecordHeader, flags)] |= static_cast<char>(kMore);
   const size_t length = arguments_bytes(effect);
-  if (length > kLongestRecord) return forget();
+  if (length > kLongestRecord) return discard_all();
   const size_t bytes = sizeof(LogRecordHeader) + padded(length);
   Chunk& chunk = chunk_for(bytes);
   const size_t used = chunk.used.load(std::memory_order_relaxed);
   last_ = chunk.bytes.get() + used;
   write_record(last_, lsn_, epoch_, database, 0, effect, length);
-  // What comes behind it was last used a lap of the kept bytes ago.
-  for (size_t at = 0; at < std::min(bytes, kFetchBytes); at += 64)
-    prefetch_for_write(last_ + kFetchBytes + at);
+  // The memory behind the record was last used one round of keep_bytes ago, so it is not in the cache.
+  for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += 64)
+    prefetch_for_write(last_ + kPrefetchBytes + at);
   chunk.used.store(used + bytes, std::memory_order_relaxed);
   offset_ += bytes;
 }
 
-// Not as they are written: to sum bytes that are still on their way to the cache waits for all before them.
+// Not in append(): a checksum over bytes that are still in the store buffer waits for all stores before them.
 void Backlog::seal() {
   if (!filling_) return;
   const size_t used = filling_->used.load(std::memory_order_relaxed);
@@ -66,7 +66,7 @@ Backlog::Chunk& Backlog::chunk_for(size_t bytes) {
   return *filling_;
 }
 
-// The newest stays, and so does what a reader has yet to read, up to a bound.
+// Keeps the newest chunk, and up to hold_bytes_ the chunks that a reader has not read yet.
 void Backlog::trim() {
   while (chunks_.size() > 1 && kept_bytes_ - chunks_.front()->capacity >= keep_bytes_) {
     const uint64_t oldest = chunks_.front()->number;
@@ -84,9 +84,10 @@ void Backlog::publish() {
   seal();
   if (visible_.load(std::memory_order_relaxed) == offset_) return;
   visible_lsn_.store(lsn_, std::memory_order_release);
+  // seq_cst, as in wait_for_records(): either the waiter sees this offset, or this thread sees the waiter.
   visible_.store(offset_, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0 ||
-      (!attended_ && attended_sleepers_.load(std::memory_order_seq_cst) != 0)) {
+  if (waiters_.load(std::memory_order_seq_cst) != 0 ||
+      (!served_by_loop_ && loop_served_waiters_.load(std::memory_order_seq_cst) != 0)) {
     wake_all();
   }
 }
@@ -107,7 +108,7 @@ void Backlog::set_log(Journal* log) {
   if (!log || log->position() == lsn_) return;
   lsn_ = log->position();
   visible_lsn_.store(lsn_, std::memory_order_release);
-  forget();
+  discard_all();
 }
 
 void Backlog::set_limits(size_t keep_bytes, size_t hold_bytes) {
@@ -117,7 +118,7 @@ void Backlog::set_limits(size_t keep_bytes, size_t hold_bytes) {
   trim();
 }
 
-void Backlog::forget() {
+void Backlog::discard_all() {
   last_ = nullptr;
   filling_ = nullptr;
   sealed_ = 0;
@@ -134,7 +135,7 @@ void Backlog::forget() {
 
 void Backlog::count_from(uint64_t offset) {
   offset_ = offset;
-  forget();
+  discard_all();
 }
 
 std::unique_ptr<BacklogReader> Backlog::read_from(uint64_t from_lsn, std::unique_ptr<SlotSet> slots) {
@@ -171,16 +172,16 @@ Backlog::Range Backlog::kept() const {
   return {first.first_lsn, first.first_offset, end - first.first_offset};
 }
 
-void Backlog::wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool attended) {
-  std::atomic<uint32_t>& sleepers = attended ? attended_sleepers_ : sleepers_;
-  sleepers.fetch_add(1, std::memory_order_seq_cst);
+void Backlog::wait_for_records(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool served_by_loop) {
+  std::atomic<uint32_t>& waiters = served_by_loop ? loop_served_waiters_ : waiters_;
+  waiters.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock held(mutex_);
   while (visible_.load(std::memory_order_seq_cst) <= offset && wakes_ == wakes) {
     const uint64_t now = now_ns();
     if (now >= deadline_ns) break;
     changed_.wait_for(held, std::chrono::nanoseconds(deadline_ns - now));
   }
-  sleepers.fetch_sub(1, std::memory_order_relaxed);
+  waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Backlog::wake_all() {
@@ -234,7 +235,8 @@ bool BacklogReader::read(std::string& out, size_t max_bytes) {
     if (wanted) {
       if (out.size() > before && out.size() - before + bytes > max_bytes) break;
       out.append(record, bytes);
-      // Of a command that names several slots only some records go: they cannot wait for each other.
+      // This reader gets only some records of a command on several slots, so the receiver must not wait for
+      // the rest.
       if (slots_ && header.flags & kMore) {
         header.flags &= static_cast<uint8_t>(~kMore);
         char* copy = out.data() + out.size() - bytes;

@@ -1,6 +1,8 @@
-// The log's latest records in memory, for those who follow it: replicas, and shards on the move. They are the
-// records of the disk, in the same format, with the same LSNs; only what their checksum begins from differs.
-// Whoever holds the engine's lock appends; readers read without it.
+// The backlog: the latest log records in memory, for replicas and slot moves. Records have the format and the
+// LSNs of the log on disk; only the seed of their checksums differs. A thread that holds the engine's lock
+// appends; BacklogReaders read without that lock.
+// Depends on log records and on the Journal interface of the store; not on the engine, sessions or
+// replication.
 #pragma once
 
 #include <atomic>
@@ -22,52 +24,55 @@ using SlotSet = std::bitset<kSlotCount>;
 class BacklogReader;
 
 struct BacklogOptions {
-  uint64_t lsn = 0;     // the last one so far; the log's, if there is one
-  uint64_t offset = 0;  // how many bytes came before
+  uint64_t lsn = 0;     // of the last record; that of the log on disk if there is one
+  uint64_t offset = 0;  // number of log bytes before the first record
   uint32_t epoch = 1;
-  size_t keep_bytes = 16u << 20;   // for those who come back after a while
-  size_t hold_bytes = 256u << 20;  // for those who are here and behind; then they are left behind
+  size_t keep_bytes = 16u << 20;   // kept for readers that reconnect (repl-backlog-size)
+  size_t hold_bytes = 256u << 20;  // upper limit for readers that are behind; beyond it they are lost
 };
 
 class Backlog final : public Journal {
  public:
   explicit Backlog(const BacklogOptions& options);
 
-  // With the engine's lock.
+  // The caller holds the engine's lock for all of these.
   void append(uint32_t database, Arguments effect) override;
   void boundary() override { last_ = nullptr; }
   uint64_t position() const override { return lsn_; }
-  uint64_t written_offset() const { return offset_; }  // that of position(), visible or not yet
+  uint64_t written_offset() const { return offset_; }  // of position(), whether published or not
   bool commit() override;
   void tick(uint64_t now) override;
-  // The log on disk, which gives the LSNs while it is there. One that is not where we are begins another
-  // history: all readers are lost.
+  // Sets the log on disk, which assigns the LSNs while it is set. If its position differs from this one's,
+  // another history begins: all readers are lost.
   void set_log(Journal* log);
-  // What has happened can be read by readers. Between commands only.
+  // Makes all appended records visible to readers. Between commands only.
   void publish();
-  // Whoever has the engine looks after some readers before it gives it back: they need not be woken.
-  void set_served_by_loop(bool attended) { attended_ = attended; }
+  // While true, the event loop serves its readers before it releases the engine's lock, so publish() does not
+  // wake them.
+  void set_served_by_loop(bool served_by_loop) { served_by_loop_ = served_by_loop; }
   void set_limits(size_t keep_bytes, size_t hold_bytes);
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   uint32_t epoch() const { return epoch_; }
-  // Nobody who followed can go on from where he was.
-  void forget();
-  // The same, and bytes are counted from here on.
+  // Drops all records; every existing reader is lost.
+  void discard_all();
+  // discard_all(), and the next record begins at `offset`.
   void count_from(uint64_t offset);
-  // From this LSN on; empty: it is not there any more, or not yet.
+  // A reader that begins at `from_lsn`, of all slots or of `slots`. Empty: that record is no longer kept, or
+  // does not exist yet.
   std::unique_ptr<BacklogReader> read_from(uint64_t from_lsn, std::unique_ptr<SlotSet> slots = nullptr);
 
-  // From any thread.
+  // From any thread:
   uint64_t visible_lsn() const { return visible_lsn_.load(std::memory_order_acquire); }
-  // Bytes of all records up to there: the position that INFO tells.
+  // Number of log bytes up to the last visible record: the offset that INFO reports.
   uint64_t visible_offset() const { return visible_.load(std::memory_order_acquire); }
   struct Range {
-    uint64_t first_lsn, first_offset, bytes;  // what is kept
+    uint64_t first_lsn, first_offset, bytes;  // of the records that are kept
   };
   Range kept() const;
-  // Returns when there is more than this, or at the deadline, or when all were woken since wakes() was this.
-  // `attended`: or when somebody publishes who does not look after readers himself.
-  void wait_beyond(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool attended = false);
+  // Returns when visible_offset() exceeds `offset`, at the deadline, or when wake_all() has run since wakes()
+  // returned `wakes`. `served_by_loop`: a publish() that happens under set_served_by_loop(true) does not wake
+  // this waiter.
+  void wait_for_records(uint64_t offset, uint64_t deadline_ns, uint64_t wakes, bool served_by_loop = false);
   uint64_t wakes() const { return wakes_.load(std::memory_order_acquire); }
   void wake_all();
 
@@ -82,25 +87,26 @@ class Backlog final : public Journal {
           bytes(std::make_unique_for_overwrite<char[]>(room)) {}
     const uint64_t number, first_lsn, first_offset;
     const size_t capacity;
-    std::atomic<size_t> used{0};  // final before anything behind it is visible
+    std::atomic<size_t> used{
+        0};  // its final value is stored before any record of the next chunk becomes visible
     const std::unique_ptr<char[]> bytes;
   };
   static constexpr size_t kChunkBytes = 64u << 10;
-  static constexpr size_t kFetchBytes = 256;
+  static constexpr size_t kPrefetchBytes = 256;
 
-  void seal();  // gives the records that have no checksum yet theirs
+  void seal();  // computes the checksums of the records appended since the last call
   Chunk& chunk_for(size_t bytes);
-  void trim();  // with the mutex
+  void trim();  // with mutex_ held
 
   Journal* log_ = nullptr;
   uint64_t lsn_, offset_;
   uint32_t epoch_;
   size_t keep_bytes_, hold_bytes_;
-  bool attended_ = false;
-  char* last_ = nullptr;  // the record that the next one may belong to
+  bool served_by_loop_ = false;
+  char* last_ = nullptr;  // the last record of the current command, if any
   uint64_t next_chunk_ = 0;
   std::shared_ptr<Chunk> filling_;
-  size_t sealed_ = 0;  // of its bytes
+  size_t sealed_ = 0;  // bytes of filling_ whose records have checksums
   std::atomic<uint64_t> visible_lsn_, visible_;
 
   mutable std::mutex mutex_;
@@ -108,22 +114,22 @@ class Backlog final : public Journal {
   size_t kept_bytes_ = 0;
   std::vector<BacklogReader*> readers_;
   std::condition_variable changed_;
-  std::atomic<uint32_t> sleepers_{0}, attended_sleepers_{0};
-  std::atomic<uint64_t> wakes_{0};  // written with the mutex
+  std::atomic<uint32_t> waiters_{0}, loop_served_waiters_{0};
+  std::atomic<uint64_t> wakes_{0};  // written with mutex_ held
 };
 
-// Somebody's place in the backlog. One thread at a time; the backlog must outlive it.
+// A read position in the backlog. One thread at a time; the backlog must outlive it.
 class BacklogReader {
  public:
   ~BacklogReader();
-  // Appends whole records to `out`, up to `max_bytes` unless the first alone is longer; false: they are gone,
-  // as this reader was too slow.
+  // Appends whole records to `out`, at most `max_bytes` unless the first one alone is longer. False: the
+  // reader was too slow and its next records are gone.
   bool read(std::string& out, size_t max_bytes);
-  // The same to memory, for readers of all slots: as many whole records as fit. 0: none does, or there are
+  // Copies as many whole records as fit into `to`; only for readers of all slots. 0: none fits, or there is
   // none.
   size_t read(std::span<char> to);
   uint64_t next_lsn() const { return next_lsn_; }
-  uint64_t offset() const { return offset_; }  // of what comes next
+  uint64_t offset() const { return offset_; }  // of the next record
   uint64_t lag() const { return backlog_.visible_lsn() + 1 - next_lsn_; }
   uint64_t lag_bytes() const { return backlog_.visible_offset() - offset_; }
   bool is_lost() const { return lost_; }
@@ -136,11 +142,11 @@ class BacklogReader {
   bool next_chunk();
 
   Backlog& backlog_;
-  std::shared_ptr<Backlog::Chunk> chunk_;  // empty: nothing had been written when it began
-  std::atomic<uint64_t> number_;           // of the chunk, or of the first one
+  std::shared_ptr<Backlog::Chunk> chunk_;  // empty: there was no chunk yet when the reader was made
+  std::atomic<uint64_t> number_;           // of chunk_, or of the first chunk to come
   size_t at_;
   uint64_t offset_, next_lsn_;
-  const std::unique_ptr<SlotSet> slots_;  // empty: all
+  const std::unique_ptr<SlotSet> slots_;  // empty: all slots
   std::atomic<bool> lost_{false};
 };
 

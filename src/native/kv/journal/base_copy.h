@@ -1,6 +1,8 @@
-// A copy of everything, or of some slots, as a stream of records that the receiver applies in order: images
-// of values, taken between commands, among the log's records. Whatever those did to a key before its image
-// was sent, the image puts right; what comes after finds it there. So the receiver needs to remember nothing.
+// A base copy: all keys, or those of some slots, as a stream of records that the receiver applies in order.
+// Values are read between commands and interleaved with records of the log. A value replaces whatever earlier
+// log records made of its key, and later log records find it in place, so the receiver keeps no state about
+// the copy.
+// Depends on the engine and on the backlog; not on sessions or on the program that sends it.
 #pragma once
 
 #include <deque>
@@ -16,22 +18,22 @@ namespace verbena::kv {
 
 class BaseCopy {
  public:
-  // With the engine's lock, all of it.
+  // All functions, the constructor and the destructor: with the engine's lock.
   BaseCopy(Engine& engine, Backlog& backlog, std::unique_ptr<SlotSet> slots);
-  // Appends about `max_bytes` of whole records, or fewer, even none, when it has taken a millisecond: few
-  // keys may be of these slots; false: there is nothing more to come from here, as the copy is whole or has
-  // failed. The last record is the end (kEnd): its words are how many images there were, and the offset from
-  // which reader() goes on.
+  // Appends about `max_bytes` of whole records, or fewer, even none, once a millisecond has passed: few keys
+  // may belong to the selected slots. False: nothing more comes, because the copy is complete or has failed.
+  // The last record (kEnd) holds the number of values and the log offset at which take_reader() continues.
   bool read(std::string& out, size_t max_bytes);
-  // The same into a piece, until it is full, or has about `enough` bytes more, or the copy ends: a record
-  // that does not fit goes on in the next piece, or, a long value's, begins it: then `piece.to` ends where
-  // the piece does. `around`: without long values.
-  void fill(CopyPiece& piece, size_t enough, bool around);
-  bool is_complete() const { return complete_ && rest_.empty(); }
-  const std::string& error() const { return error_; }  // empty: none
-  uint64_t images() const { return images_; }
-  double fraction() const;  // of the databases that have been walked, roughly
-  // What goes on where the copy ends: it belongs to whoever takes it.
+  // Fills a piece until it is full, `enough` bytes have been added, or the copy ends. A record that does not
+  // fit continues in the next piece; one with a long value may instead begin the next piece, and then
+  // `piece.to` is shortened to what is used. `leave_holes`: long values are left out of the piece and stay in
+  // the store.
+  void fill(CopyPiece& piece, size_t enough, bool leave_holes);
+  bool is_complete() const { return complete_ && overflow_.empty(); }
+  const std::string& error() const { return error_; }  // empty: no error
+  uint64_t values() const { return values_; }
+  double fraction() const;  // roughly, of the keys that have been copied
+  // The reader that continues where the copy ends; the caller owns it.
   std::unique_ptr<BacklogReader> take_reader() { return std::move(reader_); }
   const BacklogReader* reader() const { return reader_.get(); }
 
@@ -39,31 +41,31 @@ class BaseCopy {
   struct Progress {
     uint64_t cursor = 0;
     bool scanned = false;
-    std::deque<ValueCopy> objects;  // the program's values and long strings: seen, and not written yet
-    bool done() const { return scanned && objects.empty(); }
+    std::deque<ValueCopy> long_values;  // Python values and long strings: scanned, not written yet
+    bool done() const { return scanned && long_values.empty(); }
   };
   class Sink;
   class PieceSink;
   bool copy_log(Sink& out, size_t max_bytes);
-  void relay(Sink& out, std::string_view records);
-  void follow_swap(std::string_view record);
-  bool is_under_way(const LogRecordHeader& header, std::string_view record) const;
+  void forward_log(Sink& out, std::string_view records);
+  void apply_swap(std::string_view record);
+  bool is_being_copied(const LogRecordHeader& header, std::string_view record) const;
   bool read(Sink& out, size_t max_bytes);
-  bool scan_some(Sink& out, uint32_t number, Progress& progress);
-  void put(Sink& out, uint32_t database, uint8_t flags, Arguments words);
-  void take_rest(CopyPiece& piece);
-  bool wants(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
+  bool scan_step(Sink& out, uint32_t number, Progress& progress);
+  void put(Sink& out, uint32_t database, uint8_t flags, Arguments arguments);
+  void drain_overflow(CopyPiece& piece);
+  bool is_selected(std::string_view key) const { return !slots_ || slots_->test(key_slot(key)); }
 
   Engine& engine_;
   Backlog& backlog_;
   const std::unique_ptr<SlotSet> slots_;
   std::unique_ptr<BacklogReader> reader_;
   std::vector<Progress> progress_;
-  uint64_t images_ = 0, keys_ = 0, copied_ = 0;
+  uint64_t values_ = 0, keys_ = 0, copied_ = 0;
   bool complete_ = false;
   std::string error_, log_;
-  std::string rest_;      // of a record that did not fit into a piece,
-  size_t rest_from_ = 0;  // from here on
+  std::string overflow_;      // records that did not fit into the last piece
+  size_t overflow_from_ = 0;  // the part of overflow_ before this is already in a piece
 };
 
 }  // namespace verbena::kv

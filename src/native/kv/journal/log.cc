@@ -28,14 +28,14 @@ Log::Log(LogOptions options)
     : options_(std::move(options)),
       directory_(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
       lsn_(options_.next_lsn - 1),
-      kernel_lsn_(lsn_),
+      written_lsn_(lsn_),
       marked_lsn_(lsn_),
       durable_(lsn_) {
   if (!options_.sync) options_.sync = [](int fd) { return ::fdatasync(fd); };
   if (!directory_) throw Error("log_failed", "open the log", options_.directory, errno);
   segment_ = begin_segment();
-  if (const int error = run_round(make_round())) {
-    throw Error("log_failed", "begin a segment of the log", options_.directory, error);
+  if (const int error = run_sync_round(make_sync_round())) {
+    throw Error("log_failed", "begin a log segment", options_.directory, error);
   }
   new_file_ = false;
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -48,14 +48,14 @@ Log::Segment Log::begin_segment() {
   const std::string name = segment_name(segment.first_lsn);
   segment.file = UniqueFd(
       ::openat(directory_.get(), name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  if (!segment.file) throw Error("log_failed", "begin a segment of the log", name, errno);
+  if (!segment.file) throw Error("log_failed", "begin a log segment", name, errno);
   const LogFileHeader header =
       make_header(kLogMagic, segment.first_lsn, durable_lsn(), options_.epoch, unix_ms());
   const ssize_t done = ::pwrite(segment.file.get(), &header, sizeof header, 0);
   if (done != sizeof header) {
     const int error = done < 0 ? errno : ENOSPC;
     ::unlinkat(directory_.get(), name.c_str(), 0);
-    throw Error("log_failed", "begin a segment of the log", name, error);
+    throw Error("log_failed", "begin a log segment", name, error);
   }
   ++segments_;
   segment.bytes = sizeof header;
@@ -65,12 +65,12 @@ Log::Segment Log::begin_segment() {
 
 void Log::append(uint32_t database, Arguments effect) {
   if (closed_ || effect.empty()) return;
-  seal_last(!whole_);
-  if (whole_ && pending_.empty() && durable_lsn() > marked_lsn_) put_mark();
-  whole_ = false;
+  seal_last(!at_boundary_);
+  if (at_boundary_ && pending_.empty() && durable_lsn() > marked_lsn_) put_mark();
+  at_boundary_ = false;
   if (arguments_bytes(effect) > kLongestRecord) {
     needs_snapshot_ = true;
-    fail("a change is longer than a record can be", EFBIG);
+    fail("an effect is longer than the longest record", EFBIG);
     return;
   }
   last_ = put_record(pending_, ++lsn_, options_.epoch, database, 0, effect);
@@ -92,7 +92,7 @@ bool Log::fail(std::string what, int error) {
   if (!failing_) ++failures_;
   failing_ = true;
   write_error = "MISCONF Errors writing to the log: " + std::move(what) + ": " + std::strerror(error) +
-                ". Commands that change something are refused until it works again; see INFO persistence.";
+                ". Write commands are refused until the log can be written; see INFO persistence.";
   return false;
 }
 
@@ -106,7 +106,7 @@ bool Log::write_pending() {
     segment_.bytes += static_cast<size_t>(done);
     written_bytes_ += static_cast<size_t>(done);
   }
-  kernel_lsn_ = lsn_;
+  written_lsn_ = lsn_;
   written_ = 0;
   pending_.clear();
   if (pending_.capacity() > 1u << 20) pending_ = {};
@@ -116,54 +116,55 @@ bool Log::write_pending() {
 bool Log::commit() {
   if (last_ == kNone && written_ == pending_.size()) return true;
   seal_last(false);
-  whole_ = true;
-  // What happens while writes are refused is nobody's command, such as keys that expire: it waits for tick().
+  at_boundary_ = true;
+  // While writes are refused, only effects without a client command occur, such as expired keys: they wait
+  // for tick().
   if (failing_) return true;
   if (options_.fsync == Fsync::always) return write_pending() && sync_now();
   const uint64_t now = now_ns();
   appended_ns_ = now;
-  collect_round(false);
-  if (asking_ && now - asked_ns_ >= options_.patience_ns) {
+  collect_sync(false);
+  if (sync_requested_ && now - sync_requested_ns_ >= options_.slow_sync_ns) {
     ++delayed_;
-    collect_round(true);
+    collect_sync(true);
   }
   if (failing_ || !write_pending()) return false;
-  ask_round(now);
+  request_sync(now);
   return true;
 }
 
-void Log::ask_round(uint64_t now) {
-  if (options_.fsync != Fsync::everysec || asking_) return;
-  if (kernel_lsn_ <= durable_lsn() || now - asked_ns_ < options_.period_ns) return;
-  asking_ = true;
-  asked_ns_ = now;
+void Log::request_sync(uint64_t now) {
+  if (options_.fsync != Fsync::everysec || sync_requested_) return;
+  if (written_lsn_ <= durable_lsn() || now - sync_requested_ns_ < options_.period_ns) return;
+  sync_requested_ = true;
+  sync_requested_ns_ = now;
   const std::lock_guard held(mutex_);
-  stage_ = Stage::asked;
-  round_ = make_round();
+  stage_ = Stage::requested;
+  round_ = make_sync_round();
   changed_.notify_all();
 }
 
-// What the thread has done since; `wait`: if it is at work, when it is through.
-void Log::collect_round(bool wait) {
-  if (!asking_) return;
+// Takes the result of the background sync, if there is one; `wait`: waits for a running sync.
+void Log::collect_sync(bool wait) {
+  if (!sync_requested_) return;
   std::unique_lock held(mutex_);
-  if (wait) changed_.wait(held, [this] { return stage_ != Stage::asked; });
+  if (wait) changed_.wait(held, [this] { return stage_ != Stage::requested; });
   if (stage_ != Stage::done) return;
   stage_ = Stage::idle;
-  asking_ = false;
-  const Round round = std::move(round_);
+  sync_requested_ = false;
+  const SyncRound round = std::move(round_);
   const int error = round_error_;
   held.unlock();
-  finish_round(round, error);
+  finish_sync_round(round, error);
 }
 
 void Log::run(const std::stop_token& stop) {
   name_thread("verbena-log");
   std::unique_lock held(mutex_);
-  while (changed_.wait(held, stop, [this] { return stage_ == Stage::asked; })) {
-    const Round round = round_;
+  while (changed_.wait(held, stop, [this] { return stage_ == Stage::requested; })) {
+    const SyncRound round = round_;
     held.unlock();
-    const int error = run_round(round);
+    const int error = run_sync_round(round);
     held.lock();
     round_error_ = error;
     stage_ = Stage::done;
@@ -171,14 +172,14 @@ void Log::run(const std::stop_token& stop) {
   }
 }
 
-Log::Round Log::make_round() const {
-  Round round{.files = {}, .directory = new_file_, .lsn = kernel_lsn_, .segments = segments_};
-  for (const UniqueFd& file : retiring_) round.files.push_back(file.get());
+Log::SyncRound Log::make_sync_round() const {
+  SyncRound round{.files = {}, .directory = new_file_, .lsn = written_lsn_, .segments = segments_};
+  for (const UniqueFd& file : unsynced_segments_) round.files.push_back(file.get());
   round.files.push_back(segment_.file.get());
   return round;
 }
 
-int Log::run_round(const Round& round) {
+int Log::run_sync_round(const SyncRound& round) {
   const uint64_t began = now_ns();
   for (const int file : round.files) {
     if (options_.sync(file) != 0) return errno;
@@ -191,26 +192,28 @@ int Log::run_round(const Round& round) {
   return 0;
 }
 
-bool Log::finish_round(const Round& round, int error) {
+bool Log::finish_sync_round(const SyncRound& round, int error) {
   if (error) {
-    // The kernel may have thrown away what it could not write: only a new copy of everything is certain.
+    // After a failed fsync the kernel may have dropped the dirty pages: only a new snapshot is certain to be
+    // complete.
     needs_snapshot_ = true;
     return fail("fsync", error);
   }
-  retiring_.erase(retiring_.begin(), retiring_.begin() + static_cast<ptrdiff_t>(round.files.size() - 1));
+  unsynced_segments_.erase(unsynced_segments_.begin(),
+                           unsynced_segments_.begin() + static_cast<ptrdiff_t>(round.files.size() - 1));
   if (round.directory && round.segments == segments_) new_file_ = false;
   return true;
 }
 
 bool Log::sync_now() {
-  collect_round(true);
-  const Round round = make_round();
-  return finish_round(round, run_round(round));
+  collect_sync(true);
+  const SyncRound round = make_sync_round();
+  return finish_sync_round(round, run_sync_round(round));
 }
 
 void Log::tick(uint64_t now) {
   if (closed_) return;
-  collect_round(false);
+  collect_sync(false);
   if (failing_) {
     if (now - retried_ns_ < kRetryNs) return;
     retried_ns_ = now;
@@ -220,7 +223,7 @@ void Log::tick(uint64_t now) {
     failing_ = false;
     write_error.clear();
   }
-  ask_round(now);
+  request_sync(now);
   if (pending_.empty() && durable_lsn() > marked_lsn_ && now - appended_ns_ > kSecondNs) {
     put_mark();
     write_pending();
@@ -229,27 +232,27 @@ void Log::tick(uint64_t now) {
 
 uint64_t Log::rotate() {
   seal_last(false);
-  if (closed_ || !write_pending()) throw Error("log_failed", "begin a segment of the log", write_error);
+  if (closed_ || !write_pending()) throw Error("log_failed", "begin a log segment", write_error);
   if (lsn_ + 1 == segment_.first_lsn && !needs_snapshot_) return segment_.first_lsn;
-  // After a failed sync the old files are not waited for: a snapshot is to take their place.
+  // After a failed sync the old segments are not synced: a snapshot will replace them.
   if (needs_snapshot_) {
-    collect_round(true);
-    retiring_.clear();
+    collect_sync(true);
+    unsynced_segments_.clear();
   }
   Segment fresh = begin_segment();
-  if (!needs_snapshot_) retiring_.push_back(std::move(segment_.file));
+  if (!needs_snapshot_) unsynced_segments_.push_back(std::move(segment_.file));
   segment_ = std::move(fresh);
   new_file_ = true;
   if (options_.fsync == Fsync::always && !sync_now()) {
-    throw Error("log_failed", "begin a segment of the log", write_error);
+    throw Error("log_failed", "begin a log segment", write_error);
   }
   return segment_.first_lsn;
 }
 
-void Log::forgive() {
+void Log::clear_sync_failure() {
   if (!needs_snapshot_) return;
   needs_snapshot_ = false;
-  retried_ns_ = 0;  // the next tick finds out
+  retried_ns_ = 0;  // the next tick() tries to write again
 }
 
 bool Log::flush() {
@@ -286,7 +289,7 @@ LogCounters Log::counters() const {
           .failures = failures_,
           .longest_sync_ns = longest_sync_ns_.load(),
           .pending_bytes = pending_.size() - written_,
-          .syncing = stage_ == Stage::asked,
+          .syncing = stage_ == Stage::requested,
           .needs_snapshot = needs_snapshot_};
 }
 

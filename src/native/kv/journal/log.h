@@ -1,5 +1,7 @@
-// The log on disk: effects in the order in which they happened, each with its LSN. What commit() has let go
-// is in the kernel's hands, or on disk, as the policy says; a disk that fails stops writes, never the server.
+// The log on disk: effect records in the order of execution, each with an LSN. When commit() returns true,
+// records are written to the kernel, or synced, as the fsync policy requires. A failing disk stops writes,
+// never the server.
+// Depends on log records and on the Journal interface of the store; not on the engine.
 #pragma once
 
 #include <atomic>
@@ -23,9 +25,9 @@ struct LogOptions {
   Fsync fsync = Fsync::everysec;
   uint64_t next_lsn = 1;
   uint32_t epoch = 1;
-  uint64_t period_ns = 1'000'000'000;    // everysec: how often
-  uint64_t patience_ns = 2'000'000'000;  // a sync that takes longer makes writers wait
-  std::function<int(int)> sync = {};     // instead of fdatasync(), for tests
+  uint64_t period_ns = 1'000'000'000;     // everysec: interval between syncs
+  uint64_t slow_sync_ns = 2'000'000'000;  // commit() waits for a background sync that takes longer than this
+  std::function<int(int)> sync = {};      // replaces fdatasync() in tests
 };
 
 struct LogCounters {
@@ -36,31 +38,31 @@ struct LogCounters {
   bool syncing = false, needs_snapshot = false;
 };
 
-// append(), commit() and the rest are for whoever holds the engine's lock.
+// All functions but durable_lsn(): with the engine's lock.
 class Log final : public Journal {
  public:
-  // Begins a segment. Throws if it cannot.
+  // Begins a segment, which is synced before this returns. Throws if that fails.
   explicit Log(LogOptions options);
   ~Log() override;
 
   void append(uint32_t database, Arguments effect) override;
-  void boundary() override { whole_ = true; }
+  void boundary() override { at_boundary_ = true; }
   uint64_t position() const override { return lsn_; }
   bool commit() override;
   void tick(uint64_t now_ns) override;
   uint64_t durable() const override { return durable_lsn(); }
 
-  // Further effects go to a new file; returns its first LSN. Throws if there can be none: then nothing
-  // changed.
+  // Begins a new segment and returns its first LSN. Throws if that fails; then nothing has changed.
   uint64_t rotate();
-  // A snapshot that holds everything up to now is safe: what failed before does not matter any more.
-  void forgive();
-  // All that there is goes to the disk; false: it does not (see complaint). Also from close().
+  // Call when a snapshot of everything up to now is on disk: failed syncs of earlier records no longer
+  // matter.
+  void clear_sync_failure();
+  // Writes and syncs all records. False: that failed (see write_error). close() does the same.
   bool flush();
   void close();
   void set_fsync(Fsync policy);
   Fsync fsync() const { return options_.fsync; }
-  // A snapshot that is being made hears of every effect: (LSN, database, words).
+  // Called for every effect (LSN, database, arguments), for a snapshot in progress.
   std::function<void(uint64_t, uint32_t, Arguments)> on_effect;
 
   LogCounters counters() const;
@@ -72,21 +74,21 @@ class Log final : public Journal {
     uint64_t bytes = 0, first_lsn = 0;
     uint32_t seed = 0;
   };
-  // What one round of making things durable is about.
-  struct Round {
+  // What one sync covers.
+  struct SyncRound {
     std::vector<int> files;
     bool directory = false;
-    uint64_t lsn = 0, segments = 0;  // how many had been begun
+    uint64_t lsn = 0, segments = 0;  // number of segments begun so far
   };
   Segment begin_segment();
   void seal_last(bool more);
-  bool write_pending();  // to the kernel; false: it failed, and has been said
-  Round make_round() const;
-  int run_round(const Round& round);  // 0, or errno
-  bool finish_round(const Round& round, int error);
+  bool write_pending();  // to the kernel; false: it failed, and fail() has been called
+  SyncRound make_sync_round() const;
+  int run_sync_round(const SyncRound& round);  // 0, or errno
+  bool finish_sync_round(const SyncRound& round, int error);
   bool sync_now();
-  void ask_round(uint64_t now);
-  void collect_round(bool wait);
+  void request_sync(uint64_t now);
+  void collect_sync(bool wait);
   void put_mark();
   bool fail(std::string what, int error);
   void run(const std::stop_token& stop);
@@ -94,27 +96,27 @@ class Log final : public Journal {
   LogOptions options_;
   UniqueFd directory_;
   Segment segment_;
-  std::vector<UniqueFd> retiring_;  // former segments that may not be on disk yet
-  bool new_file_ = true;            // the directory does not know on disk yet
-  std::string pending_;             // sealed records, and perhaps one that is not
-  size_t written_ = 0;              // of `pending_`
-  size_t last_ = kNone;             // where the record is that has no checksum yet
-  bool whole_ = true;               // what comes next is of another command
-  uint64_t lsn_, kernel_lsn_, marked_lsn_, written_bytes_ = 0, failures_ = 0, delayed_ = 0;
-  uint64_t segments_ = 0, retried_ns_ = 0, appended_ns_ = 0, asked_ns_ = 0;
-  bool asking_ = false;  // a round has been asked for, and not been collected
+  std::vector<UniqueFd> unsynced_segments_;  // closed segments that may not be on disk yet
+  bool new_file_ = true;                     // the segment's directory entry may not be on disk yet
+  std::string pending_;                      // records not yet written; the last one may have no checksum yet
+  size_t written_ = 0;                       // bytes of pending_ that the kernel has
+  size_t last_ = kNone;                      // position in pending_ of the record without a checksum
+  bool at_boundary_ = true;                  // the next effect belongs to another command
+  uint64_t lsn_, written_lsn_, marked_lsn_, written_bytes_ = 0, failures_ = 0, delayed_ = 0;
+  uint64_t segments_ = 0, retried_ns_ = 0, appended_ns_ = 0, sync_requested_ns_ = 0;
+  bool sync_requested_ = false;  // and its result has not been collected
   bool failing_ = false, needs_snapshot_ = false, closed_ = false;
   static constexpr size_t kNone = ~size_t{0};
 
   std::atomic<uint64_t> durable_;
   std::atomic<uint64_t> syncs_{0}, longest_sync_ns_{0};
 
-  // With the background thread, which runs a round when it is asked to.
-  enum class Stage : uint8_t { idle, asked, done };
+  // Shared with the background thread, which runs a sync round on request.
+  enum class Stage : uint8_t { idle, requested, done };
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   Stage stage_ = Stage::idle;
-  Round round_;
+  SyncRound round_;
   int round_error_ = 0;
   std::jthread thread_;
 };

@@ -8,15 +8,16 @@ namespace verbena::kv {
 
 namespace {
 
-constexpr size_t kMinExpected = 8u << 10;  // a shorter value is copied as fast as it is found
+constexpr size_t kMinStagedBytes = 8u << 10;  // below this, copying is as fast as staging
 
-bool stores_a_string(Arguments words) { return words.size() == 3 && words[0] == "SET"; }
+bool is_plain_set(Arguments arguments) { return arguments.size() == 3 && arguments[0] == "SET"; }
 
-// What the engine is while the source's effects are applied: nothing expires, is refused or evicted, and
-// nothing is written down but the effects themselves. Afterwards no hash of a key of theirs is expected.
-class Obedience {
+// The engine's state while effects of the source are applied: keys do not expire, writes are not refused,
+// nothing is evicted, and only the effects themselves are logged. The destructor restores it and clears the
+// keyspace's expected hash.
+class ApplyMode {
  public:
-  explicit Obedience(Engine& engine)
+  explicit ApplyMode(Engine& engine)
       : engine_(engine),
         journal_(engine.keyspace.swap_journal(nullptr)),
         max_bytes_(std::exchange(engine.keyspace.max_bytes, 0)),
@@ -24,7 +25,7 @@ class Obedience {
         keeps_expired_(std::exchange(engine.keyspace.keeps_expired, false)) {
     engine.keyspace.set_now(0);
   }
-  ~Obedience() {
+  ~ApplyMode() {
     engine_.keyspace.set_prefetched({}, 0);
     engine_.keyspace.swap_journal(journal_);
     engine_.keyspace.max_bytes = max_bytes_;
@@ -32,8 +33,8 @@ class Obedience {
     engine_.keyspace.keeps_expired = keeps_expired_;
     engine_.refresh_time();
   }
-  Obedience(const Obedience&) = delete;
-  Obedience& operator=(const Obedience&) = delete;
+  ApplyMode(const ApplyMode&) = delete;
+  ApplyMode& operator=(const ApplyMode&) = delete;
   Journal* journal() const { return journal_; }
 
  private:
@@ -46,12 +47,12 @@ class Obedience {
 
 }  // namespace
 
-void LogApplier::refuse(const std::string& why) {
+void LogApplier::fail_stream(const std::string& why) {
   throw Error("log_failed", "apply the log of another node",
-              "behind LSN " + std::to_string(lsn_) + ": " + why);
+              "after LSN " + std::to_string(lsn_) + ": " + why);
 }
 
-bool LogApplier::look(std::string_view bytes, Ahead& found) {
+bool LogApplier::parse_next(std::string_view bytes, ParsedRecord& found) {
   const auto is_wrong = [this](std::string why) {
     fault_ = std::move(why);
     return false;
@@ -59,51 +60,53 @@ bool LogApplier::look(std::string_view bytes, Ahead& found) {
   LogRecordHeader header;
   if (bytes.size() < sizeof header) return false;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.flags & ~(kMore | kEnd | kImage)) return is_wrong("a record's flags are unknown");
-  if (header.length > kLongestRecord) return is_wrong("a record is too long");
+  if (header.flags & ~(kMore | kEnd | kValueRecord)) return is_wrong("unknown record flags");
+  if (header.length > kLongestRecord) return is_wrong("record too long");
   const size_t size = sizeof header + padded(header.length);
   if (bytes.size() < size) return false;
   if (!checked_ && record_checksum(kStreamSeed, bytes.data(), size) != header.checksum) {
-    return is_wrong("a checksum is wrong");
+    return is_wrong("record checksum mismatch");
   }
-  const size_t first = words_.size();
-  if (!append_arguments(bytes.substr(sizeof header, header.length), words_) || words_.size() == first) {
-    return is_wrong("a record's words do not fit it");
+  const size_t first = arguments_.size();
+  if (!append_arguments(bytes.substr(sizeof header, header.length), arguments_) ||
+      arguments_.size() == first) {
+    return is_wrong("argument lengths do not match the record");
   }
   const LogRecord record{0, size, header.lsn, header.epoch, header.database, header.slot, header.flags};
   if (record.database >= engine_.keyspace.databases()) {
-    return is_wrong("a record is of database " + std::to_string(record.database) + ", and there are " +
-                    std::to_string(engine_.keyspace.databases()));
+    return is_wrong("record of database " + std::to_string(record.database) +
+                    ", but the number of databases is " + std::to_string(engine_.keyspace.databases()));
   }
-  if (record.slot != kNoSlot && record.slot >= kSlotCount) return is_wrong("there is no such slot");
-  // Whoever sends some slots has no say over the others, whatever its headers say.
+  if (record.slot != kNoSlot && record.slot >= kSlotCount) return is_wrong("slot out of range");
+  // A source that sends some slots must not change others, whatever the headers claim.
   if (slots_ && !record.is_end()) {
-    const bool sweeps = sweep_of(words_[first]) != Sweep::none;
-    if (sweeps != (record.slot == kNoSlot)) return is_wrong("a record does not say which slot it is of");
-    if (!sweeps && (words_.size() < first + 2 || key_slot(words_[first + 1]) != record.slot ||
-                    !slots_->test(record.slot))) {
-      return is_wrong("a record is of another slot");
+    const bool is_database_effect = database_effect(arguments_[first]) != DatabaseEffect::none;
+    if (is_database_effect != (record.slot == kNoSlot)) return is_wrong("record without the slot of its key");
+    if (!is_database_effect &&
+        (arguments_.size() < first + 2 || key_slot(arguments_[first + 1]) != record.slot ||
+         !slots_->test(record.slot))) {
+      return is_wrong("record of another slot");
     }
   }
-  found = {record, first, words_.size() - first, 0, 0, nullptr};
+  found = {record, first, arguments_.size() - first, 0, 0, nullptr};
   return true;
 }
 
 void LogApplier::stage(std::string_view bytes, StagedValues& staged) const {
   LogRecordHeader header;
   if (!pending_.empty()) {
-    if (pending_.size() < sizeof header) return;  // nobody knows yet where the next record begins
+    if (pending_.size() < sizeof header) return;  // the start of the next record is unknown
     std::memcpy(&header, pending_.data(), sizeof header);
     bytes.remove_prefix(std::min(bytes.size(), sizeof header + padded(header.length) - pending_.size()));
   }
-  std::vector<std::string_view> words;
+  std::vector<std::string_view> arguments;
   while (bytes.size() >= sizeof header) {
     std::memcpy(&header, bytes.data(), sizeof header);
     const size_t size = sizeof header + padded(header.length);
     if (size > bytes.size()) return;
-    if (header.length >= kMinExpected && parse_arguments(bytes.substr(sizeof header, header.length), words) &&
-        stores_a_string(words) && words[2].size() >= kMinExpected &&
-        !staged.expect(words[1].size(), words[2])) {
+    if (header.length >= kMinStagedBytes &&
+        parse_arguments(bytes.substr(sizeof header, header.length), arguments) && is_plain_set(arguments) &&
+        arguments[2].size() >= kMinStagedBytes && !staged.expect(arguments[1].size(), arguments[2])) {
       return;
     }
     bytes.remove_prefix(size);
@@ -111,11 +114,12 @@ void LogApplier::stage(std::string_view bytes, StagedValues& staged) const {
 }
 
 uint64_t LogApplier::apply(std::string_view bytes, bool checked, StagedValues* staged) {
-  const Obedience obedience(engine_);
+  const ApplyMode mode(engine_);
   staged_ = staged;
-  checked_ = checked && (pending_.empty() || checked_);  // a record's beginning counts, too
-  journal_ = obedience.journal();
-  // The end of a record whose beginning came before.
+  checked_ = checked && (pending_.empty() ||
+                         checked_);  // the kept beginning of a record must have been verified as well
+  journal_ = mode.journal();
+  // Completes the record whose beginning came before.
   while (!pending_.empty() && !bytes.empty()) {
     LogRecordHeader header;
     size_t wanted = sizeof header;
@@ -126,45 +130,46 @@ uint64_t LogApplier::apply(std::string_view bytes, bool checked, StagedValues* s
     const size_t more = std::min(bytes.size(), wanted - std::min(wanted, pending_.size()));
     pending_.append(bytes.substr(0, more));
     bytes.remove_prefix(more);
-    if (const size_t size = apply_some(pending_)) {
+    if (const size_t size = apply_batch(pending_)) {
       pending_.clear();
-      if (size != wanted) refuse("a record is not where it should be");
+      if (size != wanted) fail_stream("record length does not match its header");
     } else if (more == 0) {
       break;
     }
   }
-  while (const size_t size = apply_some(bytes)) bytes.remove_prefix(size);
+  while (const size_t size = apply_batch(bytes)) bytes.remove_prefix(size);
   pending_.append(bytes);
   return lsn_;
 }
 
-size_t LogApplier::apply_some(std::string_view bytes) {
+size_t LogApplier::apply_batch(std::string_view bytes) {
   size_t count = 0, done = 0;
-  words_.clear();
+  arguments_.clear();
   fault_.clear();
-  while (count < kAhead && look(bytes.substr(done), ahead_[count])) done += ahead_[count++].record.bytes;
-  const auto records = std::span(ahead_).first(count);
-  if (count > 1) expect(records);
-  for (const Ahead& ahead : records) {
-    const Arguments words = Arguments(words_).subspan(ahead.first_word, ahead.words);
-    if (ahead.hash != 0) engine_.keyspace.set_prefetched(words[1], ahead.hash, ahead.place);
-    take(ahead.record, words);
+  while (count < kBatch && parse_next(bytes.substr(done), parsed_[count]))
+    done += parsed_[count++].record.bytes;
+  const auto records = std::span(parsed_).first(count);
+  if (count > 1) prefetch(records);
+  for (const ParsedRecord& parsed : records) {
+    const Arguments arguments = Arguments(arguments_).subspan(parsed.first_argument, parsed.arguments);
+    if (parsed.hash != 0) engine_.keyspace.set_prefetched(arguments[1], parsed.hash, parsed.place);
+    apply_or_group(parsed.record, arguments);
   }
-  if (!fault_.empty()) refuse(fault_);
+  if (!fault_.empty()) fail_stream(fault_);
   return done;
 }
 
-// As the engine does for its clients: while one is applied, the memory that the next ones need is on its way.
-void LogApplier::expect(std::span<Ahead> records) {
+// Prefetches index buckets and items of the batch, as the engine does for pipelined commands.
+void LogApplier::prefetch(std::span<ParsedRecord> records) {
   Keyspace& keyspace = engine_.keyspace;
-  for (Ahead& ahead : records) {
-    if (ahead.words < 2 || ahead.record.is_end() || !keyspace.exists(ahead.record.database)) continue;
-    ahead.hash = keyspace.hash(words_[ahead.first_word + 1]);
-    ahead.index = &keyspace.database(ahead.record.database).index();
-    ahead.index->prefetch_bucket(ahead.hash);
+  for (ParsedRecord& parsed : records) {
+    if (parsed.arguments < 2 || parsed.record.is_end() || !keyspace.exists(parsed.record.database)) continue;
+    parsed.hash = keyspace.hash(arguments_[parsed.first_argument + 1]);
+    parsed.index = &keyspace.database(parsed.record.database).index();
+    parsed.index->prefetch_bucket(parsed.hash);
   }
-  for (Ahead& ahead : records) {
-    if (ahead.hash != 0) ahead.place = ahead.index->prefetch_item(ahead.hash);
+  for (ParsedRecord& parsed : records) {
+    if (parsed.hash != 0) parsed.place = parsed.index->prefetch_item(parsed.hash);
   }
 }
 
@@ -175,78 +180,79 @@ void LogApplier::restart() {
   group_.clear();
 }
 
-void LogApplier::take(const LogRecord& record, Arguments words) {
+void LogApplier::apply_or_group(const LogRecord& record, Arguments arguments) {
   if (record.more() || !group_.empty()) {
-    Kept kept{record, {}};
-    for (const std::string_view word : words) {
-      const auto length = static_cast<uint32_t>(word.size());
-      kept.words.append(reinterpret_cast<const char*>(&length), sizeof length).append(word);
+    GroupedRecord grouped{record, {}};
+    for (const std::string_view argument : arguments) {
+      const auto length = static_cast<uint32_t>(argument.size());
+      grouped.arguments.append(reinterpret_cast<const char*>(&length), sizeof length).append(argument);
     }
-    group_.push_back(std::move(kept));
+    group_.push_back(std::move(grouped));
     if (!record.more()) apply_group();
     return;
   }
-  run(record, words);
+  run(record, arguments);
   if (journal_) journal_->boundary();
 }
 
 void LogApplier::apply_group() {
   const auto group = std::exchange(group_, {});
-  std::vector<std::string_view> words;
-  for (const Kept& kept : group) {
-    parse_arguments(kept.words, words);
-    run(kept.record, words);
+  std::vector<std::string_view> arguments;
+  for (const GroupedRecord& grouped : group) {
+    parse_arguments(grouped.arguments, arguments);
+    run(grouped.record, arguments);
   }
   if (journal_) journal_->boundary();
 }
 
-void LogApplier::run(const LogRecord& record, Arguments words) {
+void LogApplier::run(const LogRecord& record, Arguments arguments) {
   epoch_ = std::max(epoch_, record.epoch);
   if (record.is_end()) {
-    if (words.size() != 2 || words[1].size() != sizeof offset_) refuse("a copy's end makes no sense");
+    if (arguments.size() != 2 || arguments[1].size() != sizeof offset_)
+      fail_stream("invalid end of the base copy");
     lsn_ = std::max(lsn_, record.lsn);
-    std::memcpy(&offset_, words[1].data(), sizeof offset_);
+    std::memcpy(&offset_, arguments[1].data(), sizeof offset_);
     complete_ = true;
     return;
   }
-  // An image may come at the LSN that has been reached, and changes nothing if it comes again.
-  if (record.is_image() ? record.lsn < lsn_ : record.lsn <= lsn_) {
+  // A value may have the LSN that has been reached; applying it twice changes nothing.
+  if (record.is_value() ? record.lsn < lsn_ : record.lsn <= lsn_) {
     ++skipped_;
     return;
   }
   lsn_ = record.lsn;
   ++applied_;
-  if (record.is_image()) {
-    ++images_;
+  if (record.is_value()) {
+    ++values_;
   } else {
     offset_ += record.bytes;
   }
-  if (const Sweep kind = sweep_of(words[0]); kind != Sweep::none) {
-    sweep(record, words, kind);
+  if (const DatabaseEffect kind = database_effect(arguments[0]); kind != DatabaseEffect::none) {
+    apply_database_effect(record, arguments, kind);
   } else {
     Database& database = engine_.keyspace.database(record.database);
-    if (stores_a_string(words)) {
-      store(database, words[1], words[2]);
-      engine_.keyspace.changed(database, words[1]);
-    } else if (const NativeCommand* command = engine_.commands.find(words[0])) {
+    if (is_plain_set(arguments)) {
+      store_string(database, arguments[1], arguments[2]);
+      engine_.keyspace.changed(database, arguments[1]);
+    } else if (const NativeCommand* command = engine_.commands.find(arguments[0])) {
       out_.clear();
-      CommandCall call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
-      const auto count = static_cast<int64_t>(words.size());
+      CommandCall call{engine_.keyspace, database, arguments, ReplyWriter(out_, 2)};
+      const auto count = static_cast<int64_t>(arguments.size());
       if (command->arity > 0 ? count != command->arity : count < -command->arity) {
         call.error("ERR wrong number of arguments");
       } else {
         command->run(call);
       }
-      // Before its image is here, a key may lack what an effect wants of it.
-      if (call.failed && ++failed_ == 1) first_failure_ = std::string(words[0]) + ": " + out_;
-    } else if (!foreign_ || !foreign_(record.database, words)) {
-      if (++failed_ == 1) first_failure_ = std::string(words[0]);
+      // An effect may fail here while the value of its key has not come yet.
+      if (call.failed && ++failed_ == 1) first_failure_ = std::string(arguments[0]) + ": " + out_;
+    } else if (!run_in_python_ || !run_in_python_(record.database, arguments)) {
+      if (++failed_ == 1) first_failure_ = std::string(arguments[0]);
     }
   }
-  if (journal_ && (record.slot != kNoSlot || !slots_)) journal_->append(record.database, words);
+  if (journal_ && (record.slot != kNoSlot || !slots_)) journal_->append(record.database, arguments);
 }
 
-void LogApplier::store(Database& database, std::string_view key, std::string_view value) {
+void LogApplier::store_string(Database& database, std::string_view key, std::string_view value) {
   const Entry there = database.find(key, false);
   if (const Location block = staged_ ? staged_->find(key.size(), value) : 0) {
     database.adopt(there, key, block, value.size());
@@ -256,21 +262,21 @@ void LogApplier::store(Database& database, std::string_view key, std::string_vie
   }
 }
 
-void LogApplier::sweep(const LogRecord& record, Arguments words, Sweep kind) {
+void LogApplier::apply_database_effect(const LogRecord& record, Arguments arguments, DatabaseEffect kind) {
   Keyspace& keyspace = engine_.keyspace;
-  if (slots_ && kind == Sweep::swap) refuse("SWAPDB while slots move");
-  if (kind == Sweep::swap) {
-    const auto one = words.size() > 2 ? parse_integer(words[1]) : std::nullopt;
-    const auto other = words.size() > 2 ? parse_integer(words[2]) : std::nullopt;
+  if (slots_ && kind == DatabaseEffect::swap) fail_stream("SWAPDB during a slot move");
+  if (kind == DatabaseEffect::swap) {
+    const auto one = arguments.size() > 2 ? parse_integer(arguments[1]) : std::nullopt;
+    const auto other = arguments.size() > 2 ? parse_integer(arguments[2]) : std::nullopt;
     const auto count = static_cast<int64_t>(keyspace.databases());
     if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) {
-      refuse("SWAPDB names databases that are not there");
+      fail_stream("SWAPDB with invalid database numbers");
     }
     keyspace.swap(static_cast<uint32_t>(*one), static_cast<uint32_t>(*other));
     return;
   }
   for (uint32_t i = 0; i < keyspace.databases(); ++i) {
-    if ((kind == Sweep::flush && i != record.database) || !keyspace.exists(i)) continue;
+    if ((kind == DatabaseEffect::flush && i != record.database) || !keyspace.exists(i)) continue;
     if (slots_) {
       clear_slots(i);
     } else {
@@ -280,7 +286,7 @@ void LogApplier::sweep(const LogRecord& record, Arguments words, Sweep kind) {
   }
 }
 
-// What the source has flushed is more than what it sends: the rest here is not its to flush.
+// The source flushed more slots than it sends; keys of other slots here are not affected.
 void LogApplier::clear_slots(uint32_t number) {
   Database& database = engine_.keyspace.database(number);
   std::vector<std::string> keys;
@@ -292,7 +298,7 @@ void LogApplier::clear_slots(uint32_t number) {
   }
   for (const std::string& key : keys) {
     const Entry entry = database.peek(key);
-    if (!entry) continue;  // it was seen twice
+    if (!entry) continue;  // the scan returned it twice
     database.erase(entry);
     engine_.keyspace.changed(database, key);
     const std::string_view effect[] = {"DEL", key};

@@ -12,8 +12,8 @@ namespace verbena::kv {
 
 namespace {
 
-// CRC-16/XMODEM, as Redis Cluster has it. Table n is of a byte with n zeros behind it: so eight bytes are
-// looked up at once, and not each after the other.
+// CRC-16/XMODEM, as in Redis Cluster. Table n is for a byte followed by n zero bytes, so that eight bytes are
+// looked up independently of each other.
 constexpr std::array<std::array<uint16_t, 256>, 8> make_crc16() {
   std::array<std::array<uint16_t, 256>, 8> tables{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -43,8 +43,8 @@ uint16_t crc16(std::string_view bytes) {
   return crc;
 }
 
-// What of a key decides on its slot.
-std::string_view key_tag(std::string_view key) {
+// The part of a key that its slot is computed from.
+std::string_view hashed_part(std::string_view key) {
   if (const size_t open = key.find('{'); open != key.npos) {
     const size_t close = key.find('}', open + 1);
     if (close != key.npos && close > open + 1) key = key.substr(open + 1, close - open - 1);
@@ -67,22 +67,22 @@ uint16_t key_slot(std::string_view key) {
   constexpr uint64_t kOnes = 0x0101010101010101, kTops = 0x8080808080808080;
   uint64_t found = 0;
   size_t at = 0;
-  // Eight bytes at a time: most keys have no tag, and are short.
+  // Eight bytes at a time: most keys are short and have no hash tag.
   for (; at + 8 <= key.size(); at += 8) {
-    uint64_t word;
-    std::memcpy(&word, key.data() + at, sizeof word);
-    word ^= kOnes * '{';
-    found |= (word - kOnes) & ~word & kTops;
+    uint64_t argument;
+    std::memcpy(&argument, key.data() + at, sizeof argument);
+    argument ^= kOnes * '{';
+    found |= (argument - kOnes) & ~argument & kTops;
   }
   for (; at < key.size(); ++at) found |= key[at] == '{';
-  return crc16(found == 0 ? key : key_tag(key)) % kSlotCount;
+  return crc16(found == 0 ? key : hashed_part(key)) % kSlotCount;
 }
 
-Sweep sweep_of(std::string_view word) {
-  if (word.size() == 7 && is_keyword(word, "FLUSHDB")) return Sweep::flush;
-  if (word.size() == 8 && is_keyword(word, "FLUSHALL")) return Sweep::flush_all;
-  if (word.size() == 6 && is_keyword(word, "SWAPDB")) return Sweep::swap;
-  return Sweep::none;
+DatabaseEffect database_effect(std::string_view argument) {
+  if (argument.size() == 7 && is_keyword(argument, "FLUSHDB")) return DatabaseEffect::flush;
+  if (argument.size() == 8 && is_keyword(argument, "FLUSHALL")) return DatabaseEffect::flush_all;
+  if (argument.size() == 6 && is_keyword(argument, "SWAPDB")) return DatabaseEffect::swap;
+  return DatabaseEffect::none;
 }
 
 LogFileHeader make_header(const char (&magic)[8], uint64_t first_lsn, uint64_t durable_lsn, uint32_t epoch,
@@ -109,39 +109,39 @@ std::string header_fault(std::string_view file, const char (&magic)[8]) {
   }
   std::memcpy(&header, file.data(), sizeof header);
   if (std::memcmp(header.magic, magic, sizeof magic) != 0) {
-    return "it begins with other bytes than \"" + std::string(magic, sizeof magic - 1) + "\"";
+    return "the file does not begin with \"" + std::string(magic, sizeof magic - 1) + "\"";
   }
   if (header.version != kLogVersion) {
-    return "it is of version " + std::to_string(header.version) + ", and only version " +
+    return "the file has format version " + std::to_string(header.version) + ", but only version " +
            std::to_string(kLogVersion) + " is known here";
   }
-  if (header.checksum != header_checksum(header)) return "the header's checksum is wrong";
-  if (header.first_lsn == 0) return "the header's first LSN is 0";
+  if (header.checksum != header_checksum(header)) return "header checksum mismatch";
+  if (header.first_lsn == 0) return "the first LSN in the header is 0";
   return {};
 }
 
-size_t arguments_bytes(Arguments words) {
+size_t arguments_bytes(Arguments arguments) {
   size_t bytes = 0;
-  for (const std::string_view word : words) bytes += sizeof(uint32_t) + word.size();
+  for (const std::string_view argument : arguments) bytes += sizeof(uint32_t) + argument.size();
   return bytes;
 }
 
 namespace {
 
-LogRecordHeader header_of(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Arguments words,
-                          size_t length) {
-  const bool keyless = words.size() < 2 || sweep_of(words[0]) != Sweep::none;
+LogRecordHeader make_record_header(uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                                   Arguments arguments, size_t length) {
+  const bool keyless = arguments.size() < 2 || database_effect(arguments[0]) != DatabaseEffect::none;
   return {.checksum = 0,
           .length = static_cast<uint32_t>(length),
           .lsn = lsn,
           .epoch = epoch,
-          .slot = keyless ? kNoSlot : key_slot(words[1]),
+          .slot = keyless ? kNoSlot : key_slot(arguments[1]),
           .database = static_cast<uint8_t>(database),
           .flags = flags};
 }
 
-// Field by field: one that is made elsewhere and copied is read while its parts are still being stored, and
-// that waits for all stores before them.
+// Field by field: copying a header that was just built elsewhere would read it while its parts are still in
+// the store buffer, and wait for all earlier stores.
 inline void put_header(char* to, const LogRecordHeader& header) {
   const auto put = [to](size_t at, const auto& field) { std::memcpy(to + at, &field, sizeof field); };
   put(offsetof(LogRecordHeader, checksum), header.checksum);
@@ -156,24 +156,24 @@ inline void put_header(char* to, const LogRecordHeader& header) {
 }  // namespace
 
 void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                         Arguments words, size_t length, uint32_t seed) {
+                         Arguments arguments, size_t length, uint32_t seed) {
   constexpr size_t kLong = 1024;
-  LogRecordHeader header = header_of(lsn, epoch, database, flags, words, length);
+  LogRecordHeader header = make_record_header(lsn, epoch, database, flags, arguments, length);
   char* const begin = to;
   std::memcpy(to, &header, sizeof header);
   const char* summed = to + sizeof header.checksum;
   to += sizeof header;
   uint32_t sum = seed;
-  for (const std::string_view word : words) {
-    const auto bytes = static_cast<uint32_t>(word.size());
+  for (const std::string_view argument : arguments) {
+    const auto bytes = static_cast<uint32_t>(argument.size());
     std::memcpy(to, &bytes, sizeof bytes);
     to += sizeof bytes;
     if (bytes >= kLong) {
       sum = crc32c(sum, summed, static_cast<size_t>(to - summed));
-      sum = copy_crc32c(sum, to, word.data(), bytes);
+      sum = copy_crc32c(sum, to, argument.data(), bytes);
       summed = to + bytes;
     } else if (bytes != 0) {
-      std::memcpy(to, word.data(), bytes);
+      std::memcpy(to, argument.data(), bytes);
     }
     to += bytes;
   }
@@ -183,32 +183,32 @@ void write_sealed_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t databa
   std::memcpy(begin, &header.checksum, sizeof header.checksum);
 }
 
-void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags, Arguments words,
-                  size_t length) {
-  put_header(to, header_of(lsn, epoch, database, flags, words, length));
+void write_record(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                  Arguments arguments, size_t length) {
+  put_header(to, make_record_header(lsn, epoch, database, flags, arguments, length));
   to += sizeof(LogRecordHeader);
-  for (const std::string_view word : words) {
-    const auto bytes = static_cast<uint32_t>(word.size());
+  for (const std::string_view argument : arguments) {
+    const auto bytes = static_cast<uint32_t>(argument.size());
     std::memcpy(to, &bytes, sizeof bytes);
-    if (bytes != 0) std::memcpy(to + sizeof bytes, word.data(), bytes);
+    if (bytes != 0) std::memcpy(to + sizeof bytes, argument.data(), bytes);
     to += sizeof bytes + bytes;
   }
   std::memset(to, 0, padded(length) - length);
 }
 
-RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                        Arguments words, size_t length, size_t missing) {
-  put_header(to, header_of(lsn, epoch, database, flags, words, length));
+RecordHole write_record_with_hole(char* to, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
+                                  Arguments arguments, size_t length, size_t missing) {
+  put_header(to, make_record_header(lsn, epoch, database, flags, arguments, length));
   RecordHole hole{};
   size_t at = sizeof(LogRecordHeader);
-  for (size_t i = 0; i < words.size(); ++i) {
-    const auto bytes = static_cast<uint32_t>(words[i].size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto bytes = static_cast<uint32_t>(arguments[i].size());
     std::memcpy(to + at, &bytes, sizeof bytes);
     at += sizeof bytes;
     if (i == missing) {
       hole = {at, bytes};
     } else if (bytes != 0) {
-      std::memcpy(to + at, words[i].data(), bytes);
+      std::memcpy(to + at, arguments[i].data(), bytes);
     }
     at += bytes;
   }
@@ -216,7 +216,7 @@ RecordHole write_around(char* to, uint64_t lsn, uint32_t epoch, uint32_t databas
   return hole;
 }
 
-void seal_around(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum, uint32_t seed) {
+void seal_record_with_hole(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum, uint32_t seed) {
   const size_t behind = hole.at + hole.bytes;
   uint32_t sum = record_checksum(seed, record, hole.at);
   sum = combine_crc32c(sum, hole_sum, hole.bytes);
@@ -225,10 +225,10 @@ void seal_around(char* record, size_t bytes, RecordHole hole, uint32_t hole_sum,
 }
 
 size_t put_record(std::string& out, uint64_t lsn, uint32_t epoch, uint32_t database, uint8_t flags,
-                  Arguments words) {
-  const size_t at = out.size(), length = arguments_bytes(words);
+                  Arguments arguments) {
+  const size_t at = out.size(), length = arguments_bytes(arguments);
   out.resize(at + sizeof(LogRecordHeader) + padded(length));
-  write_record(out.data() + at, lsn, epoch, database, flags, words, length);
+  write_record(out.data() + at, lsn, epoch, database, flags, arguments, length);
   return at;
 }
 
@@ -252,12 +252,12 @@ LogReader::LogReader(std::string_view file, Kind kind) : file_(file), kind_(kind
   expected_ = kind == Kind::log ? header_.first_lsn : header_.first_lsn - 1;
 }
 
-bool parse_arguments(std::string_view bytes, std::vector<std::string_view>& words) {
-  words.clear();
-  return append_arguments(bytes, words);
+bool parse_arguments(std::string_view bytes, std::vector<std::string_view>& arguments) {
+  arguments.clear();
+  return append_arguments(bytes, arguments);
 }
 
-bool append_arguments(std::string_view bytes, std::vector<std::string_view>& words) {
+bool append_arguments(std::string_view bytes, std::vector<std::string_view>& arguments) {
   const char* at = bytes.data();
   for (size_t left = bytes.size(); left > 0;) {
     uint32_t length;
@@ -266,27 +266,28 @@ bool append_arguments(std::string_view bytes, std::vector<std::string_view>& wor
     left -= sizeof length;
     at += sizeof length;
     if (left < length) return false;
-    words.emplace_back(at, length);
+    arguments.emplace_back(at, length);
     left -= length;
     at += length;
   }
   return true;
 }
 
-std::string LogReader::examine(size_t at) {
+std::string LogReader::check_record(size_t at) {
   const size_t left = file_.size() - at;
   LogRecordHeader header;
   if (left < sizeof header) return "the file ends within a record's header";
   std::memcpy(&header, file_.data() + at, sizeof header);
   const size_t bytes = sizeof header + padded(header.length);
-  if (header.flags & ~(kMore | kMark | kEnd)) return "the record's flags are unknown";
-  // Looking for a record in bytes of any kind: most are none at the first glance, which saves the checksum.
-  if (loose_ && (header.lsn + 1 < header_.first_lsn || header.lsn - header_.first_lsn + 1 > file_.size() ||
-                 (header.slot >= kSlotCount && header.slot != kNoSlot))) {
+  if (header.flags & ~(kMore | kMark | kEnd)) return "unknown record flags";
+  // While resyncing, most positions are ruled out by these fields, which saves the checksum.
+  if (resyncing_ &&
+      (header.lsn + 1 < header_.first_lsn || header.lsn - header_.first_lsn + 1 > file_.size() ||
+       (header.slot >= kSlotCount && header.slot != kNoSlot))) {
     return "not a record";
   }
   if (bytes > left) {
-    return "the record is " + std::to_string(bytes) + " bytes long, and the file has " +
+    return "the record is " + std::to_string(bytes) + " bytes long, but the file has only " +
            std::to_string(left) + " left";
   }
   const uint32_t checksum = record_checksum(seed_, file_.data() + at, bytes);
@@ -295,20 +296,20 @@ std::string LogReader::examine(size_t at) {
     std::snprintf(text, sizeof text, "the checksum is %08x instead of %08x", checksum, header.checksum);
     return text;
   }
-  if (!parse_arguments(file_.substr(at + sizeof header, header.length), words_))
-    return "the words do not fit the record";
+  if (!parse_arguments(file_.substr(at + sizeof header, header.length), arguments_))
+    return "argument lengths do not match the record";
   record_ = {at, bytes, header.lsn, header.epoch, header.database, header.slot, header.flags};
   if (header.flags & kMark) {
-    const bool right = kind_ == Kind::log && words_.empty() && (loose_ || header.lsn < expected_);
-    return right ? "" : "a mark stands where none may";
+    const bool right = kind_ == Kind::log && arguments_.empty() && (resyncing_ || header.lsn < expected_);
+    return right ? "" : "unexpected mark";
   }
   if (header.flags & kEnd) {
-    return kind_ == Kind::snapshot && words_.size() == 1 && words_[0].size() == sizeof(uint64_t)
+    return kind_ == Kind::snapshot && arguments_.size() == 1 && arguments_[0].size() == sizeof(uint64_t)
                ? ""
-               : "a snapshot's end stands where none may";
+               : "unexpected end record of a snapshot";
   }
-  if (words_.empty()) return "the record has no words";
-  if (loose_) return header.lsn >= expected_ ? "" : "the record's LSN has been there";
+  if (arguments_.empty()) return "the record has no arguments";
+  if (resyncing_) return header.lsn >= expected_ ? "" : "the LSN was used before";
   if (kind_ == Kind::log ? header.lsn != expected_ : header.lsn < expected_) {
     return "the LSN is " + std::to_string(header.lsn) + " instead of " + std::to_string(expected_);
   }
@@ -318,21 +319,21 @@ std::string LogReader::examine(size_t at) {
 bool LogReader::next() {
   if (!fault_.empty() || position_ == file_.size()) {
     if (fault_.empty() && kind_ == Kind::snapshot && !ended_)
-      fault_ = "the snapshot's last record is missing";
+      fault_ = "the end record of the snapshot is missing";
     return false;
   }
   if (ended_) {
-    fault_ = "there is something behind the snapshot's last record";
+    fault_ = "data after the end record of the snapshot";
     return false;
   }
-  fault_ = examine(position_);
+  fault_ = check_record(position_);
   if (!fault_.empty()) return false;
-  loose_ = false;
+  resyncing_ = false;
   position_ += record_.bytes;
   if (record_.is_mark()) return true;
   if (record_.is_end()) {
     uint64_t count;
-    std::memcpy(&count, words_[0].data(), sizeof count);
+    std::memcpy(&count, arguments_[0].data(), sizeof count);
     if (count != records_) {
       fault_ = "there are " + std::to_string(records_) + " records instead of " + std::to_string(count);
       position_ -= record_.bytes;
@@ -347,14 +348,14 @@ bool LogReader::next() {
 }
 
 bool LogReader::resync(size_t from) {
-  loose_ = true;
+  resyncing_ = true;
   for (size_t at = padded(from); at + sizeof(LogRecordHeader) <= file_.size(); at += kAlignment) {
-    if (!examine(at).empty()) continue;
+    if (!check_record(at).empty()) continue;
     position_ = at;
     fault_.clear();
     return true;
   }
-  loose_ = false;
+  resyncing_ = false;
   return false;
 }
 

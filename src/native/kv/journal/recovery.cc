@@ -53,7 +53,7 @@ FileReport examine(std::string_view file, LogReader::Kind kind) {
   }
   report.fault = reader.fault();
   if (report.fault.empty()) {
-    if (report.whole_bytes < file.size()) report.fault = "the file ends within a command's records";
+    if (report.whole_bytes < file.size()) report.fault = "the file ends within the records of a command";
     report.fault_offset = file.size();
     report.fault_lsn = reader.expected_lsn();
     return report;
@@ -75,12 +75,12 @@ FileReport examine(std::string_view file, LogReader::Kind kind) {
   return report;
 }
 
-Loader::Loader(Engine& engine, Foreign foreign)
+Loader::Loader(Engine& engine, RunInPython run_in_python)
     : engine_(engine),
-      foreign_(std::move(foreign)),
+      run_in_python_(std::move(run_in_python)),
       max_bytes_(engine.keyspace.max_bytes),
       flushed_(engine.keyspace.databases(), 0) {
-  // No key of what was kept is refused, or lost, for want of room: the next command makes room.
+  // Loading must not refuse or evict a stored key for lack of memory: the next command makes room.
   engine_.keyspace.max_bytes = 0;
   engine_.loading = true;
   engine_.refresh_time();
@@ -113,64 +113,66 @@ double Loader::fraction() const {
 bool Loader::step(uint64_t deadline_ns) {
   for (uint32_t n = 1; reader_->next(); ++n) {
     const LogRecord& record = reader_->record();
-    const Arguments words = reader_->words();
+    const Arguments arguments = reader_->arguments();
     if (record.is_mark() || record.is_end()) continue;
     if (phase_ == Phase::survey) {
       if (record.lsn > last_lsn_) return false;
-      if (const Sweep kind = sweep_of(words[0]); kind == Sweep::swap) {
-        sweep(record, words, kind);
-      } else if (kind == Sweep::none && words.size() > 1 && record.database < origin_.size()) {
-        images_.try_emplace(name_of(origin_[record.database], words[1]), 0);
+      if (const DatabaseEffect kind = database_effect(arguments[0]); kind == DatabaseEffect::swap) {
+        apply_database_effect(record, arguments, kind);
+      } else if (kind == DatabaseEffect::none && arguments.size() > 1 && record.database < origin_.size()) {
+        snapshot_lsns_.try_emplace(name_of(origin_[record.database], arguments[1]), 0);
       }
     } else {
-      apply(record, words);
+      apply(record, arguments);
     }
     if (n % 64 == 0 && now_ns() >= deadline_ns) return true;
   }
   if (phase_ == Phase::snapshot) {
     for (uint32_t i = 0; i < origin_.size(); ++i) origin_[i] = i;
   }
-  if (!reader_->fault().empty()) throw Error("log_failed", "read back", reader_->fault());
+  if (!reader_->fault().empty()) throw Error("log_failed", "load the log", reader_->fault());
   return false;
 }
 
-// Does the snapshot hold what this record did?
-bool Loader::is_in_image(const LogRecord& record, Arguments words) const {
+// Whether the snapshot contains the result of this record.
+bool Loader::is_in_snapshot(const LogRecord& record, Arguments arguments) const {
   if (record.lsn > last_lsn_) return false;
   const uint32_t origin = origin_[record.database];
   if (record.lsn <= flushed_[origin]) return true;
-  if (words.size() < 2) return false;
-  const auto found = images_.find(name_of(origin, words[1]));
-  return found != images_.end() && record.lsn <= found->second;
+  if (arguments.size() < 2) return false;
+  const auto found = snapshot_lsns_.find(name_of(origin, arguments[1]));
+  return found != snapshot_lsns_.end() && record.lsn <= found->second;
 }
 
-void Loader::apply(const LogRecord& record, Arguments words) {
+void Loader::apply(const LogRecord& record, Arguments arguments) {
   if (record.database >= origin_.size()) {
-    throw Error("log_failed", "read back",
-                "LSN " + std::to_string(record.lsn) + " is of database " + std::to_string(record.database) +
-                    ", and there are " + std::to_string(origin_.size()));
+    throw Error("log_failed", "load the log",
+                "LSN " + std::to_string(record.lsn) + " belongs to database " +
+                    std::to_string(record.database) + ", but the number of databases is " +
+                    std::to_string(origin_.size()));
   }
-  if (const Sweep kind = sweep_of(words[0]); kind != Sweep::none) return sweep(record, words, kind);
+  if (const DatabaseEffect kind = database_effect(arguments[0]); kind != DatabaseEffect::none)
+    return apply_database_effect(record, arguments, kind);
   if (phase_ == Phase::snapshot) {
-    if (!images_.empty() && words.size() > 1) {
-      const auto found = images_.find(name_of(record.database, words[1]));
-      if (found != images_.end()) found->second = record.lsn;
+    if (!snapshot_lsns_.empty() && arguments.size() > 1) {
+      const auto found = snapshot_lsns_.find(name_of(record.database, arguments[1]));
+      if (found != snapshot_lsns_.end()) found->second = record.lsn;
     }
-  } else if (is_in_image(record, words)) {
+  } else if (is_in_snapshot(record, arguments)) {
     ++skipped_;
     return;
   }
-  run(record.database, words);
+  run(record.database, arguments);
 }
 
-void Loader::sweep(const LogRecord& record, Arguments words, Sweep kind) {
+void Loader::apply_database_effect(const LogRecord& record, Arguments arguments, DatabaseEffect kind) {
   Keyspace& keyspace = engine_.keyspace;
-  if (kind == Sweep::swap) {
-    const auto one = words.size() > 2 ? parse_integer(words[1]) : std::nullopt;
-    const auto other = words.size() > 2 ? parse_integer(words[2]) : std::nullopt;
+  if (kind == DatabaseEffect::swap) {
+    const auto one = arguments.size() > 2 ? parse_integer(arguments[1]) : std::nullopt;
+    const auto other = arguments.size() > 2 ? parse_integer(arguments[2]) : std::nullopt;
     const auto count = static_cast<int64_t>(origin_.size());
     if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) {
-      throw Error("log_failed", "read back", "SWAPDB names databases that are not there");
+      throw Error("log_failed", "load the log", "SWAPDB with invalid database numbers");
     }
     const auto a = static_cast<uint32_t>(*one), b = static_cast<uint32_t>(*other);
     if (phase_ != Phase::survey) {
@@ -181,30 +183,30 @@ void Loader::sweep(const LogRecord& record, Arguments words, Sweep kind) {
     return;
   }
   const bool in_snapshot = phase_ == Phase::snapshot;
-  if (!in_snapshot && record.lsn <= last_lsn_) {  // the snapshot has it
+  if (!in_snapshot && record.lsn <= last_lsn_) {  // the snapshot contains its result
     ++skipped_;
     return;
   }
   for (uint32_t i = 0; i < origin_.size(); ++i) {
-    if (kind == Sweep::flush && i != record.database) continue;
+    if (kind == DatabaseEffect::flush && i != record.database) continue;
     if (keyspace.exists(i)) keyspace.database(i).clear();
     if (in_snapshot) flushed_[i] = record.lsn;
   }
   ++applied_;
 }
 
-void Loader::run(uint32_t number, Arguments words) {
+void Loader::run(uint32_t number, Arguments arguments) {
   ++applied_;
   Database& database = engine_.keyspace.database(number);
-  if (words.size() == 3 && words[0] == "SET") {
-    database.set(database.find(words[1], false), words[1], words[2], 0);
+  if (arguments.size() == 3 && arguments[0] == "SET") {
+    database.set(database.find(arguments[1], false), arguments[1], arguments[2], 0);
     return;
   }
-  const NativeCommand* command = engine_.commands.find(words[0]);
-  if (!command) return foreign_(number, words);
+  const NativeCommand* command = engine_.commands.find(arguments[0]);
+  if (!command) return run_in_python_(number, arguments);
   out_.clear();
-  CommandCall call{engine_.keyspace, database, words, ReplyWriter(out_, 2)};
-  const auto count = static_cast<int64_t>(words.size());
+  CommandCall call{engine_.keyspace, database, arguments, ReplyWriter(out_, 2)};
+  const auto count = static_cast<int64_t>(arguments.size());
   if (command->arity > 0 ? count != command->arity : count < -command->arity) {
     call.error("ERR wrong number of arguments");
   } else {
@@ -212,7 +214,7 @@ void Loader::run(uint32_t number, Arguments words) {
   }
   if (!call.failed) return;
   ++failed_;
-  if (first_failure_.empty()) first_failure_ = std::string(words[0]) + ": " + out_;
+  if (first_failure_.empty()) first_failure_ = std::string(arguments[0]) + ": " + out_;
 }
 
 }  // namespace verbena::kv

@@ -25,39 +25,41 @@ Snapshot::Snapshot(Engine& engine, Log& log, const std::string& path, uint32_t e
   seed_ = seed_of(header.id);
   filling_.assign(reinterpret_cast<const char*>(&header), sizeof header);
   for (uint32_t i = 0; i < engine.keyspace.databases(); ++i) origin_.push_back(i);
-  log_.on_effect = [this](uint64_t lsn, uint32_t database, Arguments effect) { note(lsn, database, effect); };
+  log_.on_effect = [this](uint64_t lsn, uint32_t database, Arguments effect) {
+    record_effect(lsn, database, effect);
+  };
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Snapshot::~Snapshot() {
-  fail("it was given up");
+  fail("the snapshot was cancelled");
   log_.on_effect = nullptr;
   if (engine_.background == this) engine_.background = nullptr;
 }
 
-// What commands do meanwhile. Keys and databases that go are written down among the images: what the log has
-// done to them before must not be done again to nothing.
-void Snapshot::note(uint64_t lsn, uint32_t database, Arguments effect) {
+// Observes effects while the snapshot is made. Deleted keys and flushed databases are recorded among the
+// values, so that recovery does not replay earlier log records on keys that no longer exist.
+void Snapshot::record_effect(uint64_t lsn, uint32_t database, Arguments effect) {
   if (state() != State::scanning) return;
-  const Sweep sweep = sweep_of(effect[0]);
-  if (sweep == Sweep::none) {
+  const DatabaseEffect apply_database_effect = database_effect(effect[0]);
+  if (apply_database_effect == DatabaseEffect::none) {
     if (effect.size() < 2 || effect[0] == "SET" || engine_.keyspace.database(database).contains(effect[1]))
       return;
     const std::string_view gone[] = {"DEL", effect[1]};
     return put(lsn, origin_[database], 0, gone);
   }
-  if (sweep == Sweep::swap) {
+  if (apply_database_effect == DatabaseEffect::swap) {
     const auto one = effect.size() == 3 ? parse_integer(effect[1]) : std::nullopt;
     const auto other = effect.size() == 3 ? parse_integer(effect[2]) : std::nullopt;
     const auto count = static_cast<int64_t>(origin_.size());
     if (!one || !other || *one < 0 || *other < 0 || *one >= count || *other >= count) {
-      return fail("SWAPDB names databases that are not there");
+      return fail("SWAPDB with invalid database numbers");
     }
     std::swap(progress_[static_cast<size_t>(*one)], progress_[static_cast<size_t>(*other)]);
     std::swap(origin_[static_cast<size_t>(*one)], origin_[static_cast<size_t>(*other)]);
     return;
   }
-  const std::string_view flush[] = {sweep == Sweep::flush ? "FLUSHDB" : "FLUSHALL"};
+  const std::string_view flush[] = {apply_database_effect == DatabaseEffect::flush ? "FLUSHDB" : "FLUSHALL"};
   put(lsn, origin_[database], 0, flush);
 }
 
@@ -71,7 +73,7 @@ bool Snapshot::work(uint64_t deadline_ns) {
       ++number;
       continue;
     }
-    scan_some(number, progress);
+    scan_step(number, progress);
     if (now_ns() >= deadline_ns || is_full()) break;
   }
   if (number == progress_.size() && state() == State::scanning) {
@@ -89,33 +91,34 @@ bool Snapshot::work(uint64_t deadline_ns) {
   return state() == State::scanning;
 }
 
-// A bucket's strings, or a piece of one value of the program's. What the log has of its key before the last
-// piece is passed over when it is read back, as that piece is newer.
-void Snapshot::scan_some(uint32_t number, Progress& progress) {
-  if (!progress.objects.empty()) {
-    ValueCopy& copy = progress.objects.front();
-    const auto write = [&](Arguments words) { put(log_.position(), origin_[number], 0, words); };
+// Writes the strings of one bucket, or a part of one Python value. Recovery skips log records of its key up
+// to the LSN of the last part, which is newer.
+void Snapshot::scan_step(uint32_t number, Progress& progress) {
+  if (!progress.pending_values.empty()) {
+    ValueCopy& copy = progress.pending_values.front();
+    const auto write = [&](Arguments arguments) { put(log_.position(), origin_[number], 0, arguments); };
     if (copy.step(engine_, engine_.keyspace.database(number), write)) return;
     if (!copy.error().empty()) fail(copy.error());
-    return progress.objects.pop_front();
+    return progress.pending_values.pop_front();
   }
   if (!engine_.keyspace.exists(number)) return (void)(progress.scanned = true);
   const uint64_t lsn = log_.position();
   progress.cursor = engine_.keyspace.database(number).scan(progress.cursor, 8, [&](Entry entry) {
-    if (entry.type() != Type::string) return (void)progress.objects.emplace_back(std::string(entry.key()));
+    if (entry.type() != Type::string)
+      return (void)progress.pending_values.emplace_back(std::string(entry.key()));
     if (entry.expires_ms() == 0) {
-      const std::string_view words[] = {"SET", entry.key(), entry.value()};
-      return put(lsn, origin_[number], 0, words);
+      const std::string_view arguments[] = {"SET", entry.key(), entry.value()};
+      return put(lsn, origin_[number], 0, arguments);
     }
     const std::string when = std::to_string(entry.expires_ms());
-    const std::string_view words[] = {"SET", entry.key(), entry.value(), "PXAT", when};
-    put(lsn, origin_[number], 0, words);
+    const std::string_view arguments[] = {"SET", entry.key(), entry.value(), "PXAT", when};
+    put(lsn, origin_[number], 0, arguments);
   });
   progress.scanned = progress.cursor == 0;
 }
 
-void Snapshot::put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments words) {
-  seal_record(filling_, put_record(filling_, lsn, epoch_, database, flags, words), seed_);
+void Snapshot::put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments arguments) {
+  seal_record(filling_, put_record(filling_, lsn, epoch_, database, flags, arguments), seed_);
   if (!(flags & kEnd)) records_.fetch_add(1, std::memory_order_relaxed);
   if (filling_.size() >= kPieceBytes) push(false);
 }
@@ -158,7 +161,7 @@ bool Snapshot::finish() {
   return state_ == State::done;
 }
 
-// The disk may be slow: nothing here keeps commands waiting.
+// Writes on its own thread, so that a slow disk does not delay commands.
 void Snapshot::run(const std::stop_token& stop) {
   name_thread("verbena-snap");
   std::unique_lock held(mutex_);

@@ -1,6 +1,7 @@
-// A copy of everything on disk, made a little at a time while commands go on. Each value is written as it is
-// at some moment; its record says by its LSN at which, so that the log's later records, and only those, are
-// applied to it when it is read back.
+// A snapshot: a copy of all keys on disk, written in slices between commands. Each value is written as it is
+// at some moment; the LSN of its record is that moment, so that recovery applies only later log records to
+// it.
+// Depends on the engine and the log.
 #pragma once
 
 #include <atomic>
@@ -21,18 +22,18 @@ class Snapshot final : public Background {
  public:
   enum class State : uint8_t { scanning, writing, done, failed };
 
-  // Begins: the log goes on in a new segment. Throws if there can be no file. For whoever holds the engine's
-  // lock, like all of it but state(), counters and wait().
+  // Begins a snapshot and a new log segment. Throws if the file cannot be created. All functions but state(),
+  // error() and the counters: with the engine's lock.
   Snapshot(Engine& engine, Log& log, const std::string& path, uint32_t epoch);
   ~Snapshot() override;
 
   bool work(uint64_t deadline_ns) override;
-  // All the rest at once; true: it is done.
+  // Completes the snapshot without pause. True: it is done.
   bool finish();
 
   State state() const { return state_.load(std::memory_order_acquire); }
   std::string error() const;
-  uint64_t first_lsn() const { return first_lsn_; }  // of the log's records that come on top
+  uint64_t first_lsn() const { return first_lsn_; }  // of the log records to apply on top
   uint64_t last_lsn() const { return last_lsn_.load(); }
   uint64_t records() const { return records_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -41,17 +42,18 @@ class Snapshot final : public Background {
 
  private:
   static constexpr size_t kPieceBytes = 256u << 10;
-  static constexpr size_t kQueuedBytes = 16u << 20;  // the disk is behind: the scan waits
+  static constexpr size_t kQueuedBytes = 16u
+                                         << 20;  // more than this is waiting for the disk: the scan pauses
 
   struct Progress {
     uint64_t cursor = 0;
     bool scanned = false;
-    std::deque<ValueCopy> objects;  // the program's values that were seen, and not written yet
-    bool done() const { return scanned && objects.empty(); }
+    std::deque<ValueCopy> pending_values;  // Python values that were scanned and not written yet
+    bool done() const { return scanned && pending_values.empty(); }
   };
-  void note(uint64_t lsn, uint32_t database, Arguments effect);
-  void scan_some(uint32_t number, Progress& progress);
-  void put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments words);
+  void record_effect(uint64_t lsn, uint32_t database, Arguments effect);
+  void scan_step(uint32_t number, Progress& progress);
+  void put(uint64_t lsn, uint32_t database, uint8_t flags, Arguments arguments);
   void push(bool last);
   void fail(std::string why);
   bool is_full();
@@ -64,8 +66,8 @@ class Snapshot final : public Background {
   uint32_t seed_ = 0;
   uint64_t first_lsn_ = 0;
   std::vector<Progress> progress_;
-  // What each database was called when the snapshot began: its images go by that name, since the log's SWAPDB
-  // will be applied to them.
+  // The number of each database when the snapshot began. Values are written under that number, because
+  // recovery applies the log's SWAPDB to them.
   std::vector<uint32_t> origin_;
   std::string filling_;
 

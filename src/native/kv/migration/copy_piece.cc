@@ -5,7 +5,7 @@
 
 namespace verbena::kv {
 
-void CopyPiece::plug() {
+void CopyPiece::fill_holes() {
   for (Hole& hole : holes) hole.sum = copy_crc32c(0, to.data() + hole.at, hole.value, hole.bytes);
 }
 
@@ -14,8 +14,8 @@ uint32_t CopyPiece::seal() {
   size_t at = 0;
   for (const Hole& hole : holes) {
     if (hole.record_bytes != 0) {
-      seal_around(to.data() + hole.record_at, hole.record_bytes, {hole.at - hole.record_at, hole.bytes},
-                  hole.sum, kStreamSeed);
+      seal_record_with_hole(to.data() + hole.record_at, hole.record_bytes,
+                            {hole.at - hole.record_at, hole.bytes}, hole.sum, kStreamSeed);
     }
     sum = crc32c(sum, to.data() + at, hole.at - at);
     sum = combine_crc32c(sum, hole.sum, hole.bytes);

@@ -1,5 +1,6 @@
-// A piece of a base copy in memory. Long values may be missing from it, for which it has room: they are where
-// the store has them, and stay there, as they are, while somebody holds them (Keyspace::Hold).
+// A piece of a base copy. Long values may be left out as holes: they stay unchanged in the store's memory
+// while a Keyspace::Hold protects them.
+// Depends on log records and util only.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +12,22 @@ namespace verbena::kv {
 
 struct CopyPiece {
   struct Hole {
-    size_t at, bytes;  // in the piece
+    size_t at, bytes;  // position and length in the piece
     const char* value;
-    std::span<std::byte> chunk;      // of the store's memory, in which the value lies
-    size_t record_at, record_bytes;  // what is around it, without a checksum; 0 bytes: it has one
-    uint32_t sum = 0;                // CRC32C of the value: whoever moves it sets it
+    std::span<std::byte> chunk;      // chunk of the store's memory that contains the value
+    size_t record_at, record_bytes;  // the record around the hole, without a checksum; 0 bytes: it has one
+    uint32_t sum = 0;                // CRC32C of the value, set by the code that copies it
   };
 
-  // Copies the values in, and sums them.
-  void plug();
-  // When all values are summed: gives the records their checksums, and returns the CRC32C of everything.
+  // Copies the values into their holes and sets their checksums.
+  void fill_holes();
+  // Once all values have checksums: completes the records, and returns the CRC32C of the whole piece.
   uint32_t seal();
 
   std::span<char> to;
   size_t used = 0;
-  std::vector<Hole> holes;  // in order
-  uint64_t held_from = 0;   // what keeps the values: Keyspace::retired_blocks() before they were looked up
+  std::vector<Hole> holes;  // in ascending order
+  uint64_t held_from = 0;   // Keyspace::retired_blocks() before the values were looked up; see Keyspace::Hold
 };
 
 }  // namespace verbena::kv

@@ -11,7 +11,7 @@ namespace verbena::kv {
 
 namespace {
 
-constexpr size_t kApplied = 1u << 20;  // at a time, so that commands go on in between
+constexpr size_t kApplied = 1u << 20;  // applied at a time, so that commands run in between
 
 void refuse(const transport::Request& request, const EnvelopeHeader& notice, std::string_view why) {
   request.session.reply(request.call, bytes_of(envelope::answer(notice, true, why)));
@@ -29,20 +29,20 @@ CopyReceiver::CopyReceiver(Engine& engine, std::shared_ptr<transport::Node> node
       thread_([this] { run(); }) {}
 
 void CopyReceiver::close() {
-  std::vector<Asking> left;
+  std::vector<PendingNotice> left;
   {
     const std::lock_guard held(mutex_);
     closing_ = true;
     arrived_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
-  for (const Arrival& arrival : arrivals_) left.push_back(arrival.asking);
+  for (const Arrival& arrival : arrivals_) left.push_back(arrival.notice_call);
   for (const auto& [number, piece] : waiting_) {
-    left.insert(left.end(), piece.asking.begin(), piece.asking.end());
+    left.insert(left.end(), piece.notice_call.begin(), piece.notice_call.end());
   }
   arrivals_.clear();
   waiting_.clear();
-  if (!left.empty()) answer(left, "the attempt is over");
+  if (!left.empty()) answer(left, "this attempt has ended");
 }
 
 std::string CopyReceiver::failure() const {
@@ -50,20 +50,20 @@ std::string CopyReceiver::failure() const {
   return failure_;
 }
 
-void CopyReceiver::take(const transport::Request& request, const EnvelopeHeader& header, LandedPiece piece) {
+void CopyReceiver::take(const transport::Request& request, const EnvelopeHeader& header, PieceNotice piece) {
   if (piece.window >= windows_.size() || piece.bytes > windows_[piece.window].size()) {
     return refuse(request, header,
                   std::to_string(piece.bytes) + " bytes in window " + std::to_string(piece.window) +
-                      ": there is none such");
+                      ": no such window");
   }
   const std::lock_guard held(mutex_);
-  if (closing_) return refuse(request, header, "the attempt is over");
+  if (closing_) return refuse(request, header, "this attempt has ended");
   arrivals_.push_back({{request.session.id(), request.call, header}, piece});
   arrived_.notify_one();
 }
 
 void CopyReceiver::run() {
-  name_thread("verbena-receiver");
+  name_thread("verbena-copy");
   std::vector<Arrival> arrivals;
   while (true) {
     {
@@ -72,16 +72,16 @@ void CopyReceiver::run() {
       if (closing_) return;
       arrivals.swap(arrivals_);
     }
-    for (const Arrival& arrival : arrivals) land(arrival);
+    for (const Arrival& arrival : arrivals) process(arrival);
     arrivals.clear();
   }
 }
 
-// In their order, whatever order they arrive in. The source leaves a window alone until it is answered; a
-// notice that a broken link has left behind is refused, since what it speaks of may not be there.
-void CopyReceiver::land(const Arrival& arrival) {
+// Applies pieces in order, however they arrive. The source does not overwrite a window before its notice is
+// answered; a notice left over from a broken link is refused, because its piece may not have arrived.
+void CopyReceiver::process(const Arrival& arrival) {
   const Window piece = windows_[arrival.piece.window].first(arrival.piece.bytes);
-  const EnvelopeHeader& notice = arrival.asking.notice;
+  const EnvelopeHeader& notice = arrival.notice_call.notice;
   if (observer_) {
     std::string whole(reinterpret_cast<const char*>(&notice), sizeof notice);
     observer_(whole.append(reinterpret_cast<const char*>(&arrival.piece), sizeof arrival.piece), piece);
@@ -90,28 +90,28 @@ void CopyReceiver::land(const Arrival& arrival) {
   std::string fault = envelope::read(piece, header);
   if (fault.empty() && (header.kind != envelope::kSegment ||
                         std::memcmp(header.migration, notice.migration, sizeof header.migration) != 0)) {
-    fault = "the window holds something else";
+    fault = "the window holds no piece of this move";
   }
   if (fault.empty() && header.segment != notice.segment) {
     fault = "the window holds segment " + std::to_string(header.segment) + ", not " +
             std::to_string(notice.segment);
   }
   const Window payload = fault.empty() ? piece.subspan(sizeof header) : Window();
-  // The next one's long values get to their place while it is summed; of others, nobody knows where records
-  // begin.
+  // Long values of the next piece are copied to their final place while the checksum is computed; in other
+  // pieces the start of the first record is unknown.
   StagedValues staged(engine_);
   if (fault.empty() && is_next(header.segment)) {
     const auto held = engine_.lock();
     applier_.stage(text_of(payload), staged);
   }
-  if (fault.empty() && staged.fill(envelope::head_sum(header), text_of(payload)) != header.checksum) {
+  if (fault.empty() && staged.fill(envelope::header_crc(header), text_of(payload)) != header.checksum) {
     fault = "the checksum over header and payload is wrong";
   }
-  if (!fault.empty()) return answer({&arrival.asking, 1}, fault);
-  if (header.segment < next_) return answer({&arrival.asking, 1}, failure());  // it came twice
+  if (!fault.empty()) return answer({&arrival.notice_call, 1}, fault);
+  if (header.segment < next_) return answer({&arrival.notice_call, 1}, failure());  // a repeated piece
   Piece& here = waiting_[header.segment];
   here.payload = payload;
-  here.asking.push_back(arrival.asking);
+  here.notice_call.push_back(arrival.notice_call);
   while (!waiting_.empty() && waiting_.begin()->first == next_) {
     const Piece next = std::move(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
@@ -120,7 +120,7 @@ void CopyReceiver::land(const Arrival& arrival) {
       ++next_;
       taken_.fetch_add(next.payload.size(), std::memory_order_relaxed);
     }
-    answer(next.asking, failure_);
+    answer(next.notice_call, failure_);
   }
 }
 
@@ -142,9 +142,9 @@ void CopyReceiver::apply(Window payload, StagedValues* staged) {
   failure_ = why;
 }
 
-void CopyReceiver::answer(std::span<const Asking> asking, const std::string& refusal) {
+void CopyReceiver::answer(std::span<const PendingNotice> notice_call, const std::string& refusal) {
   const auto held = node_->lock();
-  for (const Asking& one : asking) {
+  for (const PendingNotice& one : notice_call) {
     const auto session = node_->find_session(one.session);
     if (!session || session->is_over()) continue;
     session->reply(one.call, bytes_of(envelope::answer(one.notice, !refusal.empty(), refusal)));
@@ -162,20 +162,20 @@ void CopyReceivers::handle(const transport::Request& request) {
   const std::string fault = envelope::read(request.payload, header);
   if (!fault.empty()) return request.session.fail(request.call, transport::Outcome::remote_failure, fault);
   const auto payload = request.payload.subspan(sizeof header);
-  if (!envelope::is_whole(header, payload)) {
+  if (!envelope::has_valid_checksum(header, payload)) {
     return request.session.fail(request.call, transport::Outcome::remote_failure,
                                 "the checksum over header and payload is wrong");
   }
-  LandedPiece piece;
-  if (header.kind != envelope::kLanded || payload.size() != sizeof piece) {
-    return refuse(request, header, "a notice of a segment has 8 bytes");
+  PieceNotice piece;
+  if (header.kind != envelope::kNotice || payload.size() != sizeof piece) {
+    return refuse(request, header, "the payload of a notice must have 8 bytes");
   }
   std::memcpy(&piece, payload.data(), sizeof piece);
   CopyReceiver::Migration migration;
   std::memcpy(migration.data(), header.migration, sizeof migration);
   const auto found = receivers_.find(migration);
   if (found == receivers_.end())
-    return refuse(request, header, "this node knows no such move, or a newer attempt");
+    return refuse(request, header, "no such move on this node, or a newer attempt runs");
   found->second->take(request, header, piece);
 }
 

@@ -1,6 +1,7 @@
-// The target's end of a base copy. Pieces land in windows of its memory, a notice says which; one thread
-// checks them, applies them in their order, and answers each notice when its piece is applied. The program
-// only opens and closes it.
+// The target's end of a base copy. Pieces arrive by WRITE in windows of its memory, and a notice names the
+// window. One thread checks the pieces, applies them in order, and replies to each notice when its piece is
+// applied. Python only opens and closes it.
+// Depends on the engine, LogApplier and a node of the transport; knows nothing of the phases of a slot move.
 #pragma once
 
 #include <array>
@@ -18,17 +19,17 @@
 
 namespace verbena::kv {
 
-// What a notice's payload is.
-struct LandedPiece {
-  uint32_t window, bytes;  // the whole envelope's
+// The payload of a notice.
+struct PieceNotice {
+  uint32_t window, bytes;  // bytes: of the envelope, header included
 };
-static_assert(sizeof(LandedPiece) == 8);
+static_assert(sizeof(PieceNotice) == 8);
 
 class CopyReceiver {
  public:
   using Window = std::span<const std::byte>;
   using Migration = std::array<uint8_t, 16>;
-  // Shown each notice with the piece that it is about, on the receiver's thread, before anything is checked.
+  // Called with each notice and its piece, on the receiver's thread, before anything is checked.
   using Observer = std::function<void(std::string_view notice, Window piece)>;
 
   // `applier` and the windows must live until close().
@@ -37,33 +38,33 @@ class CopyReceiver {
   ~CopyReceiver() { close(); }
 
   // On the node's thread, with its lock.
-  void take(const transport::Request& request, const EnvelopeHeader& header, LandedPiece piece);
-  // Nothing is applied any more when it returns; who waits is refused. Without any lock.
+  void take(const transport::Request& request, const EnvelopeHeader& header, PieceNotice piece);
+  // When it returns, nothing more is applied and waiting notices have been refused. The caller holds no lock.
   void close();
 
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }  // bytes that have been applied
-  std::string failure() const;                                               // empty: none
+  std::string failure() const;                                               // empty: no failure
 
  private:
-  struct Asking {
+  struct PendingNotice {
     uint64_t session, call;
     EnvelopeHeader notice;
   };
   struct Arrival {
-    Asking asking;
-    LandedPiece piece;
+    PendingNotice notice_call;
+    PieceNotice piece;
   };
   struct Piece {
     Window payload;
-    std::vector<Asking> asking;
+    std::vector<PendingNotice> notice_call;
   };
 
-  // On the thread:
+  // On the receiver's thread:
   void run();
-  void land(const Arrival& arrival);
+  void process(const Arrival& arrival);
   bool is_next(uint32_t segment) const { return segment == next_ && failure_.empty(); }
   void apply(Window payload, StagedValues* staged);
-  void answer(std::span<const Asking> asking, const std::string& refusal);
+  void answer(std::span<const PendingNotice> notice_call, const std::string& refusal);
 
   Engine& engine_;
   const std::shared_ptr<transport::Node> node_;
@@ -71,7 +72,7 @@ class CopyReceiver {
   LogApplier& applier_;
   const Observer observer_;
   uint32_t next_ = 0;
-  std::map<uint32_t, Piece> waiting_;  // for those before them
+  std::map<uint32_t, Piece> waiting_;  // pieces that wait for earlier ones
   std::atomic<uint64_t> taken_{0};
 
   mutable std::mutex mutex_;
@@ -82,10 +83,10 @@ class CopyReceiver {
   std::thread thread_;
 };
 
-// All receivers of a node, by the migration that the notices name.
+// All copy receivers of a node, by the migration that the notices name.
 class CopyReceivers : public transport::Handler {
  public:
-  // Makes it the handler of the node's notices. The node keeps it for good.
+  // Registers it as the handler of the node's notices. The node keeps it for its lifetime.
   static std::shared_ptr<CopyReceivers> make(transport::Node& node);
   void handle(const transport::Request& request) override;
   // With the node's lock:

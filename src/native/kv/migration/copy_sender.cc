@@ -56,29 +56,30 @@ void CopySender::fill_next() {
   ++next_;
 }
 
-// When its values are summed.
+// Requires the checksums of the values.
 void CopySender::seal(Piece& piece) {
   EnvelopeHeader& header = piece.header;
   envelope::seal(header, piece.copy.seal());
   std::memcpy(piece.data, &header, sizeof header);
-  const LandedPiece landed{static_cast<uint32_t>(header.segment % pieces_.size()), piece.bytes()};
+  const PieceNotice notice_payload{static_cast<uint32_t>(header.segment % pieces_.size()), piece.bytes()};
   EnvelopeHeader notice = header;
-  notice.kind = envelope::kLanded;
+  notice.kind = envelope::kNotice;
   notice.flags = 0;
   notice.offset = 0;
-  piece.notice = envelope::make(notice, {reinterpret_cast<const char*>(&landed), sizeof landed});
+  piece.notice =
+      envelope::make(notice, {reinterpret_cast<const char*>(&notice_payload), sizeof notice_payload});
   piece.sealed = true;
 }
 
-void CopySender::plug(Piece& piece) {
-  piece.copy.plug();
+void CopySender::fill_holes(Piece& piece) {
+  piece.copy.fill_holes();
   if (!piece.sealed) seal(piece);
   piece.copy.holes.clear();
   piece.part = piece.written = 0;
-  let_go();
+  release_values();
 }
 
-void CopySender::let_go() {
+void CopySender::release_values() {
   uint64_t from = Hold::kNothing;
   for (uint32_t segment = oldest_; segment != next_ && from == Hold::kNothing; ++segment) {
     if (!piece(segment).copy.holes.empty()) from = piece(segment).copy.held_from;
@@ -86,42 +87,42 @@ void CopySender::let_go() {
   hold_->from.store(from, std::memory_order_release);
 }
 
-// One session's share.
+// The part of a copy that one session sends.
 class CopySender::Run : transport::Writer {
  public:
   Run(CopySender& sender, transport::Node& node, transport::Session& session, transport::Registration& memory,
       uint64_t link, const std::function<bool()>& keep_going)
-      : Writer(node, session, memory, keep_going), sender_(sender), link_(link), shown_(sender.oldest_) {}
+      : Writer(node, session, memory, keep_going), sender_(sender), link_(link), observed_(sender.oldest_) {}
 
   transport::BulkResult run() {
     try {
       while (!sender_.is_complete() && result_.outcome == Outcome::ok && !result_.interrupted) {
-        bool moved = reap();
+        bool moved = collect_answers();
         if (result_.outcome != Outcome::ok) break;
         moved |= fill();
-        if (sender_.observer_) show();
+        if (sender_.observer_) observe();
         if (send() || moved) continue;
-        if (may_go_on()) rest();
+        if (may_go_on()) wait();
       }
     } catch (...) {
-      settle();
+      finish();
       throw;
     }
-    settle();
+    finish();
     return result_;
   }
 
  private:
-  // One piece. Where WRITEs are copies some that go together, since a WRITE waits until the notices before it
-  // have been taken.
+  // Fills one piece. Where WRITEs are copies it fills several, because a WRITE waits until the notices before
+  // it have been received.
   bool fill() {
-    const bool straight = copies();
-    const size_t most = straight ? std::max<size_t>(1, sender_.pieces_.size() / 2) : 1;
+    const bool from_store = copies();
+    const size_t most = from_store ? std::max<size_t>(1, sender_.pieces_.size() / 2) : 1;
     size_t filled = 0;
     while (filled < most && !sender_.last_ && sender_.next_ - sender_.oldest_ < sender_.pieces_.size()) {
       sender_.fill_next();
       ++filled;
-      if (!straight) sender_.plug(sender_.piece(sender_.next_ - 1));
+      if (!from_store) sender_.fill_holes(sender_.piece(sender_.next_ - 1));
     }
     return filled > 0;
   }
@@ -131,24 +132,25 @@ class CopySender::Run : transport::Writer {
     return session_.link() && session_.link()->copies();
   }
 
-  // Without the lock: what goes by this session.
-  void show() {
-    for (; shown_ != sender_.next_; ++shown_) {
+  // Passes what this session sends to the observer, without the node's lock.
+  void observe() {
+    for (; observed_ != sender_.next_; ++observed_) {
       std::string wire;
       {
         const auto held = node_.lock();
         if (session_.link()) wire = session_.link()->port().name();
       }
-      Piece& piece = sender_.piece(shown_);
-      if (!piece.copy.holes.empty()) piece.copy.plug();  // to be seen: it is written from where it was
+      Piece& piece = sender_.piece(observed_);
+      if (!piece.copy.holes.empty())
+        piece.copy.fill_holes();  // for the observer only: the values are written from the store
       if (!piece.sealed) sender_.seal(piece);
       sender_.observer_(wire, text_of({piece.data, piece.bytes()}));
       sender_.observer_(wire, piece.notice);
     }
   }
 
-  // Answers, in order.
-  bool reap() {
+  // Processes replies in order.
+  bool collect_answers() {
     bool moved = false;
     while (sender_.oldest_ != sender_.next_) {
       Piece& piece = sender_.piece(sender_.oldest_);
@@ -158,7 +160,7 @@ class CopySender::Run : transport::Writer {
         fail(piece.call->outcome, piece.call->status, std::string(answer));
         break;
       }
-      if (!envelope::is_consent(std::as_bytes(std::span(answer)))) {
+      if (!envelope::is_acceptance(std::as_bytes(std::span(answer)))) {
         sender_.refusal_ = answer;
         fail(Outcome::remote_failure, Status::success, "a piece was refused");
         break;
@@ -172,16 +174,16 @@ class CopySender::Run : transport::Writer {
       ++sender_.oldest_;
       moved = true;
     }
-    if (moved) sender_.let_go();
+    if (moved) sender_.release_values();
     return moved;
   }
 
-  // WRITEs and announces what has been filled; false: nothing, or nothing now.
+  // WRITEs and announces filled pieces; false: there are none, or not possible now.
   bool send() {
     bool moved = false;
     const auto held = node_.lock();
     if (session_.is_over()) fail(Outcome::session_failed, Status::success, "the session ended");
-    if (is_lost()) {
+    if (is_link_lost()) {
       fail(Outcome::failed_status, Status::wr_flush_err, "the link broke before it was answered");
     }
     for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
@@ -203,7 +205,7 @@ class CopySender::Run : transport::Writer {
     return moved;
   }
 
-  // Of a piece's next part. Values come first: with their sums the rest can be sealed.
+  // Writes from the next part of a piece. Values come first: their checksums are needed to seal the rest.
   bool write_some(Piece& piece, uint64_t region) {
     const size_t holes = piece.copy.holes.size();
     if (piece.part < holes) return write_value(piece, piece.copy.holes[piece.part], region);
@@ -217,8 +219,8 @@ class CopySender::Run : transport::Writer {
       std::byte* const from = piece.data + at;
       const auto length = static_cast<uint32_t>(
           std::min(end - at, memory_.in_piece(static_cast<size_t>(from - sender_.memory_))));
-      // It has been summed. A wire that sums what it copies may also spare its caches, where the target
-      // looks.
+      // The checksum is known, so the wire need not compute one: a wire that sums while it copies may also
+      // bypass the caches, from which the target reads.
       if (!write(region, at, from, length, nullptr)) return false;
       piece.written += length;
     }
@@ -227,7 +229,7 @@ class CopySender::Run : transport::Writer {
   }
 
   bool write_value(Piece& piece, CopyPiece::Hole& hole, uint64_t region) {
-    constexpr size_t kAtOnce = 64u << 10;  // stays in the cache
+    constexpr size_t kAtOnce = 64u << 10;  // fits into the cache
     transport::Registration& store = registered(hole.chunk);
     auto* const from = reinterpret_cast<std::byte*>(const_cast<char*>(hole.value)) + piece.written;
     const auto length =
@@ -255,31 +257,31 @@ class CopySender::Run : transport::Writer {
         .first->second;
   }
 
-  bool is_lost() const {
+  bool is_link_lost() const {
     const uint64_t link = streamed_on_ != 0 ? streamed_on_ : link_;
     return link != 0 && (!session_.link() || session_.links() != link);
   }
 
-  void rest() {
+  void wait() {
     const Piece& oldest = sender_.piece(sender_.oldest_);
     if (!oldest.call) return node_.linger();
     node_.wait(*oldest.call, now_ns() + kAskEveryNs);
-    if (!oldest.call->finished.load(std::memory_order_acquire)) keep();
+    if (!oldest.call->finished.load(std::memory_order_acquire)) copy_unacknowledged();
   }
 
-  // The target takes its time: what it has not acknowledged is copied, so that the store need not keep it.
-  void keep() {
+  // The target is slow: copies the values of unacknowledged pieces, so that the store need not keep them.
+  void copy_unacknowledged() {
     {
       const auto held = node_.lock();
-      if (!session_.link() || !session_.link()->drained()) return;  // it may be being written
+      if (!session_.link() || !session_.link()->drained()) return;  // a WRITE may still read the values
     }
     for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
       Piece& piece = sender_.piece(segment);
-      if (!piece.copy.holes.empty() && piece.call) sender_.plug(piece);
+      if (!piece.copy.holes.empty() && piece.call) sender_.fill_holes(piece);
     }
   }
 
-  void settle() {
+  void finish() {
     {
       const auto held = node_.lock();
       for (Piece& piece : sender_.pieces_) drop(piece.call);
@@ -290,15 +292,15 @@ class CopySender::Run : transport::Writer {
       stores_.clear();
     }
     for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
-      sender_.plug(sender_.piece(segment));
+      sender_.fill_holes(sender_.piece(segment));
     }
-    sender_.let_go();
+    sender_.release_values();
   }
 
   CopySender& sender_;
   const uint64_t link_;
-  uint32_t shown_;
-  std::map<std::byte*, transport::Registration> stores_;  // memory that values are written from
+  uint32_t observed_;
+  std::map<std::byte*, transport::Registration> stores_;  // store memory that values are written from
 };
 
 transport::BulkResult CopySender::run(transport::Node& node, transport::Session& session, uint64_t link,

@@ -1,7 +1,8 @@
 // The source's end of a base copy: fills pieces from the store, WRITEs each into a window of the target's
-// memory and announces it, as many at a time as there are windows. Where a WRITE is a copy, long values go
-// straight from the store. What has not been acknowledged is kept: if the link breaks, it goes again, perhaps
-// by another session.
+// memory and announces it, with as many pieces in flight as there are windows. Where a WRITE is a copy (shm),
+// long values are written directly from the store. Unacknowledged pieces are kept: if the link breaks they
+// are sent again, possibly over another session.
+// Depends on the store's memory and a session; knows nothing of the phases of a slot move.
 #pragma once
 
 #include <atomic>
@@ -19,31 +20,31 @@
 namespace verbena::kv {
 
 struct CopySenderCounters {
-  uint64_t acknowledged = 0;  // bytes of payloads that the target has applied,
-  uint64_t pieces = 0;        // in so many pieces
+  uint64_t acknowledged = 0;  // payload bytes that the target has applied
+  uint64_t pieces = 0;        // number of those pieces
 };
 
 class CopySender {
  public:
   using Hold = Keyspace::Hold;
-  // True: that was the last one. Sets the hold, if it holds nothing. Throws.
+  // Fills a piece; true: it is the last one. Sets the hold if the hold protects nothing yet. May throw.
   using Fill = std::function<bool(CopyPiece&)>;
-  // Shown each piece and each notice before they leave, by which wire.
+  // Called with each piece and each notice before it is sent, and with the wire.
   using Observer = std::function<void(std::string_view wire, std::string_view data)>;
 
-  // `header`: what all envelopes have in common. `regions`: the windows, each of at least `piece_bytes`.
+  // `header`: the fields that all envelopes share. `regions`: the windows, each of at least `piece_bytes`.
   CopySender(const EnvelopeHeader& header, std::vector<uint64_t> regions, uint32_t piece_bytes, Fill fill,
              std::shared_ptr<Hold> hold, Observer observer);
   ~CopySender();
 
-  // Until all of it is acknowledged; otherwise says why not, and may be run again. On one link: WRITEs are
-  // not repeated on the next, as their notices would be. `link`: on this one, else not at all; 0: on
-  // whichever there is. Throws what `fill` throws.
+  // Runs until everything is acknowledged; otherwise returns why not, and may be called again. It uses one
+  // link, because WRITEs are not repeated on the next one as their notices would be. `link`: only this link;
+  // 0: the current one. Throws what `fill` throws.
   transport::BulkResult run(transport::Node& node, transport::Session& session, uint64_t link,
                             const std::function<bool()>& keep_going);
 
   bool is_complete() const { return last_ && oldest_ == next_; }
-  // An answer that refuses a piece, as it came; empty: there was none.
+  // The reply that refused a piece, unchanged; empty: none.
   const std::string& refusal() const { return refusal_; }
   CopySenderCounters counters() const { return {acknowledged_.load(), pieces_acknowledged_.load()}; }
 
@@ -51,23 +52,23 @@ class CopySender {
   class Run;
   struct Piece {
     uint32_t bytes() const { return static_cast<uint32_t>(sizeof(EnvelopeHeader) + copy.used); }
-    // Its values that are not in it, then what is between them.
+    // The values in holes, then the ranges between them.
     size_t parts() const { return 2 * copy.holes.size() + 1; }
 
     std::byte* data = nullptr;
-    CopyPiece copy;  // the payload
+    CopyPiece copy;  // of the payload
     EnvelopeHeader header;
     bool sealed = false;
-    size_t part = 0;       // which are written on this link,
-    uint32_t written = 0;  // and so much of the next one
+    size_t part = 0;       // parts that are written on this link
+    uint32_t written = 0;  // bytes of the next part that are written
     std::string notice;
-    transport::Call* call = nullptr;  // the notice's
+    transport::Call* call = nullptr;  // of the notice
   };
   Piece& piece(uint32_t segment) { return pieces_[segment % pieces_.size()]; }
   void fill_next();
   void seal(Piece& piece);
-  void plug(Piece& piece);  // all of it is in its own memory then
-  void let_go();            // of values that no piece needs any more
+  void fill_holes(Piece& piece);  // copies the values into the piece
+  void release_values();          // stops protecting values that no piece refers to
 
   const EnvelopeHeader header_;
   const std::vector<uint64_t> regions_;
@@ -77,9 +78,9 @@ class CopySender {
   const Observer observer_;
   std::byte* memory_;
   std::vector<Piece> pieces_;
-  uint32_t oldest_ = 0, next_ = 0;  // segments that are not acknowledged
+  uint32_t oldest_ = 0, next_ = 0;  // segments from oldest_ up to next_ are not acknowledged
   uint64_t offset_ = 0;
-  bool last_ = false;  // has been filled
+  bool last_ = false;  // the last piece has been filled
   std::string refusal_;
   std::atomic<uint64_t> acknowledged_{0}, pieces_acknowledged_{0};
 };

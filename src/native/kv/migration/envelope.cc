@@ -9,7 +9,8 @@
 
 namespace verbena::kv::envelope {
 
-static_assert(std::endian::native == std::endian::little, "headers are read and written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "headers are read and written in native byte order");
 
 namespace {
 
@@ -18,7 +19,7 @@ constexpr uint8_t kVersion = 1;
 
 }  // namespace
 
-uint32_t head_sum(const EnvelopeHeader& header) {
+uint32_t header_crc(const EnvelopeHeader& header) {
   return crc32c(0, &header, offsetof(EnvelopeHeader, checksum));
 }
 
@@ -28,7 +29,7 @@ std::string read(std::span<const std::byte> bytes, EnvelopeHeader& header) {
            std::to_string(sizeof header);
   }
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return "it does not begin as an envelope does";
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return "the envelope's magic bytes are missing";
   if (header.version != kVersion) {
     return "version " + std::to_string(header.version) + " is unknown here: this node speaks " +
            std::to_string(kVersion);
@@ -37,21 +38,21 @@ std::string read(std::span<const std::byte> bytes, EnvelopeHeader& header) {
     return std::to_string(bytes.size()) + " bytes where the header says " + std::to_string(sizeof header) +
            " and " + std::to_string(header.length);
   }
-  if (header.flags & ~(kAnswer | kLast | kRefused)) return "its flags are unknown";
-  if (header.first_shard > header.last_shard || header.last_shard >= kSlotCount) return "those are no shards";
+  if (header.flags & ~(kAnswer | kLast | kRefused)) return "unknown envelope flags";
+  if (header.first_shard > header.last_shard || header.last_shard >= kSlotCount) return "invalid shard range";
   if (header.kind == kSegment && header.total > 0 &&
       (header.offset > header.total || header.length > header.total - header.offset)) {
-    return "it leaves what it is a part of";
+    return "the segment exceeds the total length";
   }
   return {};
 }
 
-bool is_whole(const EnvelopeHeader& header, std::span<const std::byte> payload) {
-  return crc32c(head_sum(header), payload.data(), payload.size()) == header.checksum;
+bool has_valid_checksum(const EnvelopeHeader& header, std::span<const std::byte> payload) {
+  return crc32c(header_crc(header), payload.data(), payload.size()) == header.checksum;
 }
 
 void seal(EnvelopeHeader& header, uint32_t payload_sum) {
-  header.checksum = combine_crc32c(head_sum(header), payload_sum, header.length);
+  header.checksum = combine_crc32c(header_crc(header), payload_sum, header.length);
 }
 
 std::string make(EnvelopeHeader header, std::string_view payload) {
@@ -61,10 +62,10 @@ std::string make(EnvelopeHeader header, std::string_view payload) {
   return out.append(payload);
 }
 
-bool is_consent(std::span<const std::byte> answer) {
+bool is_acceptance(std::span<const std::byte> answer) {
   EnvelopeHeader header;
-  return read(answer, header).empty() && is_whole(header, answer.subspan(sizeof header)) &&
-         header.kind == kLanded && (header.flags & kAnswer) != 0 && (header.flags & kRefused) == 0;
+  return read(answer, header).empty() && has_valid_checksum(header, answer.subspan(sizeof header)) &&
+         header.kind == kNotice && (header.flags & kAnswer) != 0 && (header.flags & kRefused) == 0;
 }
 
 std::string answer(const EnvelopeHeader& to, bool refused, std::string_view payload) {

@@ -9,14 +9,15 @@
 
 namespace verbena::kv {
 
-// The node keeps it for good; the receiver may be gone.
-class ReplicationReceiver::Door : public transport::Handler {
+// The node keeps handlers for its lifetime; the receiver may be destroyed earlier.
+class ReplicationReceiver::LogHandler : public transport::Handler {
  public:
-  explicit Door(std::weak_ptr<ReplicationReceiver> receiver) : receiver_(std::move(receiver)) {}
+  explicit LogHandler(std::weak_ptr<ReplicationReceiver> receiver) : receiver_(std::move(receiver)) {}
   void handle(const transport::Request& request) override {
     const auto receiver = receiver_.lock();
     if (receiver && request.session.id() == receiver->session_) return receiver->take(request);
-    request.session.fail(request.call, transport::Outcome::remote_failure, "this node does not follow you");
+    request.session.fail(request.call, transport::Outcome::remote_failure,
+                         "this node does not replicate from this session");
   }
 
  private:
@@ -29,7 +30,7 @@ std::shared_ptr<ReplicationReceiver> ReplicationReceiver::make(Engine& engine, E
                                                                LogApplier& applier) {
   std::shared_ptr<ReplicationReceiver> receiver(
       new ReplicationReceiver(engine, loop, node, session, ring, applier));
-  node->handle(transport::method::of_name("kv.log"), std::make_shared<Door>(receiver));
+  node->handle(transport::method::of_name("kv.log"), std::make_shared<LogHandler>(receiver));
   return receiver;
 }
 
@@ -41,16 +42,15 @@ void ReplicationReceiver::take(const transport::Request& request) {
   std::memcpy(&message.header, request.payload.data(), sizeof message.header);
   const auto rest = request.payload.subspan(sizeof message.header);
   LogPiece piece{};
-  const bool inside = message.header.flags & kPieceFollows;
+  const bool inlined = message.header.flags & kPieceFollows;
   if (rest.size() >= sizeof piece) std::memcpy(&piece, rest.data(), sizeof piece);
   if (message.header.flags > (kPieceFollows | kWantsReceipt) ||
-      (inside ? rest.size() < sizeof piece || rest.size() != piece_bytes(piece.length) : !rest.empty())) {
-    return request.session.fail(request.call, transport::Outcome::remote_failure,
-                                "the message makes no sense");
+      (inlined ? rest.size() < sizeof piece || rest.size() != piece_bytes(piece.length) : !rest.empty())) {
+    return request.session.fail(request.call, transport::Outcome::remote_failure, "the message is invalid");
   }
   message.piece.assign(reinterpret_cast<const char*>(rest.data()), rest.size());
   const std::lock_guard held(mutex_);
-  counters_.heard_ns = now_ns();
+  counters_.received_ns = now_ns();
   queue_.push_back(std::move(message));
   post();
 }
@@ -61,7 +61,7 @@ void ReplicationReceiver::post() {
   loop_.post([kept = shared_from_this()] { kept->work(); });
 }
 
-void ReplicationReceiver::begin(bool full, uint64_t offset, uint64_t place_key) {
+void ReplicationReceiver::begin(bool full, uint64_t offset, uint64_t position_key) {
   if (full) {
     engine_.loading = true;
     engine_.refresh_time();
@@ -69,9 +69,9 @@ void ReplicationReceiver::begin(bool full, uint64_t offset, uint64_t place_key) 
     applier_->restart();
   }
   applier_->set_offset(offset);
-  place_key_ = place_key;
-  if (turn_ == 0)
-    turn_ = loop_.add_hook(EventLoop::Moment::before, [this](uint64_t now) { return look(now); });
+  position_key_ = position_key;
+  if (poll_turn_ == 0)
+    poll_turn_ = loop_.add_hook(EventLoop::Moment::before, [this](uint64_t now) { return poll(now); });
   const std::lock_guard held(mutex_);
   begun_ = counters_.begun = true;
   counters_.complete = !full;
@@ -93,7 +93,7 @@ void ReplicationReceiver::clear() {
 
 void ReplicationReceiver::close() {
   closed_ = true;
-  if (turn_ != 0) loop_.remove_hook(std::exchange(turn_, 0));
+  if (poll_turn_ != 0) loop_.remove_hook(std::exchange(poll_turn_, 0));
   loop_.set_batch_scheduling(false);
   const std::lock_guard held(mutex_);
   queue_.clear();
@@ -106,62 +106,64 @@ ReplicationReceiverCounters ReplicationReceiver::counters() const {
   return counters;
 }
 
-bool ReplicationReceiver::take_piece(std::string_view bytes, bool written) {
+bool ReplicationReceiver::apply_piece(std::string_view bytes, bool written) {
   LogPiece piece;
   std::memcpy(&piece, bytes.data(), sizeof piece);
   const uint64_t position = next_piece(expected_, ring_.size());
-  if (piece.mark != mark_ + position) return false;  // it is not there yet, or not any more
+  if (piece.mark != mark_ + position) return false;  // not written yet, or overwritten
   if (piece.length == 0 || piece.length > bytes.size() - sizeof piece) return false;
   bytes = bytes.substr(sizeof piece, piece.length);
-  // One that is being written is whole at the next look, one that was damaged when it is written again.
+  // A piece that is just being written is complete at the next poll; a damaged one is sent again.
   if (piece_crc(piece, bytes.data()) != piece.crc) return false;
   applier_->apply(bytes);
-  if (piece.told_ns != 0) told_.push_back(piece.told_ns);
+  if (piece.visible_ns != 0) applied_visible_ns_.push_back(piece.visible_ns);
   expected_ = position + piece_bytes(piece.length);
   const std::lock_guard held(mutex_);
   ++counters_.pieces;
   counters_.bytes += bytes.size();
   if (written) counters_.written += bytes.size();
-  counters_.heard_ns = now_ns();
+  counters_.received_ns = now_ns();
   return true;
 }
 
-bool ReplicationReceiver::look_until(uint64_t deadline) {
+bool ReplicationReceiver::poll_until(uint64_t deadline) {
   const std::string_view ring(reinterpret_cast<const char*>(ring_.data()), ring_.size());
   do {
     const uint64_t position = next_piece(expected_, ring.size());
-    if (!take_piece(ring.substr(position % ring.size()), true)) return true;
+    if (!apply_piece(ring.substr(position % ring.size()), true)) return true;
   } while (now_ns() < deadline);
   return false;
 }
 
-uint64_t ReplicationReceiver::look(uint64_t now) {
-  if (closed_ || !why_.empty()) return EventLoop::kNever;
+uint64_t ReplicationReceiver::poll(uint64_t now) {
+  if (closed_ || !fault_.empty()) return EventLoop::kNever;
   const uint64_t before = expected_;
   bool all = true;
   try {
-    all = look_until(now + kBudgetNs);
+    all = poll_until(now + kBudgetNs);
   } catch (const Error& error) {
-    why_ = error.detail();
+    fault_ = error.detail();
   }
-  if (expected_ != before || !why_.empty()) settle();
-  hurries_ = now - std::max(loop_.last_command_ns(), pressed_ns_) <= kQuietNs;
-  loop_.set_batch_scheduling(!hurries_ && now < awake_until_);
-  tell_place();
+  if (expected_ != before || !fault_.empty()) commit_applied();
+  active_ = now - std::max(loop_.last_command_ns(), frequent_messages_ns_) <= kActiveNs;
+  loop_.set_batch_scheduling(!active_ && now < poll_until_ns_);
+  publish_position();
   if (!all) return now;
-  return now < awake_until_ ? now + (hurries_ ? kHurriedLookNs : kLookNs) : EventLoop::kNever;
+  return now < poll_until_ns_ ? now + (active_ ? kActivePollIntervalNs : kPollIntervalNs) : EventLoop::kNever;
 }
 
-// While it hurries, and then once. If it cannot be done now, the next look is soon.
-void ReplicationReceiver::tell_place() {
-  const LogPlace place{.expected = expected_, .hurries = hurries_}, &told = told_place_;
-  const bool is_news = hurries_ ? place.expected != told.expected || !told.hurries : told.hurries != 0;
-  if (place_key_ == 0 || !is_news) return;
+// Publishes the position while active, and once more when activity ends. If the node is busy, the next poll
+// tries again.
+void ReplicationReceiver::publish_position() {
+  const ReplicaPosition place{.expected = expected_, .active = active_}, &published = published_position_;
+  const bool is_changed =
+      active_ ? place.expected != published.expected || !published.active : published.active != 0;
+  if (position_key_ == 0 || !is_changed) return;
   const auto held = node_->try_lock();
   const auto session = held.owns_lock() ? node_->find_session(session_) : nullptr;
-  // Beyond this host nobody has to give way.
+  // The primary yields the processor only to a replica on its own host.
   if (!session || !session->link() || session->link()->port().name() != "shm") return;
-  if (session->hint(place_key_, std::as_bytes(std::span(&place, 1)))) told_place_ = place;
+  if (session->hint(position_key_, std::as_bytes(std::span(&place, 1)))) published_position_ = place;
 }
 
 LogReceipt ReplicationReceiver::receipt() {
@@ -178,8 +180,8 @@ LogReceipt ReplicationReceiver::receipt() {
   return {expected_, applier_->lsn(), applier_->offset(), durable_offset_};
 }
 
-// What has been applied counts.
-void ReplicationReceiver::settle() {
+// Commits what has been applied and updates the counters.
+void ReplicationReceiver::commit_applied() {
   if (engine_.loading && applier_->is_complete()) {
     engine_.loading = false;
     engine_.refresh_time();
@@ -188,12 +190,12 @@ void ReplicationReceiver::settle() {
   const uint64_t now = unix_ns();
   const std::lock_guard held(mutex_);
   counters_.lags.pass(now);
-  for (const uint64_t told : told_) counters_.lags.note(now - std::min(told, now));
-  told_.clear();
+  for (const uint64_t published : applied_visible_ns_) counters_.lags.note(now - std::min(published, now));
+  applied_visible_ns_.clear();
   counters_.lsn = applier_->lsn();
   counters_.offset = applier_->offset();
   counters_.complete |= applier_->is_complete();
-  if (counters_.error.empty()) counters_.error = why_;
+  if (counters_.error.empty()) counters_.error = fault_;
 }
 
 void ReplicationReceiver::work() {
@@ -205,26 +207,27 @@ void ReplicationReceiver::work() {
   }
   if (closed_ || messages.empty()) return;
   const uint64_t began = now_ns(), deadline = began + kBudgetNs;
-  awake_until_ = began + kAwakeNs;
-  if (began - woken_ns_ < kSpeakNs / 2) pressed_ns_ = began;  // somebody waits for the receipts
-  woken_ns_ = began;
+  poll_until_ns_ = began + kPollNs;
+  if (began - last_message_ns_ < kMessageIntervalNs / 2)
+    frequent_messages_ns_ = began;  // the primary's clients wait for receipts
+  last_message_ns_ = began;
   bool is_wanted = false;
-  size_t done = 0, missed = 0;  // announced, but not there
+  size_t done = 0, missed = 0;  // pieces that were announced but not found
   for (; done < messages.size(); ++done) {
     const Message& message = messages[done];
     try {
-      if (why_.empty()) {
-        if (!look_until(deadline)) break;
-        if (!message.piece.empty()) take_piece(message.piece, false);
+      if (fault_.empty()) {
+        if (!poll_until(deadline)) break;
+        if (!message.piece.empty()) apply_piece(message.piece, false);
       }
     } catch (const Error& error) {
-      why_ = error.detail();
+      fault_ = error.detail();
     }
     missed += expected_ < message.header.end;
-    is_wanted |= !why_.empty() || missed > 0 || (message.header.flags & kWantsReceipt) != 0;
-    owed_.push_back(message.call);
+    is_wanted |= !fault_.empty() || missed > 0 || (message.header.flags & kWantsReceipt) != 0;
+    unanswered_.push_back(message.call);
   }
-  settle();
+  commit_applied();
   {
     const std::lock_guard held(mutex_);
     counters_.damaged += missed;
@@ -232,19 +235,19 @@ void ReplicationReceiver::work() {
                   std::make_move_iterator(messages.end()));
     if (!queue_.empty()) post();
   }
-  if (!is_wanted && owed_.size() < kMostOwed) return;
+  if (!is_wanted && unanswered_.size() < kMaxUnanswered) return;
   const LogReceipt last = receipt();
-  // Whoever holds the node's lock may be waiting for the GIL.
+  // The thread that holds the node's lock may be waiting for the GIL.
   if (engine_.handler()) engine_.handler()->release_gil();
-  const auto calls = std::exchange(owed_, {});
+  const auto calls = std::exchange(unanswered_, {});
   const auto held = node_->lock();
   const auto session = node_->find_session(session_);
   if (!session || session->is_over()) return;
   for (const uint64_t call : calls) {
-    if (why_.empty()) {
+    if (fault_.empty()) {
       session->reply(call, std::as_bytes(std::span(&last, 1)));
     } else {
-      session->fail(call, transport::Outcome::remote_failure, why_);
+      session->fail(call, transport::Outcome::remote_failure, fault_);
     }
   }
 }

@@ -1,6 +1,8 @@
-// A replica's end: takes pieces of the primary's log, applies them on the engine's loop, and says how far it
-// is when asked. The ring is where the primary WRITEs to; while it does, the loop looks for more in every
-// turn and at least some thousand times a second, so that nobody has to wake it.
+// The replica's end of replication: applies pieces of the primary's log on the engine's event loop and
+// replies with receipts. The primary WRITEs pieces into this node's ring; while it does, the loop polls the
+// ring in every turn and at least a few thousand times a second, so that pieces need no wake-up.
+// Depends on the engine, its event loop and a node of the transport; knows nothing of roles, handshakes or
+// Python.
 #pragma once
 
 #include <deque>
@@ -17,30 +19,30 @@ namespace verbena::kv {
 
 struct ReplicationReceiverCounters {
   uint64_t lsn = 0, offset = 0;
-  uint64_t pieces = 0, bytes = 0, written = 0, damaged = 0, heard_ns = 0;
+  uint64_t pieces = 0, bytes = 0, written = 0, damaged = 0, received_ns = 0;
   bool complete = false, begun = false;
-  // From the moment when the primary's clients could know of a piece's first record until this node's can, by
-  // both clocks.
+  // From the moment when a piece's first record became visible on the primary until it is visible here, by
+  // the clocks of the two hosts.
   RecentTimes lags;
   std::string error;
 };
 
 class ReplicationReceiver : public std::enable_shared_from_this<ReplicationReceiver> {
  public:
-  // Takes the pieces of one session. `applier` must live until close().
+  // Receives the pieces of one session. `applier` must live until close().
   static std::shared_ptr<ReplicationReceiver> make(Engine& engine, EventLoop& loop,
                                                    std::shared_ptr<transport::Node> node, uint64_t session,
                                                    std::span<std::byte> ring, LogApplier& applier);
-  // The primary has said where it begins: with a copy of everything, so that what is here goes, or behind
-  // `offset`. Pieces that came before this wait for it. It lends memory for a LogPlace under `place_key`, if
-  // that is not 0. With the engine's lock.
-  void begin(bool full, uint64_t offset, uint64_t place_key);
+  // Begins with a base copy (`full`: all keys here are deleted) or behind `offset`, as the primary has
+  // replied. Pieces that came earlier are applied now. `position_key`: the key of the primary's memory for a
+  // ReplicaPosition; 0: none. With the engine's lock.
+  void begin(bool full, uint64_t offset, uint64_t position_key);
   void close();  // with the engine's lock
   ReplicationReceiverCounters counters() const;
-  uint64_t mark() const { return mark_; }  // for the primary: see LogPiece
+  uint64_t mark() const { return mark_; }  // see LogPiece::mark
 
  private:
-  class Door;
+  class LogHandler;
   ReplicationReceiver(Engine& engine, EventLoop& loop, std::shared_ptr<transport::Node> node,
                       uint64_t session, std::span<std::byte> ring, LogApplier& applier)
       : engine_(engine),
@@ -55,19 +57,20 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
     uint64_t call;
     std::string piece;
   };
-  // How long after a look the next one comes, if there are clients and if not, and how long it may take.
-  static constexpr uint64_t kHurriedLookNs = 200'000, kLookNs = 500'000, kBudgetNs = 2'000'000;
-  // For so long nobody has asked this node for anything: then it need not hurry.
-  static constexpr uint64_t kQuietNs = 1'000'000'000;
+  // Interval between polls of the ring while active, and otherwise; the longest duration of one poll.
+  static constexpr uint64_t kActivePollIntervalNs = 200'000, kPollIntervalNs = 500'000, kBudgetNs = 2'000'000;
+  // A replica counts as active for this long after a client command, or after frequent messages.
+  static constexpr uint64_t kActiveNs = 1'000'000'000;
   void take(const transport::Request& request);  // on the node's thread
   void post();
   // On the loop's thread, with the engine's lock:
   void work();
-  uint64_t look(uint64_t now);                            // when to look again
-  bool look_until(uint64_t deadline);                     // false: it is over, and there may be more
-  bool take_piece(std::string_view bytes, bool written);  // false: it is not the one that comes next
-  void settle();
-  void tell_place();
+  uint64_t poll(uint64_t now);         // returns the time of the next poll
+  bool poll_until(uint64_t deadline);  // false: the deadline has passed, and there may be more pieces
+  bool apply_piece(std::string_view bytes,
+                   bool written);  // false: it is not the expected piece, or not complete
+  void commit_applied();
+  void publish_position();
   LogReceipt receipt();
   void clear();
 
@@ -78,17 +81,19 @@ class ReplicationReceiver : public std::enable_shared_from_this<ReplicationRecei
   const std::span<std::byte> ring_;
   const uint64_t mark_;
   LogApplier* applier_;
-  uint64_t place_key_ = 0;
-  LogPlace told_place_{};  // to the primary
-  bool hurries_ = false;
-  static constexpr size_t kMostOwed = 32;
-  uint64_t expected_ = 0, awake_until_ = 0, turn_ = 0;
-  uint64_t woken_ns_ = 0, pressed_ns_ = 0;  // by the last message; when they came close together last
-  std::string why_;                         // the stream makes no sense
-  std::vector<uint64_t> owed_;              // calls that have no receipt yet
-  std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // our log's LSN, the primary's offset
+  uint64_t position_key_ = 0;
+  ReplicaPosition published_position_{};  // what the primary's memory holds
+  bool active_ = false;
+  static constexpr size_t kMaxUnanswered = 32;
+  uint64_t expected_ = 0, poll_until_ns_ = 0, poll_turn_ = 0;
+  uint64_t last_message_ns_ = 0,
+           frequent_messages_ns_ = 0;  // time of the last message; time of the last two in quick succession
+  std::string fault_;                  // why the stream is invalid; empty: it is not
+  std::vector<uint64_t> unanswered_;   // calls without a receipt yet
+  std::deque<std::pair<uint64_t, uint64_t>> undurable_;  // LSN of our log, offset of the primary's log
   uint64_t durable_offset_ = 0;
-  std::vector<uint64_t> told_;  // LogPiece::told_ns of what is applied, but cannot be seen yet
+  std::vector<uint64_t>
+      applied_visible_ns_;  // LogPiece::visible_ns of applied pieces that are not committed yet
   bool closed_ = false;
 
   mutable std::mutex mutex_;

@@ -1,10 +1,12 @@
-// What a primary and its replica say to each other once they agree on where to begin. The log travels in
-// pieces: a header and bytes. All bytes, one after the other, are one stream of log records; it may be cut
-// anywhere. Pieces lie one behind the other in a ring of the replica's, where the primary WRITEs them and the
-// replica finds them by looking; none goes across the ring's end. A message is sent now and then:
-//   kv.log   LogMessage, then perhaps a piece that was not written → LogReceipt
-// It wakes the replica, which keeps looking for a while, and tells how far the primary is. The answer comes
-// when a message that wants a receipt has been dealt with, and then all that are owed come.
+// The wire format of replication after the handshake. The log travels in pieces: a header and bytes. The
+// bytes of all pieces together are one stream of log records, which may be cut anywhere. Pieces lie one
+// behind the other in a ring of the replica's memory, where the primary WRITEs them and the replica finds
+// them by polling; no piece crosses the ring's end. Now and then the primary also sends a message:
+//   kv.log   LogMessage, optionally followed by a piece that was not written → LogReceipt
+// A message wakes the replica, which then polls for a while, and names the primary's position. The replica
+// replies once a message that requests a receipt has been processed; then it replies to all earlier messages
+// as well.
+// Depends on log_layout.h and util only.
 #pragma once
 
 #include <cstddef>
@@ -16,44 +18,45 @@
 namespace verbena::kv {
 
 struct LogPiece {
-  uint64_t mark;     // its position, plus a secret of the replica's: nothing else in the ring looks like it
-  uint64_t told_ns;  // Unix time of the primary when its clients could know of the first record; 0: a copy
-  uint32_t length;   // of the bytes behind it; they are padded to a multiple of eight
-  uint32_t crc;      // CRC32C of what is before it, and of the bytes
+  uint64_t mark;        // its position plus a secret of the replica: nothing else in the ring matches it
+  uint64_t visible_ns;  // Unix time at which the primary's clients could see its first record; 0: base copy
+  uint32_t length;      // of the bytes that follow, without their padding to a multiple of eight
+  uint32_t crc;         // CRC32C of the fields above and of the bytes
 };
 
 struct LogMessage {
-  uint64_t end;  // the pieces up to this position have been written, or are in this message
+  uint64_t end;  // pieces up to this position have been written, or are in this message
   uint32_t flags;
   uint32_t unused;
 };
 constexpr uint32_t kPieceFollows = 1;
-constexpr uint32_t kWantsReceipt = 2;  // as soon as what was sent has been applied; else it has time
+constexpr uint32_t kWantsReceipt =
+    2;  // reply as soon as the sent pieces are applied; otherwise the reply may wait
 
 struct LogReceipt {
-  uint64_t expected;  // the pieces up to this position are done with, their place in the ring is free; what
-                      // lies behind must be sent again if it has been sent
-  uint64_t lsn, offset;     // applied: the primary's
-  uint64_t durable_offset;  // up to here it is on the replica's disk; 0: it has none
+  uint64_t expected;     // pieces up to this position are applied and their place in the ring is free; pieces
+                         // behind it must be sent again if they were sent
+  uint64_t lsn, offset;  // of the primary's log, applied
+  uint64_t durable_offset;  // on the replica's disk up to here; 0: it has no log on disk
 };
 static_assert(sizeof(LogPiece) == 24 && sizeof(LogMessage) == 16 && sizeof(LogReceipt) == 32);
 
-// How far the replica is, as it WRITEs it into memory that the primary lends, if both are on one host. It
-// is a hint: a receipt counts.
-struct LogPlace {
+// The replica's position, which it WRITEs into the primary's memory if both are on one host. A hint: only
+// receipts are binding.
+struct ReplicaPosition {
   uint64_t expected;  // as in LogReceipt
-  uint64_t hurries;   // 1: it has clients that read
+  uint64_t active;    // 1: its clients sent commands lately
 };
 
-// For so long after a message the replica looks for pieces, and the primary need not send another one.
-constexpr uint64_t kAwakeNs = 60'000'000, kSpeakNs = 20'000'000;
+// After a message the replica polls for kPollNs; the primary sends the next one after kMessageIntervalNs.
+constexpr uint64_t kPollNs = 60'000'000, kMessageIntervalNs = 20'000'000;
 
 constexpr size_t piece_bytes(size_t length) { return sizeof(LogPiece) + padded(length); }
 
-// Of a ring of any length, what is used.
+// The part of a ring that is used.
 constexpr size_t usable_ring(size_t bytes) { return bytes / kAlignment * kAlignment; }
 
-// Where the piece begins that comes next: here, or, if there is no room for any, at the ring's beginning.
+// The position of the next piece: here, or at the ring's beginning if no piece fits before its end.
 constexpr uint64_t next_piece(uint64_t position, size_t ring) {
   const size_t left = ring - static_cast<size_t>(position % ring);
   return left < piece_bytes(1) ? position + left : position;

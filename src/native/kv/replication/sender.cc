@@ -32,10 +32,10 @@ ReplicationSender::ReplicationSender(std::shared_ptr<Engine> engine, EventLoop& 
   shared_->on_receipt = std::move(on_receipt);
   shared_->backlog = &backlog_;
   const auto held = engine_->lock();
-  turn_ = loop_.add_hook(EventLoop::Moment::after, [this](uint64_t now) { return turn(now); });
+  send_turn_ = loop_.add_hook(EventLoop::Moment::after, [this](uint64_t now) { return turn(now); });
   if (options_.place) {
-    rest_ = loop_.add_hook(EventLoop::Moment::before,
-                           [this](uint64_t now) { return give_way(now), EventLoop::kNever; });
+    yield_turn_ = loop_.add_hook(EventLoop::Moment::before,
+                                 [this](uint64_t now) { return yield_to_replica(now), EventLoop::kNever; });
   }
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
@@ -43,8 +43,8 @@ ReplicationSender::ReplicationSender(std::shared_ptr<Engine> engine, EventLoop& 
 ReplicationSender::~ReplicationSender() {
   {
     const auto held = engine_->lock();
-    loop_.remove_hook(turn_);
-    loop_.remove_hook(rest_);
+    loop_.remove_hook(send_turn_);
+    loop_.remove_hook(yield_turn_);
   }
   thread_.request_stop();
   backlog_.wake_all();
@@ -74,26 +74,27 @@ void ReplicationSender::end(const std::string& why) {
   if (shared_->counters.why.empty()) shared_->counters.why = why;
 }
 
-// On whatever thread drives the node, with its lock.
+// On the thread that drives the node, with the node's lock.
 void ReplicationSender::take_receipt(Shared& shared, const transport::Call& call, uint64_t end,
-                                     uint32_t round) {
+                                     uint32_t rewinds) {
   const std::lock_guard held(shared.mutex);
   LogReceipt receipt;
   ReplicationSenderCounters& counters = shared.counters;
   if (call.outcome != Outcome::ok || call.answer().size() != sizeof receipt) {
     counters.ended = true;
     if (counters.why.empty()) {
-      counters.why = "the replica answered: " +
+      counters.why = "the replica replied: " +
                      std::string(reinterpret_cast<const char*>(call.answer().data()), call.answer().size());
     }
   } else {
     std::memcpy(&receipt, call.answer().data(), sizeof receipt);
     if (receipt.expected < counters.acknowledged || receipt.expected > counters.sent) {
       counters.ended = true;
-      counters.why = "the replica acknowledges what was not sent";
+      counters.why = "the replica acknowledged a position that was not sent";
     } else {
-      // Not taken: what has been sent since will not be, either, and does not ask for it once more.
-      shared.rewind |= receipt.expected < end && round == shared.round;
+      // A piece was not applied: none that was sent after it will be, and their receipts must not cause
+      // another rewind.
+      shared.rewind |= receipt.expected < end && rewinds == shared.rewinds;
       counters.acknowledged = receipt.expected;
       counters.lsn = receipt.lsn;
       counters.offset = receipt.offset;
@@ -105,7 +106,7 @@ void ReplicationSender::take_receipt(Shared& shared, const transport::Call& call
   if ((counters.ended || shared.rewind) && shared.backlog) shared.backlog->wake_all();
 }
 
-// Makes one piece of the records that there are; false: there are none, or no room.
+// Puts one piece into the ring; false: there are no records, or no room.
 bool ReplicationSender::fill() {
   uint64_t acknowledged;
   {
@@ -121,23 +122,23 @@ bool ReplicationSender::fill() {
   if (length == 0) return false;
   std::memset(to + sizeof(LogPiece) + length, 0, padded(length) - length);
   LogPiece piece{.mark = options_.mark + position,
-                 .told_ns = told_ns_,
+                 .visible_ns = visible_ns_,
                  .length = static_cast<uint32_t>(length),
                  .crc = 0};
   piece.crc = piece_crc(piece, to + sizeof piece);
   std::memcpy(to, &piece, sizeof piece);
   filled_ = position + piece_bytes(length);
-  if (copy_ || !has_more()) told_ns_ = 0;
+  if (copy_ || !has_more()) visible_ns_ = 0;
   return true;
 }
 
 size_t ReplicationSender::read(std::span<char> to) {
-  if (waiting_from_ == waiting_.size()) {
-    waiting_.clear();
-    waiting_from_ = 0;
+  if (unplaced_from_ == unplaced_.size()) {
+    unplaced_.clear();
+    unplaced_from_ = 0;
     if (copy_) {
       const auto held = engine_->lock();
-      const bool more = copy_->read(waiting_, 4 * kPieceBytes);
+      const bool more = copy_->read(unplaced_, 4 * kPieceBytes);
       if (!copy_->error().empty()) {
         end(copy_->error());
         return 0;
@@ -153,16 +154,16 @@ size_t ReplicationSender::read(std::span<char> to) {
       shared_->counters.fraction = fraction;
     } else {
       if (const size_t bytes = reader_->read(to)) return bytes;
-      // There is nothing, or a record that does not fit.
-      if (!reader_->read(waiting_, kPieceBytes)) {
-        end("the replica was too slow: what it needs is not kept any more");
+      // There is no record, or the next one does not fit.
+      if (!reader_->read(unplaced_, kPieceBytes)) {
+        end("the replica was too slow: its next records are no longer in the backlog");
         return 0;
       }
     }
   }
-  const size_t bytes = std::min(to.size(), waiting_.size() - waiting_from_);
-  std::memcpy(to.data(), waiting_.data() + waiting_from_, bytes);
-  waiting_from_ += bytes;
+  const size_t bytes = std::min(to.size(), unplaced_.size() - unplaced_from_);
+  std::memcpy(to.data(), unplaced_.data() + unplaced_from_, bytes);
+  unplaced_from_ += bytes;
   return bytes;
 }
 
@@ -173,43 +174,46 @@ bool ReplicationSender::send() {
   if (sent_ < filled_) std::memcpy(&piece, ring_.data() + at, sizeof piece);
   const size_t bytes = sent_ < filled_ ? piece_bytes(piece.length) : 0;
   LogMessage message{.end = bytes > 0 ? position + bytes : sent_, .flags = 0, .unused = 0};
-  const bool asks = wants_receipt(message.end), speaks = asks || !options_.by_write;
-  const bool inside = bytes > 0 && (!options_.by_write || (asks && piece.length <= options_.max_inline));
-  if (asks) message.flags |= kWantsReceipt;
-  if (inside) message.flags |= kPieceFollows;
+  const bool requests_receipt = wants_receipt(message.end),
+             sends_message = requests_receipt || !options_.by_write;
+  const bool inlined =
+      bytes > 0 && (!options_.by_write || (requests_receipt && piece.length <= options_.max_inline));
+  if (requests_receipt) message.flags |= kWantsReceipt;
+  if (inlined) message.flags |= kPieceFollows;
   if (session_->is_over()) {
     end("the session has ended");
     return false;
   }
   if (!session_->may_stream()) return false;
-  if (bytes > 0 && !inside && !write(at, bytes)) return false;
+  if (bytes > 0 && !inlined && !write(at, bytes)) return false;
   transport::Call* call = nullptr;
-  if (speaks) {
-    std::string text(sizeof message + (inside ? bytes : 0), '\0');
+  if (sends_message) {
+    std::string text(sizeof message + (inlined ? bytes : 0), '\0');
     std::memcpy(text.data(), &message, sizeof message);
-    if (inside) std::memcpy(text.data() + sizeof message, ring_.data() + at, bytes);
+    if (inlined) std::memcpy(text.data() + sizeof message, ring_.data() + at, bytes);
     static const uint32_t method = transport::method::of_name("kv.log");
     call = session_->call(method, std::as_bytes(std::span(text)));
     if (!call) return false;
   }
   sent_ = message.end;
   sent_ns_ = now_ns();
-  if (piece.told_ns != 0 && place().hurries) unseen_.push_back({sent_, piece.told_ns});
-  if (asks) {
-    asked_ = sent_;
-    asked_ns_ = sent_ns_;
+  if (piece.visible_ns != 0 && replica_position().active) unapplied_.push_back({sent_, piece.visible_ns});
+  if (requests_receipt) {
+    requested_ = sent_;
+    requested_ns_ = sent_ns_;
   }
   {
     const std::lock_guard also(shared_->mutex);
     shared_->counters.sent = std::max(shared_->counters.sent, sent_);
-    shared_->counters.messages += speaks;
-    shared_->counters.inlined += inside;
-    shared_->counters.writes += bytes > 0 && !inside;
+    shared_->counters.messages += sends_message;
+    shared_->counters.inlined += inlined;
+    shared_->counters.writes += bytes > 0 && !inlined;
   }
   if (!call) return true;
-  transport::Session::then(*call, [shared = shared_, end = sent_, round = round_](transport::Call& answer) {
-    take_receipt(*shared, answer, end, round);
-  });
+  transport::Session::then(*call,
+                           [shared = shared_, end = sent_, rewinds = rewinds_](transport::Call& answer) {
+                             take_receipt(*shared, answer, end, rewinds);
+                           });
   return true;
 }
 
@@ -217,7 +221,7 @@ bool ReplicationSender::write(size_t at, size_t bytes) {
   const transport::RemoteRegion* region = session_->region(options_.ring_key);
   if (!region) return false;
   if (region->refused != Outcome::ok || (region->known && region->length < ring_.size())) {
-    end("the replica's ring is not there, or not for us");
+    end("the replica's ring is missing, too short or not accessible");
     return false;
   }
   if (!region->known) return false;
@@ -233,99 +237,99 @@ bool ReplicationSender::write(size_t at, size_t bytes) {
                           region->rkey, nullptr);
 }
 
-// Now and then somebody must say how far the ring is free, and wake the replica.
+// Receipts free the ring, and messages keep the replica polling.
 bool ReplicationSender::wants_receipt(uint64_t end) const {
-  return end == sent_ || shared_->eager || end - asked_ >= ring_.size() / 2 ||
-         now_ns() - asked_ns_ >= kSpeakNs;
+  return end == sent_ || shared_->eager || end - requested_ >= ring_.size() / 2 ||
+         now_ns() - requested_ns_ >= kMessageIntervalNs;
 }
 
-// More may come, and together it costs less; but not if somebody waits for it.
+// Waiting for more records costs less per record; not while a client waits for receipts.
 bool ReplicationSender::is_early(uint64_t now) const {
-  return !shared_->eager && !copy_ && filled_ == sent_ && now < sent_ns_ + gap_ns() &&
+  return !shared_->eager && !copy_ && filled_ == sent_ && now < sent_ns_ + send_interval_ns() &&
          reader_->lag_bytes() < kPieceBytes;
 }
 
-LogPlace ReplicationSender::place() const {
+ReplicaPosition ReplicationSender::replica_position() const {
   if (!options_.place) return {};
-  // It is written by the other process.
-  const auto* at = static_cast<const volatile LogPlace*>(options_.place);
-  return {at->expected, at->hurries};
+  // The replica's process writes it.
+  const auto* at = static_cast<const volatile ReplicaPosition*>(options_.place);
+  return {at->expected, at->active};
 }
 
-void ReplicationSender::forget_seen(uint64_t expected) {
-  while (!unseen_.empty() && unseen_.front().end <= expected) unseen_.pop_front();
+void ReplicationSender::drop_applied(uint64_t expected) {
+  while (!unapplied_.empty() && unapplied_.front().end <= expected) unapplied_.pop_front();
 }
 
-// Where processors are few, whoever writes and we are in the way of a replica that has something to apply.
-// The replies have been sent; for as long as this lasts, nobody else's command is begun. It takes an eighth
-// of the time at most, and is not done twice for one that does not move.
-void ReplicationSender::give_way(uint64_t now) {
-  const std::unique_lock held(work_, std::try_to_lock);
-  if (!held.owns_lock() || !place().hurries) return;
-  may_rest_ns_ = std::min(may_rest_ns_ + (now - counted_ns_) / 8, kMostRestNs);
-  counted_ns_ = now;
+// On a host with few processors this thread and the writing clients compete with a replica that has something
+// to apply. Replies have been sent; while this sleeps, no further command begins. It takes at most an eighth
+// of the time, and does not repeat for a piece that does not get applied.
+void ReplicationSender::yield_to_replica(uint64_t now) {
+  const std::unique_lock held(work_mutex_, std::try_to_lock);
+  if (!held.owns_lock() || !replica_position().active) return;
+  yield_budget_ns_ = std::min(yield_budget_ns_ + (now - budget_updated_ns_) / 8, kMaxYieldNs);
+  budget_updated_ns_ = now;
   const auto is_late = [this] {
-    forget_seen(place().expected);
-    return !unseen_.empty() && unix_ns() > unseen_.front().told_ns + kLateNs;
+    drop_applied(replica_position().expected);
+    return !unapplied_.empty() && unix_ns() > unapplied_.front().visible_ns + kLateNs;
   };
-  if (!is_late() || unseen_.front().end == rested_for_) return;
-  while (may_rest_ns_ > 0 && is_late()) {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNs));
-    const uint64_t rested = now_ns() - counted_ns_;
-    counted_ns_ += rested;
-    may_rest_ns_ -= std::min(rested, may_rest_ns_);
+  if (!is_late() || unapplied_.front().end == yielded_for_) return;
+  while (yield_budget_ns_ > 0 && is_late()) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kYieldSleepNs));
+    const uint64_t yielded = now_ns() - budget_updated_ns_;
+    budget_updated_ns_ += yielded;
+    yield_budget_ns_ -= std::min(yielded, yield_budget_ns_);
   }
-  if (is_late()) rested_for_ = unseen_.front().end;
+  if (is_late()) yielded_for_ = unapplied_.front().end;
   const std::lock_guard also(shared_->mutex);
-  shared_->counters.rested_ns += counted_ns_ - now;
+  shared_->counters.yielded_ns += budget_updated_ns_ - now;
 }
 
-// When to ask for a receipt though there is nothing to send: at once, if somebody waits for one.
+// When to request a receipt although there is nothing to send: at once if a client waits for one.
 uint64_t ReplicationSender::ping_ns() const {
   const bool eager = shared_->eager;
-  if (sent_ > asked_) return eager ? 0 : sent_ns_ + kSpeakNs;
+  if (sent_ > requested_) return eager ? 0 : sent_ns_ + kMessageIntervalNs;
   return sent_ns_ + (eager ? kEagerPingNs : kPingNs);
 }
 
-void ReplicationSender::rewind_if_asked() {
+void ReplicationSender::rewind_if_requested() {
   const std::lock_guard held(shared_->mutex);
-  // It had more than it said when it was asked: that has no place in the ring any more.
+  // The replica had applied more than its earlier receipt reported: those pieces are no longer in the ring.
   sent_ = std::max(sent_, shared_->counters.acknowledged);
-  forget_seen(shared_->counters.acknowledged);
+  drop_applied(shared_->counters.acknowledged);
   if (!shared_->rewind) return;
-  // A link broke, and with it a WRITE was lost, or a message.
+  // A broken link lost a WRITE or a message.
   shared_->rewind = false;
-  unseen_.clear();
-  sent_ = asked_ = shared_->counters.acknowledged;
-  round_ = ++shared_->round;
+  unapplied_.clear();
+  sent_ = requested_ = shared_->counters.acknowledged;
+  rewinds_ = ++shared_->rewinds;
   ++shared_->counters.repeats;
 }
 
 bool ReplicationSender::has_more() const {
-  return copy_ || waiting_from_ < waiting_.size() || reader_->lag_bytes() > 0 || reader_->is_lost();
+  return copy_ || unplaced_from_ < unplaced_.size() || reader_->lag_bytes() > 0 || reader_->is_lost();
 }
 
-// One piece, or a question. The loop waits for nobody.
+// Sends one piece, or a request for a receipt. On the event loop it never blocks.
 ReplicationSender::Step ReplicationSender::step(uint64_t now, bool by_loop) {
-  rewind_if_asked();
+  rewind_if_requested();
   if (filled_ == sent_) {
     const bool more = has_more();
-    if (more && !copy_ && told_ns_ == 0) told_ns_ = unix_ns();
+    if (more && !copy_ && visible_ns_ == 0) visible_ns_ = unix_ns();
     if (more && is_early(now)) return Step::early;
-    if (more ? !fill() : now < ping_ns()) return more ? Step::stuck : Step::idle;
+    if (more ? !fill() : now < ping_ns()) return more ? Step::blocked : Step::idle;
   }
   auto held = by_loop ? node_->try_lock() : node_->lock();
-  return held.owns_lock() && send() ? Step::done : Step::stuck;
+  return held.owns_lock() && send() ? Step::done : Step::blocked;
 }
 
 uint64_t ReplicationSender::turn(uint64_t now) {
-  const std::unique_lock held(work_, std::try_to_lock);
-  if (!held.owns_lock() || copy_ || over_) return EventLoop::kNever;  // the thread is at it
+  const std::unique_lock held(work_mutex_, std::try_to_lock);
+  if (!held.owns_lock() || copy_ || stopped_) return EventLoop::kNever;  // the sender's thread does the work
   Step last = Step::done;
   while (last == Step::done) last = step(now, true);
-  if (last == Step::early) return sent_ns_ + gap_ns();
-  if (last == Step::stuck) backlog_.wake_all();
-  return last == Step::idle && sent_ > asked_ ? ping_ns() : EventLoop::kNever;
+  if (last == Step::early) return sent_ns_ + send_interval_ns();
+  if (last == Step::blocked) backlog_.wake_all();
+  return last == Step::idle && sent_ > requested_ ? ping_ns() : EventLoop::kNever;
 }
 
 void ReplicationSender::run(const std::stop_token& stop) {
@@ -336,13 +340,13 @@ void ReplicationSender::run(const std::stop_token& stop) {
       if (shared_->counters.ended) break;
     }
     const uint64_t wakes = backlog_.wakes();
-    std::unique_lock held(work_);
+    std::unique_lock held(work_mutex_);
     const uint64_t now = now_ns();
     switch (step(now, false)) {
       case Step::done:
         break;
       case Step::early: {
-        const uint64_t due = std::max(now, sent_ns_ + gap_ns());
+        const uint64_t due = std::max(now, sent_ns_ + send_interval_ns());
         held.unlock();
         std::this_thread::sleep_for(std::chrono::nanoseconds(due - now));
         break;
@@ -350,23 +354,23 @@ void ReplicationSender::run(const std::stop_token& stop) {
       case Step::idle: {
         const uint64_t offset = reader_->offset(), ping = ping_ns();
         held.unlock();
-        backlog_.wait_beyond(offset, ping, wakes, true);
+        backlog_.wait_for_records(offset, ping, wakes, true);
         break;
       }
-      case Step::stuck:
+      case Step::blocked:
         held.unlock();
         node_->linger();
-        // There is no room, or no link: nothing changes within microseconds.
+        // The ring is full, or there is no link: that takes more than microseconds to change.
         if (node_->options().sleeps) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
-  end("it was stopped");
+  end("the sender was stopped");
   {
     const std::lock_guard held(shared_->mutex);
     if (shared_->on_receipt) shared_->on_receipt();
   }
-  const std::lock_guard held(work_);
-  over_ = true;
+  const std::lock_guard held(work_mutex_);
+  stopped_ = true;
   const auto also = node_->lock();
   registration_.close();
 }

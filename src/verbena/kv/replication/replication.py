@@ -31,7 +31,7 @@ NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
 UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 NOWHERE = "0" * 40
 HOLD_BYTES = 256 << 20
-PLACE_BYTES = 16  # src/native/kv/replication/replication_layout.h: LogPlace
+PLACE_BYTES = 16  # src/native/kv/replication/replication_layout.h: ReplicaPosition
 
 
 @dataclass(eq=False)
@@ -369,7 +369,7 @@ class Replication:
                 f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
                 f"wire={fed.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
                 f"inlined={row['inlined']},repeats={row['repeats']},"
-                f"rested_us={row['rested_ns'] // 1000}"
+                f"rested_us={row['yielded_ns'] // 1000}"
             )
         return fields | {
             "master_failover_state": "no-failover",

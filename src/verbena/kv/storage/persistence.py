@@ -322,7 +322,7 @@ class Persistence:
         self.last_save_took_s = time.monotonic() - self._began_s
         self.saves += 1
         self.failed_saves = 0
-        self._log.forgive()
+        self._log.clear_sync_failure()
 
     def _give_up(self, why: str) -> None:
         assert self._snapshot is not None

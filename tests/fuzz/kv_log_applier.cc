@@ -1,5 +1,5 @@
-// A stream of records from a hostile source, cut anywhere: it is applied or refused, no LSN goes back, a
-// source of some slots touches no key of others by one-key effects, and what is there can be walked.
+// A stream of records from a hostile source, cut anywhere: it is applied or refused, the LSN never decreases,
+// a source of some slots changes no key of other slots by one-key effects, and the keyspace stays consistent.
 #include <sys/mman.h>
 
 #include "fuzz.h"
@@ -23,7 +23,7 @@ std::string_view view(const fuzz::Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Records that have the right checksum, whatever they say.
+// Records with correct checksums and arbitrary content.
 std::string make_stream(fuzz::Input& input) {
   constexpr std::string_view kNames[] = {"SET",       "DEL",     "APPEND", "INCR",   "FLUSHALL", "FLUSHDB",
                                          "SWAPDB",    "RESTORE", "PXAT",   "EXPIRE", "GETDEL",   "MSET",
@@ -32,7 +32,7 @@ std::string make_stream(fuzz::Input& input) {
   uint64_t lsn = 0;
   for (int count = input.byte() % 24; count > 0; --count) {
     std::vector<std::string> texts;
-    for (int words = input.byte() % 6; words > 0; --words) {
+    for (int arguments = input.byte() % 6; arguments > 0; --arguments) {
       const uint8_t choice = input.byte();
       if (choice >= 0xfc) {
         texts.emplace_back(size_t{8} << 10, static_cast<char>(choice));
@@ -42,11 +42,11 @@ std::string make_stream(fuzz::Input& input) {
         texts.emplace_back(view(input.take(choice % 20)));
       }
     }
-    const std::vector<std::string_view> words(texts.begin(), texts.end());
-    const uint8_t step = input.byte(), flags = input.byte() & (kMore | kEnd | kImage | 16);
+    const std::vector<std::string_view> arguments(texts.begin(), texts.end());
+    const uint8_t step = input.byte(), flags = input.byte() & (kMore | kEnd | kValueRecord | 16);
     lsn = step & 0x80 ? input.number<uint64_t>() : lsn + step % 3;
-    const size_t at = put_record(stream, lsn, input.byte(), input.byte() % 6, flags, words);
-    if (input.byte() & 1) {  // another slot than the key's
+    const size_t at = put_record(stream, lsn, input.byte(), input.byte() % 6, flags, arguments);
+    if (input.byte() & 1) {  // not the key's slot
       LogRecordHeader header;
       std::memcpy(&header, stream.data() + at, sizeof header);
       header.slot = input.number<uint16_t>();
@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     for (uint32_t i = 0; i < kSlotCount; i += 2) slots->set(i);
   }
   LogApplier applier(
-      engine, [choice](uint32_t, Arguments words) { return !words.empty() && (choice & 2) != 0; }, 0,
+      engine, [choice](uint32_t, Arguments arguments) { return !arguments.empty() && (choice & 2) != 0; }, 0,
       std::move(slots));
   std::string stream = choice & 4 ? std::string(view(input.take(400))) : make_stream(input);
   for (int changes = input.byte() % 3; changes > 0 && !stream.empty(); --changes) {
@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       const size_t piece = std::min<size_t>(left.size(), 1 + input.byte() * (choice & 8 ? 1
                                                                              : stages   ? 256
                                                                                         : 16));
-      // Of its own length, so that a look beyond it is seen.
+      // A copy of exact length, so that sanitizers detect reads beyond it.
       const fuzz::Bytes exact(reinterpret_cast<const std::byte*>(left.data()),
                               reinterpret_cast<const std::byte*>(left.data()) + piece);
       StagedValues staged(engine);
