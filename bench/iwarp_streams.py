@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ucx
 from figure import Figure, program
+from processes import cpu_ns
 
 from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.probes import Operation, Probe
 from verbena.cli.measure.rounds import Budget, Series, interleave
-from verbena.cli.measure.tcp import Costed, TcpStream
+from verbena.cli.measure.tcp import TcpStream
 
+GIB = 1 << 30
 SIZE = 1 << 20
 CPU_BOUND = 1.3
 # Operation → what UCX does for the same.
@@ -37,6 +41,27 @@ CHECKSUMS = (
     Checksum("no CRC", {"VERBENA_IWARP_CRC": "0"}, 0.85),
     Checksum("CRC32C", {"VERBENA_IWARP_CRC": "1"}, 0.7),
 )
+
+
+class Costed(Probe):
+    """Passes on another probe's samples and records the CPU seconds of both processes per GiB of each run."""
+
+    def __init__(self, inner: Probe, peer: Peer, size: int) -> None:
+        self._inner, self._peer, self._size = inner, peer, size
+        self.least = inner.least
+        self.cpu_s_per_gib: list[float] = []
+
+    def run(self, count: int) -> Sequence[float]:
+        before = self._cpu_ns()
+        samples = self._inner.run(count)
+        self.cpu_s_per_gib.append((self._cpu_ns() - before) / 1e9 * GIB / (count * self._size))
+        return samples
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _cpu_ns(self) -> int:
+        return cpu_ns(self._peer.pid) + cpu_ns(os.getpid())
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:

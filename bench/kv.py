@@ -16,6 +16,7 @@ import numpy as np
 import redis
 from figure import Figure, program
 from host import stolen_ticks
+from processes import resident_bytes
 
 from verbena import kv
 from verbena.cli import text
@@ -243,9 +244,9 @@ def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
     per_key, loading = {}, {}
     with kv.Client(ours.sessions):  # from now on readers may look: the dearer way
         for store in (ours, theirs):
-            before = store.resident_bytes
+            before = resident_bytes(store.pid)
             loading[store.name] = _load(store)
-            per_key[store.name] = (store.resident_bytes - before) / LOADED
+            per_key[store.name] = (resident_bytes(store.pid) - before) / LOADED
     own, base = per_key[ours.name], per_key[theirs.name]
     figures = [
         Figure(

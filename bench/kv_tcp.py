@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from figure import Figure, Ratio
+from processes import cpu_ns
 
 from verbena.cli import text
 from verbena.cli.measure.stores import Store
@@ -138,14 +139,14 @@ def _null_turn(depth: int, requests: int) -> Turn:
 def _turn(store: Store, command: str, depth: int, requests: int) -> Turn:
     load = {"-p": store.port, "-t": command, "-n": requests, "-c": CLIENTS, "-P": depth, "-r": KEYS}
     arguments = [str(word) for option in load.items() for word in option]
-    before, start, own = store.cpu_ns, time.perf_counter(), _children_s()
+    before, start, own = cpu_ns(store.pid), time.perf_counter(), _children_s()
     done = subprocess.run(
         [str(REDIS_BENCHMARK), *arguments, "--csv"], capture_output=True, text=True, check=True
     )
     busy = (_children_s() - own) / (time.perf_counter() - start)
     row = next(csv.DictReader(done.stdout.splitlines()))
-    cpu_ns = (store.cpu_ns - before) / requests
-    return Turn(float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, cpu_ns, busy)
+    per_request = (cpu_ns(store.pid) - before) / requests
+    return Turn(float(row["rps"]), float(row["p99_latency_ms"]) * 1e6, per_request, busy)
 
 
 def _children_s() -> float:

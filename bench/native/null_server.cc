@@ -1,9 +1,9 @@
-// The fastest server there can be for redis-benchmark: it counts requests and answers each with the same
-// bytes. What redis-benchmark reaches with it is the client's own limit, which no store can beat.
+// An upper bound for redis-benchmark: a server that counts requests and answers each with the same bytes. Its
+// rate is the limit of the client itself, which no store can exceed.
 //
-//   null_server [batch|each] [PAUSE_US]   prints its port; serves until its input ends
+//   null_server [batch|each] [PAUSE_US]   prints its port; serves until its standard input ends
 //
-// `batch` reads all sockets that are ready before it answers any; PAUSE_US lets sockets fill between rounds.
+// `batch` reads all ready sockets before it answers any; PAUSE_US lets sockets fill between rounds.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
     const uint64_t start = verbena::now_ns();
     while (pause_ns && verbena::now_ns() - start < pause_ns) {
     }
-    const int count = epoll_wait(epoll, events, 256, 0);  // as a busy server does, it never sleeps
+    const int count = epoll_wait(epoll, events, 256, 0);  // it polls without sleeping, like a busy server
     due.clear();
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;

@@ -16,15 +16,15 @@ namespace {
 RingHeader& header(std::byte* ring) { return *reinterpret_cast<RingHeader*>(ring); }
 SlotHeader& slot_header(std::byte* slot) { return *reinterpret_cast<SlotHeader*>(slot); }
 
-// Spins until `ready()`; false if that lasts longer than `patience_ns`.
+// Spins until `ready()`; false if that takes longer than `timeout_ns`.
 template <typename Ready>
-bool spin(Ready&& ready, uint64_t patience_ns) {
+bool spin(Ready&& ready, uint64_t timeout_ns) {
   uint64_t deadline_ns = 0;
   for (uint32_t spins = 1; !ready(); ++spins) {
     cpu_relax();
     if (spins % kSpinsPerClock != 0) continue;
     const uint64_t now = now_ns();
-    if (deadline_ns == 0) deadline_ns = now + patience_ns;
+    if (deadline_ns == 0) deadline_ns = now + timeout_ns;
     if (now > deadline_ns) return false;
   }
   return true;
@@ -50,36 +50,38 @@ std::byte* RingPair::slot(std::byte* ring, uint64_t position) const {
   return ring + sizeof(RingHeader) + position % slots_ * ring_slot_bytes(payload_bytes_);
 }
 
-bool RingPair::push(const std::byte* payload, uint64_t patience_ns) {
+bool RingPair::push(const std::byte* payload, uint64_t timeout_ns) {
   if (produced_ - known_consumed_ == slots_) {
-    // Acquire: the consumer's copy out of the slot happened before it said so.
+    // Acquire: the consumer has copied the payload out of the slot before it stored `consumed`.
     auto room = [this] {
       known_consumed_ = header(out_).consumed.load(std::memory_order_acquire);
       return produced_ - known_consumed_ < slots_;
     };
-    if (!spin(room, patience_ns)) return false;
+    if (!spin(room, timeout_ns)) return false;
   }
   std::byte* const place = slot(out_, produced_);
   std::memcpy(place + sizeof(SlotHeader), payload, payload_bytes_);
-  slot_header(place).sequence.store(++produced_, std::memory_order_release);  // publishes the payload
+  slot_header(place).sequence.store(++produced_,
+                                    std::memory_order_release);  // release: publishes the payload
   return true;
 }
 
-bool RingPair::pop(std::byte* payload, uint64_t patience_ns) {
+bool RingPair::pop(std::byte* payload, uint64_t timeout_ns) {
   std::byte* const place = slot(in_, consumed_);
   const uint64_t wanted = consumed_ + 1;
   auto published = [&] { return slot_header(place).sequence.load(std::memory_order_acquire) == wanted; };
-  if (!spin(published, patience_ns)) return false;
+  if (!spin(published, timeout_ns)) return false;
   std::memcpy(payload, place + sizeof(SlotHeader), payload_bytes_);
   ++consumed_;
-  // Told a few times per lap only: the producer needs to know late, and each telling costs it a cache miss.
+  // Stored only a few times per lap: the producer needs it late, and each store costs the producer a cache
+  // miss.
   if (slots_ < 4 || consumed_ % (slots_ / 4) == 0) {
     header(in_).consumed.store(consumed_, std::memory_order_release);
   }
   return true;
 }
 
-uint64_t RingPair::ping(std::span<double> samples_ns, uint32_t rounds, uint64_t patience_ns) {
+uint64_t RingPair::ping(std::span<double> samples_ns, uint32_t rounds, uint64_t timeout_ns) {
   const Timer& timer = Timer::instance();
   std::vector<std::byte> sent(payload_bytes_), received(payload_bytes_);
   uint64_t number = 0;
@@ -87,7 +89,7 @@ uint64_t RingPair::ping(std::span<double> samples_ns, uint32_t rounds, uint64_t 
   for (double& sample : samples_ns) {
     for (uint32_t round = 0; round < rounds; ++round, ++number) {
       std::memcpy(sent.data(), &number, std::min<size_t>(sizeof(number), sent.size()));
-      if (!push(sent.data(), patience_ns) || !pop(received.data(), patience_ns)) return number;
+      if (!push(sent.data(), timeout_ns) || !pop(received.data(), timeout_ns)) return number;
       if (std::memcmp(sent.data(), received.data(), std::min<size_t>(sizeof(number), sent.size())) != 0)
         return number;
     }
@@ -98,26 +100,26 @@ uint64_t RingPair::ping(std::span<double> samples_ns, uint32_t rounds, uint64_t 
   return number;
 }
 
-uint64_t RingPair::pong(uint64_t rounds, uint64_t patience_ns) {
+uint64_t RingPair::pong(uint64_t rounds, uint64_t timeout_ns) {
   std::vector<std::byte> message(payload_bytes_);
   for (uint64_t number = 0; number < rounds; ++number) {
-    if (!pop(message.data(), patience_ns) || !push(message.data(), patience_ns)) return number;
+    if (!pop(message.data(), timeout_ns) || !push(message.data(), timeout_ns)) return number;
   }
   return rounds;
 }
 
-uint64_t RingPair::produce(uint64_t messages, uint64_t patience_ns) {
+uint64_t RingPair::produce(uint64_t messages, uint64_t timeout_ns) {
   std::vector<std::byte> message(payload_bytes_);
   for (uint64_t number = 0; number < messages; ++number) {
-    if (!push(message.data(), patience_ns)) return number;
+    if (!push(message.data(), timeout_ns)) return number;
   }
   return messages;
 }
 
-uint64_t RingPair::consume(uint64_t messages, uint64_t patience_ns) {
+uint64_t RingPair::consume(uint64_t messages, uint64_t timeout_ns) {
   std::vector<std::byte> message(payload_bytes_);
   for (uint64_t number = 0; number < messages; ++number) {
-    if (!pop(message.data(), patience_ns)) return number;
+    if (!pop(message.data(), timeout_ns)) return number;
   }
   return messages;
 }
@@ -127,7 +129,7 @@ void copy_loop(std::span<std::byte> target, std::span<const std::byte> source, s
   uint64_t start = timer.ticks();
   for (double& sample : samples_ns) {
     std::memcpy(target.data(), source.data(), source.size());
-    asm volatile("" ::: "memory");  // each copy is made: none may be dropped as overwritten by the next
+    asm volatile("" ::: "memory");  // keeps the compiler from dropping a copy that the next one overwrites
     const uint64_t end = timer.ticks();
     sample = timer.per_round_ns(start, end, 1);
     start = end;

@@ -20,19 +20,19 @@ bool is_receive(const Completion& done) {
   return done.opcode == WcOpcode::recv || done.opcode == WcOpcode::recv_rdma_with_imm;
 }
 
-// What all loops share: posting with back-pressure, polling with patience, and the first failure.
+// Shared by all loops: posting with back-pressure, polling with a timeout, and the first failure.
 class Driver {
  public:
   explicit Driver(const Endpoint& end)
-      : end_(end), start_ns_(now_ns()), deadline_ns_(start_ns_ + end.patience_ns) {}
+      : end_(end), start_ns_(now_ns()), deadline_ns_(start_ns_ + end.timeout_ns) {}
 
-  // Polls once and hands each success to `take`. False: something failed, or patience ended.
+  // Polls once and passes each success to `take`. False: a failure or a timeout.
   template <typename Take>
   bool poll(Take&& take) {
     size_t count = end_.cq.poll(batch_);
     if (count == 0 && end_.sleeps) {
       end_.cq.arm(false);
-      count = end_.cq.poll(batch_);  // what came before the arming rings no bell
+      count = end_.cq.poll(batch_);  // completions from before the arming raise no event
       if (count == 0) return sleep();
     }
     if (count == 0) return idle();
@@ -84,19 +84,19 @@ class Driver {
     }
   }
 
-  // The clock is read only now and then, so that waiting costs no more than a pause.
+  // Reads the clock only now and then, so that waiting costs no more than a pause instruction.
   bool idle() {
     cpu_relax();
     if (++spins_ % kSpinsPerClock != 0) return true;
     const uint64_t now = now_ns();
-    if (spins_ == kSpinsPerClock) deadline_ns_ = now + end_.patience_ns;
+    if (spins_ == kSpinsPerClock) deadline_ns_ = now + end_.timeout_ns;
     result_.timed_out = now > deadline_ns_;
     return !result_.timed_out;
   }
 
   bool sleep() {
     pollfd bell{end_.cq.fileno(), POLLIN, 0};
-    const int ready = ::poll(&bell, 1, static_cast<int>(end_.patience_ns / 1'000'000));
+    const int ready = ::poll(&bell, 1, static_cast<int>(end_.timeout_ns / 1'000'000));
     if (ready > 0) end_.cq.acknowledge();
     result_.timed_out = ready == 0;
     return !result_.timed_out;
@@ -109,7 +109,7 @@ class Driver {
   std::array<Completion, kPollBatch> batch_;
 };
 
-// The two-sided loops' view of the mailbox, and the numbers that tell whether a message is the expected one.
+// The mailbox of the two-sided loops, and the numbers by which messages are checked.
 class Conversation {
  public:
   Conversation(const Endpoint& end, const Mailbox& box) : driver(end), box_(box) {
@@ -119,7 +119,7 @@ class Conversation {
     outgoing_ = {.addr = box.addr, .length = box.message_bytes, .lkey = box.lkey};
   }
 
-  // Sends message `number`. Unsignalled, except now and then, so that the send queue is emptied.
+  // Sends message `number`. Signalled only now and then, so that the send queue is emptied.
   bool send(uint64_t number, bool last) {
     stamp(number);
     const bool signaled = last || ++unsignaled_ == signal_every_;
@@ -131,7 +131,7 @@ class Conversation {
     return driver.send({&request, 1}, *this);
   }
 
-  // Waits for one message and checks its number; repost() its slot afterwards.
+  // Waits for one message and checks its number; call repost() for its slot afterwards.
   bool await_message(uint64_t number) {
     while (arrived_ == taken_) {
       if (!driver.poll(*this)) return false;
@@ -173,7 +173,7 @@ class Conversation {
   Driver driver;
 
  private:
-  static constexpr uint32_t kMaxReady = 4096;  // at least as many as receives can be posted
+  static constexpr uint32_t kMaxReady = 4096;  // at least the number of receives that can be posted
 
   uint32_t flags(bool signaled) const {
     return (signaled ? send_flag::signaled : 0) | (inline_ ? send_flag::inline_data : 0);
@@ -200,7 +200,7 @@ class Conversation {
   Mailbox box_;
   Sge outgoing_;
   uint32_t signal_every_ = 1, unsignaled_ = 0;
-  int64_t unfinished_ = 0;  // signalled sends whose completion has not been seen
+  int64_t unfinished_ = 0;  // signalled sends without a completion yet
   bool inline_ = false;
   uint64_t slot_ = 0, arrived_ = 0, taken_ = 0;
   std::array<uint64_t, kMaxReady> ready_;
@@ -223,7 +223,7 @@ LoopResult ping(const Endpoint& end, const Mailbox& box, std::span<double> sampl
   for (double& sample : samples_ns) {
     for (uint32_t round = 0; round < rounds; ++round, ++number) {
       if (!talk.send(number, number + 1 == total)) return talk.driver.finish(number);
-      // The slot of the previous answer goes back while this message travels.
+      // The slot of the previous answer is posted again while this message travels.
       if (number > 0 && !talk.repost()) return talk.driver.finish(number);
       if (!talk.await_message(number)) return talk.driver.finish(number);
     }
@@ -281,7 +281,7 @@ LoopResult receive_rate(const Endpoint& end, const Mailbox& box, uint64_t messag
   uint32_t held = 0;
   uint64_t received = 0;
 
-  // Completions seen while re-posting are kept here: at most one poll's worth beyond a full batch.
+  // Completions polled while re-posting are kept here: at most one poll's worth beyond a full batch.
   std::array<uint64_t, kPostBatch + kPollBatch * 2> waiting;
   Driver driver(end);
   auto take = [&](const Completion& done) {

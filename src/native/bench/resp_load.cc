@@ -52,7 +52,7 @@ void RespLoad::Counter::take_line() {
     skip = static_cast<size_t>(number) + 2;
     return;
   }
-  // Its items stand for it: the last of them ends it.
+  // An array counts as its items: the last item ends it.
   if ((kind == '*' || kind == '~') && number > 0) {
     wanted += static_cast<size_t>(number) - 1;
     return;
@@ -108,22 +108,22 @@ bool RespLoad::send(Connection& connection, bool wait) {
   return true;
 }
 
-RespLoad::Result RespLoad::run(std::span<double> samples_ns, uint64_t patience_ns) {
+RespLoad::Result RespLoad::run(std::span<double> samples_ns, uint64_t timeout_ns) {
   const uint64_t start = now_ns();
   for (Connection& connection : connections_) connection.replies.errors = 0;
   Result result =
-      connections_.size() == 1 ? run_one(samples_ns, patience_ns) : run_many(samples_ns, patience_ns);
+      connections_.size() == 1 ? run_one(samples_ns, timeout_ns) : run_many(samples_ns, timeout_ns);
   result.elapsed_ns = now_ns() - start;
   for (const Connection& connection : connections_) result.errors += connection.replies.errors;
   return result;
 }
 
 // Sleeps in recv(2), as a blocking client does.
-RespLoad::Result RespLoad::run_one(std::span<double> samples_ns, uint64_t patience_ns) {
+RespLoad::Result RespLoad::run_one(std::span<double> samples_ns, uint64_t timeout_ns) {
   Result result;
   Connection& connection = connections_.front();
   Counter& replies = connection.replies;
-  const timeval patience{static_cast<time_t>(patience_ns / 1'000'000'000), 1};
+  const timeval patience{static_cast<time_t>(timeout_ns / 1'000'000'000), 1};
   setsockopt(connection.socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   for (double& sample : samples_ns) {
     fill(connection);
@@ -142,7 +142,7 @@ RespLoad::Result RespLoad::run_one(std::span<double> samples_ns, uint64_t patien
   return result;
 }
 
-RespLoad::Result RespLoad::run_many(std::span<double> samples_ns, uint64_t patience_ns) {
+RespLoad::Result RespLoad::run_many(std::span<double> samples_ns, uint64_t timeout_ns) {
   Result result;
   const UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) throw Error("fd_limit", "load a server", "epoll_create1() failed", errno);
@@ -164,7 +164,7 @@ RespLoad::Result RespLoad::run_many(std::span<double> samples_ns, uint64_t patie
   std::array<epoll_event, 128> events;
   while (ended < samples_ns.size()) {
     const int count = epoll_wait(epoll.get(), events.data(), events.size(),
-                                 static_cast<int>(std::min<uint64_t>(patience_ns / 1'000'000, INT32_MAX)));
+                                 static_cast<int>(std::min<uint64_t>(timeout_ns / 1'000'000, INT32_MAX)));
     if (count <= 0) return result;
     for (int e = 0; e < count; ++e) {
       const size_t index = events[static_cast<size_t>(e)].data.u64;

@@ -1,5 +1,5 @@
-// Two one-way message rings in one shared mapping: the format of the bare-ring baseline.
-// Ring 0 carries messages from side 0 to side 1, ring 1 the other way. All of it starts as zeroes.
+// The shared-memory format of the bare-ring baseline: two one-way message rings in one mapping. Ring 0
+// carries messages from side 0 to side 1, ring 1 the other way. All bytes are zero at first.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@ namespace verbena::bench {
 
 constexpr uint64_t kCacheLine = 64;
 
-// The consumer tells here how far it has come; on a line of its own, read by the producer only when it runs
-// out of slots.
+// The consumer's position. It has a cache line of its own, which the producer reads only when it runs out of
+// slots.
 struct alignas(kCacheLine) RingHeader {
   std::atomic<uint64_t> consumed;
 };
 
-// The sequence word of a slot: 1 + the number of the message it holds. The payload follows it.
+// The sequence of a slot: 1 + the number of its message. The payload follows it.
 struct SlotHeader {
   std::atomic<uint64_t> sequence;
 };

@@ -1,5 +1,6 @@
-// The measuring clock: the cycle counter where it is constant and usable, else CLOCK_MONOTONIC.
-// A reading costs a few nanoseconds, and its own cost is known, so that it can be taken off a sample.
+// The clock of the measuring loops: the cycle counter if it is constant and usable, else CLOCK_MONOTONIC. A
+// reading costs a few nanoseconds; this cost is calibrated and subtracted from each sample.
+// Depends on util/ only.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +18,10 @@ namespace verbena::bench {
 
 constexpr uint32_t kSpinsPerClock = 4096;  // turns of a waiting loop between two readings of the clock
 
-// The thread may lose its core while it calibrates, for longer than all readings take together. Both
-// functions therefore measure several times, and keep the time that was disturbed least.
+// The thread may be preempted during calibration, for longer than all readings together. Both functions
+// therefore measure several times and keep the least disturbed result.
 
-// What one reading costs, in its own unit.
+// The cost of one reading, in ticks.
 template <typename Ticks>
 double reading_cost(Ticks&& ticks) {
   constexpr int kBatches = 64, kReadings = 64;
@@ -38,7 +39,7 @@ struct Instant {
   uint64_t wall_ns, ticks;
 };
 
-// The same moment by two clocks.
+// Reads two clocks at the same moment.
 template <typename Wall, typename Ticks>
 Instant same_instant(Wall&& wall, Ticks&& ticks) {
   constexpr int kTries = 16;
@@ -55,7 +56,7 @@ Instant same_instant(Wall&& wall, Ticks&& ticks) {
 
 class Timer {
  public:
-  // Calibrated once per process, in about 20 ms.
+  // Calibrated once per process, which takes about 20 ms.
   static const Timer& instance() {
     static const Timer timer;
     return timer;
@@ -73,8 +74,6 @@ class Timer {
     const double spent = static_cast<double>(end - start) - reading_ticks_;
     return (spent > 0 ? spent : 0) * ns_per_tick_ / rounds;
   }
-
-  double reading_ns() const { return reading_ticks_ * ns_per_tick_; }
 
  private:
   Timer() : counter_(constant_counter()) {

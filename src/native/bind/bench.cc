@@ -1,6 +1,6 @@
-// _native.bench: the measuring loops and their raw baselines, run without the GIL.
-// Takes QueuePairCore and CompletionQueueCore (the `core` of a queue); samples land in a writable buffer of
-// doubles.
+// _native.bench: the measuring loops and baselines of `verbena bench` and `verbena kv bench`. They run
+// without the GIL, take QueuePairCore and CompletionQueueCore (the `core` of a queue), and write samples to a
+// buffer of doubles.
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,7 +9,6 @@
 #include "bench/loops.h"
 #include "bench/resp_load.h"
 #include "bench/tcp.h"
-#include "bench/timer.h"
 #include "bind/bind.h"
 #include "bind/buffer.h"
 #include "util/error.h"
@@ -23,7 +22,7 @@ std::span<double> doubles(const BufferView& view) {
   return {reinterpret_cast<double*>(view.data()), view.size() / sizeof(double)};
 }
 
-// A RingPair and the mapping it looks at.
+// A RingPair and the mapping that it uses.
 struct BoundRing {
   BoundRing(const nb::handle& object, uint32_t payload_bytes, uint32_t slots, int side)
       : memory(object, PyBUF_WRITABLE), ring(bytes(memory), payload_bytes, slots, side) {}
@@ -36,37 +35,37 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 
 void bind_ring(nb::module_& m) {
   nb::class_<BoundRing>(m, "RingPair",
-                        "The bare message ring between two processes, in a zeroed shared mapping.")
+                        "A bare message ring between two processes, in a zeroed shared mapping.")
       .def(nb::init<const nb::handle&, uint32_t, uint32_t, int>(), nb::arg("memory"), nb::kw_only(),
            nb::arg("payload_bytes"), nb::arg("slots"), nb::arg("side"))
       .def_static("size_bytes", &bench::RingPair::size_bytes, nb::arg("payload_bytes"), nb::arg("slots"))
       .def(
           "ping",
-          [](BoundRing& self, const nb::handle& samples_ns, uint32_t rounds, uint64_t patience_ns) {
+          [](BoundRing& self, const nb::handle& samples_ns, uint32_t rounds, uint64_t timeout_ns) {
             const BufferView samples(samples_ns, PyBUF_WRITABLE);
             const nb::gil_scoped_release unlocked;
-            return self.ring.ping(doubles(samples), rounds, patience_ns);
+            return self.ring.ping(doubles(samples), rounds, timeout_ns);
           },
           nb::arg("samples_ns"), nb::kw_only(), nb::arg("rounds") = 1,
-          nb::arg("patience_ns") = bench::kPatienceNs)
+          nb::arg("timeout_ns") = bench::kTimeoutNs)
       .def(
           "pong",
-          [](BoundRing& self, uint64_t rounds, uint64_t patience_ns) {
-            return self.ring.pong(rounds, patience_ns);
+          [](BoundRing& self, uint64_t rounds, uint64_t timeout_ns) {
+            return self.ring.pong(rounds, timeout_ns);
           },
-          nb::arg("rounds"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Released())
+          nb::arg("rounds"), nb::kw_only(), nb::arg("timeout_ns") = bench::kTimeoutNs, Released())
       .def(
           "produce",
-          [](BoundRing& self, uint64_t messages, uint64_t patience_ns) {
-            return self.ring.produce(messages, patience_ns);
+          [](BoundRing& self, uint64_t messages, uint64_t timeout_ns) {
+            return self.ring.produce(messages, timeout_ns);
           },
-          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Released())
+          nb::arg("messages"), nb::kw_only(), nb::arg("timeout_ns") = bench::kTimeoutNs, Released())
       .def(
           "consume",
-          [](BoundRing& self, uint64_t messages, uint64_t patience_ns) {
-            return self.ring.consume(messages, patience_ns);
+          [](BoundRing& self, uint64_t messages, uint64_t timeout_ns) {
+            return self.ring.consume(messages, timeout_ns);
           },
-          nb::arg("messages"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs, Released());
+          nb::arg("messages"), nb::kw_only(), nb::arg("timeout_ns") = bench::kTimeoutNs, Released());
 
   m.def(
       "copy_loop",
@@ -83,35 +82,35 @@ void bind_ring(nb::module_& m) {
 }
 
 void bind_tcp(nb::module_& m) {
-  nb::class_<bench::TcpPair>(m, "TcpPair", "One end of a bare TCP connection, by its descriptor.")
+  nb::class_<bench::TcpPair>(m, "TcpPair", "One end of a bare TCP connection, given by its file descriptor.")
       .def(nb::init<int, size_t>(), nb::arg("fd"), nb::kw_only(), nb::arg("message_bytes"))
       .def(
           "ping",
-          [](bench::TcpPair& self, const nb::handle& samples_ns, uint32_t rounds, uint64_t patience_ns) {
+          [](bench::TcpPair& self, const nb::handle& samples_ns, uint32_t rounds, uint64_t timeout_ns) {
             const BufferView samples(samples_ns, PyBUF_WRITABLE);
             const nb::gil_scoped_release unlocked;
-            return self.ping(doubles(samples), rounds, patience_ns);
+            return self.ping(doubles(samples), rounds, timeout_ns);
           },
           nb::arg("samples_ns"), nb::kw_only(), nb::arg("rounds") = 1,
-          nb::arg("patience_ns") = bench::kPatienceNs)
+          nb::arg("timeout_ns") = bench::kTimeoutNs)
       .def("pong", &bench::TcpPair::pong, nb::arg("rounds"), nb::kw_only(),
-           nb::arg("patience_ns") = bench::kPatienceNs, Released())
+           nb::arg("timeout_ns") = bench::kTimeoutNs, Released())
       .def("produce", &bench::TcpPair::produce, nb::arg("messages"), nb::kw_only(),
-           nb::arg("patience_ns") = bench::kPatienceNs, Released())
+           nb::arg("timeout_ns") = bench::kTimeoutNs, Released())
       .def("consume", &bench::TcpPair::consume, nb::arg("messages"), nb::kw_only(),
-           nb::arg("patience_ns") = bench::kPatienceNs, Released());
+           nb::arg("timeout_ns") = bench::kTimeoutNs, Released());
 }
 
 void bind_resp(nb::module_& m) {
-  nb::class_<bench::RespLoad::Result>(m, "RespResult", "What became of a server's load.")
+  nb::class_<bench::RespLoad::Result>(m, "RespResult", "The result of a load.")
       .def_ro("done", &bench::RespLoad::Result::done)
       .def_ro("errors", &bench::RespLoad::Result::errors)
       .def_ro("reply_bytes", &bench::RespLoad::Result::reply_bytes)
       .def_ro("elapsed_ns", &bench::RespLoad::Result::elapsed_ns)
       .def_ro("finished", &bench::RespLoad::Result::finished);
   nb::class_<bench::RespLoad>(m, "RespLoad",
-                              "One kind of request of a RESP server, on connected sockets, by their "
-                              "descriptors; keys are numbers of 12 digits.")
+                              "Sends one kind of request to a RESP server, on connected sockets (file "
+                              "descriptors); keys are numbers of 12 digits.")
       .def(
           "__init__",
           [](bench::RespLoad* self, std::vector<int> fds, const nb::bytes& request,
@@ -125,13 +124,13 @@ void bind_resp(nb::module_& m) {
           nb::arg("in_order") = false, nb::arg("depth") = 1, nb::arg("seed") = 1)
       .def(
           "run",
-          [](bench::RespLoad& self, const nb::handle& samples_ns, uint64_t patience_ns) {
+          [](bench::RespLoad& self, const nb::handle& samples_ns, uint64_t timeout_ns) {
             const BufferView samples(samples_ns, PyBUF_WRITABLE);
             const nb::gil_scoped_release unlocked;
-            return self.run(doubles(samples), patience_ns);
+            return self.run(doubles(samples), timeout_ns);
           },
-          nb::arg("samples_ns"), nb::kw_only(), nb::arg("patience_ns") = bench::kPatienceNs,
-          "A batch per sample: the time until all of it was answered.");
+          nb::arg("samples_ns"), nb::kw_only(), nb::arg("timeout_ns") = bench::kTimeoutNs,
+          "Runs one batch per sample: the time until all its replies have come.");
 }
 
 void bind_loop_values(nb::module_& m) {
@@ -144,8 +143,8 @@ void bind_loop_values(nb::module_& m) {
       .def_ro("corrupted", &bench::LoopResult::corrupted)
       .def_prop_ro("finished", &bench::LoopResult::finished);
 
-  nb::class_<bench::Mailbox>(m, "Mailbox",
-                             "Registered memory of a conversation: one slot to send, the rest to receive.")
+  nb::class_<bench::Mailbox>(
+      m, "Mailbox", "Registered memory for messages: one slot to send from, the rest to receive into.")
       .def(
           "__init__",
           [](bench::Mailbox* self, uint64_t addr, uint32_t lkey, uint32_t message_bytes, uint32_t receives) {
@@ -154,7 +153,7 @@ void bind_loop_values(nb::module_& m) {
           nb::kw_only(), nb::arg("addr"), nb::arg("lkey"), nb::arg("message_bytes"), nb::arg("receives"))
       .def_prop_ro("size_bytes", &bench::Mailbox::size_bytes);
 
-  nb::class_<bench::OneSided>(m, "OneSided", "One READ, WRITE or atomic, to be done over and over.")
+  nb::class_<bench::OneSided>(m, "OneSided", "One READ, WRITE or atomic operation, which a loop repeats.")
       .def(
           "__init__",
           [](bench::OneSided* self, int opcode, uint64_t addr, uint32_t length, uint32_t lkey,
@@ -225,16 +224,12 @@ void bind_loops(nb::module_& m) {
 }  // namespace
 
 void bind_bench(nb::module_& parent) {
-  nb::module_ m =
-      parent.def_submodule("bench", "Measuring loops and raw baselines; all run without the GIL.");
+  nb::module_ m = parent.def_submodule("bench", "Measuring loops and baselines; all run without the GIL.");
   bind_loop_values(m);
   bind_ring(m);
   bind_tcp(m);
   bind_resp(m);
   bind_loops(m);
-  m.def(
-      "timer_reading_ns", [] { return bench::Timer::instance().reading_ns(); },
-      "What one clock reading costs; already taken off every sample.");
 }
 
 }  // namespace verbena::bind

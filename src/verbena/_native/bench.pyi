@@ -1,4 +1,4 @@
-"""Measuring loops and raw baselines; all run without the GIL."""
+"""Measuring loops and baselines; all run without the GIL."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ class LoopResult:
 
 class Mailbox:
     """
-    Registered memory of a conversation: one slot to send, the rest to receive.
+    Registered memory for messages: one slot to send from, the rest to receive into.
     """
 
     def __init__(self, *, addr: int, lkey: int, message_bytes: int, receives: int) -> None: ...
@@ -32,39 +32,37 @@ class Mailbox:
     def size_bytes(self) -> int: ...
 
 class OneSided:
-    """One READ, WRITE or atomic, to be done over and over."""
+    """One READ, WRITE or atomic operation, which a loop repeats."""
 
     def __init__(
         self, *, opcode: int, addr: int, length: int, lkey: int, remote_addr: int, rkey: int
     ) -> None: ...
 
 class RingPair:
-    """
-    The bare message ring between two processes, in a zeroed shared mapping.
-    """
+    """A bare message ring between two processes, in a zeroed shared mapping."""
 
     def __init__(self, memory: object, *, payload_bytes: int, slots: int, side: int) -> None: ...
     @staticmethod
     def size_bytes(payload_bytes: int, slots: int) -> int: ...
-    def ping(self, samples_ns: object, *, rounds: int = 1, patience_ns: int = 10000000000) -> int: ...
-    def pong(self, rounds: int, *, patience_ns: int = 10000000000) -> int: ...
-    def produce(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
-    def consume(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
+    def ping(self, samples_ns: object, *, rounds: int = 1, timeout_ns: int = 10000000000) -> int: ...
+    def pong(self, rounds: int, *, timeout_ns: int = 10000000000) -> int: ...
+    def produce(self, messages: int, *, timeout_ns: int = 10000000000) -> int: ...
+    def consume(self, messages: int, *, timeout_ns: int = 10000000000) -> int: ...
 
 def copy_loop(target: object, source: object, samples_ns: object) -> None:
     """memcpy once per sample."""
 
 class TcpPair:
-    """One end of a bare TCP connection, by its descriptor."""
+    """One end of a bare TCP connection, given by its file descriptor."""
 
     def __init__(self, fd: int, *, message_bytes: int) -> None: ...
-    def ping(self, samples_ns: object, *, rounds: int = 1, patience_ns: int = 10000000000) -> int: ...
-    def pong(self, rounds: int, *, patience_ns: int = 10000000000) -> int: ...
-    def produce(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
-    def consume(self, messages: int, *, patience_ns: int = 10000000000) -> int: ...
+    def ping(self, samples_ns: object, *, rounds: int = 1, timeout_ns: int = 10000000000) -> int: ...
+    def pong(self, rounds: int, *, timeout_ns: int = 10000000000) -> int: ...
+    def produce(self, messages: int, *, timeout_ns: int = 10000000000) -> int: ...
+    def consume(self, messages: int, *, timeout_ns: int = 10000000000) -> int: ...
 
 class RespResult:
-    """What became of a server's load."""
+    """The result of a load."""
 
     @property
     def done(self) -> int: ...
@@ -79,7 +77,7 @@ class RespResult:
 
 class RespLoad:
     """
-    One kind of request of a RESP server, on connected sockets, by their descriptors; keys are numbers of 12 digits.
+    Sends one kind of request to a RESP server, on connected sockets (file descriptors); keys are numbers of 12 digits.
     """
 
     def __init__(
@@ -93,8 +91,8 @@ class RespLoad:
         depth: int = 1,
         seed: int = 1,
     ) -> None: ...
-    def run(self, samples_ns: object, *, patience_ns: int = 10000000000) -> RespResult:
-        """A batch per sample: the time until all of it was answered."""
+    def run(self, samples_ns: object, *, timeout_ns: int = 10000000000) -> RespResult:
+        """Runs one batch per sample: the time until all its replies have come."""
 
 def post_receives(
     qp: verbena._native.QueuePairCore, cq: verbena._native.CompletionQueueCore, mailbox: Mailbox
@@ -141,5 +139,3 @@ def one_sided_rate(
     depth: int,
     sleeps: bool = False,
 ) -> LoopResult: ...
-def timer_reading_ns() -> float:
-    """What one clock reading costs; already taken off every sample."""

@@ -1,8 +1,7 @@
-"""The raw bounds that figures are set against: bare ring, memcpy, event-loop wake-up. No verbs in them."""
+"""Baselines beside which `verbena bench` reports its results: a bare ring and memcpy, without verbs."""
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import os
 import time
@@ -91,44 +90,6 @@ class Copy(Probe):
         samples = array("d", bytes(8 * count))
         bench.copy_loop(self._target, self._source, samples)
         return [self._size * count * 1e9 / max(sum(samples), 1.0)]
-
-
-class WakeUp(Probe):
-    """An event loop's own wake-up: write an eventfd, await the reader's callback. Nanoseconds."""
-
-    name = "eventfd wake-up"
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def run(self, count: int) -> Sequence[float]:
-        return self._loop.run_until_complete(self._wake(count))
-
-    def close(self) -> None:
-        self._loop.close()
-        os.close(self._fd)
-
-    async def _wake(self, count: int) -> Sequence[float]:
-        loop, fd, clock = self._loop, self._fd, time.perf_counter_ns
-        samples = array("d", bytes(8 * count))
-        woken: asyncio.Future[None] = loop.create_future()
-
-        def ring() -> None:
-            os.eventfd_read(fd)
-            woken.set_result(None)
-
-        loop.add_reader(fd, ring)
-        try:
-            for index in range(count):
-                start = clock()
-                woken = loop.create_future()
-                os.eventfd_write(fd, 1)
-                await woken
-                samples[index] = clock() - start
-        finally:
-            loop.remove_reader(fd)
-        return samples
 
 
 def _whole_pages(size: int) -> int:

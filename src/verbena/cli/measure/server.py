@@ -11,7 +11,6 @@ import contextlib
 import json
 import mmap
 import os
-import resource
 import signal
 import sys
 import zlib
@@ -137,11 +136,6 @@ class Server:
         assert self._tcp is not None
         yield {"ready": True}
         yield {"done": getattr(self._tcp.pair, loop)(count)}
-
-    def do_usage(self) -> Iterator[Answer]:
-        """CPU seconds of this process so far."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield {"cpu_s": usage.ru_utime + usage.ru_stime}
 
     def do_touch(self, fd: int) -> Iterator[Answer]:
         """Writes every page of a shared file, so that it belongs to this process as a peer's memory would."""

@@ -14,7 +14,6 @@ import tempfile
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 from verbena import _native
@@ -57,21 +56,6 @@ class Store:
             for start in range(0, keys, 1000):
                 numbers = range(start, min(start + 1000, keys))
                 wire.call("DEL", *(f"{PREFIX}{n:0{DIGITS}}{end}" for n in numbers for end in suffixes))
-
-    @property
-    def cpu_ns(self) -> int:
-        """The time that its process has computed, which other processes of the machine have no part in."""
-        total = 0
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it has just ended
-                total += int((task / "schedstat").read_text().split()[0])
-        return total
-
-    @property
-    def resident_bytes(self) -> int:
-        with open(f"/proc/{self.pid}/status", encoding="ascii") as status:
-            found = re.search(r"VmRSS:\s+(\d+) kB", status.read())
-        return int(found[1]) * 1024 if found else 0
 
 
 @contextlib.contextmanager

@@ -1,8 +1,7 @@
-"""The raw bounds of a TCP wire: a bare socket between the same two processes, and what bytes cost in CPU."""
+"""Baselines of TCP wires for `verbena bench`: a bare socket between the same two processes."""
 
 from __future__ import annotations
 
-import resource
 import socket
 import time
 from array import array
@@ -13,8 +12,6 @@ from verbena._native import bench
 from verbena.cli.measure.bare_socket import tune
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.probes import Probe, enough
-
-GIB = 1 << 30
 
 
 class _Tcp(Probe):
@@ -75,31 +72,3 @@ class TcpStream(_Tcp):
             self._expect(ours(count), count)
             elapsed_ns = time.perf_counter_ns() - start
         return [count * self._scale * 1e9 / elapsed_ns]
-
-
-class Costed(Probe):
-    """Another probe's samples; beside them, the CPU seconds of both processes per GiB, one figure per run."""
-
-    def __init__(self, inner: Probe, peer: Peer, size: int) -> None:
-        self._inner, self._peer, self._size = inner, peer, size
-        self.least = inner.least
-        self.cpu_s_per_gib: list[float] = []
-
-    def run(self, count: int) -> Sequence[float]:
-        before = self._cpu_s()
-        samples = self._inner.run(count)
-        self.cpu_s_per_gib.append((self._cpu_s() - before) * GIB / (count * self._size))
-        return samples
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def _cpu_s(self) -> float:
-        theirs: float = self._peer.ask("usage")["cpu_s"]
-        return theirs + own_cpu_s()
-
-
-def own_cpu_s() -> float:
-    """What all threads of this process have used so far, in and out of the kernel."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
