@@ -89,7 +89,7 @@ def plain(value: Any) -> Any:
 def kept(directory: Path, **settings: Any) -> Iterator[tuple[Server, Persistence, list[str]]]:
     """A server in this process with what a directory holds, and what it said. Its loop does not run."""
     server, said = Server(), list[str]()
-    persistence = Persistence(server, Settings(dir=str(directory), **settings), say=said.append)
+    persistence = Persistence(server, Settings(dir=str(directory), **settings), report=said.append)
     try:
         persistence.open()
         try:

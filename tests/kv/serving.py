@@ -7,13 +7,13 @@ import socket
 import sys
 
 from verbena import transport
-from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.frontends.sessions import SessionFrontend
 from verbena.kv.server.server import Server
 
 
 async def main() -> None:
     node = await asyncio.to_thread(transport.Node)
-    gateway = Gateway(node)
+    gateway = SessionFrontend(node)
     server = Server(memory=gateway.memory)
     gateway.open(server)
     with socket.create_server(("127.0.0.1", 0)) as plain:

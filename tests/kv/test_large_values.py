@@ -14,7 +14,7 @@ from kv.keeping import Connection, kept, pack, serving
 from kv.test_tail import served
 
 from verbena import _native
-from verbena.kv.replication.applying import applier
+from verbena.kv.replication.log_applier import make_applier
 from verbena.kv.server.server import Server
 from verbena.kv.values.collections import List, SortedSet
 
@@ -119,7 +119,7 @@ def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
     """After each piece the key is changed, by elements or as a whole; the other end has what is left."""
     chance = random.Random(f"{kind} {seed}")
     source, target = Server(), Server()
-    applied = applier(target)
+    applied = make_applier(target)
     with served(source) as run:
         send = sender(run)
         for words in filling(kind, "big", 10_000):
@@ -174,7 +174,7 @@ def test_a_copy_does_not_begin_anew_when_the_table_moves(kind: str, churns: bool
     """A dict of 86,000 moves when some 1,400 more have come, in the middle of the copy. Elements go and come
     back on both sides of the walk's place, and while the last changes are told."""
     source, target, chance = Server(), Server(), random.Random(kind)
-    applied, once = applier(target), 0
+    applied, once = make_applier(target), 0
     with served(source) as run:
         send = sender(run)
         for words in filling(kind, "big", 86_000):

@@ -16,7 +16,7 @@ from support.leaks import descriptors
 from verbena._native.kv import encode_command
 from verbena.errors import ClosedError, TimedOutError
 from verbena.kv import AsyncClient, Client, CommandError
-from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.frontends.sessions import SessionFrontend
 from verbena.kv.server.server import Server
 from verbena.transport import Node
 
@@ -269,7 +269,7 @@ def test_a_store_that_is_closed_leaves_nothing_open() -> None:
 
     def once() -> None:
         with Node() as node:
-            gateway = Gateway(node)
+            gateway = SessionFrontend(node)
             server = Server(memory=gateway.memory)
             gateway.open(server)
             server.start()

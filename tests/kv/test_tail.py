@@ -12,7 +12,7 @@ from kv.keeping import Connection, contents, kept
 
 from verbena._native import kv
 from verbena.errors import VerbenaError
-from verbena.kv.replication.applying import applier
+from verbena.kv.replication.log_applier import make_applier
 from verbena.kv.server.server import Server
 
 
@@ -66,7 +66,7 @@ MORE = (
 def test_a_copy_and_the_log_after_it_make_the_same_contents_of_every_type() -> None:
     """Images are taken between commands; what comes after them arrives once and in order."""
     source, target = Server(), Server()
-    applied = applier(target)
+    applied = make_applier(target)
     with served(source) as run:
         run(*FILL)
         copy = source.base_copy()
@@ -103,11 +103,11 @@ def test_some_slots() -> None:
         run(*FILL)
         piece, next_lsn = follower.read()
     assert next_lsn == len(FILL)  # SELECT is no record
-    applied = applier(target, slots=[kv.key_slot(b"list")])
+    applied = make_applier(target, slots=[kv.key_slot(b"list")])
     assert applied.apply(piece) == 3
     assert list(contents(target)) == [(0, b"list")]
     with pytest.raises(VerbenaError, match="another slot"):
-        applier(target, slots=[1]).apply(piece)
+        make_applier(target, slots=[1]).apply(piece)
 
 
 def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> Non
             source.follow(from_lsn=1)
         copy = source.base_copy()
         with kept(tmp_path / "target", fsync="no") as (target, _persistence, _):
-            applied = applier(target)
+            applied = make_applier(target)
             while piece := copy.read():
                 applied.apply(piece)
             applied.close()

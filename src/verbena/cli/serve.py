@@ -18,7 +18,7 @@ from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
 from verbena.errors import VerbenaError, setup_error
 from verbena.kv.cluster import ClusterNode, ClusterSettings
-from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.frontends.sessions import SessionFrontend
 from verbena.kv.frontends.valkey_rdma import RdmaListener, wire_of
 from verbena.kv.replication.replication import Replication
 from verbena.kv.server.panels import panels
@@ -79,7 +79,7 @@ async def _serve(config: Config) -> int:
     node, gateway = None, None
     if config.kv.sessions:
         node = await asyncio.to_thread(transport.Node, _wired(config))
-        gateway = Gateway(node)
+        gateway = SessionFrontend(node)
     if config.cluster.enabled and node is None:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
     places, listener, rdma, cluster, replication = Listening(), None, None, None, None

@@ -48,7 +48,7 @@ async def test_a_replica_that_leads_by_now_replaces_nobody() -> None:
     def do(name: str) -> Any:
         return lambda *arguments: done.append(name)
 
-    replication = SimpleNamespace(link=object(), stand=do("stand"), follow=do("follow"))
+    replication = SimpleNamespace(link=object(), stop_following=do("stop_following"), follow=do("follow"))
     map = SimpleNamespace(map=followed, store=Store())
     assert await failover_of_replica(map, replication).successor_of(A) is None
     assert done == []

@@ -16,7 +16,7 @@ from support.kv.cluster import Wire
 from verbena import config as configuration
 from verbena import transport
 from verbena.kv.cluster import ClusterNode, ClusterSettings
-from verbena.kv.frontends.sessions import Gateway
+from verbena.kv.frontends.sessions import SessionFrontend
 from verbena.kv.migration.source import MoveSource
 from verbena.kv.server.server import Server
 from verbena.shards.cluster_map import Move
@@ -66,7 +66,7 @@ async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
     """A node of a cluster, in this process, with everything real: engine, loop, sessions, map."""
     chosen = configuration.loads(text + f'[session]\nnode_name = "{name}"\n')
     node = await asyncio.to_thread(transport.Node, settings_from(chosen))
-    gateway = Gateway(node)
+    gateway = SessionFrontend(node)
     server = Server(memory=gateway.memory)
     gateway.open(server)
     settings = ClusterSettings.of(chosen)

@@ -1,6 +1,6 @@
-"""Who may do what: users, their passwords and rules. Knows commands by their declarations alone."""
+"""Access control: users, their passwords and rules. Knows commands by their declarations alone."""
 
-from verbena.kv.acl.registry import Acl, Denied
+from verbena.kv.acl.registry import Acl, LogEntry
 from verbena.kv.acl.user import User
 
-__all__ = ["Acl", "Denied", "User"]
+__all__ = ["Acl", "LogEntry", "User"]

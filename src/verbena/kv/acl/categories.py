@@ -1,4 +1,4 @@
-"""The categories of commands, as rules name them: they follow from flags and groups."""
+"""The categories of commands for ACL rules, derived from flags and groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KEYSPACE = frozenset({"FLUSHALL", "FLUSHDB", "SWAPDB", "DBSIZE"})
 
 
 def categories_of(command: Command) -> frozenset[str]:
-    """All that it belongs to, without the @."""
+    """The categories of a command, without the @."""
     found = set(command.categories)
     flags = command.flags
     if "write" in flags:

@@ -1,4 +1,4 @@
-"""All users, who was refused what, and the file that they are kept in."""
+"""All users, the log of refused commands, and the ACL file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from verbena.kv.acl.selector import RuleMistake
+from verbena.kv.acl.selector import RuleError
 from verbena.kv.acl.user import User, hashed
 from verbena.kv.commands.replies import CommandError
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from verbena.kv.commands.declare import Command
     from verbena.kv.server.clients import Client
 
-_SAME_WITHIN_MS = 60_000  # such refusals count as one
+_SAME_WITHIN_MS = 60_000  # equal refusals within this time share one entry
 
 
 @dataclass
-class Denied:
+class LogEntry:
     """One line of ACL LOG."""
 
     number: int
@@ -38,9 +38,9 @@ class Acl:
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.file = ""
-        self.longest_log = 128
-        self.log: deque[Denied] = deque()
-        self.new_users_hear_all = False  # acl-pubsub-default
+        self.max_log_entries = 128
+        self.log: deque[LogEntry] = deque()
+        self.new_users_all_channels = False  # acl-pubsub-default
         self.refused = {"auth": 0, "command": 0, "key": 0, "channel": 0}
         self._numbers = 0
         self.set_user("default", [b"on", b"nopass", b"~*", b"&*", b"+@all"])
@@ -50,10 +50,10 @@ class Acl:
         return self.users["default"]
 
     def set_user(self, name: str, rules: list[bytes]) -> User:
-        """Makes or changes one; RuleMistake, and nothing is changed, if a rule is wrong."""
+        """Creates or changes a user. RuleError: a rule is wrong; nothing has changed."""
         user = self.users.get(name)
         if user is None:
-            first = [b"allchannels"] if self.new_users_hear_all else []
+            first = [b"allchannels"] if self.new_users_all_channels else []
             user = User(name).changed_by([*first, *rules])
             self.users[name] = user
         else:
@@ -68,7 +68,7 @@ class Acl:
     def authenticate(self, name: str, password: bytes) -> User | None:
         user = self.users.get(name)
         if user is None:
-            hashed(password)  # takes as long as for one that is there
+            hashed(password)  # takes as long as for an existing user
             return None
         accepted = user.accepts(password)
         return user if accepted and user.enabled else None
@@ -85,7 +85,7 @@ class Acl:
         return CommandError(f"NOPERM {_words(client.user, reason, what, for_client=True)}")
 
     def note(self, client: Client, reason: str, what: bytes, now_ms: int, user: str | None = None) -> None:
-        from verbena.kv.server.client_text import describe
+        from verbena.kv.server.client_info import describe
 
         self.refused[reason] += 1
         context = "multi" if client.queue is not None else "toplevel"
@@ -99,9 +99,9 @@ class Acl:
                 self.log.appendleft(entry)
                 return
         text = describe(client, now_ms)
-        self.log.appendleft(Denied(self._numbers, reason, context, what, name, text, now_ms, now_ms))
+        self.log.appendleft(LogEntry(self._numbers, reason, context, what, name, text, now_ms, now_ms))
         self._numbers += 1
-        while len(self.log) > self.longest_log:
+        while len(self.log) > self.max_log_entries:
             self.log.pop()
 
     def dry_run(self, user: User, command: Command, argv: list[bytes]) -> str | bytes:
@@ -111,7 +111,7 @@ class Acl:
     # The file
 
     def save(self) -> None:
-        """Writes the file anew, at once and as a whole. OSError if that fails."""
+        """Replaces the file atomically. OSError: it failed."""
         folder = os.path.dirname(os.path.abspath(self.file))
         text = "".join(f"{user.describe()}\n" for user in self.users.values())
         with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=".acl-", delete=False) as out:
@@ -125,7 +125,7 @@ class Acl:
                 raise
 
     def load(self) -> None:
-        """Reads the file; RuleMistake, and nothing is changed, if anything in it is wrong."""
+        """Reads the file. RuleError: a line is wrong; nothing has changed."""
         with open(self.file, "rb") as source:
             lines = source.read().splitlines()
         found: dict[str, User] = {}
@@ -144,10 +144,10 @@ class Acl:
                 continue
             try:
                 found[name] = User(name).changed_by(words[2:])
-            except RuleMistake as mistake:
+            except RuleError as mistake:
                 mistakes.append(f"{where}{mistake}.")
         if mistakes:
-            raise RuleMistake(
+            raise RuleError(
                 " ".join(mistakes) + " WARNING: ACL errors detected, no change to the previously active ACL "
                 "rules was performed"
             )
@@ -163,7 +163,7 @@ class Acl:
 def _words(user: User, reason: str, what: bytes, *, for_client: bool) -> str:
     text = what.decode("utf-8", "replace")
     if for_client and reason != "command":
-        return f"No permissions to access a {reason}"  # which one is in ACL LOG, for those who may read it
+        return f"No permissions to access a {reason}"  # the name is in ACL LOG, for users that may read it
     name = f"User {user.name}"
     if reason == "command":
         return f"{name} has no permissions to run the '{text}' command"

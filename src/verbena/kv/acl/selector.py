@@ -1,4 +1,4 @@
-"""What one set of rules allows: commands, keys, channels. A user has one, and perhaps more in parentheses."""
+"""A selector: a set of rules for commands, keys and channels. A user has one, and more in parentheses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from verbena.kv.commands.key_access import keys_of, needs
 from verbena.kv.values.glob import matches
 
 
-class RuleMistake(Exception):
-    """A rule that cannot be understood or does not apply; the text says why, as Redis does."""
+class RuleError(Exception):
+    """A rule is malformed or does not apply; the text is the one that Redis has."""
 
 
 UNKNOWN_COMMAND = "Unknown command or category name in ACL"
@@ -20,7 +20,7 @@ AFTER_STAR = (
 
 
 class Selector:
-    """Rules are applied one after the other, as they are given."""
+    """Rules are applied in the order in which they are given."""
 
     def __init__(self) -> None:
         self.all_commands = False  # and those that are declared later
@@ -46,7 +46,7 @@ class Selector:
     # Rules
 
     def apply(self, rule: bytes) -> None:
-        """One rule. RuleMistake if it is none."""
+        """Applies one rule. RuleError: it is malformed."""
         word = rule.lower()
         if word in (b"allkeys", b"~*"):
             self.all_keys, self.keys = True, []
@@ -64,13 +64,13 @@ class Selector:
             self._add_key(rule)
         elif rule[:1] == b"&":
             if self.all_channels:
-                raise RuleMistake(AFTER_STAR.format("allchannels", "channels"))
+                raise RuleError(AFTER_STAR.format("allchannels", "channels"))
             if rule[1:] not in self.channels:
                 self.channels.append(rule[1:])
         elif rule[:1] in (b"+", b"-") and len(rule) > 1:
             self._command(rule[:1] == b"+", rule[1:].decode("latin-1"))
         else:
-            raise RuleMistake("Syntax error")
+            raise RuleError("Syntax error")
 
     def _all(self, allowed: bool) -> None:
         self.all_commands, self.commands, self.first_arguments = allowed, set(), {}
@@ -80,13 +80,13 @@ class Selector:
         flags, _, pattern = rule.partition(b"~")
         wanted = flags[1:].upper() if flags else b"RW"
         if not wanted or set(wanted) - set(b"RW") or (flags and flags[:1] != b"%"):
-            raise RuleMistake("Syntax error")
+            raise RuleError("Syntax error")
         access = "".join(letter for letter in "RW" if letter.encode() in wanted)
         if access == "RW" and pattern == b"*":
             self.all_keys, self.keys = True, []
             return
         if self.all_keys:
-            raise RuleMistake(AFTER_STAR.format("allkeys", "keys"))
+            raise RuleError(AFTER_STAR.format("allkeys", "keys"))
         known = next((i for i, (_, other) in enumerate(self.keys) if other == pattern), None)
         if known is None:
             self.keys.append((access, pattern))
@@ -97,7 +97,7 @@ class Selector:
     def _command(self, allowed: bool, text: str) -> None:
         if text.startswith("@"):
             if text[1:].lower() not in CATEGORIES:
-                raise RuleMistake(UNKNOWN_COMMAND)
+                raise RuleError(UNKNOWN_COMMAND)
             self._set(members(text[1:].lower()), allowed)
             self._note(allowed, text.lower())
             return
@@ -114,13 +114,13 @@ class Selector:
             or name.upper() not in COMMANDS
             or any(known.startswith(f"{name.upper()} ") for known in COMMANDS)
         ):
-            raise RuleMistake(UNKNOWN_COMMAND)
+            raise RuleError(UNKNOWN_COMMAND)
         else:
             self.first_arguments.setdefault(name.upper(), set()).add(rest.lower().encode("latin-1"))
             self._note(allowed, text.lower())
             return
         if not chosen:
-            raise RuleMistake(UNKNOWN_COMMAND)
+            raise RuleError(UNKNOWN_COMMAND)
         self._set(chosen, allowed)
         for gone in chosen:
             self.first_arguments.pop(gone, None)
@@ -133,11 +133,11 @@ class Selector:
             self.commands |= names
 
     def _note(self, allowed: bool, text: str) -> None:
-        """What was said about the same command before says nothing any more."""
+        """Drops earlier rules about this command."""
         self.rules = [rule for rule in self.rules if rule[1:] != text and not rule[1:].startswith(f"{text}|")]
         self.rules.append(("+" if allowed else "-") + text)
 
-    # Questions
+    # Checks
 
     def refuses_command(self, command: Command, argv: list[bytes]) -> bool:
         if (command.name in self.commands) != self.all_commands:
@@ -161,7 +161,7 @@ class Selector:
     def allows_channel(self, channel: bytes, *, is_pattern: bool) -> bool:
         if self.all_channels:
             return True
-        if is_pattern:  # literally one that was granted: what else it may match is not known
+        if is_pattern:  # must equal a granted pattern: what a pattern matches is not known
             return channel in self.channels
         return any(matches(pattern, channel) for pattern in self.channels)
 

@@ -1,4 +1,4 @@
-"""A user: passwords, whether it is on, and its rules."""
+"""A user: its passwords, whether it is enabled, and its rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 
-from verbena.kv.acl.selector import RuleMistake, Selector
+from verbena.kv.acl.selector import RuleError, Selector
 from verbena.kv.commands.declare import Command
 
 _HASH = re.compile(rb"[0-9a-f]{64}")
@@ -18,7 +18,7 @@ def hashed(password: bytes) -> str:
 
 
 class User:
-    """Made off, without passwords and without rights, as ACL SETUSER does."""
+    """A new user is disabled and has no passwords and no permissions, as with ACL SETUSER."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,14 +28,14 @@ class User:
         self.passwords: list[str] = []  # hashes
         self.root = Selector()
         self.selectors: list[Selector] = []
-        self.may_do_all = False  # nothing is to be checked
+        self.may_do_all = False  # no check is needed
 
     @property
     def needs_no_password(self) -> bool:
         return self.enabled and self.nopass
 
     def changed_by(self, rules: list[bytes]) -> User:
-        """What it would be after these rules; RuleMistake, with the rule first, if one is wrong."""
+        """A copy changed by these rules. RuleError: a rule is wrong; the text begins with it."""
         twin = User(self.name)
         twin.enabled, twin.nopass, twin.sanitizes = self.enabled, self.nopass, self.sanitizes
         twin.passwords = list(self.passwords)
@@ -43,15 +43,15 @@ class User:
         for rule in gathered(rules):
             try:
                 twin._apply(rule)
-            except RuleMistake as mistake:
-                raise RuleMistake(
+            except RuleError as mistake:
+                raise RuleError(
                     f"Error in ACL SETUSER modifier '{rule.decode('utf-8', 'replace')}': {mistake}"
                 ) from None
         twin.may_do_all = twin.root.allows_everything
         return twin
 
     def become(self, other: User) -> None:
-        """Takes over everything, so that whoever is this user now is bound by it at once."""
+        """Takes over another user's state, so that it applies to connected clients at once."""
         self.__dict__.update(other.__dict__)
 
     def _apply(self, rule: bytes) -> None:
@@ -83,7 +83,7 @@ class User:
 
     def _add_password(self, rule: bytes) -> None:
         if rule[:1] == b"#" and not _HASH.fullmatch(rule[1:]):
-            raise RuleMistake(BAD_HASH)
+            raise RuleError(BAD_HASH)
         digest = rule[1:].decode() if rule[:1] == b"#" else hashed(rule[1:])
         self.nopass = False
         if digest not in self.passwords:
@@ -91,21 +91,21 @@ class User:
 
     def _remove_password(self, rule: bytes) -> None:
         if rule[:1] == b"!" and not _HASH.fullmatch(rule[1:]):
-            raise RuleMistake(BAD_HASH)
+            raise RuleError(BAD_HASH)
         digest = rule[1:].decode() if rule[:1] == b"!" else hashed(rule[1:])
         if digest not in self.passwords:
-            raise RuleMistake("The password you are trying to remove from the user does not exist")
+            raise RuleError("The password you are trying to remove from the user does not exist")
         self.passwords.remove(digest)
 
     def accepts(self, password: bytes) -> bool:
-        """In a time that does not tell how much of it was right."""
+        """Whether a password is right; takes the same time for any wrong one."""
         if self.nopass:
             return True
         digest = hashed(password)
         return sum(hmac.compare_digest(digest, known) for known in self.passwords) > 0
 
     def check(self, command: Command, argv: list[bytes]) -> tuple[str, bytes] | None:
-        """("command" | "key" | "channel", what) that is refused; None: it may."""
+        """None: the command is allowed. Else ("command" | "key" | "channel", its name)."""
         best: tuple[str, bytes] | None = None
         for selector in (self.root, *self.selectors):
             refused = _check_one(selector, command, argv)
@@ -123,14 +123,14 @@ class User:
         return found
 
     def describe(self) -> str:
-        """As ACL LIST and the file have it."""
+        """A line of ACL LIST and of the ACL file."""
         words = ["user", self.name, *self.flags, *(f"#{digest}" for digest in self.passwords)]
         words.append(self.root.describe())
         words += [f"({selector.describe()})" for selector in self.selectors]
         return " ".join(words)
 
 
-# Of several selectors, the complaint of the one that came farthest is the useful one.
+# Of several selectors, the error of the one that passed most checks is reported.
 _DEPTH = {"command": 0, "key": 1, "channel": 2}
 _CHANNELS = {
     "PUBLISH": (1, 2), "SPUBLISH": (1, 2), "SUBSCRIBE": (1, None), "SSUBSCRIBE": (1, None),
@@ -152,7 +152,7 @@ def _check_one(selector: Selector, command: Command, argv: list[bytes]) -> tuple
 
 
 def gathered(rules: list[bytes]) -> list[bytes]:
-    """Selectors may be spread over several words: one word each."""
+    """Joins selectors that are spread over several arguments."""
     out: list[bytes] = []
     inside: list[bytes] = []
     for rule in rules:
@@ -165,5 +165,5 @@ def gathered(rules: list[bytes]) -> list[bytes]:
             inside = []
     if inside:
         start = inside[0].decode("utf-8", "replace")
-        raise RuleMistake(f"Unmatched parenthesis in acl selector starting at '{start}'.")
+        raise RuleError(f"Unmatched parenthesis in acl selector starting at '{start}'.")
     return out

@@ -120,7 +120,7 @@ class Failover:
                 replication.follow(member.host, member.port)
             return None
         if self._standing is None or self._standing.primary != primary:
-            place = replication.stand()
+            place = replication.stop_following()
             self._standing = Standing(primary, place.term, place.replid, place.offset)
             log.warning("the lease of primary %s has ended: %s", primary, self._standing)
         text = self._standing.encode()

@@ -27,7 +27,7 @@ from verbena.kv.migration.checkpoint import Checkpoints
 from verbena.kv.migration.context import MoveContext, MoveSettings, reason
 from verbena.kv.migration.copy_path import RDMA_WIRES
 from verbena.kv.migration.manager import MoveManager
-from verbena.kv.replication.applying import applier
+from verbena.kv.replication.log_applier import make_applier
 from verbena.shards.cluster_map import ClusterMap, Member
 from verbena.shards.envelope import ABOUT_NODES, Kind, parse
 from verbena.shards.migration import Limits
@@ -111,7 +111,7 @@ class ClusterNode:
                 member=self.id,
                 engine=server.engine,
                 begin_copy=server.base_copy,
-                make_applier=lambda slots: applier(server, slots=slots),
+                make_applier=lambda slots: make_applier(server, slots=slots),
                 map=self.current,
                 fence=self.guard,
                 sessions=self.sessions,

@@ -67,7 +67,7 @@ class SlotGuard:
         if command.name == "EXEC" and client.queue is not None:
             client.forget_transaction()
             self._engine.unwatch(client.id)
-            client.rule()
+            client.update_dispatch()
         return self._reject(client, command, CommandError(verdict))
 
     def update(self, map: ClusterMap) -> None:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from verbena.transport import Node, Region
 
 
-class Gateway:
+class SessionFrontend:
     """Made before the server, whose memory it finds; opened afterwards:
 
-    gateway = Gateway(node)
+    gateway = SessionFrontend(node)
     server = Server(memory=gateway.memory)
     gateway.open(server)
     """
@@ -25,27 +25,27 @@ class Gateway:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._regions: list[Region] = []
-        self._gate: _native.kv.SessionFrontend | None = None
+        self._native: _native.kv.SessionFrontend | None = None
 
     def memory(self, nbytes: int) -> Buffer:
         """A chunk for the engine. Its key is told to nobody but by kv.layout."""
         region = self.node.allocate(nbytes, access=Access.REMOTE_READ)
         self._regions.append(region)
-        if self._gate is not None:
-            self._gate.add_region(region.remote.key)
+        if self._native is not None:
+            self._native.add_region(region.remote.key)
         return region.memory
 
     def open(self, server: Server) -> None:
-        self._gate = _native.kv.SessionFrontend(server.engine, self.node._native)
+        self._native = _native.kv.SessionFrontend(server.engine, self.node._native)
         for region in self._regions:
-            self._gate.add_region(region.remote.key)
-        server.services.gateway = self
+            self._native.add_region(region.remote.key)
+        server.services.sessions = self
 
     def close(self) -> None:
         """Nobody comes in any more, and the engine, whose memory this is, can be freed."""
-        self._gate = None
+        self._native = None
 
     @property
     def requests(self) -> int:
         """How many calls have come in: one-sided reads are none."""
-        return self._gate.requests if self._gate is not None else 0
+        return self._native.requests if self._native is not None else 0

@@ -68,7 +68,7 @@ class RdmaListener:
         except BaseException:
             self.context.close()
             raise
-        self._door = _native.kv.RdmaFrontend(server.engine)
+        self._frontend = _native.kv.RdmaFrontend(server.engine)
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
         self._start(self._accept())
@@ -79,12 +79,12 @@ class RdmaListener:
 
     @property
     def clients(self) -> int:
-        return self._door.clients
+        return self._frontend.clients
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.to_thread(self._door.close)
+        await asyncio.to_thread(self._frontend.close)
         await asyncio.to_thread(self.context.close)
 
     def _start(self, work: Any) -> None:
@@ -104,7 +104,7 @@ class RdmaListener:
             await asyncio.to_thread(parts.close)
             return
         await asyncio.to_thread(
-            self._door.admit, parts.link, parts.qp._native, parts.connection._native, parts
+            self._frontend.admit, parts.link, parts.qp._native, parts.connection._native, parts
         )
 
 

@@ -1,5 +1,3 @@
-"""Replication: replicas that follow a primary's log, by a base copy and the records after it.
-
-Gives the link of either side, REPLICAOF and what INFO tells of it. Bytes move in native code; what is here
-sets up. It may not depend on the cluster.
-"""
+"""Replication: a replica receives a base copy of its primary's keys, then the records of its log.
+Gives both ends of the link, REPLICAOF and INFO replication; native code moves the bytes.
+May not depend on kv.cluster."""

@@ -1,4 +1,4 @@
-"""A replica's link to its primary: found, dialled, agreed upon, and begun anew when it ends."""
+"""A replica's link to its primary: connects, negotiates, receives, and reconnects when it ends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena.errors import VerbenaError, setup_error
-from verbena.kv.replication.applying import applier
-from verbena.kv.replication.finding import session_address
+from verbena.kv.replication.log_applier import make_applier
+from verbena.kv.replication.primary_address import session_address
 from verbena.verbs import Access
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ LOOK_S = 0.05
 
 
 class ReplicaLink:
-    """Follows one primary until cancelled. `place` is what a later link may go on from."""
+    """Follows one primary until cancelled. A later link can continue from `place`."""
 
     def __init__(
         self, server: Server, config: Config, settings: Settings, host: str, port: int, place: Place
     ) -> None:
         self.host, self.port = host, port
-        self.state = "connect"  # connect, sync or connected, as ROLE says
+        self.state = "connect"  # connect, sync or connected, as in ROLE
         self.why = ""
         self.place = place
         self.down_since = time.monotonic()
@@ -44,25 +44,25 @@ class ReplicaLink:
         self._server, self._config, self._settings = server, config, settings
         self._receiver: _native.kv.ReplicationReceiver | None = None
         self._stopped = False
-        self._replid = ""  # of the history that is being followed
+        self._replid = ""  # of the primary's history
         self._term = (0, 0)
-        self._before = place  # what to ask for if this link does not get anywhere
+        self._before = place  # the place to continue from if this link fails
 
-    def figures(self) -> dict[str, Any]:
+    def counters(self) -> dict[str, Any]:
         receiver = self._receiver
         return receiver.counters() if receiver is not None else {}
 
     def stop(self) -> None:
-        """Nothing of the primary's is applied any more when this returns. On the engine's thread; the task
-        that runs the link is to be cancelled, too."""
+        """Nothing from the primary is applied after this returns. On the engine's thread; the caller must
+        also cancel the task that runs the link."""
         self._stopped = True
         if self._receiver is not None:
             self._leave(self._receiver)
 
     @property
     def offset(self) -> int:
-        figures = self.figures()
-        return figures["offset"] if figures.get("complete") else self.place.offset
+        counters = self.counters()
+        return counters["offset"] if counters.get("complete") else self.place.offset
 
     async def run(self, node: transport.Node) -> None:
         while True:
@@ -71,7 +71,7 @@ class ReplicaLink:
             except (VerbenaError, OSError, ValueError) as error:
                 why = str(error).splitlines()[0]
                 if why != self.why:
-                    log.warning("the primary %s:%d cannot be followed: %s", self.host, self.port, why)
+                    log.warning("the link to primary %s:%d failed: %s", self.host, self.port, why)
                 self.why = why
             self._unlink()
             self.state = "connect"
@@ -89,7 +89,7 @@ class ReplicaLink:
                 node.allocate, settings.ring_size, access=Access.REMOTE_WRITE, session=session
             )
             stack.push_async_callback(asyncio.to_thread, ring.revoke)
-            applied = applier(self._server, lsn=self.place.lsn)
+            applied = make_applier(self._server, lsn=self.place.lsn)
             stack.callback(applied.close)
             receiver = _native.kv.ReplicationReceiver(
                 self._server.engine, session._native, ring.memory, applied
@@ -116,7 +116,7 @@ class ReplicaLink:
             self._term = (int(answer["term"][0]), int(answer["term"][1]))
             self.full_syncs += full
             self.partial_syncs += not full
-            self._before = Place()  # it holds something that has no place until it is complete
+            self._before = Place()  # an incomplete copy has no place
             self.state, self.wire, self.linked = "sync", session.wire or "", True
             receiver.begin(
                 full=full, offset=answer["offset"], place_key=answer["place_key"]
@@ -125,12 +125,12 @@ class ReplicaLink:
 
     async def _watch(self, session: transport.Session, receiver: _native.kv.ReplicationReceiver) -> None:
         while True:
-            figures = receiver.counters()
-            if figures["error"]:
-                raise setup_error("log_failed", operation="follow a primary", detail=figures["error"])
-            if figures["complete"] and self.state != "connected":
+            counters = receiver.counters()
+            if counters["error"]:
+                raise setup_error("log_failed", operation="follow a primary", detail=counters["error"])
+            if counters["complete"] and self.state != "connected":
                 self.state, self.why = "connected", ""
-                self.place = Place(self._replid, figures["lsn"], figures["offset"], self._term)
+                self.place = Place(self._replid, counters["lsn"], counters["offset"], self._term)
             if session.state is transport.SessionState.CONNECTED:
                 self.linked = True
             else:
@@ -141,7 +141,7 @@ class ReplicaLink:
             await asyncio.sleep(LOOK_S)
 
     def _unlink(self) -> None:
-        """What had been up is down from now on: a copy that was not whole had not been."""
+        """Marks the link as down. An incomplete copy never counted as up."""
         if self.linked and self.state == "connected":
             self.down_since = time.monotonic()
         self.linked = False
@@ -149,16 +149,16 @@ class ReplicaLink:
     def _leave(self, receiver: _native.kv.ReplicationReceiver) -> None:
         if self._receiver is None:
             return
-        receiver.close()  # first: what is applied afterwards would be asked for again
-        figures = receiver.counters()
-        exact = figures["complete"] and not figures["error"] and self._replid
-        place = Place(self._replid, figures["lsn"], figures["offset"], self._term)
+        receiver.close()  # first: a record applied after this would be requested again
+        counters = receiver.counters()
+        exact = counters["complete"] and not counters["error"] and self._replid
+        place = Place(self._replid, counters["lsn"], counters["offset"], self._term)
         self.place = place if exact else self._before
         self._receiver = None
 
 
 class Place:
-    """How far a replica is in which history, and of which term that is (Replication.term)."""
+    """A replica's position: history, LSN and offset, and the history's term (Replication.term)."""
 
     def __init__(
         self, replid: str = "", lsn: int = 0, offset: int = 0, term: tuple[int, int] = (0, 0)

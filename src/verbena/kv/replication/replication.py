@@ -1,4 +1,4 @@
-"""A server's part in replication: the replicas it feeds, or the primary it follows."""
+"""Replication at one server: the replicas it sends its log to, or the primary it follows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena.kv.commands.replies import CommandError
-from verbena.kv.replication.finding import FIELD
 from verbena.kv.replication.link import METHOD, VERSION, Place, ReplicaLink
+from verbena.kv.replication.primary_address import FIELD
 from verbena.kv.replication.settings import Settings, node_settings
 from verbena.kv.server.blocked_clients import REPLICAS
 from verbena.transport.observe.metrics.counters import Histogram
@@ -29,24 +29,24 @@ log = logging.getLogger("verbena.kv")
 READONLY = "READONLY You can't write against a read only replica."
 NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
 UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
-NOWHERE = "0" * 40
+NO_HISTORY = "0" * 40
 HOLD_BYTES = 256 << 20
 PLACE_BYTES = 16  # src/native/kv/replication/replication_layout.h: ReplicaPosition
 
 
 @dataclass(eq=False)
-class Fed:
-    """A replica of ours."""
+class Replica:
+    """A replica that follows this server."""
 
-    feeder: _native.kv.ReplicationSender
+    sender: _native.kv.ReplicationSender
     session: transport.Session
     host: str
     port: int
-    place: transport.Region | None  # ours: where it tells how far it is
+    place: transport.Region | None  # local memory into which the replica writes its position
 
     def close(self) -> None:
-        """Waits for the feeder's thread."""
-        self.feeder.close()
+        """Waits for the sender's thread."""
+        self.sender.close()
         if self.place is not None:
             self.place.revoke()
 
@@ -56,28 +56,28 @@ class Fed:
 
     @property
     def is_linked(self) -> bool:
-        """False: its process has died, or the way to it is cut. It has a while to come back."""
+        """False: its process has died or the network is down. The session may still reconnect."""
         return self.session.state is transport.SessionState.CONNECTED
 
-    def state(self, figures: dict[str, Any]) -> str:
+    def state(self, counters: dict[str, Any]) -> str:
         if not self.is_linked:
             return "disconnected"
-        return "send_bulk" if figures["copying"] else "online"
+        return "send_bulk" if counters["copying"] else "online"
 
 
 class Replication:
-    """Made before sessions are taken (`handlers` is for the listener), opened when the data is there."""
+    """Made before sessions are accepted (`handlers` is for the listener), opened after the data is loaded."""
 
     def __init__(self, server: Server, config: Config) -> None:
         self.server = server
-        self.replid, self.replid2, self.second_offset = secrets.token_hex(20), NOWHERE, -1
-        self.link: ReplicaLink | None = None  # there is one: we are a replica
-        # In a cluster: the map's revision and the time when this node began to lead. It orders histories.
+        self.replid, self.replid2, self.second_offset = secrets.token_hex(20), NO_HISTORY, -1
+        self.link: ReplicaLink | None = None  # None: this server is a primary
+        # In a cluster: the map's revision and the time at which this node became primary; orders histories.
         self.term: tuple[int, int] | None = None
         self.sessions_port = 0
         self.full_syncs = self.partial_syncs = self.refused_partials = 0
         self._config, self._settings = config, Settings.of(config)
-        self._fed: list[Fed] = []
+        self._replicas: list[Replica] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._pruning = False
@@ -97,58 +97,60 @@ class Replication:
 
     async def close(self) -> None:
         await self._unfollow()
-        fed_by_us, self._fed = self._fed, []
-        for fed in fed_by_us:
-            await asyncio.to_thread(fed.close)
+        replicas, self._replicas = self._replicas, []
+        for replica in replicas:
+            await asyncio.to_thread(replica.close)
 
     # Primary
 
     async def _serve(self, request: transport.Request) -> bytes:
-        """A replica wants to follow: tells it where the stream begins, which has begun by then."""
+        """A replica's request to follow: starts sending, and answers with the stream's first position."""
         wish = json.loads(request.payload)
         if wish.get("version") != VERSION:
-            return _no(f"replicas of version {wish.get('version')} are not fed here, but of {VERSION}")
+            return _refusal(f"this server replicates with version {VERSION}, not {wish.get('version')}")
         if self.link is not None:
-            return _no("this server is a replica itself: follow its primary")
+            return _refusal("this server is a replica itself: follow its primary")
         if self.server.engine.loading:
-            return _no("this server is loading")
+            return _refusal("this server is loading")
         if self.server.services.cluster is not None and self.term is None:
-            return _no("this server has not read its cluster's map yet")
+            return _refusal("this server has not read its cluster's map yet")
         if wish["databases"] < len(self.server.databases):
-            return _no(
+            return _refusal(
                 f"{len(self.server.databases)} databases here, {wish['databases']} there: kv.databases"
             )
         host = request.session.peer.rpartition(":")[0].strip("[]")
-        for fed in [fed for fed in self._fed if fed.name == (host, wish["port"])]:
-            self._fed.remove(fed)  # it has come back before we noticed that it was gone
-            await asyncio.to_thread(fed.close)
+        for replica in [replica for replica in self._replicas if replica.name == (host, wish["port"])]:
+            self._replicas.remove(replica)  # it reconnected before its old session was seen to end
+            await asyncio.to_thread(replica.close)
         known = wish["replid"] == self.replid
-        fed = await asyncio.to_thread(self._feed, request.session, wish, known, host)
-        feeder = fed.feeder
-        self.full_syncs += feeder.full
-        self.partial_syncs += not feeder.full
-        self.refused_partials += bool(wish["replid"]) and feeder.full
-        self._fed.append(fed)
+        replica = await asyncio.to_thread(self._start_sender, request.session, wish, known, host)
+        sender = replica.sender
+        self.full_syncs += sender.full
+        self.partial_syncs += not sender.full
+        self.refused_partials += bool(wish["replid"]) and sender.full
+        self._replicas.append(replica)
         if self._eager:
-            feeder.set_eager(True)
+            sender.set_eager(True)
         answer = {
             "version": VERSION,
             "replid": self.replid,
             "term": self.term or (0, 0),
-            "full": feeder.full,
-            "lsn": feeder.lsn,
-            "offset": feeder.offset,
-            "place_key": fed.place.remote.key if fed.place is not None else 0,
+            "full": sender.full,
+            "lsn": sender.lsn,
+            "offset": sender.offset,
+            "place_key": replica.place.remote.key if replica.place is not None else 0,
         }
         return json.dumps(answer).encode()
 
-    def _feed(self, session: transport.Session, wish: dict[str, Any], known: bool, host: str) -> Fed:
+    def _start_sender(
+        self, session: transport.Session, wish: dict[str, Any], known: bool, host: str
+    ) -> Replica:
         self.server.execution.logging = True
-        self.limit()
+        self.limit_backlog()
         by_write, place = self._settings.use_rdma_write, None
-        if by_write and session.wire == "shm":  # it shares our processors
+        if by_write and session.wire == "shm":  # a replica on this machine shares its processors
             place = session.node.allocate(PLACE_BYTES, access=Access.REMOTE_WRITE, session=session)
-        feeder = _native.kv.ReplicationSender(
+        sender = _native.kv.ReplicationSender(
             self.server.engine,
             session._native,
             ring_key=wish["ring_key"],
@@ -159,17 +161,17 @@ class Replication:
             max_inline=self._settings.max_inline_size,
             lsn=wish["lsn"] if known else None,
             offset=wish["offset"],
-            on_receipt=self._told,
+            on_receipt=self._on_receipt,
         )
-        return Fed(feeder, session, host, wish["port"], place)
+        return Replica(sender, session, host, wish["port"], place)
 
-    def limit(self) -> None:
-        """How much of the log is kept, once somebody has followed."""
+    def limit_backlog(self) -> None:
+        """Sets how much of the log the backlog keeps."""
         keep = self.server.parameters.get("repl-backlog-size")
         self.server.engine.set_backlog_limits(keep_bytes=keep, hold_bytes=max(keep, HOLD_BYTES))
 
-    def _told(self) -> None:
-        """On the engine's loop: a replica is further than it was, or is gone."""
+    def _on_receipt(self) -> None:
+        """On the engine's thread: a replica has advanced, or its link has ended."""
         blocking = self.server.blocking
         places = [place for place in blocking.waited_for if place[1] == REPLICAS]
         for database, key in places:
@@ -178,7 +180,7 @@ class Replication:
             blocking.serve()
 
     def _tick(self) -> None:
-        """On the engine's loop, from time to time."""
+        """Called regularly on the engine's thread."""
         waited = any(place[1] == REPLICAS for place in self.server.blocking.waited_for)
         if self._eager and not waited:
             self._set_eager(False)
@@ -186,21 +188,26 @@ class Replication:
         if (
             loop is not None
             and not self._pruning
-            and any(fed.feeder.counters()["ended"] for fed in self._fed)
+            and any(replica.sender.counters()["ended"] for replica in self._replicas)
         ):
             self._pruning = True
             loop.call_soon_threadsafe(lambda: loop.create_task(self._prune()))
         self.check_writes()
 
     async def _prune(self) -> None:
-        for fed in [fed for fed in self._fed if fed.feeder.counters()["ended"]]:
-            self._fed.remove(fed)
-            log.warning("replica %s:%d is gone: %s", fed.host, fed.port, fed.feeder.counters()["why"])
-            await asyncio.to_thread(fed.close)
+        for replica in [replica for replica in self._replicas if replica.sender.counters()["ended"]]:
+            self._replicas.remove(replica)
+            log.warning(
+                "the link to replica %s:%d ended: %s",
+                replica.host,
+                replica.port,
+                replica.sender.counters()["why"],
+            )
+            await asyncio.to_thread(replica.close)
         self._pruning = False
 
     def check_writes(self) -> None:
-        """Whether clients may write: not at a replica, nor where too few replicas follow."""
+        """Sets whether clients may write: not on a replica, nor while too few replicas follow."""
         get, engine = self.server.parameters.get, self.server.engine
         refusal = ""
         if self.link is not None:
@@ -215,7 +222,7 @@ class Replication:
 
     def good_replicas(self) -> int:
         longest_ns = self.server.parameters.get("min-replicas-max-lag") * 1_000_000_000
-        rows = [(fed.state(row := fed.feeder.counters()), row) for fed in self._fed]
+        rows = [(replica.state(row := replica.sender.counters()), row) for replica in self._replicas]
         return sum(
             state == "online" and not row["ended"] and row["silent_ns"] <= longest_ns for state, row in rows
         )
@@ -224,44 +231,44 @@ class Replication:
 
     @property
     def written_offset(self) -> int:
-        """That of the last command, whether replicas may have seen it or not."""
+        """The offset of the last command, whether sent to replicas or not."""
         return self.server.engine.backlog_counters()["written_offset"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """How many replicas have applied the log up to there, or have it on disk."""
+        """The number of replicas that have applied the log up to `offset`, or (`durable`) have it on disk."""
         field = "durable_offset" if durable else "offset"
-        figures = [fed.feeder.counters() for fed in self._fed]
-        return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in figures)
+        counters = [replica.sender.counters() for replica in self._replicas]
+        return sum(not row["copying"] and not row["ended"] and row[field] >= offset for row in counters)
 
     def await_receipts(self) -> None:
-        """Somebody waits under the key REPLICAS."""
+        """A client waits for replicas: they report each position at once from now on."""
         if not self._eager:
             self._set_eager(True)
 
     def _set_eager(self, eager: bool) -> None:
         self._eager = eager
-        for fed in self._fed:
-            fed.feeder.set_eager(eager)
+        for replica in self._replicas:
+            replica.sender.set_eager(eager)
 
     # Replica
 
     def follow(self, host: str, port: int) -> None:
-        """REPLICAOF. On any thread; the rest happens on the event loop."""
+        """REPLICAOF: follows a primary. From any thread; the link runs on the event loop."""
         if self._loop is None:
             raise CommandError("ERR replication needs sessions: kv.sessions is off")
         place = Place()
         if self.link is not None:
             self.link.stop()
             place = self.link.place
-        else:  # a pop would be this server's alone, and nobody acknowledges what it writes any more
+        else:  # a write by a waiting client would never reach the primary, nor be acknowledged
             self.server.engine.post(lambda: self.server.blocking.unblock_all(UNBLOCKED))
         self.link = ReplicaLink(self.server, self._config, self._settings, host, port, place)
         self.check_writes()
         self.server.engine.active_expiry = False
         self._loop.call_soon_threadsafe(partial(self._spawn, self.link))
 
-    def stand(self) -> Place:
-        """A replica stays as it is, until it follows or leads: nothing more is applied or acknowledged."""
+    def stop_following(self) -> Place:
+        """Applies and acknowledges nothing until follow() or lead(). The position that was reached."""
         assert self.link is not None
         assert self._loop is not None
         self.link.stop()
@@ -270,13 +277,13 @@ class Replication:
         return self.link.place
 
     def lead(self) -> None:
-        """REPLICAOF NO ONE."""
+        """REPLICAOF NO ONE: becomes a primary."""
         link = self.link
         if link is None or self._loop is None:
             return
         link.stop()
         self.link = None
-        self.replid2, self.second_offset = link.place.replid or NOWHERE, link.offset + 1
+        self.replid2, self.second_offset = link.place.replid or NO_HISTORY, link.offset + 1
         self.replid = secrets.token_hex(20)
         engine = self.server.engine
         if link.place.replid:
@@ -298,9 +305,9 @@ class Replication:
             await asyncio.wait([before])
         if link is None:
             return
-        fed_by_us, self._fed = self._fed, []
-        for fed in fed_by_us:
-            await asyncio.to_thread(fed.close)  # who follows us is to follow our primary
+        replicas, self._replicas = self._replicas, []
+        for replica in replicas:
+            await asyncio.to_thread(replica.close)  # replicas of this server must follow the primary instead
         node = await asyncio.to_thread(transport.Node, node_settings(self._config))
         try:
             await link.run(node)
@@ -312,17 +319,17 @@ class Replication:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    # What others are told
+    # Reports
 
     def role(self) -> list[Any]:
-        """ROLE's answer."""
+        """The reply of ROLE."""
         link = self.link
         if link is not None:
             return [b"slave", link.host.encode(), link.port, link.state.encode(), link.offset]
         rows = [
-            [fed.host.encode(), b"%d" % fed.port, b"%d" % fed.feeder.counters()["offset"]]
-            for fed in self._fed
-            if fed.is_linked
+            [replica.host.encode(), b"%d" % replica.port, b"%d" % replica.sender.counters()["offset"]]
+            for replica in self._replicas
+            if replica.is_linked
         ]
         return [b"master", self.server.engine.backlog_counters()["offset"], rows]
 
@@ -332,9 +339,9 @@ class Replication:
         link = self.link
         fields: dict[str, Any] = {"role": "slave" if link is not None else "master"}
         if link is not None:
-            figures = link.figures()
+            counters = link.counters()
             up = link.state == "connected" and link.linked
-            silent_s = figures["silent_ns"] // 1_000_000_000 if up and figures else -1
+            silent_s = counters["silent_ns"] // 1_000_000_000 if up and counters else -1
             fields |= {
                 "master_host": link.host,
                 "master_port": link.port,
@@ -354,26 +361,26 @@ class Replication:
                 "master_link_error": link.why,
                 "replica_full_syncs": link.full_syncs,
                 "replica_partial_syncs": link.partial_syncs,
-                "replica_written_bytes": figures.get("written_bytes", 0),
-                "replica_received_bytes": figures.get("bytes", 0),
-                "replica_damaged_pieces": figures.get("damaged", 0),
-                **_lag_fields(figures),
+                "replica_written_bytes": counters.get("written_bytes", 0),
+                "replica_received_bytes": counters.get("bytes", 0),
+                "replica_damaged_pieces": counters.get("damaged", 0),
+                **_lag_fields(counters),
             }
-        fields["connected_slaves"] = sum(fed.is_linked for fed in self._fed)
+        fields["connected_slaves"] = sum(replica.is_linked for replica in self._replicas)
         if get("min-replicas-to-write"):
             fields["min_slaves_good_slaves"] = self.good_replicas()
-        for number, fed in enumerate(self._fed):
-            row = fed.feeder.counters()
+        for number, replica in enumerate(self._replicas):
+            row = replica.sender.counters()
             fields[f"slave{number}"] = (
-                f"ip={fed.host},port={fed.port},state={fed.state(row)},"
+                f"ip={replica.host},port={replica.port},state={replica.state(row)},"
                 f"offset={row['offset']},lag={row['silent_ns'] // 1_000_000_000},"
-                f"wire={fed.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
+                f"wire={replica.session.wire or 'none'},writes={row['writes']},messages={row['messages']},"
                 f"inlined={row['inlined']},repeats={row['repeats']},"
                 f"rested_us={row['yielded_ns'] // 1000}"
             )
         return fields | {
             "master_failover_state": "no-failover",
-            "master_replid": link.place.replid or NOWHERE if link is not None else self.replid,
+            "master_replid": link.place.replid or NO_HISTORY if link is not None else self.replid,
             "master_replid2": self.replid2,
             "master_repl_offset": link.offset if link is not None else tail["offset"],
             "second_repl_offset": self.second_offset,
@@ -386,14 +393,14 @@ class Replication:
         }
 
 
-def _lag_fields(figures: dict[str, Any]) -> dict[str, int]:
-    """How late it was in the last eight seconds; 0: there was nothing to apply."""
-    lags = Histogram(buckets=figures["lags"]) if figures else Histogram()
+def _lag_fields(counters: dict[str, Any]) -> dict[str, int]:
+    """The replica's lag in the last eight seconds; 0: there was nothing to apply."""
+    lags = Histogram(buckets=counters["lags"]) if counters else Histogram()
     return {
         f"replica_lag_p{percent}_us": int((lags.quantile_ns(percent / 100) or 0) / 1000)
         for percent in (50, 99)
     }
 
 
-def _no(why: str) -> bytes:
+def _refusal(why: str) -> bytes:
     return json.dumps({"version": VERSION, "error": why}).encode()

@@ -1,4 +1,4 @@
-"""What replication needs to know, as plain values."""
+"""The settings of replication, as plain values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Settings:
 
 
 def node_settings(config: Config) -> NodeSettings:
-    """A replica's node, which dials its primary, has the wires that `replication.transport` allows."""
+    """Settings of the node that connects to the primary: the wires that `replication.transport` allows."""
     settings, keys = settings_from(config), config.replication
     wires = {"tcp": ("iwarp",), "quic": ("quic",)}.get(keys.transport, settings.wires)
     devices = {} if keys.rdma_device == "auto" else {"ibv": keys.rdma_device}

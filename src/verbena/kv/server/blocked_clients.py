@@ -1,4 +1,4 @@
-"""Clients that wait for a key: blocking pops. Who came first is served first."""
+"""Clients that wait for a key (blocking pops), for replicas or for the disk; first come, first served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from verbena.kv.server.execution import Execution
 
 Retry = Callable[[Call], "Reply | None"]
-# What WAIT and WAITAOF wait for, under names like keys: they belong to no slot.
+# The names under which WAIT and WAITAOF wait, like keys that belong to no slot.
 REPLICAS, DISK = b"\0wait", b"\0waitaof"
 
 
@@ -29,11 +29,11 @@ class _Waiter:
         self.retry = retry
         self.deadline_ms = deadline_ms
         self.empty = empty
-        self.late: Callable[[], Reply] | None = None  # instead, when its time is over
+        self.late: Callable[[], Reply] | None = None  # makes the reply after the time-out, instead of `empty`
 
 
 class Blocking:
-    """`waited_for`: (database, key) → those who wait, in order."""
+    """`waited_for`: (database, key) → the clients that wait for it, in order."""
 
     def __init__(self, engine: _native.kv.Engine, execution: Execution) -> None:
         self._engine = engine
@@ -49,7 +49,7 @@ class Blocking:
 
     @property
     def with_deadline(self) -> int:
-        """How many wait for a limited time."""
+        """The number of clients that wait with a time-out."""
         return sum(waiter.deadline_ms != 0 for waiter in self._waiters.values())
 
     def block(
@@ -62,8 +62,8 @@ class Blocking:
         *,
         late: Callable[[], Reply] | None = None,
     ) -> Reply:
-        """The client waits until one of the keys changes and `retry` has an answer, or `timeout_s` (0: for
-        good) is over: then it gets `empty`, or what `late` says then. Within a transaction it gets `empty` at
+        """The client waits until one of the keys changes and `retry` returns a reply. After `timeout_s` (0:
+        no time-out) it gets `empty`, or the result of `late`. Within a transaction it gets `empty` at
         once."""
         from verbena.kv.commands.replies import NO_REPLY
 
@@ -83,16 +83,16 @@ class Blocking:
         return NO_REPLY
 
     def signal(self, database: int, key: bytes) -> None:
-        """A key has changed. Those who wait are served when the command is over."""
+        """A key has changed: serve() will retry the clients that wait for it."""
         if (database, key) in self.waited_for:
             self._ready.append((database, key))
 
     def signal_all(self, databases: Collection[int]) -> None:
-        """Whole databases have changed."""
+        """All keys of these databases may have changed."""
         self._ready.extend(place for place in self.waited_for if place[0] in databases)
 
     def serve(self) -> None:
-        """After a command: those whose keys have something."""
+        """After a command: retries the clients whose keys have changed."""
         author = self._engine.current_client
         while self._ready:
             place = self._ready.pop(0)
@@ -110,7 +110,7 @@ class Blocking:
                 self._engine.current_client = author
 
     def expire(self, now_ms: int) -> None:
-        """Those whose time is over."""
+        """Ends the waits that have timed out."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             deadline, _, client = heapq.heappop(self._deadlines)
             waiter = self._waiters.get(client)
@@ -119,7 +119,8 @@ class Blocking:
         self._engine.set_timer(self._deadlines[0][0] if self._deadlines else 0)
 
     def unblock(self, client: int, *, error: str = "") -> bool:
-        """By CLIENT UNBLOCK: as if its time were over, or with an error."""
+        """CLIENT UNBLOCK: ends a wait as after a time-out, or with an error. False: the client does not
+        wait."""
         waiter = self._waiters.get(client)
         if waiter is None:
             return False
@@ -127,17 +128,17 @@ class Blocking:
         return True
 
     def unblock_all(self, error: str) -> None:
-        """Whoever waits for keys, or for replicas."""
+        """Ends all waits for keys and for replicas with an error."""
         for client in [client for client, waiter in self._waiters.items() if waiter.keys]:
             self.unblock(client, error=error)
 
     def answer(self, client: int, reply: Reply) -> None:
-        """Ends a wait with whatever was waited for; who has gone does not hear it."""
+        """Ends a wait with this reply; nothing happens if the client has disconnected."""
         if client in self._waiters:
             self._finish(client, reply)
 
     def waiting(self) -> list[tuple[int, list[bytes]]]:
-        """Clients that wait for keys, and which."""
+        """The clients that wait for keys, with these keys."""
         found = [
             (client, [key for key in waiter.keys if key not in (REPLICAS, DISK)])
             for client, waiter in self._waiters.items()

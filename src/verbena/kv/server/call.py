@@ -1,4 +1,4 @@
-"""What a command is given: who calls, on which database, when."""
+"""What a command gets: the client, the database, the arguments and the time."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class Database(Protocol):
-    """One keyspace. Keys that have expired are not there. Every method is for the engine's thread."""
+    """One keyspace. Expired keys do not exist. Every method is for the engine's thread."""
 
     index: int
 
     def get(self, key: bytes, kind: type[AnyValue]) -> AnyValue | None:
-        """The value, to be read or changed in place; None: no such key. WrongType: it is of another kind."""
+        """The value, to be read or changed in place; None: no such key. WrongType: it has another type."""
 
     def obtain(self, key: bytes, kind: type[AnyValue]) -> AnyValue:
-        """The same; an empty one is stored if there is none. Call changed() afterwards."""
+        """As get(), but stores an empty value if there is none. Call changed() afterwards."""
 
     def string(self, key: bytes) -> bytes | None:
         """A string's bytes. WrongType if it is not a string."""
 
     def any(self, key: bytes) -> Value | bytes | None:
-        """Whatever it is."""
+        """The value of any type; None: no such key."""
 
     def type_of(self, key: bytes) -> str:
         """ "string", "hash", "list", "set", "zset" or "none"."""
@@ -38,16 +38,16 @@ class Database(Protocol):
     def put(
         self, key: bytes, value: Value | bytes, *, expires_ms: int = 0, keep_expiry: bool = False
     ) -> None:
-        """Stores a value instead of whatever there was. An empty collection: the key goes."""
+        """Stores a value in place of the present one. An empty collection deletes the key."""
 
     def delete(self, key: bytes) -> bool:
-        """True: it was there. To be followed by changed() like any other change."""
+        """True: the key existed. Call changed() afterwards."""
 
     def changed(self, key: bytes, *effect: bytes, event: str = "") -> None:
-        """After every change of a key: wakes those who watch it or wait for it, counts it, removes the key if
-        its collection has become empty, and writes `effect`, a command with this one key, into the log.
-        Without one the log gets the command itself, once, or the key's image if the command is `explicit`.
-        `event` is the name for keyspace notifications; "": none."""
+        """Must follow every change of a key: wakes clients that watch it or wait for it, counts the change,
+        deletes the key if its collection is empty now, and logs `effect`, a command with this one key.
+        Without `effect` the log gets the command itself, once, or the key's value if the command is declared
+        `explicit`. `event` is the name for keyspace notifications; "": none."""
 
     def exists(self, key: bytes) -> bool: ...
 
@@ -58,12 +58,13 @@ class Database(Protocol):
         """0: never."""
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
-        """The next cursor, 0 at the end, and about `count` keys. Who is there throughout is returned."""
+        """The next cursor, 0 at the end, and about `count` keys. A scan returns every key that exists
+        throughout."""
 
     def random_key(self) -> bytes | None: ...
 
     def details(self, key: bytes) -> tuple[str, int, int, int] | None:
-        """Its type, bytes, seconds since it was used, and how often it was; None: no such key."""
+        """Its type, bytes, seconds since its last use, and access frequency; None: no such key."""
 
     def clear(self) -> None: ...
 
@@ -71,7 +72,7 @@ class Database(Protocol):
 
 
 class Call:
-    """One command's run. `argv` are its words as they came."""
+    """One run of a command. `argv`: its arguments as they came, the name first."""
 
     __slots__ = ("argv", "client", "db", "now_ms", "server")
 
@@ -83,7 +84,7 @@ class Call:
         self.now_ms = now_ms
 
     def database(self, index: int) -> Database | None:
-        """Another keyspace; None: there is none of that number."""
+        """Another database; None: there is none with that index."""
         databases: Sequence[Database] = self.server.databases  # type: ignore[assignment]
         return databases[index] if 0 <= index < len(databases) else None
 

@@ -69,4 +69,4 @@ class Clients:
             out_limit=self.limits.hard_limit("normal"),
         )
         for client in list(self._by_id.values()):
-            client.rule()
+            client.update_dispatch()

@@ -1,4 +1,4 @@
-"""CONFIG REWRITE: parameters that were changed, in the configuration's file. The rest of the file stays."""
+"""CONFIG REWRITE: writes changed parameters into the configuration file; the rest of the file is kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rewrite(path: str, values: dict[str, tuple[str, bool]]) -> None:
     try:
         loads(after, name=path)
     except ConfigurationError as error:
-        raise ValueError(f"{path} would not be valid any more: {error}") from error
+        raise ValueError(f"{path} would not be valid: {error}") from error
     if after != before:
         _replace(path, after)
 

@@ -51,13 +51,13 @@ def server_section(server: Server) -> Fields:
 
 
 def clients_section(server: Server) -> Fields:
-    figures = server.engine.counters()
+    counters = server.engine.counters()
     clients = server.clients.known()
     return {
-        "connected_clients": figures["clients"],
+        "connected_clients": counters["clients"],
         "maxclients": server.clients.max_clients,
-        "client_recent_max_input_buffer": figures["recent_input_bytes"],
-        "client_recent_max_output_buffer": figures["recent_output_bytes"],
+        "client_recent_max_input_buffer": counters["recent_input_bytes"],
+        "client_recent_max_output_buffer": counters["recent_output_bytes"],
         "blocked_clients": len(server.blocking),
         "tracking_clients": server.clients.tracking.clients,
         "clients_in_timeout_table": server.blocking.with_deadline,
@@ -75,8 +75,8 @@ def human(count: int) -> str:
 
 
 def memory_section(server: Server) -> Fields:
-    figures = server.engine.counters()
-    used, peak = figures["used_bytes"], max(server.stats.peak_bytes, figures["used_bytes"])
+    counters = server.engine.counters()
+    used, peak = counters["used_bytes"], max(server.stats.peak_bytes, counters["used_bytes"])
     rss, limit = resident_bytes(), server.parameters.get("maxmemory")
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
@@ -88,10 +88,10 @@ def memory_section(server: Server) -> Fields:
         "used_memory_peak_human": human(peak),
         "used_memory_peak_perc": f"{used / peak * 100 if peak else 0:.2f}%",
         "used_memory_peak_time": int(server.stats.peak_time),
-        "allocator_allocated": used - figures["object_bytes"],
-        "allocator_active": figures["chunk_bytes"],
-        "allocator_frag_ratio": f"{figures['chunk_bytes'] / (used - figures['object_bytes'] or 1):.2f}",
-        "allocator_frag_bytes": figures["chunk_bytes"] - used + figures["object_bytes"],
+        "allocator_allocated": used - counters["object_bytes"],
+        "allocator_active": counters["chunk_bytes"],
+        "allocator_frag_ratio": f"{counters['chunk_bytes'] / (used - counters['object_bytes'] or 1):.2f}",
+        "allocator_frag_bytes": counters["chunk_bytes"] - used + counters["object_bytes"],
         "total_system_memory": total,
         "total_system_memory_human": human(total),
         "maxmemory": limit,
@@ -104,10 +104,10 @@ def memory_section(server: Server) -> Fields:
         "mem_replication_backlog": server.engine.backlog_counters().get("bytes", 0),
         "mem_allocator": "verbena",
         "active_defrag_running": 0,
-        "lazyfree_pending_objects": figures["retired_blocks"] + figures["lazy_free_values"],
-        "lazyfree_pending_elements": figures["lazy_free_elements"],
-        "lazyfreed_objects": figures["lazy_freed_values"],
-        "lazyfreed_elements": figures["lazy_freed_elements"],
+        "lazyfree_pending_objects": counters["retired_blocks"] + counters["lazy_free_values"],
+        "lazyfree_pending_elements": counters["lazy_free_elements"],
+        "lazyfreed_objects": counters["lazy_freed_values"],
+        "lazyfreed_elements": counters["lazy_freed_elements"],
     }
 
 

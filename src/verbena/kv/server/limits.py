@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verbena.kv.server.client_text import kind
+from verbena.kv.server.client_info import kind
 
 if TYPE_CHECKING:
     from verbena import _native

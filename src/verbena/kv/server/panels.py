@@ -1,4 +1,4 @@
-"""The store's panels on its node's page."""
+"""The store's panels on the status page of its node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOTS = 16384
 
 
 def panels(server: Server) -> dict[str, Callable[[], Panel | None]]:
-    """By title. Called from a thread of the page's."""
+    """By title. Called on a thread of the page's server."""
     return {
         "Store": lambda: _store(server),
         "Keyspace": lambda: _keyspace(server),
@@ -30,13 +30,13 @@ def panels(server: Server) -> dict[str, Callable[[], Panel | None]]:
 
 
 def _store(server: Server) -> Panel:
-    figures, limit = server.engine.counters(), server.parameters.get("maxmemory")
+    counters, limit = server.engine.counters(), server.parameters.get("maxmemory")
     return {
         "fields": {
-            "clients": figures["clients"],
-            "commands": f"{figures['commands']:,} ({int(server.stats.ops.per_second):,}/s)",
-            "memory": human(figures["used_bytes"]) + (f" of {human(limit)}" if limit else ""),
-            "expired, evicted": f"{figures['expired']:,}, {figures.get('evicted', 0):,}",
+            "clients": counters["clients"],
+            "commands": f"{counters['commands']:,} ({int(server.stats.ops.per_second):,}/s)",
+            "memory": human(counters["used_bytes"]) + (f" of {human(limit)}" if limit else ""),
+            "expired, evicted": f"{counters['expired']:,}, {counters.get('evicted', 0):,}",
         }
     }
 
@@ -51,41 +51,41 @@ def _keyspace(server: Server) -> Panel:
 
 
 def _commands(server: Server) -> Panel:
-    """Those that took most of the time, with their latencies."""
+    """The commands with the largest total time, with their latencies."""
     counts = SECTIONS["commandstats"](server)
     times = SECTIONS["latencystats"](server)
     found = []
     for key, text in counts.items():
         name = key.removeprefix("cmdstat_")
-        figures = dict(part.split("=", 1) for part in str(text).split(","))
+        counters = dict(part.split("=", 1) for part in str(text).split(","))
         spread = dict(
             part.split("=", 1)
             for part in str(times.get(f"latency_percentiles_usec_{name}", "")).split(",")
             if part
         )
-        found.append((float(figures.get("usec", 0)), name, figures, spread))
+        found.append((float(counters.get("usec", 0)), name, counters, spread))
     rows = [
         [
             name.replace("|", " "),
-            f"{int(figures.get('calls', 0)):,}",
-            f"{figures.get('usec_per_call', '–')} µs",
+            f"{int(counters.get('calls', 0)):,}",
+            f"{counters.get('usec_per_call', '–')} µs",
             f"{spread['p50']} µs" if "p50" in spread else "–",
             f"{spread['p99']} µs" if "p99" in spread else "–",
         ]
-        for _, name, figures, spread in sorted(found, reverse=True, key=lambda row: row[:2])[:MOST_COMMANDS]
+        for _, name, counters, spread in sorted(found, reverse=True, key=lambda row: row[:2])[:MOST_COMMANDS]
     ]
     columns = ["command", "calls", "mean", "p50", "p99"]
     return {"columns": columns, "rows": rows, "empty": "No command yet."}
 
 
 def _cluster(server: Server) -> Panel | None:
-    """Nothing where there is none."""
+    """None: the server is not in a cluster."""
     panel = _section(server, "cluster")
     return panel if panel is not None and panel["fields"].get("cluster_enabled", "0") != "0" else None
 
 
 def _shards(server: Server) -> Panel | None:
-    """Who owns which slots, as this node knows the map."""
+    """The owners of slots, by the map that this node has."""
     if server.services.cluster is None:
         return None
     map = server.services.cluster.map
@@ -106,7 +106,7 @@ def _shards(server: Server) -> Panel | None:
 
 
 def _moves(server: Server) -> Panel | None:
-    """Slots that this node moves, or has moved."""
+    """Moves whose source is this node, finished ones included."""
     if server.services.cluster is None:
         return None
     map = server.services.cluster.map
@@ -126,7 +126,7 @@ def _moves(server: Server) -> Panel | None:
 
 
 def _section(server: Server, name: str) -> Panel | None:
-    """What INFO says, the sections of services that added to it as well."""
+    """The fields of an INFO section, with those that services add."""
     fields = dict(SECTIONS[name](server)) if name in SECTIONS else {}
     more = server.services.info_sections.get(name)
     if more is not None:

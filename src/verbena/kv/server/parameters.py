@@ -1,5 +1,5 @@
-"""What CONFIG GET shows and CONFIG SET changes: one table, by the names that Redis gave them. Others add rows
-of theirs by Parameters.add()."""
+"""The parameters of CONFIG GET and CONFIG SET: one table, with Redis' names. Services add their rows with
+Parameters.add()."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Targets:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One row. `apply` None: CONFIG SET refuses. `key`: of verbena.toml, for CONFIG REWRITE."""
+    """One parameter. `apply` None: CONFIG SET refuses it. `key`: its key in verbena.toml, for CONFIG
+    REWRITE."""
 
     name: str
     kind: Kind
@@ -104,7 +105,7 @@ def _slow(parameters: Parameters, value: Any) -> None:
     get = parameters.get
     slowlog, latency = parameters.targets.stats.slowlog, parameters.targets.stats.latency
     slowlog.longer_than_us = get("slowlog-log-slower-than")
-    slowlog.longest = get("slowlog-max-len")
+    slowlog.max_entries = get("slowlog-max-len")
     slowlog.trim()
     latency.threshold_ms = get("latency-monitor-threshold")
     wanted = [slowlog.longer_than_us * 1000] if slowlog.longer_than_us >= 0 else []
@@ -136,8 +137,8 @@ def _requests(parameters: Parameters, value: Any) -> None:
 def _acl(parameters: Parameters, value: Any) -> None:
     get = parameters.get
     acl = parameters.targets.acl
-    acl.longest_log = get("acllog-max-len")
-    acl.new_users_hear_all = get("acl-pubsub-default") == "allchannels"
+    acl.max_log_entries = get("acllog-max-len")
+    acl.new_users_all_channels = get("acl-pubsub-default") == "allchannels"
 
 
 def _tracking(parameters: Parameters, value: int) -> None:
@@ -153,7 +154,7 @@ def _replicas(parameters: Parameters, value: Any) -> None:
 def _backlog(parameters: Parameters, value: int) -> None:
     replication = parameters.targets.services.replication
     if replication is not None:
-        replication.limit()
+        replication.limit_backlog()
 
 
 class Events(Kind):
@@ -168,7 +169,7 @@ class Events(Kind):
 
 
 class OutputClasses(Kind):
-    """Class, hard limit, soft limit, seconds; and perhaps more of them."""
+    """Groups of four: class, hard limit, soft limit, seconds."""
 
     def parse(self, text: str) -> dict[str, Limit]:
         words = text.split()
@@ -239,7 +240,7 @@ PARAMETERS = (
         "min-replicas-max-lag", Integer(0, 3600), 10, _replicas, key="replication.min_replicas_max_lag"
     ),
     Parameter("enable-debug-command", Choice(("no", "yes", "local")), "local"),
-    # Where OBJECT ENCODING tells small collections from large ones.
+    # The sizes up to which OBJECT ENCODING reports a compact encoding.
     *(
         Parameter(name, Integer(-(2**31), 2**31), default, _nothing)
         for name, default in (
@@ -253,7 +254,7 @@ PARAMETERS = (
             ("zset-max-listpack-value", 64),
         )
     ),
-    # What cannot be changed while it runs, or at all.
+    # These cannot be changed while the server runs.
     Parameter("databases", Integer(1, 128), 16, key="kv.databases"),
     Parameter("bind", Text(), "127.0.0.1", key="kv.listen_address"),
     Parameter("port", Integer(0, 65535), 6379, key="kv.port"),
@@ -276,7 +277,7 @@ ALIASES = {
 
 
 class Parameters:
-    """The values now."""
+    """The present values."""
 
     def __init__(self, targets: Targets, *, databases: int) -> None:
         self.targets = targets
@@ -288,7 +289,7 @@ class Parameters:
         self._values["databases"] = databases
 
     def add(self, row: Parameter) -> None:
-        """Another one. Its default is taken to be in force."""
+        """Adds a parameter; its default counts as its present value."""
         self.rows[row.name] = row
         self._values[row.name] = row.default
 
@@ -296,7 +297,7 @@ class Parameters:
         return self._values[name]
 
     def put(self, name: str, value: Any) -> None:
-        """A value that is so, whether or not CONFIG SET may change it. Takes effect at once."""
+        """Sets a value, even one that CONFIG SET refuses. Takes effect at once."""
         row = self.rows[name]
         self._values[name] = value
         if row.apply is not None:
@@ -310,7 +311,7 @@ class Parameters:
         return [*self.rows, *(alias for alias, name in ALIASES.items() if name in self.rows)]
 
     def set(self, pairs: list[tuple[str, str]]) -> None:
-        """All of them or none. CommandError says which is wrong."""
+        """Sets all of them or none. CommandError names the wrong one."""
         chosen: dict[str, Any] = {}
         for given, text in pairs:
             name = ALIASES.get(given.lower(), given.lower())
@@ -338,7 +339,8 @@ class Parameters:
             raise _failed(name, str(error)) from error
 
     def for_file(self) -> dict[str, tuple[str, bool]]:
-        """Keys of verbena.toml that CONFIG SET changes: their values, and whether these are the defaults."""
+        """The keys of verbena.toml that CONFIG SET can change: value as text, and whether it is the
+        default."""
         return {
             row.key: (row.kind.show(self._values[row.name]), self._values[row.name] == row.default)
             for row in self.rows.values()

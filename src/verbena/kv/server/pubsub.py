@@ -73,7 +73,7 @@ class PubSub:
         if not listeners:
             return 0
         push = Push(tuple(items))
-        encoded: dict[int, bytes] = {}  # once for each version of the protocol
+        encoded: dict[int, bytes] = {}  # by protocol version
         for client in listeners.values():
             version = client.native.version
             if version not in encoded:

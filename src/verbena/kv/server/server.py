@@ -104,8 +104,8 @@ class Server:
         freed."""
         self.stop()
         self.engine.set_handler(None)
-        if self.services.gateway is not None:
-            self.services.gateway.close()
+        if self.services.sessions is not None:
+            self.services.sessions.close()
 
     # The replication backlog: for replicas, and for slots that move
 
@@ -128,16 +128,16 @@ class Server:
         client = self.clients.ensure(number)
         clients = self.clients
         before, clients.current = clients.current, client
-        quiet = client.muted or client.skips == 1
+        quiet = client.replies_off or client.skip_replies == 1
         start = client.native.pending_out if quiet else 0
         reply = self.execute(client, argv)
         if reply is not NO_REPLY:
             client.native.reply(reply)
-        if quiet and (client.muted or client.skips):
+        if quiet and (client.replies_off or client.skip_replies):
             client.native.take_out(start)
-        if client.skips:
-            client.skips -= 1
-            client.rule()
+        if client.skip_replies:
+            client.skip_replies -= 1
+            client.update_dispatch()
         if client.tracking is not None and client.queue is None and argv[0].upper() != b"CLIENT":
             client.tracking.caching = False  # it applied to this command only
         clients.current = before
@@ -165,7 +165,7 @@ class Server:
         for number in numbers:
             client = self.clients.get(number)
             if client is not None:
-                client.disturbed = True
+                client.watch_failed = True
 
     def invalidated(self, messages: Messages) -> None:
         self.clients.tracking.deliver(messages)
@@ -222,7 +222,7 @@ class Server:
     def reject(self, client: Client, command: Command | None, error: CommandError) -> CommandError:
         """Counts an error that came before the command ran; it makes a transaction fail."""
         if client.queue is not None:
-            client.spoilt = True
+            client.queue_failed = True
         if command is not None:
             self.stats.of(command.name).rejected += 1
         self.stats.failed(error.text)
@@ -237,7 +237,7 @@ class Server:
                 return denied
         if self.engine.loading and "loading" not in command.flags:
             return CommandError(LOADING)
-        if command.name not in _FOR_SUBSCRIBERS and client.may_only_listen:
+        if command.name not in _FOR_SUBSCRIBERS and client.is_resp2_subscriber:
             name = command.name.lower().replace(" ", "|")
             return CommandError(
                 f"ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET "
@@ -255,7 +255,7 @@ class Server:
         if self.clients.monitors and "skip_monitor" not in command.flags and "admin" not in command.flags:
             self.clients.monitors.write(client, argv)
         if command.function is None:
-            if command.name == "PING" and client.may_only_listen:
+            if command.name == "PING" and client.is_resp2_subscriber:
                 return [b"pong", argv[1] if len(argv) > 1 else b""]
             client.native.run_native(argv)
             if client.tracking is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verbena.kv.cluster import ClusterNode
-    from verbena.kv.frontends.sessions import Gateway
+    from verbena.kv.frontends.sessions import SessionFrontend
     from verbena.kv.replication.replication import Replication
     from verbena.kv.storage.persistence import Persistence
 
@@ -23,7 +23,7 @@ class Services:
     persistence: Persistence | None = None
     replication: Replication | None = None
     cluster: ClusterNode | None = None
-    gateway: Gateway | None = None
+    sessions: SessionFrontend | None = None
     info_sections: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     on_tick: list[Callable[[], None]] = field(default_factory=list)
     before_shutdown: list[Callable[[bool | None], None]] = field(default_factory=list)

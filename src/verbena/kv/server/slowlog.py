@@ -1,4 +1,4 @@
-"""Commands that took long: SLOWLOG, and what LATENCY knows of events."""
+"""Slow commands: the entries of SLOWLOG, and the events of LATENCY."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HISTORY = 160
 
 
 @dataclass
-class Slow:
+class SlowLogEntry:
     number: int
     unix_s: int
     us: int
@@ -27,23 +27,23 @@ class Slow:
 
 class SlowLog:
     def __init__(self) -> None:
-        self.longer_than_us = 10_000  # negative: nothing is written down
-        self.longest = 128
-        self.entries: deque[Slow] = deque()
+        self.longer_than_us = 10_000  # negative: off
+        self.max_entries = 128
+        self.entries: deque[SlowLogEntry] = deque()
         self._numbers = itertools.count()
 
     def add(self, client: Client | None, argv: list[bytes], us: int, unix_s: int) -> None:
         address, name = (client.native.address, client.native.name) if client is not None else ("", "")
-        self.entries.appendleft(Slow(next(self._numbers), unix_s, us, shortened(argv), address, name))
+        self.entries.appendleft(SlowLogEntry(next(self._numbers), unix_s, us, shortened(argv), address, name))
         self.trim()
 
     def trim(self) -> None:
-        while len(self.entries) > self.longest:
+        while len(self.entries) > self.max_entries:
             self.entries.pop()
 
 
 def shortened(argv: list[bytes]) -> list[bytes]:
-    """So that a long command does not stay in memory."""
+    """The arguments with long ones cut, so that a long command does not stay in memory."""
     out = []
     for word in argv[: _WORDS if len(argv) <= _WORDS else _WORDS - 1]:
         more = len(word) - _BYTES
@@ -54,7 +54,7 @@ def shortened(argv: list[bytes]) -> list[bytes]:
 
 
 class LatencyMonitor:
-    """Spikes, by event: (Unix seconds, ms), one for each second."""
+    """Latency spikes by event: (Unix seconds, ms), at most one per second."""
 
     def __init__(self) -> None:
         self.threshold_ms = 0  # 0: off

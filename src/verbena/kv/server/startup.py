@@ -1,4 +1,4 @@
-"""A server from the configuration: its parameters, its users, its sockets, and commands of others."""
+"""Builds a server from the configuration: parameters, users, sockets, and commands from other modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BACKLOG = 511
 
 @dataclass
 class Listening:
-    """Where a server listens. `notes`: what is not as one might expect."""
+    """The addresses that a server listens on. `notes`: deviations from the configuration."""
 
     tcp: str = ""
     tls: str = ""
@@ -37,7 +37,7 @@ class Listening:
     notes: list[str] = field(default_factory=list)
 
     def close(self) -> None:
-        """Removes what is left in the file system."""
+        """Removes the Unix socket's file."""
         if self.unix:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.unix)
@@ -57,7 +57,7 @@ def load_commands(name: str) -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever somebody's file does
+    except Exception as error:  # a user's file may raise anything
         detail = f"{name}: {type(error).__name__}: {error}"
         raise setup_error("invalid_argument", operation="load commands", detail=detail) from error
 
@@ -164,7 +164,7 @@ def _tcp_socket(host: str, port: int, places: Listening, *, asked: bool) -> sock
 def _unix_socket(path: str) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode) and not _answers(path):
-            os.unlink(path)  # of a server that did not end well
+            os.unlink(path)  # left by a server that crashed
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         opened.bind(path)

@@ -1,4 +1,4 @@
-"""A keyspace as commands see it: the engine's, and the writing down of what changes."""
+"""A keyspace as commands see it: the engine's, plus logging, notifications and waking of blocked clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _native.kv.use_kinds(values.Hash, values.List, values.Set, values.SortedSet, rep
 
 
 class Database:
-    """What verbena.kv.server.call.Database promises. The reading methods are the engine's own."""
+    """Implements verbena.kv.server.call.Database. Most methods are the engine's own."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Database:
             self._blocking.signal(self.index, key)
 
     def image(self, key: bytes) -> tuple[bytes, ...]:
-        """The command that makes the key what it is now."""
+        """A command that restores the key's present value."""
         from verbena.kv.storage.serial import dump
 
         value = self._native.any(key)

@@ -1,5 +1,5 @@
-"""Keeps a store on disk: reads it back at the start, writes the log and snapshots, and says how it goes.
-The bytes are native code's (kv/log.cc, snapshot.cc, recovery.cc); the directory is `disk.py`'s."""
+"""Persistence of a store: loads it at the start, writes the log and snapshots, and reports their state.
+Native code (kv/journal) reads and writes the bytes; `disk.py` manages the directory."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from verbena.kv.server.server import Server
 
 IN_PROGRESS = "ERR Background save already in progress"
-SLICE_S = 0.005  # how long loading keeps clients waiting for their -LOADING
-SAY_AFTER_S = 2.0
+SLICE_S = 0.005  # loading holds the engine at most this long, so that clients get -LOADING
+REPORT_AFTER_S = 2.0
 RETRY_S, RETRY_URGENT_S = 60.0, 1.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`dir`: "" keeps everything in memory only. A snapshot is made when the log has grown to
-    `snapshot_percentage` (0: never) of the last snapshot's size, and `snapshot_min_bytes` at least."""
+    """`dir` "": no persistence. A snapshot is made when the log has grown to `snapshot_percentage` (0: never)
+    of the last snapshot's size, and to at least `snapshot_min_bytes`."""
 
     dir: str = ""
     fsync: str = "everysec"
@@ -44,7 +44,7 @@ class Settings:
 
     @classmethod
     def of(cls, config: KvPersistence) -> Settings:
-        """As the configuration says."""
+        """The settings of a configuration."""
         return cls(config.dir, config.fsync, config.snapshot_percentage, config.snapshot_min_size)
 
 
@@ -53,25 +53,25 @@ def _to_stderr(line: str) -> None:
 
 
 class Persistence:
-    """Of one server. Make it before clients are let in; they get -LOADING until open() is through."""
+    """Of one server. Made before clients are accepted; they get -LOADING until open() has ended."""
 
     def __init__(
-        self, server: Server, settings: Settings, *, say: Callable[[str], None] = _to_stderr
+        self, server: Server, settings: Settings, *, report: Callable[[str], None] = _to_stderr
     ) -> None:
         self.settings = settings
         self.last_save_s = int(time.time())
         self.last_save_failed = ""
         self.last_save_took_s = -1.0
-        self.saves = self.failed_saves = 0  # since it began; those that failed since one did not
+        self.saves = self.failed_saves = 0  # since the start; failures since the last success
         self.last_load_s = 0.0
         self._server = server
-        self._say = say
+        self._report = report
         self._disk: Disk | None = None
         self._log: _native.kv.Log | None = None
         self._manifest = Manifest()
         self._snapshot: _native.kv.Snapshot | None = None
         self._publisher: threading.Thread | None = None
-        self._published: Manifest | str = ""  # or why not
+        self._published: Manifest | str = ""  # or the reason of the failure
         self._began_s = 0.0
         self._next_try_s = 0.0
         self._older_bytes = 0  # of segments before the current one
@@ -90,7 +90,7 @@ class Persistence:
             server.engine.loading = True
 
     def _parameters(self) -> tuple[Parameter, ...]:
-        """What CONFIG shows of it, and may change, by Redis' names."""
+        """The parameters of CONFIG, with Redis' names."""
         settings, section = self.settings, "kv.persistence"
 
         def change(field: str) -> Callable[[Parameters, Any], None]:
@@ -125,8 +125,8 @@ class Persistence:
     # Start and end
 
     def open(self) -> None:
-        """Reads back what there is, and writes down what happens from now on. A VerbenaError says exactly
-        what is wrong with the files; then nothing has been changed."""
+        """Loads the directory, and logs changes from now on. VerbenaError: the files are damaged; nothing has
+        been changed."""
         if not self.settings.dir:
             return
         disk = Disk(self.settings.dir)
@@ -139,7 +139,9 @@ class Persistence:
                 where = f"; what was cut is in {kept[0].name}" if kept and damage.records_behind else ""
                 if not damage.records_behind:
                     disk.remove(kept)
-                self._say(f"the log ended in the middle of a write, which has been cut off: {damage}{where}")
+                self._report(
+                    f"the log ended in the middle of a write, which has been cut off: {damage}{where}"
+                )
             self._load(disk, found)
         except BaseException:
             disk.close()
@@ -159,19 +161,21 @@ class Persistence:
             for phase, file in files:
                 loader.begin(phase, str(file.path), file.report["whole_bytes"], last_lsn)
                 while loader.step(SLICE_S):
-                    time.sleep(0)  # the loop's thread may have the engine
-                    if time.monotonic() - said > SAY_AFTER_S:
+                    time.sleep(0)  # lets the event loop's thread use the engine
+                    if time.monotonic() - said > REPORT_AFTER_S:
                         said = time.monotonic()
-                        self._say(
+                        self._report(
                             f"loading {file.path.name}: {loader.fraction:.0%}, {loader.applied:,} records"
                         )
                 self._load_done += file.report["whole_bytes"]
             if loader.failed or self._failed:
                 text = loader.first_failure or self._first_failure
-                self._say(
+                self._report(
                     f"{loader.failed + self._failed} records answered with errors; the first: {text.strip()}"
                 )
-            for file in found.segments[-1:]:  # what a crash left to the kernel counts as kept from now on
+            for file in found.segments[
+                -1:
+            ]:  # what a crash left in the kernel's cache counts as durable from now on
                 with open(file.path, "rb") as opened:
                     os.fsync(opened.fileno())
             disk.remove(found.stale)
@@ -193,40 +197,40 @@ class Persistence:
                 self.last_save_s = found.snapshot.report["created_ms"] // 1000
             applied = loader.applied
         finally:
-            # Only now: nobody may write before the log is there.
+            # Only now: no client may write before the log is open.
             self._loader = None
             loader.close()
-            self._server.clients.remove(self._ghost)
+            self._server.clients.remove(self._loader_client)
         self.last_load_s = time.monotonic() - began
-        if self.last_load_s > SAY_AFTER_S:
-            self._say(f"loaded {applied:,} records in {self.last_load_s:.1f} s")
+        if self.last_load_s > REPORT_AFTER_S:
+            self._report(f"loaded {applied:,} records in {self.last_load_s:.1f} s")
 
     _failed = 0
     _first_failure = ""
-    _ghost = 0
+    _loader_client = 0
 
     def _apply(self, database: int, argv: list[bytes]) -> None:
-        """A record that native code does not know."""
+        """Applies a record whose command only Python has."""
         assert self._loader is not None
         native = self._loader.client
-        self._ghost = native.id
+        self._loader_client = native.id
         client = self._server.clients.ensure(native.id)
         native.database = database
         command = find(argv)
         if command is None:
-            raise corrupt(f"the log has a command that is not known here: {argv[0]!r}")
+            raise corrupt(f"the log has an unknown command: {argv[0]!r}")
         reply = self._server.perform(client, command, argv)
         if isinstance(reply, CommandError):
             self._failed += 1
             self._first_failure = self._first_failure or f"{argv[0].decode('latin-1')}: {reply.text}"
 
     def _before_shutdown(self, wish: bool | None) -> None:
-        """SHUTDOWN SAVE: a snapshot, too. The log is whole in any case."""
+        """SHUTDOWN SAVE: makes a snapshot. The log is complete in any case."""
         if wish and self.is_on:
             self.save()
 
     def close(self) -> None:
-        """All goes to the disk. Call it when the loop has ended."""
+        """Writes everything to disk. Call it after the event loop has ended."""
         if self._log is None or self._disk is None:
             return
         if self._publisher is not None:
@@ -253,7 +257,7 @@ class Persistence:
         return self._snapshot is not None
 
     def begin(self) -> None:
-        """Begins a snapshot, which goes on between commands. CommandError if it cannot."""
+        """Begins a snapshot, which runs between commands. CommandError: it cannot begin."""
         log, disk = self._require()
         if self._snapshot is not None:
             raise CommandError(IN_PROGRESS)
@@ -272,7 +276,7 @@ class Persistence:
     _dirty_then = 0
 
     def save(self) -> None:
-        """The same at once: nobody is served meanwhile. CommandError if it fails."""
+        """Makes a snapshot at once; no command runs meanwhile. CommandError: it failed."""
         self.begin()
         assert self._snapshot is not None
         if not self._snapshot.finish():
@@ -285,11 +289,12 @@ class Persistence:
             raise CommandError(f"ERR the snapshot failed: {self.last_save_failed}")
 
     def _publish(self) -> None:
-        """The finished snapshot becomes the current one; what it replaces goes. Syncs: not for the loop."""
+        """Makes the finished snapshot the current one, and removes the files it replaces. Syncs: not on the
+        loop."""
         assert self._snapshot is not None
         assert self._disk is not None
-        disk, figures = self._disk, self._snapshot.counters()
-        first = figures["first_lsn"]
+        disk, counters = self._disk, self._snapshot.counters()
+        first = counters["first_lsn"]
         path = disk.snapshot_path(first)
         try:
             os.rename(disk.path / "snapshot.tmp", path)
@@ -305,7 +310,7 @@ class Persistence:
             self._published = str(error)
 
     def _collect(self) -> None:
-        """After _publish()."""
+        """Updates the state after _publish()."""
         assert self._snapshot is not None
         assert self._log is not None
         self._publisher = None
@@ -335,15 +340,15 @@ class Persistence:
 
     def _failed_save(self, why: str) -> None:
         if why != self.last_save_failed:
-            self._say(f"a snapshot failed: {why}")
+            self._report(f"a snapshot failed: {why}")
         self.last_save_failed = why
         self.failed_saves += 1
 
     def tick(self) -> None:
-        """From time to time, on the loop's thread."""
+        """Called regularly on the engine's thread."""
         if self._log is None:
             return
-        figures, now = self._log.counters(), time.monotonic()
+        counters, now = self._log.counters(), time.monotonic()
         if self._publisher is not None:
             if not self._publisher.is_alive():
                 self._collect()
@@ -354,17 +359,17 @@ class Persistence:
             elif state == "done":
                 self._publisher = threading.Thread(target=self._publish, name="verbena-kv-publish")
                 self._publisher.start()
-        elif (figures["needs_snapshot"] or self._has_grown(figures)) and now >= self._next_try_s:
-            self._next_try_s = now + (RETRY_URGENT_S if figures["needs_snapshot"] else RETRY_S)
+        elif (counters["needs_snapshot"] or self._has_grown(counters)) and now >= self._next_try_s:
+            self._next_try_s = now + (RETRY_URGENT_S if counters["needs_snapshot"] else RETRY_S)
             with contextlib.suppress(CommandError):
                 self.begin()
-        if figures["durable_lsn"] > self._signalled_lsn:
-            self._signalled_lsn = figures["durable_lsn"]
+        if counters["durable_lsn"] > self._signalled_lsn:
+            self._signalled_lsn = counters["durable_lsn"]
             self._wake_waiting()
 
-    def _has_grown(self, figures: dict[str, int]) -> bool:
+    def _has_grown(self, counters: dict[str, int]) -> bool:
         percentage = self.settings.snapshot_percentage
-        grown = self._older_bytes + figures["segment_bytes"]
+        grown = self._older_bytes + counters["segment_bytes"]
         least = max(self.settings.snapshot_min_bytes, self._base_bytes * percentage // 100)
         return percentage > 0 and grown > least
 
@@ -387,7 +392,7 @@ class Persistence:
             blocking.serve()
 
     def reload(self) -> None:
-        """Forgets everything and reads it back, on the loop's thread."""
+        """DEBUG RELOAD: clears all databases and loads them from disk. On the engine's thread."""
         log, _ = self._require()
         if self._snapshot is not None:
             raise CommandError(IN_PROGRESS)
@@ -402,7 +407,7 @@ class Persistence:
 
     def _require(self) -> tuple[_native.kv.Log, Disk]:
         if self._log is None or self._disk is None:
-            raise CommandError("ERR nothing is kept on disk: kv.persistence.dir is not set")
+            raise CommandError("ERR persistence is off: kv.persistence.dir is not set")
         return self._log, self._disk
 
     def info(self) -> dict[str, Any]:
@@ -441,7 +446,7 @@ class Persistence:
             "aof_last_bgrewrite_status": status,
             "aof_rewrites": self.saves,
             "aof_rewrites_consecutive_failures": self.failed_saves,
-            # Nothing is copied on write: snapshots are made without a child.
+            # Snapshots are made without a child process: nothing is copied on write.
             "rdb_last_cow_size": 0,
             "aof_last_cow_size": 0,
             "aof_last_write_status": "err" if self._log is not None and self._log.write_error else "ok",
@@ -462,11 +467,11 @@ class Persistence:
                 "log_failures": log["failures"],
             }
         if self._snapshot is not None:
-            figures = self._snapshot.counters()
+            counters = self._snapshot.counters()
             fields |= {
-                "snapshot_records": figures["records"],
-                "snapshot_bytes": figures["bytes"],
-                "snapshot_longest_slice_us": figures["longest_slice_ns"] // 1000,
+                "snapshot_records": counters["records"],
+                "snapshot_bytes": counters["bytes"],
+                "snapshot_longest_slice_us": counters["longest_slice_ns"] // 1000,
             }
         return fields
 

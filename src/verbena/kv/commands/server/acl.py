@@ -6,7 +6,7 @@ import secrets
 from typing import Any
 
 from verbena.kv.acl.categories import CATEGORIES, members
-from verbena.kv.acl.selector import RuleMistake, Selector
+from verbena.kv.acl.selector import RuleError, Selector
 from verbena.kv.commands.declare import command, find
 from verbena.kv.commands.helpers import integer, shown, text
 from verbena.kv.commands.replies import CommandError, Reply
@@ -84,7 +84,7 @@ def setuser(call: Call, name: bytes, *rules: bytes) -> Reply:
     call.server.clients.all()
     try:
         call.server.acl.set_user(text(name), list(rules))
-    except RuleMistake as mistake:
+    except RuleError as mistake:
         raise CommandError(f"ERR {mistake}") from None
     call.server.clients.update_dispatch()
     return "OK"
@@ -240,7 +240,7 @@ def load(call: Call) -> Reply:
     call.server.clients.all()
     try:
         call.server.acl.load()
-    except (OSError, RuleMistake) as error:
+    except (OSError, RuleError) as error:
         raise CommandError(f"ERR {error}") from None
     for client in list(call.server.clients.known()):
         if call.server.acl.users.get(client.user.name) is not client.user:

@@ -7,7 +7,7 @@ from verbena.kv.commands.helpers import integer, shown, text
 from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake, Verbatim
 from verbena.kv.commands.server.connection import valid_name
 from verbena.kv.server.call import Call
-from verbena.kv.server.client_text import describe, kind
+from verbena.kv.server.client_info import describe, kind
 from verbena.kv.server.clients import Client
 
 OWN = "noscript loading stale"
@@ -208,17 +208,17 @@ def reply(call: Call, mode: bytes) -> Reply:
     client = call.client
     name = mode.upper()
     if name == b"ON":
-        client.muted, client.skips = False, 0
-        client.rule()
+        client.replies_off, client.skip_replies = False, 0
+        client.update_dispatch()
         return "OK"
     if name == b"OFF":
-        client.muted = True
+        client.replies_off = True
     elif name == b"SKIP":
-        if not client.muted:
-            client.skips = 2  # this very command counts it down once
+        if not client.replies_off:
+            client.skip_replies = 2  # this very command counts it down once
     else:
         raise SyntaxMistake()
-    client.rule()
+    client.update_dispatch()
     return NO_REPLY
 
 

@@ -20,7 +20,7 @@ def authenticate(call: Call, name: str, password: bytes) -> None:
         call.server.acl.note(client, "auth", b"AUTH", call.now_ms, name)
         raise CommandError(WRONG_PASSWORD)
     client.user, client.authenticated = user, True
-    client.rule()
+    client.update_dispatch()
 
 
 @command(
@@ -83,7 +83,7 @@ def hello(call: Call, *words: bytes) -> Reply:
     if name is not None:
         client.native.name = name
     client.native.version = version
-    client.rule()
+    client.update_dispatch()
     return {
         b"server": b"redis",
         b"version": VERSION.encode(),
@@ -139,7 +139,7 @@ def reset(call: Call) -> Reply:
     server.pubsub.forget(client)
     server.clients.monitors.forget(client)
     server.clients.tracking.stop(client)
-    client.muted, client.skips = False, 0
+    client.replies_off, client.skip_replies = False, 0
     client.no_evict = client.no_touch = False
     client.native.name = ""
     client.native.database = 0
@@ -147,7 +147,7 @@ def reset(call: Call) -> Reply:
     client.user = server.acl.default
     client.authenticated = client.user.needs_no_password
     server.clients.limits.apply(client)
-    client.rule()
+    client.update_dispatch()
     return "RESET"
 
 

@@ -43,7 +43,7 @@ def subscribe_to(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
         pubsub.subscribe(kind.listeners(pubsub), kind.own(client), client, name)
         client.native.reply(Push((f"{kind.prefix}subscribe".encode(), name, count(client, kind))))
     call.server.clients.limits.apply(client)
-    client.rule()
+    client.update_dispatch()
     return NO_REPLY
 
 
@@ -57,7 +57,7 @@ def unsubscribe_from(call: Call, kind: Kind, names: tuple[bytes, ...]) -> Reply:
     if not names:
         client.native.reply(Push((event, None, count(client, kind))))
     call.server.clients.limits.apply(client)
-    client.rule()
+    client.update_dispatch()
     return NO_REPLY
 
 

@@ -9,7 +9,7 @@ from verbena.kv.commands.helpers import integer, shown
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.commands.server.client import OWN, on_or_off
 from verbena.kv.server.call import Call
-from verbena.kv.server.tracking import Wish
+from verbena.kv.server.tracking import TrackingOptions
 
 FLAGS = {b"BCAST": "broadcasts", b"OPTIN": "opt_in", b"OPTOUT": "opt_out", b"NOLOOP": "skips_own"}
 SWITCH = "before disabling tracking for this client, and then re-enabling it with a different mode."
@@ -27,7 +27,7 @@ def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
     wish, prefixes = _read(call, words)
     if not on_or_off(switch):
         call.server.clients.tracking.stop(call.client)
-        call.client.rule()
+        call.client.update_dispatch()
         return "OK"
     before = call.client.tracking
     if prefixes and not wish.broadcasts:
@@ -47,8 +47,8 @@ def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
     return "OK"
 
 
-def _read(call: Call, words: tuple[bytes, ...]) -> tuple[Wish, list[bytes]]:
-    wish, prefixes = Wish(), []
+def _read(call: Call, words: tuple[bytes, ...]) -> tuple[TrackingOptions, list[bytes]]:
+    wish, prefixes = TrackingOptions(), []
     rest = list(words)
     while rest:
         name = rest.pop(0).upper()
@@ -114,7 +114,7 @@ def caching(call: Call, answer: bytes) -> Reply:
     since="6.2.0",
 )
 def trackinginfo(call: Call) -> Reply:
-    wish = call.client.tracking or Wish(redirect=-1)
+    wish = call.client.tracking or TrackingOptions(redirect=-1)
     found = {
         b"on": call.client.tracking is not None,
         b"off": call.client.tracking is None,

@@ -15,7 +15,7 @@ def multi(call: Call) -> Reply:
     if call.client.queue is not None:
         raise CommandError("ERR MULTI calls can not be nested")
     call.client.queue = []
-    call.client.rule()
+    call.client.update_dispatch()
     return "OK"
 
 
@@ -31,7 +31,7 @@ def discard(call: Call) -> Reply:
     if call.client.queue is None:
         raise CommandError("ERR DISCARD without MULTI")
     end_transaction(call, call.client)
-    call.client.rule()
+    call.client.update_dispatch()
     return "OK"
 
 
@@ -47,13 +47,13 @@ def exec_(call: Call) -> Reply:
     client, server = call.client, call.server
     if client.queue is None:
         raise CommandError("ERR EXEC without MULTI")
-    queue, spoilt, disturbed = client.queue, client.spoilt, client.disturbed
+    queue, queue_failed, disturbed = client.queue, client.queue_failed, client.watch_failed
     end_transaction(call, client)
-    if spoilt:
-        client.rule()
+    if queue_failed:
+        client.update_dispatch()
         raise CommandError("EXECABORT Transaction discarded because of previous errors.")
     if disturbed:
-        client.rule()
+        client.update_dispatch()
         return NULL_ARRAY
     client.native.write(b"*%d\r\n" % len(queue))
     server.execution.in_transaction = True
@@ -72,7 +72,7 @@ def exec_(call: Call) -> Reply:
                 client.native.reply(reply)
     finally:
         server.execution.in_transaction = False
-        client.rule()
+        client.update_dispatch()
     return NO_REPLY
 
 
@@ -101,5 +101,5 @@ def watch(call: Call, *keys: bytes) -> Reply:
 def unwatch(call: Call) -> Reply:
     if call.client.watching:
         call.server.engine.unwatch(call.client.id)
-    call.client.watching = call.client.disturbed = False
+    call.client.watching = call.client.watch_failed = False
     return "OK"

@@ -1,4 +1,4 @@
-"""Another node's log, applied here: what native code does not know of it."""
+"""Applies another node's log: native code calls back for commands that only Python has."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("verbena.kv")
 
 
-def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None) -> _native.kv.LogApplier:
-    """Applies the stream of another server's base_copy() and follower to this one. The source's records up to
-    `lsn` are here already; `slots`: the stream is of these alone."""
+def make_applier(
+    server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None
+) -> _native.kv.LogApplier:
+    """An applier of another server's base copy and log to this server. `lsn`: records up to there are applied
+    already; `slots`: the stream has records of these alone."""
 
     def run(number: int, database: int, argv: list[bytes]) -> bool:
         native = server.engine.client(number)
@@ -27,7 +29,7 @@ def applier(server: Server, *, lsn: int = 0, slots: Iterable[int] | None = None)
         try:
             command = find(argv)
             if command is None:
-                log.error("another node's log has a command that is not known here: %r", argv[0])
+                log.error("the log of another node has an unknown command: %r", argv[0])
                 return False
             return not isinstance(server.perform(client, command, argv), CommandError)
         finally:

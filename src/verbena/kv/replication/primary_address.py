@@ -1,4 +1,4 @@
-"""Where a primary takes sessions, given the address that its clients use."""
+"""Finds the address for sessions of a primary, given its address for clients."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ FIELD = "sessions_port"  # of INFO replication
 
 
 async def session_address(host: str, port: int, *, user: str, password: str) -> str:
-    """Asks INFO; what does not speak RESP there is taken to be the port of sessions itself."""
+    """Reads it from INFO replication. If the peer does not speak RESP, the port is taken as the one for
+    sessions."""
     try:
-        found = await asyncio.wait_for(_ask(host, port, user, password), _TIMEOUT_S)
+        found = await asyncio.wait_for(_sessions_port(host, port, user, password), _TIMEOUT_S)
     except asyncio.TimeoutError as error:
         raise failed(host, port, "it does not answer") from error
     except OSError as error:
@@ -23,7 +24,7 @@ async def session_address(host: str, port: int, *, user: str, password: str) -> 
     return str(HostPort(host, found))
 
 
-async def _ask(host: str, port: int, user: str, password: str) -> int:
+async def _sessions_port(host: str, port: int, user: str, password: str) -> int:
     reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST)
     try:
         if password:
@@ -49,11 +50,11 @@ async def _ask(host: str, port: int, user: str, password: str) -> int:
         name, _, value = row.partition(":")
         if name == FIELD and value.isdecimal():
             return int(value)
-    raise failed(host, port, "it takes no sessions (kv.sessions), or is another kind of server")
+    raise failed(host, port, "it accepts no sessions (kv.sessions), or is not a Verbena server")
 
 
-def _pack(*words: str) -> bytes:
-    raw = [word.encode() for word in words]
+def _pack(*arguments: str) -> bytes:
+    raw = [argument.encode() for argument in arguments]
     return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
 
 

@@ -6,7 +6,7 @@ from verbena.kv.server.clients import Client
 
 
 def kind(client: Client) -> str:
-    """Of the classes that limits and CLIENT KILL TYPE know."""
+    """The class of a client, as in client-output-buffer-limit and CLIENT KILL TYPE."""
     return "pubsub" if client.is_subscriber else "normal"
 
 
@@ -20,7 +20,7 @@ def flags(client: Client) -> str:
         ("t", wish is not None),
         ("R", wish is not None and wish.broken),
         ("B", wish is not None and wish.broadcasts),
-        ("d", client.disturbed),
+        ("d", client.watch_failed),
         ("e", client.no_evict),
         ("T", client.no_touch),
         ("U", client.native.local_address.startswith("/")),
