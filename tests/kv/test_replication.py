@@ -376,7 +376,7 @@ async def test_a_replica_of_another_version_is_refused_with_the_reason() -> None
                 wish = {"version": version, "replid": "", "lsn": 0, "offset": 0, "databases": 16}
                 answer = json.loads(await session.call(METHOD, json.dumps(wish).encode()))
                 assert answer["version"] == VERSION
-                assert f"of version {version} are not fed here, but of {VERSION}" in answer["error"]
+                assert f"replicates with version {VERSION}, not {version}" in answer["error"]
         assert primary.info()["connected_slaves"] == "0"
         assert primary.run("GET", "k") == b"v"
 

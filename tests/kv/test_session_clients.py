@@ -33,7 +33,7 @@ def test_a_get_is_one_sided(client: Client) -> None:
     client.set("key", "value")
     assert client.get("key") == b"value"
     assert client.get("nothing") is None
-    assert (client.one_sided_gets, client.asked_gets) == (2, 0)
+    assert (client.one_sided_gets, client.message_gets) == (2, 0)
 
 
 def test_a_get_needs_no_server(store: Store) -> None:
@@ -48,7 +48,7 @@ def test_a_get_needs_no_server(store: Store) -> None:
             assert client.mget(["key", "nothing"]) == [b"value", None]
         finally:
             os.kill(store.process.pid, signal.SIGCONT)
-        assert client.asked_gets == 0
+        assert client.message_gets == 0
         assert client.set("key", "other")
         assert client.get("key") == b"other"
 
@@ -62,7 +62,7 @@ def test_values_of_any_size_come_back(client: Client, size: int) -> None:
     buffer = bytearray(size + 1)
     assert client.get_into("key", buffer) == size
     assert buffer[:size] == value
-    assert client.asked_gets <= 1
+    assert client.message_gets <= 1
     if size:
         with pytest.raises(ValueError, match="the buffer"):
             client.get_into("key", bytearray(size - 1))
@@ -91,7 +91,7 @@ def test_many_keys_are_found_while_the_index_grows(client: Client) -> None:
         assert client.get(some[-1]) == (some[-1] * 2).encode()
         assert client.get(keys[start // 2]) == (keys[start // 2] * 2).encode()
     assert client.mget(keys) == [(key * 2).encode() for key in keys]
-    assert client.asked_gets < len(keys) // 10
+    assert client.message_gets < len(keys) // 10
 
 
 def test_what_is_longer_than_a_message(client: Client) -> None:
@@ -149,10 +149,10 @@ def test_mget_of_short_and_long_values_together(client: Client) -> None:
     for keys in (list(values), list(reversed(values)), [*values, "nothing", *values]):
         assert client.mget(keys) == [values.get(key) for key in keys]
     short = [key for key, value in values.items() if len(value) < 10_000]
-    before = client.asked_gets
+    before = client.message_gets
     for _ in range(3):
         assert client.mget(short) == [values[key] for key in short]
-    assert client.asked_gets == before  # all of them by READs
+    assert client.message_gets == before  # all of them by READs
 
 
 def test_a_key_that_expires_is_gone(client: Client) -> None:
@@ -238,7 +238,7 @@ def test_a_client_may_refuse_to_read_by_itself(store: Store) -> None:
     with Client(store.sessions, one_sided=False) as client:
         client.set("key", "value")
         assert client.get("key") == b"value"
-        assert (client.one_sided_gets, client.asked_gets) == (0, 1)
+        assert (client.one_sided_gets, client.message_gets) == (0, 1)
 
 
 async def test_asyncio(store: Store) -> None:

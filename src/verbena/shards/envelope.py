@@ -97,7 +97,7 @@ class Envelope:
 
 
 def parse(data: Buffer) -> Envelope:
-    """Parses exactly one envelope. ProtocolError says what is wrong with it."""
+    """Parses exactly one envelope. ProtocolError names the fault."""
     found = parse_in_place(data)
     return replace(found, payload=bytes(found.payload))
 

@@ -14,7 +14,7 @@ class Health(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Heard:
+class LastMessage:
     """The newest message of a member: its heartbeat counter, its load, and the members that it suspects."""
 
     heartbeat: int
@@ -31,31 +31,31 @@ class Detector:
     def __init__(self, self_id: str, *, timeout_s: float, now: float) -> None:
         self.self_id = self_id
         self.timeout_s = timeout_s
-        self._heard: dict[str, Heard] = {}
+        self._last: dict[str, LastMessage] = {}
         self._began = now
 
     def members(self, ids: Iterable[str], now: float) -> None:
         """Sets the members to watch; the timeout of a new one starts now."""
         wanted = set(ids) - {self.self_id}
-        self._heard = {id: self._heard.get(id, Heard(-1, now)) for id in wanted}
+        self._last = {id: self._last.get(id, LastMessage(-1, now)) for id in wanted}
 
     def receive(
         self, id: str, heartbeat: int, now: float, *, load: int = 0, suspects: Iterable[str] = ()
     ) -> bool:
         """Records a message of a member. False: it is not newer than the last one."""
-        known = self._heard.get(id)
+        known = self._last.get(id)
         if known is None or heartbeat <= known.heartbeat:
             return False
-        self._heard[id] = Heard(heartbeat, now, load, frozenset(suspects))
+        self._last[id] = LastMessage(heartbeat, now, load, frozenset(suspects))
         return True
 
     def restarted(self, id: str, now: float) -> None:
         """Its heartbeat counter starts from the beginning."""
-        if id in self._heard:
-            self._heard[id] = Heard(-1, now)
+        if id in self._last:
+            self._last[id] = LastMessage(-1, now)
 
     def suspects(self, now: float) -> frozenset[str]:
-        return frozenset(id for id, heard in self._heard.items() if now - heard.at > self.timeout_s)
+        return frozenset(id for id, last in self._last.items() if now - last.at > self.timeout_s)
 
     def health(self, id: str, now: float, voters: Iterable[str]) -> Health:
         """`voters`: the members whose suspicions count, usually the primaries."""
@@ -68,12 +68,12 @@ class Detector:
     def reports(self, id: str, now: float, voters: Iterable[str]) -> set[str]:
         """The other voters that suspect it, without those that are suspected themselves."""
         others = set(voters) - {self.self_id, id} - self.suspects(now)
-        return {voter for voter in others if voter in self._heard and id in self._heard[voter].suspects}
+        return {voter for voter in others if voter in self._last and id in self._last[voter].suspects}
 
     def silent_s(self, id: str, now: float) -> float | None:
         """Seconds since its last message; None: there was none yet."""
-        heard = self._heard.get(id)
-        return now - heard.at if heard is not None and heard.heartbeat >= 0 else None
+        last = self._last.get(id)
+        return now - last.at if last is not None and last.heartbeat >= 0 else None
 
     def load_of(self, id: str) -> int:
-        return self._heard[id].load if id in self._heard else 0
+        return self._last[id].load if id in self._last else 0

@@ -240,7 +240,7 @@ def from_payload(phase: Phase, payload: dict[str, Any]) -> State:
         ]
         holds = f"what {' or '.join(of)} has" if of else f"{', '.join(sorted(found)) or 'nothing'}"
         raise ValueError(
-            f"it says that the move was at {phase.name}, which takes {', '.join(sorted(wanted))}, "
+            f"its phase is {phase.name}, which takes {', '.join(sorted(wanted))}, "
             f"and holds {holds}: it is of another version"
         )
     facts = Facts(**{**payload["facts"], "slots": SlotRange.parse(payload["facts"]["slots"])})

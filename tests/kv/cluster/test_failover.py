@@ -166,7 +166,7 @@ def test_a_primary_that_gave_way_in_vain_takes_its_place_back(tmp_path: Path) ->
                 session = await transport.connect(f"127.0.0.1:{made[0].sessions}", node=here)
                 first, again = [parse(await session.call("shards", bytes(message))) for _ in range(2)]
                 assert again.flags & Flag.REFUSED
-                assert b"gives way already" in again.payload
+                assert b"is yielding already" in again.payload
                 wire.send("SET", "waits", "1")
                 answer = await asyncio.to_thread(wire.receive)
                 await session.close()

@@ -18,7 +18,7 @@ _BY_GROUP = {
     "transactions": "transaction",
     **{name: name for name in CATEGORIES},
 }
-# Of the other groups' commands: those that can do harm though no flag says so.
+# Of the other groups' commands: those that are dangerous although no flag marks them.
 _DANGEROUS = frozenset(
     {
         *[

@@ -1,5 +1,5 @@
-"""The store's client for asyncio: commands are messages; reads of the server's memory on one host are so
-short that they do not leave the loop."""
+"""The asyncio client of the store: commands are messages. One-sided reads on one host run on the event loop
+itself, since they take only microseconds; over a network they run on a thread."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1 << 31)
 
 
-async def say(session: transport.Session, stream: bytes, data: bytes) -> bytes:
-    """Bytes of RESP to a stream, in as many messages as they need; what there is to hear by then."""
+async def send_resp(session: transport.Session, stream: bytes, data: bytes) -> bytes:
+    """Sends RESP bytes to a stream, in several messages if needed; the reply bytes that have arrived by
+    then."""
     most = session.max_message_bytes - len(stream)
-    heard = [await session.call("kv", stream + data[at : at + most]) for at in range(0, len(data), most)]
-    return b"".join(heard)
+    received = [await session.call("kv", stream + data[at : at + most]) for at in range(0, len(data), most)]
+    return b"".join(received)
 
 
 class AsyncClient:
@@ -35,13 +36,13 @@ class AsyncClient:
     def __init__(self, session: transport.Session, *, own_session: bool = False, database: int = 0) -> None:
         self.session = session
         self.one_sided_gets = 0
-        self.asked_gets = 0
+        self.message_gets = 0
         self._own_session = own_session
         self._database = database
         self._stream = next(_numbers).to_bytes(4, "little")
         self._reader: _native.kv.OneSidedReader | None = None
         self._unread = b""
-        self._is_cut = False  # a command was sent in part: what came next would pass for the rest of it
+        self._is_cut = False  # a command was sent in part: the next one would be read as its rest
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -69,15 +70,15 @@ class AsyncClient:
             raise
         return client
 
-    async def execute(self, *words: Word) -> Any:
-        """One command, its reply. CommandError if the server refuses."""
-        (reply,) = await self.run([words])
+    async def execute(self, *arguments: Word) -> Any:
+        """Runs one command; its reply. CommandError: an error reply."""
+        (reply,) = await self.run([arguments])
         if isinstance(reply, CommandError):
             raise reply
         return reply
 
     async def run(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """Several commands in one message; their replies in order, errors among them."""
+        """Runs several commands in one message; their replies in order, errors included."""
         payload = b"".join(map(_native.kv.encode_command, commands))
         replies: list[Any] = []
         async with self._turn:
@@ -85,9 +86,9 @@ class AsyncClient:
                 detail = "a long command was interrupted half-way"
                 raise setup_error("closed", operation="talk to the store", detail=detail)
             self._is_cut = len(self._stream) + len(payload) > self.session.max_message_bytes
-            heard = await say(self.session, self._stream, payload)
+            received = await send_resp(self.session, self._stream, payload)
             self._is_cut = False
-            self._unread += heard
+            self._unread += received
             while True:
                 some, used = _native.kv.decode(self._unread, len(commands) - len(replies))
                 self._unread = self._unread[used:]
@@ -104,11 +105,12 @@ class AsyncClient:
                 self.one_sided_gets += 1
                 return None if value is _ABSENT else value  # type: ignore[return-value]
         elif self._reader is not None:
-            value = await asyncio.to_thread(self._reader.get, name)  # the wire takes longer than the loop may
+            # On a thread: a read over the network would hold up the event loop.
+            value = await asyncio.to_thread(self._reader.get, name)
             if value is not None:
                 self.one_sided_gets += 1
                 return None if value is _ABSENT else value  # type: ignore[return-value]
-        self.asked_gets += 1
+        self.message_gets += 1
         return await self.execute("GET", name)  # type: ignore[no-any-return]
 
     async def mget(self, keys: Iterable[str | bytes]) -> list[bytes | None]:
@@ -116,7 +118,7 @@ class AsyncClient:
         return await self.execute("MGET", *names) if names else []
 
     async def set(self, key: str | bytes, value: Word, *options: Word) -> bool:
-        """`options` as SET has them: "EX", 10, "NX" …; False: they said no."""
+        """`options` of SET: "EX", 10, "NX" …; False: not stored because of NX or XX."""
         return await self.execute("SET", key, value, *options) is not None
 
     async def mset(self, values: Mapping[str | bytes, Word]) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 
 from verbena import _native, transport
 from verbena.errors import VerbenaError
-from verbena.kv.client.async_client import say
-from verbena.kv.client.socket_adapter import SocketFace
+from verbena.kv.client.async_client import send_resp
+from verbena.kv.client.socket_adapter import SocketAdapter
 
 _stream_numbers = itertools.count(1 << 30)
 
 
 class _Sessions:
-    """Sessions that connections share; the last one closes it."""
+    """Sessions shared by connections; the last connection closes its session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class _Sessions:
 _sessions = _Sessions()
 
 
-class StreamSocket(SocketFace):
+class StreamSocket(SocketAdapter):
     """A stream of a session."""
 
     def __init__(self, address: str, secret: bytes) -> None:
@@ -83,7 +83,7 @@ def _address(host: str, port: int) -> str:
 
 
 class _AsyncSessions:
-    """The same for event loops: connections of one loop to one address share a session."""
+    """Shared sessions for asyncio: connections of one event loop to one address share a session."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[asyncio.AbstractEventLoop, str, bytes], tuple[asyncio.Task[Any], int]] = {}
@@ -117,7 +117,7 @@ _async_sessions = _AsyncSessions()
 
 
 class _StreamWriter:
-    """As much of asyncio's writer as client libraries use."""
+    """The part of asyncio.StreamWriter that client libraries use."""
 
     def __init__(
         self, session: transport.Session, reader: asyncio.StreamReader, address: str, secret: bytes
@@ -141,9 +141,9 @@ class _StreamWriter:
         data, self._unsent = b"".join(self._unsent), []
         if data:
             try:
-                self._feed(await say(self._session, self._number, data))
+                self._feed(await send_resp(self._session, self._number, data))
             except asyncio.CancelledError:
-                self.close()  # the rest of a command, or its reply, is missing from now on
+                self.close()  # part of a command or of its reply is lost
                 raise
             except VerbenaError as error:
                 self._reader.feed_eof()
@@ -179,16 +179,14 @@ class _StreamWriter:
             self._reader.feed_eof()
 
     async def _end(self) -> None:
-        with contextlib.suppress(
-            VerbenaError
-        ):  # the server learns of it when the session ends, at the latest
+        with contextlib.suppress(VerbenaError):  # otherwise the server sees it when the session ends
             await self._session.call("kv.close", self._number, timeout_s=1.0)
         await _async_sessions.give(self._address, self._secret)
 
 
 def connection_class(library: str) -> type[Any]:
-    """The connection of "redis" or "valkey", on sessions: for a pool's `connection_class`, with `host`,
-    `port` and `secret`."""
+    """A connection class of "redis" or "valkey" over sessions, for a pool's `connection_class`; it takes
+    `host`, `port` and `secret`."""
     base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
 
     class SessionConnection(base):  # type: ignore[misc]
@@ -224,7 +222,7 @@ def connection_class(library: str) -> type[Any]:
 
 
 def async_connection_class(library: str) -> type[Any]:
-    """The same for the library's asyncio side."""
+    """As above, for the library's asyncio connections."""
     base: Any = importlib.import_module(f"{library}.asyncio.connection").AbstractConnection
 
     class AsyncSessionConnection(base):  # type: ignore[misc]
@@ -264,19 +262,19 @@ def _split(address: str) -> dict[str, Any]:
 
 
 def redis_pool(address: str, **options: Any) -> Any:
-    """A redis.ConnectionPool on sessions."""
+    """A redis.ConnectionPool over sessions."""
     library = importlib.import_module("redis")
     return library.ConnectionPool(connection_class=connection_class("redis"), **_split(address), **options)
 
 
 def valkey_pool(address: str, **options: Any) -> Any:
-    """A valkey.ConnectionPool on sessions."""
+    """A valkey.ConnectionPool over sessions."""
     library = importlib.import_module("valkey")
     return library.ConnectionPool(connection_class=connection_class("valkey"), **_split(address), **options)
 
 
 def async_redis_pool(address: str, **options: Any) -> Any:
-    """A redis.asyncio.ConnectionPool on sessions."""
+    """A redis.asyncio.ConnectionPool over sessions."""
     library = importlib.import_module("redis.asyncio")
     return library.ConnectionPool(
         connection_class=async_connection_class("redis"), **_split(address), **options
@@ -284,7 +282,7 @@ def async_redis_pool(address: str, **options: Any) -> Any:
 
 
 def async_valkey_pool(address: str, **options: Any) -> Any:
-    """A valkey.asyncio.ConnectionPool on sessions."""
+    """A valkey.asyncio.ConnectionPool over sessions."""
     library = importlib.import_module("valkey.asyncio")
     return library.ConnectionPool(
         connection_class=async_connection_class("valkey"), **_split(address), **options

@@ -1,5 +1,5 @@
-"""A plain connection to any server that speaks RESP, for the command line: TCP, TLS, a Unix socket. Programs
-are better off with redis-py, valkey-py, or verbena.kv's own clients."""
+"""A plain RESP connection over TCP, TLS or a Unix socket, for the command line. Programs should use redis-py,
+valkey-py or the clients of verbena.kv."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from verbena.errors import setup_error
 
 
 class ErrorReply(str):
-    """An error that the server answered."""
+    """An error reply."""
 
     __slots__ = ()
 
 
 class PushReply(list[Any]):
-    """A message that nobody asked for."""
+    """A push message of RESP3, which is not a reply."""
 
 
 class MapReply(dict[Any, Any]):
     """A map of RESP3."""
 
 
-def pack(*words: bytes | str) -> bytes:
-    """A command as it travels."""
-    out = [b"*%d\r\n" % len(words)]
-    for word in words:
-        data = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+def pack(*arguments: bytes | str) -> bytes:
+    """The bytes of a command."""
+    out = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        data = argument.encode("utf-8", "surrogateescape") if isinstance(argument, str) else argument
         out.append(b"$%d\r\n%s\r\n" % (len(data), data))
     return b"".join(out)
 
@@ -76,11 +76,11 @@ class Wire:
         self.file.close()
         self.socket.close()
 
-    def send(self, *words: bytes | str) -> None:
-        self.socket.sendall(pack(*words))
+    def send(self, *arguments: bytes | str) -> None:
+        self.socket.sendall(pack(*arguments))
 
-    def call(self, *words: bytes | str) -> Any:
-        self.send(*words)
+    def call(self, *arguments: bytes | str) -> Any:
+        self.send(*arguments)
         return self.read()
 
     def read(self) -> Any:

@@ -1,4 +1,4 @@
-"""As much of a socket as client libraries use, for what is none: streams of sessions, windows of RDMA."""
+"""The part of the socket interface that client libraries use, for streams of sessions and RDMA windows."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from verbena.errors import VerbenaError
 _FOR_EVER = -1.0
 
 
-class SocketFace(ABC):
+class SocketAdapter(ABC):
     def __init__(self) -> None:
-        self._unread = memoryview(b"")  # a view, since what is long is taken in thousands of steps
+        self._unread = memoryview(b"")  # a view: a long reply is consumed in thousands of steps
         self._timeout_s: float | None = None
         self._closed = False
 
     @abstractmethod
     def _send(self, data: bytes, timeout_s: float) -> bytes:
-        """Sends all; returns what was heard meanwhile."""
+        """Sends all of it; returns bytes that were received meanwhile."""
 
     @abstractmethod
     def _receive(self, size: int, timeout_s: float) -> bytes | None:
-        """What has come, or None after the time-out; it may be more than `size`."""
+        """Received bytes, perhaps more than `size`; None: timed out."""
 
     @abstractmethod
     def _close(self) -> None: ...
@@ -47,19 +47,19 @@ class SocketFace(ABC):
         self._timeout_s = None if blocking else 0.0
 
     def sendall(self, data: bytes) -> None:
-        heard = self._try(lambda: self._send(data, self._timeout_s or _FOR_EVER))
-        if heard:
-            self._unread = memoryview(b"".join([self._unread, heard]))
+        received = self._try(lambda: self._send(data, self._timeout_s or _FOR_EVER))
+        if received:
+            self._unread = memoryview(b"".join([self._unread, received]))
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         if not self._unread:
             seconds = _FOR_EVER if self._timeout_s is None else self._timeout_s
-            heard = self._try(lambda: self._receive(size, seconds))
-            if heard is None:
+            received = self._try(lambda: self._receive(size, seconds))
+            if received is None:
                 if seconds == 0.0:
                     raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
                 raise TimeoutError("timed out")
-            self._unread = memoryview(heard)
+            self._unread = memoryview(received)
         data = bytes(self._unread[:size])
         if not flags & socket.MSG_PEEK:
             self._unread = self._unread[size:]
@@ -72,7 +72,7 @@ class SocketFace(ABC):
         return len(data)
 
     def pending(self) -> int:
-        """As TLS sockets say it: what can be had without waiting."""
+        """As for TLS sockets: the number of bytes that can be read without waiting."""
         return len(self._unread)
 
     def shutdown(self, how: int) -> None: ...  # noqa: B027 - nothing here is half-open

@@ -1,5 +1,5 @@
-"""Clients of the store by sessions: strings are read one-sided, without the server's processor; all else is a
-message."""
+"""The blocking client of the store over sessions: strings are read one-sided, without the server's processor;
+all other commands are messages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _numbers = itertools.count(1)
 
 
 class Client:
-    """A blocking client. `address` is where the server takes sessions. `one_sided` False: GETs are messages.
+    """A blocking client. `address`: the server's address for sessions. `one_sided` False: GETs are messages.
 
     with Client("127.0.0.1:7471") as store:
         store.set("greeting", "hello")
         store.get("greeting")
 
-    Keys are str or bytes, values bytes. CommandError if the server refuses, also for keys that another node
-    of a cluster has: redirections are not followed. A session's errors besides."""
+    Keys are str or bytes, values bytes. CommandError: an error reply, also for keys of another node of a
+    cluster, since redirections are not followed. Also raises the errors of a session."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Client:
             else address
         )
         self.one_sided_gets = 0
-        self.asked_gets = 0
+        self.message_gets = 0
         self._database = database
         self._reader: _native.kv.OneSidedReader | None = None
         try:
@@ -76,7 +76,7 @@ class Client:
     # Strings
 
     def get(self, key: str | bytes) -> bytes | None:
-        """The string at a key, read from the server's memory if it can be, else by message."""
+        """The string at a key, read from the server's memory if possible, else by message."""
         name = key.encode() if isinstance(key, str) else key
         reader = self._reader
         if reader is not None:
@@ -84,7 +84,7 @@ class Client:
             if value is not None:
                 self.one_sided_gets += 1
                 return None if value is _ABSENT else value  # type: ignore[return-value]
-        return self._ask(name)
+        return self._get_by_message(name)
 
     def get_into(self, key: str | bytes, buffer: Buffer) -> int | None:
         """Reads the string at a key straight into a writable buffer, such as a numpy array; its length, or
@@ -98,7 +98,7 @@ class Client:
                 if isinstance(length, int) and length > view.nbytes:
                     raise ValueError(f"the value has {length} bytes, the buffer {view.nbytes}")
                 return length if isinstance(length, int) else None
-        value = self._ask(name)
+        value = self._get_by_message(name)
         if value is None:
             return None
         if len(value) > view.nbytes:
@@ -113,12 +113,12 @@ class Client:
             return []
         if self._reader is None:
             return self.execute("MGET", *names)  # type: ignore[no-any-return]
-        values, asked = self._reader.get_many(names)
-        self.one_sided_gets += len(values) - len(asked)
-        if asked:
+        values, missing = self._reader.get_many(names)
+        self.one_sided_gets += len(values) - len(missing)
+        if missing:
             self._learn_layout()
-            self.asked_gets += len(asked)
-            for index, value in zip(asked, self.execute("MGET", *(names[i] for i in asked)), strict=True):
+            self.message_gets += len(missing)
+            for index, value in zip(missing, self.execute("MGET", *(names[i] for i in missing)), strict=True):
                 values[index] = value
         return values
 
@@ -133,7 +133,7 @@ class Client:
         xx: bool = False,
         keepttl: bool = False,
     ) -> bool:
-        """Stores a string; False: `nx` or `xx` said no."""
+        """Stores a string; False: not stored because of `nx` or `xx`."""
         if ex is None and px is None and not nx and not xx and not keepttl:
             self._stream.set(key, value)
             return True
@@ -155,10 +155,10 @@ class Client:
         return int(self.execute("INCRBY", key, amount))
 
     def run(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """Several commands in one message; their replies in order, errors among them."""
+        """Runs several commands in one message; their replies in order, errors included."""
         return self._stream.run(commands)
 
-    # Life
+    # Lifetime
 
     def close(self) -> None:
         self._stream.close()
@@ -181,15 +181,16 @@ class Client:
         how = "one-sided" if self._reader is not None else "by message"
         return f"<kv.Client of {self.session!r}: reads {how}>"
 
-    def _ask(self, name: bytes) -> bytes | None:
-        self.asked_gets += 1
+    def _get_by_message(self, name: bytes) -> bytes | None:
+        self.message_gets += 1
         value = self.execute("GET", name)
-        if self._reader is not None and self.asked_gets & 63 == 0:
-            self._learn_layout()  # perhaps the store has grown into memory that we have not heard of
+        if self._reader is not None and self.message_gets & 63 == 0:
+            self._learn_layout()  # the store may have allocated further memory
         return value  # type: ignore[no-any-return]
 
     def _learn_layout(self) -> None:
-        """Servers that let nobody read their memory say nothing: then every GET is a message."""
+        """Requests the layout of the server's memory. Empty: it cannot be read, and every GET is a
+        message."""
         number = self._stream.number.to_bytes(4, "little")
         layout = self.session.sync.call("kv.layout", number)
         reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)

@@ -135,9 +135,11 @@ class Failover:
         primary = self._map.map.replicas[self._member]
         chosen = await self.successor_of(primary)
         if not force and chosen not in (None, self._member):
-            raise conflict(f"replica {chosen} is further: ask that one, or TAKEOVER")
+            raise conflict(f"replica {chosen} is more advanced: use that one, or TAKEOVER")
         if not force and chosen is None and primary not in await self._map.store.announcements():
-            raise conflict("not every replica has said how far it is, or none is whole: wait, or TAKEOVER")
+            raise conflict(
+                "a replica has not announced its position yet, or none is complete: wait, or TAKEOVER"
+            )
         await self._map.promote(self._member, without_lease=primary)
 
     # A planned change: CLUSTER FAILOVER
@@ -159,7 +161,7 @@ class Failover:
         log, and the only revision of the map that the replica may replace: ending the yield changes it, too.
         ValueError: not now."""
         if self.is_yielding:
-            raise ValueError("this node gives way already")
+            raise ValueError("this node is yielding already")
         map = self._map.map
         if any(self._member in (move.source, move.target) for move in map.moves.values()):
             raise ValueError("slots are on their way from this node, or to it")

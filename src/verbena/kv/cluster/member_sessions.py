@@ -91,7 +91,9 @@ class MemberSessions:
         answer = parse(answered)
         if answer.kind is not kind or not answer.flags & Flag.ANSWER:
             detail = f"{answer.kind.name} is no answer to {kind.name}"
-            raise setup_error("bad_envelope", operation="ask a member", peer=session.peer, detail=detail)
+            raise setup_error(
+                "bad_envelope", operation="send a request to a member", peer=session.peer, detail=detail
+            )
         if answer.flags & Flag.REFUSED:
             detail = answer.payload.decode("utf-8", "replace")
             raise setup_error("move_failed", operation=kind.name.lower(), peer=session.peer, detail=detail)

@@ -1,4 +1,4 @@
-"""Which RDMA device an address is reached by: a machine may have several, each with addresses of its own."""
+"""Chooses the RDMA device for an address: a machine may have several, each with its own addresses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def device_at(address: str, *, dials: bool = False) -> str:
-    """The name for open_device(): of the device that has the address, or, if it dials, the one on the way
-    there. "ibv", the first one, where no device says that it is the one."""
+    """The name for open_device() of the device that has the address or, with `dials`, from which the address
+    is reached. "ibv", the first device, if none can be determined."""
     own = own_address(address, dials=dials)
     found = [device for info in verbs.providers() if info.name == "ibv" for device in info.devices]
     chosen = choose([device.attributes for device in found], own)
@@ -26,33 +26,31 @@ def device_at(address: str, *, dials: bool = False) -> str:
 
 
 def own_address(address: str, *, dials: bool) -> Address | None:
-    """The address of ours that host:port means, or is reached from; None: any."""
+    """The local address of host:port or, with `dials`, from which it is reached; None: any."""
     host, _, port = address.rpartition(":")
     try:
         family, kind, _, _, target = socket.getaddrinfo(
             host.strip("[]"), int(port or 0) or 1, type=socket.SOCK_DGRAM
         )[0]
         if dials:
-            with socket.socket(
-                family, kind
-            ) as probe:  # nothing is sent: the kernel says by which way it would
+            with socket.socket(family, kind) as probe:  # sends nothing: connect() selects the route
                 probe.connect(target)
                 target = probe.getsockname()
     except (OSError, ValueError):
-        return None  # whoever uses the address explains it
+        return None  # the error is reported where the address is used
     own = ipaddress.ip_address(str(target[0]).partition("%")[0])
     return None if own.is_unspecified else own
 
 
 def interface_of(device: str) -> str:
-    """The network interface that a device stands on; empty if it does not say."""
+    """The network interface of a device; empty if unknown."""
     with contextlib.suppress(OSError):
         return Path(f"/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0").read_text().strip()
     return ""
 
 
 def address_of(interface: str) -> str:
-    """Its IPv4 address; empty if it has none."""
+    """The IPv4 address of an interface; empty if it has none."""
     request = struct.pack("256s", interface.encode()[:15])
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _GET_ADDRESS, request)[20:24])
@@ -66,8 +64,8 @@ def choose(
     interface_of: Callable[[str], str] = interface_of,
     address_of: Callable[[str], str] = address_of,
 ) -> str:
-    """Among those with an active port: the one with the address among its GIDs, as RoCE has them, or else on
-    its interface, as iWARP; otherwise the first. Empty: there is none."""
+    """Among devices with an active port: the one that has the address as a GID (RoCE), else on its interface
+    (iWARP), else the first. Empty: there is none."""
     active = [
         device for device in devices if any(port.state is verbs.PortState.ACTIVE for port in device.ports)
     ]

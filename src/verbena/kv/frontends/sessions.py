@@ -1,4 +1,4 @@
-"""The store by sessions: memory that peers can read one-sided, and the gate that lets their calls in."""
+"""The store over sessions: memory that peers can read one-sided, and the frontend that serves their calls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class SessionFrontend:
-    """Made before the server, whose memory it finds; opened afterwards:
+    """Made before the server, whose memory it allocates; opened afterwards:
 
-    gateway = SessionFrontend(node)
-    server = Server(memory=gateway.memory)
-    gateway.open(server)
+    frontend = SessionFrontend(node)
+    server = Server(memory=frontend.memory)
+    frontend.open(server)
     """
 
     def __init__(self, node: Node) -> None:
@@ -28,7 +28,7 @@ class SessionFrontend:
         self._native: _native.kv.SessionFrontend | None = None
 
     def memory(self, nbytes: int) -> Buffer:
-        """A chunk for the engine. Its key is told to nobody but by kv.layout."""
+        """A chunk for the engine, readable by peers. They get its key from the call kv.layout only."""
         region = self.node.allocate(nbytes, access=Access.REMOTE_READ)
         self._regions.append(region)
         if self._native is not None:
@@ -42,10 +42,10 @@ class SessionFrontend:
         server.services.sessions = self
 
     def close(self) -> None:
-        """Nobody comes in any more, and the engine, whose memory this is, can be freed."""
+        """Ends serving, and releases the engine, so that it can be freed."""
         self._native = None
 
     @property
     def requests(self) -> int:
-        """How many calls have come in: one-sided reads are none."""
+        """The number of calls received; one-sided reads do not count."""
         return self._native.requests if self._native is not None else 0

@@ -1,5 +1,5 @@
-"""Valkey over RDMA, server and client: RESP through windows of memory that each end lends the other.
-Written from the protocol's description for whatever wire has WRITE_WITH_IMM; tried with Valkey itself."""
+"""Valkey over RDMA, server and client: RESP through memory windows that each end registers for the other.
+Implements the published protocol on any wire with WRITE_WITH_IMM; tested against Valkey itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from verbena import _native, verbs
 from verbena.errors import VerbenaError
-from verbena.kv.client.socket_adapter import SocketFace
+from verbena.kv.client.socket_adapter import SocketAdapter
 from verbena.kv.frontends.rdma_device import device_at
 from verbena.kv.server.server import Server
 
 WINDOW_BYTES = 1 << 20
-# What Valkey's own client asks for. A receiver that is not ready is waited for, for ever.
+# The parameters of Valkey's own client. rnr_retry 7: retries without limit while the receiver is not ready.
 _PARAMETERS: dict[str, Any] = {
     "responder_resources": 1,
     "initiator_depth": 1,
@@ -25,7 +25,7 @@ _PARAMETERS: dict[str, Any] = {
 
 
 def wire_of(url: str) -> tuple[str, str]:
-    """The wire and the address that rdma://host:port means. ValueError if it means none."""
+    """The wire and the address of rdma://host:port. ValueError: it is not such a URL."""
     scheme, _, address = url.partition("://")
     wire = {"rdma": "ibv", "iwarp": "iwarp", "shm": "shm"}.get(scheme)
     if wire is None or not address:
@@ -57,7 +57,8 @@ class _Parts:
 
 
 class RdmaListener:
-    """Takes Valkey's RDMA clients for a server, at an address of the wire's own kind. On the running loop."""
+    """Accepts Valkey's RDMA clients for a server, at an address of the wire. Runs on the running event
+    loop."""
 
     def __init__(self, server: Server, wire: str, address: str, *, window_bytes: int = WINDOW_BYTES) -> None:
         self.context = verbs.open_device(device_at(address) if wire == "ibv" else wire)
@@ -108,8 +109,8 @@ class RdmaListener:
         )
 
 
-class RdmaSocket(SocketFace):
-    """A connection to a Valkey server by RDMA. `url`: rdma://host:port."""
+class RdmaSocket(SocketAdapter):
+    """A connection to a Valkey server over RDMA. `url`: rdma://host:port."""
 
     def __init__(self, url: str, *, timeout_s: float = 5.0) -> None:
         super().__init__()
@@ -148,7 +149,7 @@ class RdmaSocket(SocketFace):
 
 
 def rdma_pool(url: str, *, library: str = "valkey", **options: Any) -> Any:
-    """A pool of valkey-py's (or redis-py's: `library="redis"`) to a Valkey server by RDMA:
+    """A pool of valkey-py's (or redis-py's: `library="redis"`) to a Valkey server over RDMA:
     valkey.Valkey(connection_pool=verbena.kv.rdma_pool("rdma://192.0.2.1:6379"))."""
     base: Any = importlib.import_module(f"{library}.connection").AbstractConnection
 

@@ -63,7 +63,7 @@ class HandOver:
         await self._forward(self._reader)  # what was written meanwhile
         assert isinstance(progress.state, CatchUp)
         if self._context.is_yielding():
-            return progress.state.roll_back("the source gives way to a replica")
+            return progress.state.roll_back("a replica is replacing the source")
         fence, slots = self._context.fence, list(progress.facts.slots)
         limits, now = self._context.settings.limits, time.monotonic()
         progress.pause_parts, self._part_began = {}, now

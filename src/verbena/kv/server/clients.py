@@ -44,7 +44,7 @@ class Client:
 
     @property
     def is_resp2_subscriber(self) -> bool:
-        """It may run few commands only: in RESP2 a message cannot be told from a reply."""
+        """It may run few commands only: in RESP2 messages and replies look alike."""
         return self.is_subscriber and self.native.version == 2
 
     def update_dispatch(self) -> None:

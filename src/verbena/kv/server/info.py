@@ -255,14 +255,14 @@ SECTIONS: dict[str, Callable[[Server], Fields]] = {
 _ONLY_WHEN_ASKED = frozenset({"commandstats", "latencystats"})
 
 
-def chosen_sections(server: Server, words: list[str]) -> list[str]:
-    """The sections that these words mean; none: the usual ones."""
+def chosen_sections(server: Server, names: list[str]) -> list[str]:
+    """The sections that were requested; the default ones if none."""
     there = [*SECTIONS, *(name for name in server.services.info_sections if name not in SECTIONS)]
     usual = [name for name in there if name not in _ONLY_WHEN_ASKED]
-    if not words:
+    if not names:
         return usual
     wanted: set[str] = set()
-    for word in words:
+    for word in names:
         wanted.update(there if word in ("all", "everything") else usual if word == "default" else [word])
     return [name for name in there if name in wanted]
 
@@ -273,9 +273,9 @@ def fields_of(server: Server, section: str) -> Fields:
     return {**fields, **added()} if added is not None else fields
 
 
-def render(server: Server, words: list[str]) -> bytes:
+def render(server: Server, names: list[str]) -> bytes:
     parts = []
-    for section in chosen_sections(server, words):
+    for section in chosen_sections(server, names):
         title = {"cpu": "CPU"}.get(section, section.capitalize())
         lines = [f"# {title}", *(f"{name}:{value}" for name, value in fields_of(server, section).items())]
         parts.append("".join(f"{line}\r\n" for line in lines))

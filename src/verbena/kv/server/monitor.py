@@ -36,8 +36,8 @@ class Monitors:
         if argv[0].upper() in _SECRET:
             return
         where = f"{client.native.database} {client.native.address}"
-        words = " ".join(quoted(word) for word in argv)
-        line = f"+{time.time():.6f} [{where}] {words}\r\n".encode()
+        arguments = " ".join(quoted(argument) for argument in argv)
+        line = f"+{time.time():.6f} [{where}] {arguments}\r\n".encode()
         for watcher in self._clients.values():
             watcher.native.write(line)
 
@@ -45,9 +45,9 @@ class Monitors:
 _ESCAPES = {10: "\\n", 13: "\\r", 9: "\\t", 7: "\\a", 8: "\\b", 34: '\\"', 92: "\\\\"}
 
 
-def quoted(word: bytes) -> str:
+def quoted(argument: bytes) -> str:
     """In quotes, with what cannot be printed escaped."""
     text = "".join(
-        _ESCAPES.get(value) or (chr(value) if 32 <= value < 127 else f"\\x{value:02x}") for value in word
+        _ESCAPES.get(value) or (chr(value) if 32 <= value < 127 else f"\\x{value:02x}") for value in argument
     )
     return f'"{text}"'

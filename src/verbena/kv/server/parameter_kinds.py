@@ -12,7 +12,7 @@ _UNITS = {
 
 
 class Wrong(ValueError):
-    """Not such a value; the text says why, as Redis does."""
+    """The value is invalid; the text is the one that Redis has."""
 
 
 class Kind:

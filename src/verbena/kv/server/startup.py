@@ -63,7 +63,7 @@ def load_commands(name: str) -> None:
 
 
 def make_server(config: Config, *, memory: Callable[[int], Buffer] | None = None) -> Server:
-    """A server that does not listen yet. ConfigurationError or another VerbenaError says what is wrong."""
+    """A server that does not listen yet. ConfigurationError or another VerbenaError: a setting is wrong."""
     for name in filter(None, (part.strip() for part in config.kv.commands.split(","))):
         load_commands(name)
     server = Server(databases=config.kv.databases, memory=memory)
@@ -103,13 +103,13 @@ def listen(server: Server, config: Config) -> Listening:
     kv, places = config.kv, Listening()
     try:
         if kv.tcp:
-            asked = config.source_of("kv.port").kind != "default"
-            with _tcp_socket(kv.listen_address, kv.port, places, asked=asked) as tcp:
+            explicit = config.source_of("kv.port").kind != "default"
+            with _tcp_socket(kv.listen_address, kv.port, places, explicit=explicit) as tcp:
                 server.engine.listen(tcp.fileno())
                 places.tcp = _show(tcp)
                 server.parameters.put("port", tcp.getsockname()[1])
         if kv.tls_port or config.source_of("kv.tls_port").kind != "default":
-            with _tcp_socket(kv.listen_address, kv.tls_port, places, asked=True) as tls:
+            with _tcp_socket(kv.listen_address, kv.tls_port, places, explicit=True) as tls:
                 server.engine.listen(
                     tls.fileno(),
                     certificate=_certificate(config),
@@ -136,9 +136,9 @@ def _certificate(config: Config) -> str:
     return config.tls.certificate
 
 
-def _tcp_socket(host: str, port: int, places: Listening, *, asked: bool) -> socket.socket:
+def _tcp_socket(host: str, port: int, places: Listening, *, explicit: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in (port,) if asked else (port, 0):
+    for number in (port,) if explicit else (port, 0):
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,7 +147,7 @@ def _tcp_socket(host: str, port: int, places: Listening, *, asked: bool) -> sock
             opened.setblocking(False)
         except OSError as error:
             opened.close()
-            if error.errno == errno.EADDRINUSE and not asked and number:
+            if error.errno == errno.EADDRINUSE and not explicit and number:
                 continue
             raise setup_error(
                 "address_in_use" if error.errno == errno.EADDRINUSE else "invalid_argument",

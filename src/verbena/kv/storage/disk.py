@@ -1,11 +1,11 @@
-"""A store's directory: which files are current, whether they are whole, and that one server at a time has it.
+"""A store's directory: which files are current, whether they are complete, and a lock for one server.
 
-    lock                          held by the server, or by whoever repairs
-    manifest.json                 which snapshot is current, and the LSN at which it was begun
-    snapshot-<LSN>.vsnap          everything, as of then
-    log-<first LSN>.vlog          what has happened since, in one segment after the other
+    lock                          held by the server, or by a repair
+    manifest.json                 the current snapshot, and the LSN at which it was begun
+    snapshot-<LSN>.vsnap          all keys as of that LSN
+    log-<first LSN>.vlog          the changes since then, in consecutive segments
 
-A file that is to take another's place is written beside it, synced, renamed, and the directory synced."""
+A file is replaced by writing a new one beside it, syncing it, renaming it and syncing the directory."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ _SNAPSHOT = re.compile(r"snapshot-(\d{20})\.vsnap")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is current. `closed_lsn`: the last LSN, if the server ended in order; 0: it runs, or did not."""
+    """The current files. `closed_lsn`: the last LSN after a clean shutdown; 0: the server runs, or
+    crashed."""
 
     snapshot: str = ""
-    first_lsn: int = 1  # of the log's records that come on top of the snapshot
+    first_lsn: int = 1  # of the log records after the snapshot
     epoch: int = 1
-    segments: tuple[int, ...] = ()  # first LSNs of segments that must be there
+    segments: tuple[int, ...] = ()  # first LSNs of segments that must exist
     closed_lsn: int = 0
 
 
 @dataclass(frozen=True)
 class File:
-    """A file and what examine() says of it."""
+    """A file with the report of examine()."""
 
     path: Path
     report: dict[str, Any]
@@ -49,14 +50,15 @@ class File:
 
 @dataclass(frozen=True)
 class Damage:
-    """Where the first damage is. `torn`: a crash explains it, and nothing that was surely on disk is lost."""
+    """The first damage in the files. `torn`: an interrupted write explains it, and no durable record is
+    lost."""
 
     path: Path
     offset: int
     lsn: int
     what: str
     torn: bool
-    cut_at: int = 0  # up to where the file can stay; 0: nothing of it
+    cut_at: int = 0  # bytes of the file that are valid; 0: none
     records_behind: int = 0
 
     def __str__(self) -> str:
@@ -65,12 +67,12 @@ class Damage:
 
 @dataclass
 class Inventory:
-    """All that counts in a directory, as verify() finds it."""
+    """The content of a directory, as verify() finds it."""
 
     manifest: Manifest
     snapshot: File | None = None
     segments: list[File] = field(default_factory=list)
-    stale: list[Path] = field(default_factory=list)  # of no use any more
+    stale: list[Path] = field(default_factory=list)  # files that can be removed
     damage: Damage | None = None
     next_lsn: int = 1
 
@@ -81,7 +83,7 @@ class Inventory:
 
 
 class Disk:
-    """A directory, locked. Made if it is not there. StateError if another server has it."""
+    """A locked directory, created if needed. StateError: another server holds the lock."""
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = Path(directory)
@@ -117,7 +119,7 @@ class Disk:
     # The manifest
 
     def read_manifest(self) -> Manifest | None:
-        """None: there is none. StateError if it is damaged or of a version that is not known here."""
+        """None: there is none. StateError: it is damaged, or its version is unknown."""
         try:
             text = (self.path / MANIFEST).read_text("utf-8")
         except FileNotFoundError:
@@ -141,7 +143,7 @@ class Disk:
         self.replace(MANIFEST, text.encode() + b"\n")
 
     def replace(self, name: str, contents: bytes) -> None:
-        """Writes a file so that after a crash there is the old one or the new one."""
+        """Replaces a file so that a crash leaves the old one or the new one."""
         temporary = self.path / f"{name}.tmp"
         with open(temporary, "wb") as file:
             file.write(contents)
@@ -151,7 +153,7 @@ class Disk:
         self.sync()
 
     def sync(self) -> None:
-        """The names in the directory go to the disk."""
+        """Syncs the directory."""
         opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(opened)
@@ -170,7 +172,7 @@ class Disk:
         )
 
     def verify(self) -> Inventory:
-        """Reads every record of what is current. Changes nothing."""
+        """Reads every record of the current files. Changes nothing."""
         manifest = self.read_manifest()
         segments = self.segment_files()
         snapshots = [path for path in self.path.iterdir() if _SNAPSHOT.fullmatch(path.name)]
@@ -238,7 +240,7 @@ class Disk:
         report, path, expected = file.report, file.path, found.next_lsn
         records_behind = report["records_behind"] + sum(later["records"] for later in behind)
         if not report["readable"]:
-            # Begun just before a crash, and nothing in it yet.
+            # Created just before a crash, and still empty.
             with open(path, "rb") as opened:
                 empty = report["file_bytes"] < 64 or not opened.read(64).strip(b"\0")
             torn = empty and not behind and found.manifest.closed_lsn < expected
@@ -248,7 +250,7 @@ class Disk:
             return Damage(path, 0, expected, what, False, 0, records_behind + report["records"])
         if not report["fault"]:
             return None
-        # A record that the log itself says was on disk cannot have been lost by a crash.
+        # A crash cannot have lost a record that the log itself reports as durable.
         known = max([report["durable_behind"], *(max(r["durable_lsn"], r["durable_behind"]) for r in behind)])
         torn = max(known, report["durable_lsn"], found.manifest.closed_lsn) < report["next_lsn"]
         return Damage(
@@ -257,7 +259,8 @@ class Disk:
         )  # fmt: skip
 
     def cut(self, found: Inventory) -> list[Path]:
-        """Cuts the damage off, and all behind it; what was cut is kept beside it. Returns where."""
+        """Removes the damaged part and all after it. The removed bytes are kept in files beside; their
+        paths."""
         damage = found.damage
         assert damage is not None
         kept: list[Path] = []
@@ -294,7 +297,7 @@ class Disk:
 
 
 def corrupt(detail: str) -> VerbenaError:
-    """The error for files that must not be used as they are."""
+    """The error for damaged files."""
     return setup_error("log_corrupt", operation="read the store's files", detail=detail)
 
 

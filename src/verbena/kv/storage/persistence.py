@@ -157,13 +157,13 @@ class Persistence:
         self._load_total = sum(file.report["whole_bytes"] for _, file in files)
         loader = self._loader = _native.kv.Loader(self._server.engine, self._apply)
         try:
-            said = began
+            reported = began
             for phase, file in files:
                 loader.begin(phase, str(file.path), file.report["whole_bytes"], last_lsn)
                 while loader.step(SLICE_S):
                     time.sleep(0)  # lets the event loop's thread use the engine
-                    if time.monotonic() - said > REPORT_AFTER_S:
-                        said = time.monotonic()
+                    if time.monotonic() - reported > REPORT_AFTER_S:
+                        reported = time.monotonic()
                         self._report(
                             f"loading {file.path.name}: {loader.fraction:.0%}, {loader.applied:,} records"
                         )

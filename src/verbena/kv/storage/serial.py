@@ -1,9 +1,9 @@
 """A value as bytes: for DUMP and RESTORE, snapshots and the log.
 
-    type  count  width  lengths of all words  scores (sorted sets)  the words  │  version  CRC-32
+    type  count  width  lengths of all items  scores (sorted sets)  the items  │  version  CRC-32
 
-Lengths stand together, each `width` bytes wide, so that packing is a few calls whatever the count. Numbers
-are little-endian. Who damages a payload is caught by the CRC; who forges one, by the checks."""
+All lengths come first, each `width` bytes wide, so that packing takes few calls for any count. Numbers are
+little-endian. The CRC detects damage; further checks reject forged payloads."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ _WIDTHS = {1: "B", 2: "H", 4: "I"}
 
 
 class Damaged(ValueError):
-    """The checksum or the version is not right."""
+    """The checksum or the version is wrong."""
 
 
 class Malformed(ValueError):
-    """The checksum is right but the contents make no value."""
+    """The checksum is right, but the content is not a value."""
 
 
 def dump(value: Value | bytes) -> bytes:
     scores = b""
     if isinstance(value, bytes):
-        words = [value]
+        items = [value]
     elif isinstance(value, Hash):
-        words = [word for pair in value.items() for word in pair]
+        items = [item for pair in value.items() for item in pair]
     elif isinstance(value, SortedSet):
-        words = [member for _, member in value.order]
-        scores = struct.pack(f"<{len(words)}d", *[score for score, _ in value.order])
+        items = [member for _, member in value.order]
+        scores = struct.pack(f"<{len(items)}d", *[score for score, _ in value.order])
     else:
-        words = list(value)
-    lengths = [len(word) for word in words]
+        items = list(value)
+    lengths = [len(item) for item in items]
     longest = max(lengths, default=0)
     width = 1 if longest < 1 << 8 else 2 if longest < 1 << 16 else 4
-    packed = struct.pack(f"<{len(words)}{_WIDTHS[width]}", *lengths)
-    head = _HEAD.pack(_CODES[type(value)], len(words), width)
-    body = b"".join((head, packed, scores, *words))
+    packed = struct.pack(f"<{len(items)}{_WIDTHS[width]}", *lengths)
+    head = _HEAD.pack(_CODES[type(value)], len(items), width)
+    body = b"".join((head, packed, scores, *items))
     return body + _TAIL.pack(VERSION, zlib.crc32(bytes((VERSION,)), zlib.crc32(body)))
 
 
 def load(payload: bytes) -> Value | bytes:
-    """The value again; Damaged or Malformed if it is none."""
+    """The value of a payload. Damaged or Malformed: it is not one."""
     body = payload[: -_TAIL.size]
     if len(payload) < _HEAD.size + _TAIL.size:
         raise Damaged("too short")
@@ -72,23 +72,23 @@ def load(payload: bytes) -> Value | bytes:
         position += count * 8
     ends = list(accumulate(lengths, initial=position))
     if ends[-1] != len(body):
-        raise Malformed("words")
+        raise Malformed("items")
     return _made(code, [body[start:end] for start, end in pairwise(ends)], scores)
 
 
-def _made(code: int, words: list[bytes], scores: tuple[float, ...]) -> Value | bytes:
+def _made(code: int, items: list[bytes], scores: tuple[float, ...]) -> Value | bytes:
     made: Value
-    expected = len(words)
+    expected = len(items)
     if code == _STRING and expected == 1:
-        return words[0]
+        return items[0]
     if code == _HASH and expected % 2 == 0:
-        made, expected = Hash(zip(words[::2], words[1::2], strict=True)), expected // 2
+        made, expected = Hash(zip(items[::2], items[1::2], strict=True)), expected // 2
     elif code == _LIST:
-        made = List(words)
+        made = List(items)
     elif code == _SET:
-        made = Set(words)
+        made = Set(items)
     elif code == _ZSET and not any(map(math.isnan, scores)):
-        made = SortedSet.of(dict(zip(words, scores, strict=True)))
+        made = SortedSet.of(dict(zip(items, scores, strict=True)))
     else:
         raise Malformed("type")
     if len(made) != expected:
@@ -97,7 +97,7 @@ def _made(code: int, words: list[bytes], scores: tuple[float, ...]) -> Value | b
 
 
 def duplicate(value: Value | bytes) -> Value | bytes:
-    """Another value with the same contents."""
+    """A copy of a value."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, SortedSet):

@@ -142,11 +142,11 @@ class EtcdLease:
         self.id = 0
 
     async def take(self) -> None:
-        http, asked = self._store._http, time.monotonic()
+        http, requested = self._store._http, time.monotonic()
         answer = await http.post("/v3/lease/grant", {"TTL": str(max(2, -int(-self.ttl_s // 1)))})
         self.id = int(answer["ID"])
         await self.announce("")
-        self.valid_until = asked + self.ttl_s
+        self.valid_until = requested + self.ttl_s
 
     async def announce(self, text: str) -> None:
         key = _text(self._store._leases + self._member)
@@ -154,12 +154,12 @@ class EtcdLease:
         await self._store._http.post("/v3/kv/put", body)
 
     async def renew(self) -> None:
-        asked = time.monotonic()
+        requested = time.monotonic()
         body = {"ID": str(self.id)}
         answer = await self._store._http.post("/v3/lease/keepalive", body, timeout_s=self.ttl_s / 3)
         if int(answer.get("result", {}).get("TTL", 0)) <= 0:
             raise setup_error("lease_lost", operation="renew the lease", peer=self._store._http.address)
-        self.valid_until = asked + self.ttl_s
+        self.valid_until = requested + self.ttl_s
 
     async def revoke(self) -> None:
         await self._store._http.post("/v3/lease/revoke", {"ID": str(self.id)})

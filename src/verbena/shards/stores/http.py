@@ -76,9 +76,7 @@ class JsonClient:
                 try:
                     status, headers = await self._head(reader)
                 except (OSError, EOFError):
-                    if (
-                        reused and not once
-                    ):  # the server closed it meanwhile; what we ask for may be asked twice
+                    if reused and not once:  # the server had closed it; this request may be repeated
                         writer.close()
                         continue
                     raise

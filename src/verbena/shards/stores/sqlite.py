@@ -171,7 +171,7 @@ class SqliteLease:
 
     async def take(self) -> None:
         """Replaces a former lease of this member, so that a restarted member gets its lease at once."""
-        asked = time.monotonic()
+        requested = time.monotonic()
 
         def write() -> None:
             self._store._connection.execute(
@@ -181,12 +181,12 @@ class SqliteLease:
             )
 
         await self._store._do(write)
-        self.valid_until = asked + self.ttl_s
+        self.valid_until = requested + self.ttl_s
 
     async def renew(self) -> None:
-        asked = time.monotonic()
+        requested = time.monotonic()
         await self._update("ends", lambda now: now + self.ttl_s)
-        self.valid_until = asked + self.ttl_s
+        self.valid_until = requested + self.ttl_s
 
     async def announce(self, text: str) -> None:
         await self._update("said", lambda now: text)
