@@ -159,7 +159,7 @@ def test_a_checkpoint_of_another_phase_says_what_is_wrong_and_what_to_do() -> No
             checkpoint.decode(bytes(data))
         assert "remedy: delete the file" in str(raised.value)
     with pytest.raises(
-        ValueError, match="at MOVED, which takes epoch, facts, pause_s, and holds facts, speed"
+        ValueError, match="phase is MOVED, which takes epoch, facts, pause_s, and holds facts, speed"
     ):
         from_payload(Phase.MOVED, {"facts": {}, "speed": 3})
 

@@ -41,7 +41,7 @@ DAMAGED = {
     "phase": (changed(6, struct.pack("<H", 99)), "99 is not a valid Phase"),
     "another phase": (
         changed(6, struct.pack("<H", 5)),
-        "at DECIDING, which takes digest, facts, fenced_at, and holds what CATCH_UP has",
+        "its phase is DECIDING, which takes digest, facts, fenced_at, and holds what CATCH_UP has",
     ),
     "migration": (changed(8, bytes(16)), "do not belong together"),
     "attempt": (changed(24, struct.pack("<I", 3)), "do not belong together"),
