@@ -49,7 +49,7 @@ struct Side {
         node(std::make_shared<Node>(options)),
         port(node->add_port(std::make_shared<Port>(
             context, pd, cq, srq,
-            PortOptions{.name = "shm", .slot_bytes = 512, .pool_slots = 256, .window = kWindow}))),
+            PortOptions{.name = "shm", .buffer_bytes = 512, .pool_buffers = 256, .window = kWindow}))),
         session(node->add_session(session_options, control, requests)) {}
   ~Side() {
     close_link();
@@ -82,7 +82,7 @@ struct Side {
   Gid gid() const { return context->query().ports.at(0).gids.at(0); }
 
   std::string call(uint32_t method, const std::string& payload, Outcome expected = Outcome::ok) {
-    Call* call;
+    Operation* call;
     {
       const auto held = node->lock();
       call = session->call(method, bytes(payload));

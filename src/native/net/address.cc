@@ -76,7 +76,7 @@ std::vector<SocketAddress> resolve(const std::string& text, const char* operatio
     addresses.push_back(copy_of(at->ai_addr, at->ai_addrlen));
   freeaddrinfo(found);
   if (host.empty()) {
-    // IPv6 first: such a socket takes both.
+    // IPv6 first: such a socket accepts both.
     std::stable_partition(addresses.begin(), addresses.end(),
                           [](const SocketAddress& a) { return a.storage.ss_family == AF_INET6; });
   }
@@ -137,7 +137,7 @@ UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::strin
 UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from, uint32_t dead_peer_timeout_ms) {
   UniqueFd socket(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return {};
-  tune(socket.get(), dead_peer_timeout_ms);
+  set_tcp_options(socket.get(), dead_peer_timeout_ms);
   if (from && from->storage.ss_family == to.storage.ss_family) {
     SocketAddress any_port = *from;
     any_port.set_port(0);
@@ -148,10 +148,10 @@ UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from, uint32_t
   return socket;
 }
 
-void tune(int socket, uint32_t dead_peer_timeout_ms) {
+void set_tcp_options(int socket, uint32_t dead_peer_timeout_ms) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  // Asked after half of the time, then four times more. The last is for bytes that nobody acknowledges.
+  // Keepalive starts after half of the time, with four probes. TCP_USER_TIMEOUT covers unacknowledged data.
   const int seconds = static_cast<int>(dead_peer_timeout_ms / 1000);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(seconds / 2, 1));
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(seconds / 8, 1));
@@ -159,14 +159,14 @@ void tune(int socket, uint32_t dead_peer_timeout_ms) {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(dead_peer_timeout_ms));
 }
 
-void forgo_pacing(int socket) {
+void disable_pacing_within_host(int socket) {
   if (!same_host(local_address(socket), peer_address(socket))) return;
   char name[16] = {};
   socklen_t length = sizeof name - 1;
   if (getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0) return;
-  constexpr std::string_view kPacing = "bbr", kEverywhere = "reno";
+  constexpr std::string_view kPacing = "bbr", kAlwaysAvailable = "reno";
   if (!std::string_view(name).starts_with(kPacing)) return;
-  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kEverywhere.data(), kEverywhere.size());
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kAlwaysAvailable.data(), kAlwaysAvailable.size());
 }
 
 std::array<uint8_t, 16> host_bytes(const SocketAddress& address) {

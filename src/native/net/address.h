@@ -1,4 +1,5 @@
-// Addresses as people write them ("host:port", "[v6]:port", ":0"), as sockets and as GIDs; sockets on them.
+// Addresses as text ("host:port", "[v6]:port", ":0"), as sockaddr and as GIDs; listening and connecting
+// sockets.
 #pragma once
 
 #include <netinet/in.h>
@@ -22,23 +23,23 @@ struct SocketAddress {
   void set_port(uint16_t port);
 };
 
-// All addresses that the text stands for; no host means every local one. Throws `unreachable`.
+// All addresses that the text resolves to; without a host, every local one. Throws `unreachable`.
 std::vector<SocketAddress> resolve(const std::string& text, const char* operation);
 std::string to_text(const SocketAddress& address);
-std::string host_of(const std::string& text);  // of such a text, without brackets
+std::string host_of(const std::string& text);  // of "host:port", without brackets
 
 SocketAddress local_address(int socket);
 SocketAddress peer_address(int socket);
 
-// A listening socket on the first address that allows it. Throws address_in_use or unreachable.
+// A listening socket on the first address that can be bound. Throws address_in_use or unreachable.
 UniqueFd listen_at(const std::vector<SocketAddress>& addresses, const std::string& text, int backlog);
-// Begins to connect, from `from` if given; empty when that fails at once.
+// Starts a non-blocking connect, from `from` if given. Empty: it failed at once.
 UniqueFd begin_dial(const SocketAddress& to, const SocketAddress* from, uint32_t dead_peer_timeout_ms);
-// Small segments leave at once, and a peer that answers nothing for so long is given up.
-void tune(int socket, uint32_t dead_peer_timeout_ms);
-// For a connected socket: within one host there is no path to be careful with, and BBR's timers take half of
-// the time.
-void forgo_pacing(int socket);
+// Disables Nagle's algorithm; a peer that acknowledges nothing for `dead_peer_timeout_ms` is given up.
+void set_tcp_options(int socket, uint32_t dead_peer_timeout_ms);
+// For a connected socket: replaces BBR within one host, where its pacing timers would double the transfer
+// time.
+void disable_pacing_within_host(int socket);
 
 // The 16 bytes of an IPv6 address; an IPv4 address in its mapped form.
 std::array<uint8_t, 16> host_bytes(const SocketAddress& address);

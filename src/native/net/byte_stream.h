@@ -1,6 +1,5 @@
-// What a wire reads and writes by when it is more than a bare socket: TLS on one (tls.h), or a stream of a
-// protocol that has no socket for each (quic/). Non-blocking; results are those of the system calls, with
-// errno.
+// A byte stream that is more than a plain socket: TLS on a socket (tls.h), or a stream of a protocol without
+// a socket per stream (quic/). Non-blocking; results are those of the system calls, with errno.
 #pragma once
 
 #include <sys/types.h>
@@ -23,26 +22,26 @@ class ByteStream {
   enum class Step : uint8_t { done, wants_read, wants_write, failed };
 
   virtual ~ByteStream() = default;
-  virtual Step shake_hands() = 0;
-  // Like recv(2), into the pieces one after the other. 0: the peer has ended it properly.
+  virtual Step handshake() = 0;
+  // Like readv(2). 0: the peer has closed its direction in an orderly way.
   virtual ssize_t read(std::span<const iovec> room) = 0;
-  // Like send(2): what is taken was copied, and need not have left: see has_unsent().
+  // Like writev(2). The bytes were copied, but need not have been sent: see has_unsent().
   virtual ssize_t write(std::span<const iovec> pieces) = 0;
-  // Tells the peer that no more comes. What it has to say itself is not waited for.
-  virtual void say_goodbye() = 0;
-  // Sends what was taken; false: not all, errno says why (EAGAIN: not now).
+  // Signals the end of this direction to the peer, without waiting for the peer's.
+  virtual void shutdown_write() = 0;
+  // Sends what write() has copied. False: not all of it; errno is the reason (EAGAIN: try again later).
   virtual bool flush() = 0;
   virtual bool has_unsent() const = 0;
-  virtual bool has_unread() const = 0;  // at hand already: no event tells of it
+  virtual bool has_unread() const = 0;  // buffered bytes, for which no event comes
   virtual bool is_empty_after_short_read() const { return false; }
-  virtual size_t unconfirmed() const { return 0; }  // bytes that the peer's end has not confirmed yet
+  virtual size_t unconfirmed() const { return 0; }  // sent bytes that the peer has not acknowledged
   virtual std::string cipher() const = 0;
 
-  // The rest is for streams without a socket. `key` becomes ready when one of `events` (those of epoll)
-  // holds, and again for as long as it does; 0: somebody else looks after the stream.
+  // The rest is for streams without a socket. `key` becomes ready while one of `events` (epoll's) holds; key
+  // 0: the stream is not watched.
   virtual void watch(uint64_t /*key*/, uint32_t /*events*/) {}
   virtual bool has_room() const { return true; }
-  virtual bool is_abandoned() const { return false; }  // by the peer
+  virtual bool is_abandoned() const { return false; }  // the peer has closed or reset it
   virtual SocketAddress peer() const { return {}; }
 
   // After `failed`, or a read or write that failed: why, and the message of the TLS or QUIC library.

@@ -1,4 +1,4 @@
-// OpenSSL 3 as a table of function pointers, found at run time: a machine without it can use everything else.
+// OpenSSL 3 as a table of function pointers, loaded at run time: everything but TLS works without it.
 #pragma once
 
 #include <openssl/bio.h>
@@ -63,7 +63,7 @@ struct OpenSsl {
 };
 #undef VERBENA_POINTER
 
-// Throws tls_missing with what is missing.
+// Throws tls_missing with the name of the missing library or symbol.
 const OpenSsl& openssl();
 
 }  // namespace verbena::net

@@ -1,6 +1,6 @@
-// A connected socket, with or without TLS, or a stream that has none: the calls that move its bytes.
-// Non-blocking; results are those of the system calls, with errno. Belongs to one handshake, channel or
-// farewell at a time.
+// A connected socket, with or without TLS, or a stream without a socket: reading, writing and shutting down.
+// Non-blocking; results are those of the system calls, with errno. Owned by one handshake, channel or closing
+// connection at a time.
 #pragma once
 
 #include <linux/sockios.h>
@@ -28,13 +28,13 @@ class StreamSocket {
   int socket() const { return socket_.get(); }
   bool has_socket() const { return static_cast<bool>(socket_); }
   explicit operator bool() const { return socket_ || stream_; }
-  ByteStream* stream() const { return stream_.get(); }  // or nullptr: a bare socket
+  ByteStream* stream() const { return stream_.get(); }  // nullptr: a plain socket
   void encrypt(std::unique_ptr<ByteStream> session) { stream_ = std::move(session); }
   SocketAddress peer() const { return socket_ ? peer_address(socket_.get()) : stream_->peer(); }
 
-  // 0: the peer has ended it. See also the two below.
+  // 0: the peer has closed its direction.
   ssize_t read(std::span<const iovec> room) {
-    return again([&] {
+    return retry_on_eintr([&] {
       if (stream_) [[unlikely]]
         return stream_->read(room);
       if (room.size() == 1) return ::recv(socket_.get(), room[0].iov_base, room[0].iov_len, MSG_DONTWAIT);
@@ -42,7 +42,7 @@ class StreamSocket {
     });
   }
   ssize_t write(std::span<const iovec> pieces) {
-    return again([&] {
+    return retry_on_eintr([&] {
       if (stream_) [[unlikely]]
         return stream_->write(pieces);
       msghdr message{};
@@ -56,39 +56,40 @@ class StreamSocket {
       const iovec piece{const_cast<void*>(bytes), size};
       return write({&piece, 1});
     }
-    return again([&] { return ::send(socket_.get(), bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL); });
+    return retry_on_eintr([&] { return ::send(socket_.get(), bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL); });
   }
   bool is_empty_after_short_read() const { return !stream_ || stream_->is_empty_after_short_read(); }
   bool has_unread() const { return stream_ && stream_->has_unread(); }
-  bool has_unsent() const { return stream_ && stream_->has_unsent(); }  // what write() has taken
-  bool holds_back() const { return stream_ != nullptr; }                // until flush() perhaps
-  // Bytes on their way: while they become fewer, the peer is there.
+  bool has_unsent() const { return stream_ && stream_->has_unsent(); }  // bytes that write() has copied
+  bool buffers_writes() const { return stream_ != nullptr; }  // write() may keep bytes until flush()
+  // Bytes that the peer has not acknowledged; while they decrease, the peer is alive.
   size_t unconfirmed() const {
     if (!socket_) return stream_->unconfirmed();
     int bytes = 0;
     return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
   }
   bool flush() { return !stream_ || stream_->flush(); }
-  // Room for more, by the word of whoever takes it.
+  // Whether write() would take bytes now.
   bool has_room() const {
     if (!socket_) return stream_->has_room();
     pollfd room{socket_.get(), POLLOUT, 0};
     return ::poll(&room, 1, 0) != 0;
   }
-  void end_writing() {
-    if (stream_) stream_->say_goodbye();
+  void shutdown_write() {
+    if (stream_) stream_->shutdown_write();
     if (socket_) shutdown(socket_.get(), SHUT_WR);
   }
-  // Reads what nobody wants, past any TLS. 0: the peer has ended it.
+  // Reads and discards, below TLS. 0: the peer has closed its direction.
   ssize_t drain() {
     std::byte ignored[4096];
     const iovec room{ignored, sizeof ignored};
-    return again([&] {
+    return retry_on_eintr([&] {
       return socket_ ? ::recv(socket_.get(), ignored, sizeof ignored, MSG_DONTWAIT)
                      : stream_->read({&room, 1});
     });
   }
-  // Not by reading: a caller that talks out of turn, or TLS, may have left bytes in front of the end.
+  // Checks without reading, because unread bytes (early data of the peer, or TLS records) may precede the
+  // end.
   bool is_abandoned() const {
     if (!socket_) return stream_->is_abandoned();
     pollfd peer{socket_.get(), POLLRDHUP, 0};
@@ -96,8 +97,8 @@ class StreamSocket {
   }
 
  private:
-  template <typename Call>
-  static ssize_t again(Call call) {
+  template <typename Function>
+  static ssize_t retry_on_eintr(Function call) {
     for (;;) {
       const ssize_t result = call();
       if (result >= 0 || errno != EINTR) return result;
@@ -108,6 +109,6 @@ class StreamSocket {
   std::unique_ptr<ByteStream> stream_;  // before the socket in destruction
 };
 
-inline bool is_not_now(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK; }
+inline bool would_block(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK; }
 
 }  // namespace verbena::net

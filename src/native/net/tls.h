@@ -1,5 +1,5 @@
-// TLS 1.3 under a connection: what the wire needs of it, without a library's types. tls_openssl.cc has it
-// from OpenSSL, found at run time; tls_stub.cc says that it was not built in.
+// TLS 1.3 on a connection, without a library's types. tls_openssl.cc implements it with OpenSSL, loaded at
+// run time; tls_stub.cc replaces it in builds without OpenSSL's headers and throws tls_missing.
 #pragma once
 
 #include <memory>
@@ -9,31 +9,32 @@
 
 namespace verbena::net {
 
-// Files in PEM form. With them every connection of the context is TLS 1.3, and no other is taken.
+// PEM files. A context with them accepts and makes TLS 1.3 connections only.
 struct TlsOptions {
-  std::string certificate;  // ours, with what leads from it to the authority
+  std::string certificate;  // this side's, followed by intermediate certificates
   std::string key;
-  std::string authority;                 // whom we believe
-  bool require_peer_certificate = true;  // of those who call us; whom we call always shows one
-  // Both ends must name it (ALPN), so that nothing else is taken for it. Empty, as the store's clients want
-  // it: none is named, and without an authority nobody is asked for a certificate.
+  std::string authority;                 // trusted CA certificates
+  bool require_peer_certificate = true;  // of clients; a server always presents one
+  // ALPN: both ends must offer it. Empty (as clients of the store need): none is offered, and without an
+  // authority no client certificate is requested.
   std::string protocol = "verbena-iwarp/1";
 };
 
-// Certificates and rules for the sessions of one context. Outlives them.
+// Certificates and settings for TLS sessions. Must outlive them.
 class TlsContext {
  public:
   virtual ~TlsContext() = default;
-  // On a socket that the caller owns and that outlives the session. A read takes a record at most.
-  virtual std::unique_ptr<ByteStream> answer(int socket) = 0;
-  // `host`, a name or an address, is whom the peer's certificate must be for.
-  virtual std::unique_ptr<ByteStream> call(int socket, const std::string& host) = 0;
+  // The server's side. The caller owns the socket, which must outlive the session. A read returns at most a
+  // record.
+  virtual std::unique_ptr<ByteStream> accept(int socket) = 0;
+  // The client's side. The peer's certificate must match `host`, a name or an address.
+  virtual std::unique_ptr<ByteStream> connect(int socket, const std::string& host) = 0;
 
-  // Records sent under one key, at most. AES-GCM is safe for 2^24.5 of them; tests want fewer.
+  // Records sent before a key update. AES-GCM is safe for 2^24.5; tests set fewer.
   uint64_t records_per_key = uint64_t{1} << 23;
 };
 
-// Throws tls_file, tls_key_mismatch, or tls_missing where there is no library.
+// Throws tls_file, tls_key_mismatch, or tls_missing without the library.
 std::unique_ptr<TlsContext> make_tls_context(const TlsOptions& options);
 
 }  // namespace verbena::net

@@ -14,15 +14,15 @@
 namespace verbena::net {
 namespace {
 
-// The shorter key first: a quarter less work for each byte, and no attack known on either.
+// AES-128 first: a quarter less work per byte, and no known attack on either.
 constexpr char kSuites[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
 [[noreturn]] void refuse(const std::string& why, ErrorCode code = "tls_file") {
   throw Error(code, "open device", why);
 }
 
-// The library's own words for the oldest error of this thread.
-std::string library_words() {
+// OpenSSL's message for the oldest error of this thread.
+std::string library_message() {
   const unsigned long error = openssl().ERR_peek_error();
   if (ERR_SYSTEM_ERROR(error)) return std::strerror(ERR_GET_REASON(error));
   const char* words = openssl().ERR_reason_error_string(error);
@@ -77,7 +77,7 @@ ErrorCode code_of_verification(long verdict) {
 
 ErrorCode code_of_reason(int reason) {
   switch (reason) {
-    case SSL_R_WRONG_VERSION_NUMBER:  // of the record, that is: what came is no TLS
+    case SSL_R_WRONG_VERSION_NUMBER:  // of the record: the bytes are not TLS
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_HTTP_REQUEST:
       return "tls_plain_peer";
@@ -110,8 +110,8 @@ class OpenSslSession final : public ByteStream {
   }
   ~OpenSslSession() override { openssl().SSL_free(ssl_); }
 
-  void answer() { openssl().SSL_set_accept_state(ssl_); }
-  void call(const std::string& host) {
+  void accept() { openssl().SSL_set_accept_state(ssl_); }
+  void connect(const std::string& host) {
     openssl().SSL_set_connect_state(ssl_);
     X509_VERIFY_PARAM* rules = openssl().SSL_get0_param(ssl_);
     in6_addr ignored;
@@ -128,13 +128,13 @@ class OpenSslSession final : public ByteStream {
     }
   }
 
-  Step shake_hands() override {
+  Step handshake() override {
     if (!code_.empty()) return Step::failed;
     openssl().ERR_clear_error();
     const int result = openssl().SSL_do_handshake(ssl_);
     const int error = openssl().SSL_get_error(ssl_, result);
-    const bool is_said = flush();
-    if (error != SSL_ERROR_SSL && !is_said) return errno == EAGAIN ? Step::wants_write : lose();
+    const bool is_flushed = flush();
+    if (error != SSL_ERROR_SSL && !is_flushed) return errno == EAGAIN ? Step::wants_write : lose();
     switch (error) {
       case SSL_ERROR_NONE:
         return check_protocol();
@@ -161,7 +161,7 @@ class OpenSslSession final : public ByteStream {
 
   ssize_t write(std::span<const iovec> pieces) override {
     if (has_unsent() && !flush()) return -1;
-    size_t taken = 0, skip = 0;  // of all, and of the first piece
+    size_t taken = 0, skip = 0;  // bytes of all pieces, and of the first
     for (size_t records = 0; records < kBatch && !pieces.empty(); ++records) {
       const std::span<const std::byte> plain = next_record(pieces, skip);
       if (plain.empty()) break;
@@ -184,11 +184,11 @@ class OpenSslSession final : public ByteStream {
       sent_ += static_cast<size_t>(n);
     }
     sent_ = 0;
-    sealed_ = {};  // an idle connection has no use for it
+    sealed_ = {};  // frees the buffer of an idle connection
     return true;
   }
 
-  // For the library: sealed records wait here for each other, and leave by one system call.
+  // Called by the library. Collects sealed records, which leave with one system call.
   int take_sealed(const char* from, int size) {
     const auto* bytes = reinterpret_cast<const std::byte*>(from);
     if (sealed_.empty())
@@ -204,7 +204,7 @@ class OpenSslSession final : public ByteStream {
     return static_cast<int>(n);
   }
 
-  void say_goodbye() override {
+  void shutdown_write() override {
     openssl().ERR_clear_error();
     if (!code_.empty()) return;
     openssl().SSL_shutdown(ssl_);
@@ -218,11 +218,11 @@ class OpenSslSession final : public ByteStream {
   }
 
  private:
-  static constexpr size_t kRecord = 16384;  // the longest there is
-  static constexpr size_t kBatch = 4;       // records for one system call
+  static constexpr size_t kRecord = 16384;  // the maximum of TLS
+  static constexpr size_t kBatch = 4;       // records per system call
   static constexpr size_t kHandshakeBytes = 4096;
 
-  // The next bytes of the pieces that one record holds: where they are, if they are together, else a copy.
+  // The next bytes of the pieces that fit a record: in place if they are contiguous, else a copy.
   std::span<const std::byte> next_record(std::span<const iovec>& pieces, size_t& skip) {
     size_t size = 0;
     while (!pieces.empty() && size < kRecord) {
@@ -257,7 +257,7 @@ class OpenSslSession final : public ByteStream {
     return Step::failed;
   }
 
-  // What read() and write() return for a result of the library's that is not positive.
+  // The return value of read() and write() for a result <= 0 of the library.
   ssize_t fail(int result) {
     const int error_number = errno;
     switch (openssl().SSL_get_error(ssl_, result)) {
@@ -283,7 +283,7 @@ class OpenSslSession final : public ByteStream {
       detail_ = openssl().X509_verify_cert_error_string(verdict);
     } else {
       code_ = error == 0 ? "tls_handshake" : code_of_reason(reason);
-      detail_ = error == 0 || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING ? otherwise : library_words();
+      detail_ = error == 0 || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING ? otherwise : library_message();
     }
   }
 
@@ -310,7 +310,7 @@ class OpenSslContext final : public TlsContext {
  public:
   explicit OpenSslContext(const TlsOptions& options)
       : context_(openssl().SSL_CTX_new(openssl().TLS_method())) {
-    if (!context_) refuse("OpenSSL: " + library_words(), "tls_missing");
+    if (!context_) refuse("OpenSSL: " + library_message(), "tls_missing");
     try {
       configure(options);
     } catch (...) {
@@ -320,14 +320,14 @@ class OpenSslContext final : public TlsContext {
   }
   ~OpenSslContext() override { openssl().SSL_CTX_free(context_); }
 
-  std::unique_ptr<ByteStream> answer(int socket) override {
+  std::unique_ptr<ByteStream> accept(int socket) override {
     auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key, protocol_);
-    session->answer();
+    session->accept();
     return session;
   }
-  std::unique_ptr<ByteStream> call(int socket, const std::string& host) override {
+  std::unique_ptr<ByteStream> connect(int socket, const std::string& host) override {
     auto session = std::make_unique<OpenSslSession>(context_, socket, records_per_key, protocol_);
-    session->call(host);
+    session->connect(host);
     return session;
   }
 
@@ -344,11 +344,11 @@ class OpenSslContext final : public TlsContext {
     lib.ERR_clear_error();
     lib.SSL_CTX_ctrl(context_, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr);
     lib.SSL_CTX_ctrl(context_, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, nullptr);
-    // Idle connections give their buffers back.
+    // Idle connections release their buffers.
     lib.SSL_CTX_ctrl(context_, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER,
                      nullptr);
     lib.SSL_CTX_ctrl(context_, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
-    lib.SSL_CTX_set_num_tickets(context_, 0);  // nothing comes behind the handshake but our own
+    lib.SSL_CTX_set_num_tickets(context_, 0);  // no tickets after the handshake
     lib.SSL_CTX_set_ciphersuites(context_, kSuites);
     if (!options.protocol.empty()) {
       protocol_ = static_cast<char>(options.protocol.size()) + options.protocol;
@@ -357,26 +357,26 @@ class OpenSslContext final : public TlsContext {
       lib.SSL_CTX_set_alpn_select_cb(context_, choose_protocol, &protocol_);
     }
     const auto check = [](int result, const std::string& what, const std::string& file) {
-      if (result != 1) refuse(what + " '" + file + "': " + library_words());
+      if (result != 1) refuse(what + " '" + file + "': " + library_message());
     };
     check(lib.SSL_CTX_use_certificate_chain_file(context_, options.certificate.c_str()), "certificate",
           options.certificate);
     if (lib.SSL_CTX_use_PrivateKey_file(context_, options.key.c_str(), SSL_FILETYPE_PEM) != 1) {
       const int reason = ERR_GET_REASON(lib.ERR_peek_error());
       const bool other = reason == X509_R_KEY_VALUES_MISMATCH || reason == X509_R_KEY_TYPE_MISMATCH;
-      refuse("key '" + options.key + "': " + library_words(),
+      refuse("key '" + options.key + "': " + library_message(),
              other ? ErrorCode("tls_key_mismatch") : "tls_file");
     }
-    if (options.authority.empty()) return;  // nobody is asked
+    if (options.authority.empty()) return;  // no certificate is requested
     check(lib.SSL_CTX_load_verify_locations(context_, options.authority.c_str(), nullptr), "authority",
           options.authority);
-    // A caller demands the certificate of whom it calls in any case; the flag is about callers.
+    // A client always verifies the server; the flag is for clients' certificates.
     const int strict = options.require_peer_certificate ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0;
     lib.SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | strict, nullptr);
   }
 
   SSL_CTX* const context_;
-  std::string protocol_;  // its length first; empty: none
+  std::string protocol_;  // in ALPN's form, its length first; empty: none
 };
 
 }  // namespace

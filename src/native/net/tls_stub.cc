@@ -1,4 +1,4 @@
-// Stands in for tls_openssl.cc where the headers of OpenSSL were not there when this was built.
+// Replaces tls_openssl.cc in builds without OpenSSL's headers.
 #include "net/tls.h"
 #include "util/error.h"
 

@@ -106,7 +106,7 @@ VERBENA_CRC_TARGET uint32_t crc32c_instruction(uint32_t seed, const void* data, 
     crc = shift_stream(shift_stream(crc) ^ b) ^ c;
   }
   for (; size >= 8; size -= 8, p += 8) crc = step8(crc, load8(p));
-  if (size >= 4) {  // a record of the log ends so, always
+  if (size >= 4) {  // every record of the log ends with 4 such bytes
     crc = step4(crc, load4(p));
     size -= 4;
     p += 4;
@@ -179,10 +179,10 @@ uint32_t by_words(uint32_t seed, const void* data, size_t size) {
   return sum(seed, data, size);
 }
 
-// The part of `size` that is folded; the rest goes by words.
+// The part of `size` that is folded; the rest is summed word by word.
 size_t folded_bytes(size_t size) {
   if (size < crc32c_fold::kLeast) return 0;
-  static const bool folds = crc32c_fold::is_here();
+  static const bool folds = crc32c_fold::is_supported();
   return folds ? size / 64 * 64 : 0;
 }
 

@@ -18,7 +18,7 @@ constexpr uint32_t power_of_x(unsigned power) {
   return value;
 }
 
-// The same as a factor: CRC32C keeps its bits reflected, so x^e stands in bit 63 - e.
+// As a factor: CRC32C keeps its bits reflected, so x^e is bit 63 - e.
 constexpr uint64_t factor(unsigned power) {
   uint64_t reflected = 0;
   for (unsigned e = 0; e < 32; ++e) {
@@ -63,7 +63,7 @@ VERBENA_FOLD_TARGET inline Vector fold(Vector sum, Vector by, Vector next) {
                                    _mm512_clmulepi64_epi128(sum, by, 0x11), next, kXorOfThree);
 }
 
-// The one lane that is left of four.
+// Reduces four lanes to one.
 VERBENA_FOLD_TARGET inline uint32_t reduce(Vector sum) {
   constexpr Shift k384 = shift(384), k256 = shift(256), k128 = shift(128);
   const Vector by =
@@ -80,7 +80,7 @@ VERBENA_FOLD_TARGET inline uint32_t reduce(Vector sum) {
 
 }  // namespace wide
 
-// For processors that multiply four or eight factors at a time, but have no registers of 512 bits.
+// For processors with VPCLMULQDQ but without 512-bit registers.
 namespace narrow {
 
 #define VERBENA_FOLD_TARGET __attribute__((target("avx2,vpclmulqdq,pclmul,sse4.2")))
@@ -109,7 +109,7 @@ VERBENA_FOLD_TARGET inline Vector fold(Vector sum, Vector by, Vector next) {
       next);
 }
 
-// The one lane that is left of two.
+// Reduces two lanes to one.
 VERBENA_FOLD_TARGET inline uint32_t reduce(Vector sum) {
   constexpr Shift k128 = shift(128);
   const Vector by = _mm256_set_epi64x(0, 0, k128.second, k128.first);
@@ -140,7 +140,7 @@ uint32_t sum(Copy copy, uint32_t state, void* to, const void* from, size_t size)
 
 }  // namespace
 
-bool is_here() {
+bool is_supported() {
   return (is_wide() || __builtin_cpu_supports("avx2")) && __builtin_cpu_supports("vpclmulqdq") &&
          __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
 }
@@ -155,8 +155,8 @@ uint32_t stream(uint32_t state, void* to, const void* from, size_t size) {
 
 #else
 
-bool is_here() { return false; }
-// Never called: see is_here().
+bool is_supported() { return false; }
+// Never called: see is_supported().
 uint32_t sum(uint32_t state, void*, const void*, size_t) { return state; }
 uint32_t stream(uint32_t state, void*, const void*, size_t) { return state; }
 

@@ -1,6 +1,6 @@
-// CRC32C by folding, with carry-less multiplication in registers of 512 bits, or of 256 where there are no
-// longer ones: the first several times as fast as the CRC instruction, both in one pass with a copy. For
-// crc32c.cc only.
+// CRC32C by folding: carry-less multiplication in 512-bit registers, or 256-bit ones where the CPU has no
+// wider. With 512 bits it is several times as fast as the CRC instruction; either can copy in the same pass.
+// Included by crc32c.cc only.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace verbena::crc32c_fold {
 
-constexpr size_t kLeast = 256;  // bytes, below which it does not pay
+constexpr size_t kLeast = 256;  // bytes; below it the CRC instruction is faster
 
-bool is_here();  // whether this processor can do it
+bool is_supported();  // by this processor
 
 // Sums a multiple of 64 bytes, at least kLeast, and copies them to `to` unless that is nullptr; stream()
 // copies past the cache, and wants `to` aligned to 64 bytes. `state` is the CRC without its final inversion.

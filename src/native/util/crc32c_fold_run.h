@@ -1,6 +1,5 @@
-// The loop of crc32c_fold.cc, for whichever width the namespace that includes this has: it must have said
-// what a Vector of kVector bytes is, how it is taken, folded and reduced, and VERBENA_FOLD_TARGET. No guard:
-// it is included once for each.
+// The loop of crc32c_fold.cc, included once per register width, hence without a guard. The including
+// namespace defines Vector of kVector bytes, how to load, fold and reduce it, and VERBENA_FOLD_TARGET.
 
 template <Copy kCopy>
 VERBENA_FOLD_TARGET inline Vector take(std::byte* to, const std::byte* from, size_t at) {
@@ -28,7 +27,7 @@ VERBENA_FOLD_TARGET uint32_t run(uint32_t state, std::byte* to, const std::byte*
   }
   d = fold(fold(fold(a, near, b), near, c), near, d);
   for (; at < size; at += kVector) d = fold(d, near, take<kCopy>(to, from, at));
-  if constexpr (kCopy == Copy::streamed) _mm_sfence();  // such stores keep no order by themselves
+  if constexpr (kCopy == Copy::streamed) _mm_sfence();  // non-temporal stores are not ordered
   return reduce(d);
 }
 

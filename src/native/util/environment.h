@@ -6,7 +6,8 @@
 
 namespace verbena {
 
-// The variables of one provider. Throws invalid_argument for one that makes no sense; what is not set stays.
+// The variables of one provider. A getter throws invalid_argument for a malformed value, and leaves its
+// output alone if the variable is not set.
 class Environment {
  public:
   explicit Environment(std::string prefix) : prefix_(std::move(prefix)) {}

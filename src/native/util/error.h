@@ -19,7 +19,7 @@ class Error : public std::runtime_error {
         error_number_(error_number) {}
 
   ErrorCode code() const { return code_; }
-  const std::string& operation() const { return operation_; }  // what was being done
+  const std::string& operation() const { return operation_; }  // the operation that failed
   const std::string& detail() const { return detail_; }        // the particulars of this failure
   int error_number() const { return error_number_; }           // errno, or 0
 

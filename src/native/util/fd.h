@@ -1,4 +1,4 @@
-// Owning file descriptors, and the eventfd that every waitable object of the core shows to poll(2).
+// Owning file descriptors, and the eventfd by which waitable objects of the core signal poll(2).
 #pragma once
 
 #include <sys/eventfd.h>
@@ -44,8 +44,8 @@ class EventFd {
   int get() const { return fd_.get(); }
   void signal() const {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written =
-        ::write(fd_.get(), &one, sizeof one);  // full: it is readable already
+    [[maybe_unused]] const ssize_t written = ::write(
+        fd_.get(), &one, sizeof one);  // EAGAIN: the counter is at its maximum, so the descriptor is readable
   }
   void clear() const {
     uint64_t count;

@@ -24,7 +24,7 @@ std::string prefer_node(void* memory, size_t bytes, int node) {
   std::array<unsigned long, kMostNodes / kWordBits> nodes{};
   const auto bit = static_cast<size_t>(node);
   nodes[bit / kWordBits] = 1ul << bit % kWordBits;
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than the length passed in.
   if (syscall(SYS_mbind, memory, bytes, MPOL_PREFERRED, nodes.data(), kMostNodes + 1, MPOL_MF_MOVE) == 0)
     return {};
   switch (errno) {

@@ -6,10 +6,10 @@
 
 namespace verbena {
 
-// Has the kernel take the pages of a mapping from this node while it has some, those that are there already
-// too. Why it cannot, or nothing.
+// Makes the kernel place the pages of a mapping on this node while it has free ones, and moves pages that
+// exist already. Returns why it cannot; empty on success.
 std::string prefer_node(void* memory, size_t bytes, int node);
-// The same for a page of its own: whether it would work.
+// Tries the same with one page of its own, to report whether it would work.
 std::string can_prefer_node(int node);
 
 }  // namespace verbena

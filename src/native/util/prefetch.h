@@ -1,5 +1,5 @@
-// Hints to bring a cache line here before it is needed. By instructions of our own: to the compiler a
-// function that does nothing but __builtin_prefetch() has no effect, and it leaves out calls of it.
+// Prefetches a cache line. Written in assembly, because the compiler removes calls of a function that
+// contains only __builtin_prefetch().
 #pragma once
 
 namespace verbena {
@@ -15,10 +15,10 @@ inline void prefetch(const void* line) {
 #endif
 }
 
-// In a state that can be written: another core's copy is gone by the time of the store.
+// For writing: other cores' copies are invalidated before the store.
 inline void prefetch_for_write(const void* line) {
 #if defined(__x86_64__)
-  asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(line)));  // a no-op where it is not known
+  asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(line)));  // a no-op on CPUs without it
 #elif defined(__aarch64__)
   asm volatile("prfm pstl1keep, %0" ::"Q"(*static_cast<const char*>(line)));
 #else

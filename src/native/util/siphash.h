@@ -1,4 +1,4 @@
-// SipHash-1-3: keyed, so that nobody who lacks the key can choose keys that collide.
+// SipHash-1-3: keyed, so that input cannot be chosen to collide without knowing the key.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@ struct HashKey {
   uint64_t low = 0, high = 0;
 };
 
-// All of it in registers: a round that is called finds its four words in memory.
+// Inlined by hand to keep the state in registers: an out-of-line round would load its four words from memory.
 inline uint64_t siphash(const HashKey& key, std::string_view data) {
   uint64_t a = key.low ^ 0x736f6d6570736575, b = key.high ^ 0x646f72616e646f6d;
   uint64_t c = key.low ^ 0x6c7967656e657261, d = key.high ^ 0x7465646279746573;

@@ -1,6 +1,6 @@
-// A lock for sections of a few dozen nanoseconds: spins, then yields, since two vCPUs may be all there is.
-// Some wires make system calls inside, which take far longer: then it sleeps, as waiting awake would cost
-// more than what it waits for.
+// A lock for sections of a few dozen nanoseconds: spins, then yields, because the holder may need this core.
+// Some wires make system calls inside, which take far longer: then it sleeps, because spinning would cost
+// more than the section.
 #pragma once
 
 #include <sched.h>
@@ -29,7 +29,7 @@ class Spinlock {
       if (spins < kSpins) {
         cpu_relax();
       } else if (spins < kSpins + kYields) {
-        sched_yield();  // the holder may be waiting for this very core
+        sched_yield();  // the holder may be waiting for this core
       } else {
         constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 20'000};
         nanosleep(&kNap, nullptr);

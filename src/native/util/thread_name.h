@@ -1,4 +1,4 @@
-// A name for the calling thread, as `top -H` and debuggers show it: 15 letters at most.
+// Names the calling thread for `top -H` and debuggers: at most 15 characters.
 #pragma once
 
 #include <pthread.h>

@@ -61,11 +61,14 @@ class CompletionRouter {
   // The event loop's side: watch() hands an operation over, unless it has finished: then it is taken, and
   // true.
   bool watch(uint64_t id, Completion& out);
-  // Makes the queue's fd or bell() readable at the next completion of any kind. Poll once more after it.
+  // Makes the queue's fd or wakeup_fileno() readable at the next completion of any kind. Poll once more after
+  // it.
   void expect_event();
   // Takes the event, appends the watched operations that finished, and arms again if any is left.
   void drain_watched(std::vector<Completion>& out);
-  int bell() const { return bell_.get(); }  // rung when another thread took an event that the loop needs
+  int wakeup_fileno() const {
+    return wakeup_.get();
+  }  // rung when another thread took an event that the loop needs
 
   // The QP is closed: what it still owed ends now, as flushed.
   void forget_qp(uint32_t qp_num);
@@ -125,7 +128,7 @@ class CompletionRouter {
   bool sleep_until(Slot* slot, Waiter& waiter, Ready ready);
 
   const std::shared_ptr<CompletionQueue> cq_;
-  const EventFd bell_;
+  const EventFd wakeup_;
 
   std::mutex pump_mutex_;  // polling, dispatching, arming, and the members down to table_lock_
   std::array<Completion, 32> polled_;
@@ -136,7 +139,7 @@ class CompletionRouter {
   size_t watched_ = 0, sleepers_ = 0;
   bool event_expected_ = false;  // a loop wants to know of any completion
   bool arrived_ = false;         // something came since the loop last looked
-  bool bell_rung_ = false;
+  bool wakeup_signalled_ = false;
   bool closed_ = false;
 
   Spinlock table_lock_;  // taken last

@@ -88,9 +88,9 @@ void CompletionRouter::rearm() {
 }
 
 void CompletionRouter::wake_loop() {
-  if (bell_rung_ || (watched_done_.empty() && !(event_expected_ && (arrived_ || closed_)))) return;
-  bell_rung_ = true;
-  bell_.signal();
+  if (wakeup_signalled_ || (watched_done_.empty() && !(event_expected_ && (arrived_ || closed_)))) return;
+  wakeup_signalled_ = true;
+  wakeup_.signal();
 }
 
 void CompletionRouter::arm(bool solicited_only) {
@@ -132,7 +132,7 @@ void CompletionRouter::expect_event() {
 
 void CompletionRouter::drain_watched(std::vector<Completion>& out) {
   const std::lock_guard lock(pump_mutex_);
-  if (std::exchange(bell_rung_, false)) bell_.clear();
+  if (std::exchange(wakeup_signalled_, false)) wakeup_.clear();
   event_expected_ = false;
   if (!closed_) {
     cq_->acknowledge();

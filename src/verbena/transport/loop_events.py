@@ -100,7 +100,7 @@ class LoopEvents:
             spins = found or self._misses < _MOST_MISSES
             self._spin_until = now + (self._spin_s if spins else 0.0)
         elif now >= self._spin_until:
-            found = self._native.rest()
+            found = self._native.arm_and_poll()
             self._deliver()
             if not found:
                 self._spinning = False

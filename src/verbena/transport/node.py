@@ -79,7 +79,7 @@ class Node:
             busy_poll_us=self.settings.busy_poll_us,
             sleeps=self.settings.adaptive_polling,
             poll_batch=self.settings.poll_batch,
-            by_loop=by_loop,
+            loop_driven=by_loop,
             heartbeat_s=self.settings.heartbeat_interval_ms / 1000,
             silence_s=self.settings.peer_timeout_ms / 1000,
             max_region_bytes=self.settings.max_mr_size,

@@ -20,7 +20,7 @@ class Region:
     """Exposed memory. Peers access it through `remote` until revoke(), which returns when no access is in
     progress. `region.memory` is its buffer. A context manager."""
 
-    def __init__(self, node: Node, memory: Buffer, native: _native.transport.Exposed) -> None:
+    def __init__(self, node: Node, memory: Buffer, native: _native.transport.ExposedRegion) -> None:
         self.node = node
         self.memory = memory
         self._native = native

@@ -131,7 +131,7 @@ class Session:
     async def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
         """Reads the peer's memory one-sided. DeniedError if the region was revoked or is another node's.
         Regions longer than a message buffer are read with get()."""
-        if remote.length > self._native.slot_bytes:
+        if remote.length > self._native.buffer_bytes:
             self._native.check(remote, "read", 0)
             data = bytearray(remote.length)
             await self.get(remote, data)
@@ -141,7 +141,7 @@ class Session:
     async def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
         """Writes `data` at the start of the region; returns when it is in the peer's memory."""
         view = memoryview(data).cast("B")
-        if view.nbytes > self._native.slot_bytes:
+        if view.nbytes > self._native.buffer_bytes:
             self._native.check(remote, "write", view.nbytes)
             await self.put(data, remote)
             return
@@ -421,7 +421,7 @@ class Session:
             pass
         if self._link is None:
             return
-        self._native.say_goodbye()
+        self._native.send_goodbye()
         last = self._native.sent
         while self._native.has_link:
             if self._native.acknowledged >= last:

@@ -87,7 +87,7 @@ class CompletionEvents:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         for other in [other for other in self._readers if other.is_closed()]:
             _detach(other, self._readers.pop(other))
-        descriptors = (os.dup(self._native.fileno()), os.dup(self._native.bell()))
+        descriptors = (os.dup(self._native.fileno()), os.dup(self._native.wakeup_fileno()))
         self._readers[loop] = descriptors
         for descriptor in descriptors:
             loop.add_reader(descriptor, self._deliver, loop)

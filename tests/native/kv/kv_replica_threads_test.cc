@@ -313,7 +313,7 @@ TEST("invalid messages are refused; damaged and misplaced pieces change nothing"
   CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);
   CHECK(receipt_of(primary.call(kLog, message(size, kAsks, one))).expected == size);  // repeated
   // It requests no receipt: the reply comes with the next one that is requested.
-  verbena::transport::Call* patient;
+  verbena::transport::Operation* patient;
   {
     const auto held = primary.node->lock();
     patient = primary.session->call(kLog, sides::bytes(message(2 * size, kPieceFollows, two)));

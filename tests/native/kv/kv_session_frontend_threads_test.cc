@@ -13,7 +13,7 @@ using namespace verbena::kv;
 using engines::heap;
 using sides::join;
 using sides::Side;
-using Asked = verbena::transport::Call;
+using Asked = verbena::transport::Operation;
 
 namespace {
 

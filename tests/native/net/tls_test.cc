@@ -51,14 +51,14 @@ struct Pair {
     for (const int end : ends) setsockopt(end, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     caller = net::StreamSocket(UniqueFd(ends[0]));
     called = net::StreamSocket(UniqueFd(ends[1]));
-    caller.encrypt(context->call(ends[0], host));
-    called.encrypt(context->answer(ends[1]));
+    caller.encrypt(context->connect(ends[0], host));
+    called.encrypt(context->accept(ends[1]));
   }
 
-  bool shake_hands() const {
+  bool handshake() const {
     using Step = net::ByteStream::Step;
     for (int i = 0; i < 100; ++i) {
-      const Step one = caller.stream()->shake_hands(), other = called.stream()->shake_hands();
+      const Step one = caller.stream()->handshake(), other = called.stream()->handshake();
       if (one == Step::failed || other == Step::failed) return false;
       if (one == Step::done && other == Step::done) return true;
     }
@@ -79,16 +79,16 @@ Bytes carry(net::StreamSocket& from, net::StreamSocket& to, const Bytes& bytes, 
       auto* at = const_cast<std::byte*>(bytes.data() + sent);
       const iovec pieces[] = {{at, first}, {at + first, left}};
       const ssize_t n = from.write(pieces);
-      CHECK(n > 0 || net::is_not_now(errno));
+      CHECK(n > 0 || net::would_block(errno));
       if (n > 0) sent += static_cast<size_t>(n);
       times_full += from.has_unsent();
     } else {
-      CHECK(from.flush() || net::is_not_now(errno));
+      CHECK(from.flush() || net::would_block(errno));
     }
     const size_t first = std::min<size_t>(bytes.size() - got, 100), left = bytes.size() - got - first;
     const iovec room[] = {{arrived.data() + got, first}, {arrived.data() + got + first, left}};
     const ssize_t n = to.read({room, left > 0 ? 2u : 1u});
-    CHECK(n > 0 || (n < 0 && net::is_not_now(errno)));
+    CHECK(n > 0 || (n < 0 && net::would_block(errno)));
     if (n > 0) got += static_cast<size_t>(n);
   }
   return arrived;
@@ -105,7 +105,7 @@ Bytes pattern(size_t size) {
 TEST("bytes arrive in order over a wire that is full most of the time, both ways") {
   if (!self_signed()) return;
   Pair pair;
-  CHECK(pair.shake_hands());
+  CHECK(pair.handshake());
   int times_full = 0;
   const Bytes bytes = pattern(500'000);
   CHECK(carry(pair.caller, pair.called, bytes, times_full) == bytes);
@@ -117,7 +117,7 @@ TEST("keys are renewed while bytes are under way") {
   if (!self_signed()) return;
   Pair pair;
   pair.context->records_per_key = 3;
-  CHECK(pair.shake_hands());
+  CHECK(pair.handshake());
   int times_full = 0;
   const Bytes bytes = pattern(400'000);
   CHECK(carry(pair.caller, pair.called, bytes, times_full) == bytes);
@@ -128,8 +128,8 @@ TEST("a proper end is an end, and a cut is a failure") {
   if (!self_signed()) return;
   for (const bool proper : {true, false}) {
     Pair pair;
-    CHECK(pair.shake_hands());
-    if (proper) pair.caller.end_writing();
+    CHECK(pair.handshake());
+    if (proper) pair.caller.shutdown_write();
     if (!proper) shutdown(pair.caller.socket(), SHUT_WR);
     std::byte byte;
     const iovec room{&byte, 1};
@@ -141,19 +141,19 @@ TEST("a proper end is an end, and a cut is a failure") {
 TEST("a forged record ends the connection and delivers nothing") {
   if (!self_signed()) return;
   Pair pair;
-  CHECK(pair.shake_hands());
+  CHECK(pair.handshake());
   uint8_t forged[40] = {23, 3, 3, 0, 35};
   CHECK(::send(pair.caller.socket(), forged, sizeof forged, 0) == sizeof forged);
   std::byte byte;
   const iovec room{&byte, 1};
-  CHECK(pair.called.read({&room, 1}) == -1 && !net::is_not_now(errno));
+  CHECK(pair.called.read({&room, 1}) == -1 && !net::would_block(errno));
   CHECK(pair.called.stream()->error_code() == "tls_handshake");
 }
 
 TEST("the name is verified by whoever calls") {
   if (!self_signed()) return;
   Pair pair("other.example");
-  CHECK(!pair.shake_hands());
+  CHECK(!pair.handshake());
   CHECK(pair.caller.stream()->error_code() == "tls_wrong_host");
 }
 

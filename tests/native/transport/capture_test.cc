@@ -34,7 +34,7 @@ TEST("a block is whole and aligned whatever the message's length") {
   }
 }
 
-TEST("a message longer than wanted is cut, and its length told") {
+TEST("a message longer than wanted is cut, and its length acknowledged") {
   Capture capture(40, 1000);
   capture.record(Direction::sent, 7, "a wire with a long name", bytes(std::string(500, 'x')));
   const auto block = capture.take();
@@ -63,7 +63,7 @@ TEST("one-sided work has its place and status, and the beginning of its data") {
     CHECK(operation.remote_addr == 0x1234 && operation.rkey == 5 && operation.status == Status::rem_op_err);
     return word(block, 20) - sizeof header - sizeof operation;
   };
-  CHECK(kept(1 << 20, 0) == 0 && kept(1 << 20, 100) == 100 && kept(1 << 20, 5000) == Capture::kMostData);
+  CHECK(kept(1 << 20, 0) == 0 && kept(1 << 20, 100) == 100 && kept(1 << 20, 5000) == Capture::kMaxData);
   CHECK(kept(40, 100) == 0);
 }
 

@@ -14,8 +14,9 @@ namespace {
 std::shared_ptr<Port> port_with(std::shared_ptr<CompletionQueue> cq) {
   const auto context = find_provider("fake")->open("");
   const auto pd = context->alloc_pd();
-  return std::make_shared<Port>(context, pd, std::move(cq), pd->create_srq(8, 1),
-                                PortOptions{.name = "stub", .slot_bytes = 64, .pool_slots = 8, .window = 4});
+  return std::make_shared<Port>(
+      context, pd, std::move(cq), pd->create_srq(8, 1),
+      PortOptions{.name = "stub", .buffer_bytes = 64, .pool_buffers = 8, .window = 4});
 }
 
 template <typename Condition>

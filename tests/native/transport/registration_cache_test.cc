@@ -47,7 +47,7 @@ struct Wire {
   std::shared_ptr<Port> port = [this] {
     const auto context = find_provider("fake")->open("");
     return std::make_shared<Port>(context, pd, context->create_cq(8), context->alloc_pd()->create_srq(8, 1),
-                                  PortOptions{.name = "stub", .slot_bytes = 64, .pool_slots = 1});
+                                  PortOptions{.name = "stub", .buffer_bytes = 64, .pool_buffers = 1});
   }();
   const uint32_t own = pd->made;  // the buffers of the port
   const size_t own_open = pd->open.size();

@@ -42,7 +42,7 @@ std::string numbered(uint32_t number, size_t size = 24) {
 
 }  // namespace
 
-TEST("a call is answered, short, empty or too long for a slot") {
+TEST("a call is answered, short, empty or too long for a buffer") {
   Side client, server;
   join(client, server);
   CHECK(client.call(method::echo, "hello") == "hello");
@@ -120,7 +120,7 @@ TEST("one-sided reads and writes reach exposed memory, and only that") {
   }
   const auto operate = [&](Opcode opcode, uint64_t key, uint64_t offset, std::string data,
                            Outcome expected = Outcome::ok) {
-    Call* call;
+    Operation* call;
     {
       const auto held = client.node->lock();
       call = client.session->operate(opcode, key, offset, reinterpret_cast<std::byte*>(data.data()),
@@ -145,9 +145,9 @@ TEST("one-sided reads and writes reach exposed memory, and only that") {
     server.node->regions().revoke(*region);
   }
   operate(Opcode::read, region->key, 0, "....", Outcome::failed_status);
-  bool told = false;
-  for (const Event& event : client.control->take()) told |= event.kind == EventKind::link_lost;
-  CHECK(told);
+  bool acknowledged = false;
+  for (const Event& event : client.control->take()) acknowledged |= event.kind == EventKind::link_lost;
+  CHECK(acknowledged);
   join(client, server);
   operate(Opcode::read, region->key, 0, "....", Outcome::denied);
   CHECK(client.call(method::echo, "alive") == "alive");
@@ -163,19 +163,19 @@ TEST("a write that lost its link is repeated with the bytes that it was given") 
     region = server.node->regions().expose(memory->data(), 4096, access::all, 0);
   }
   const auto begin = [&](std::string text) {
-    Call* call = client.session->operate(Opcode::write, region->key, 0,
-                                         reinterpret_cast<std::byte*>(text.data()), 7, nullptr);
+    Operation* call = client.session->operate(Opcode::write, region->key, 0,
+                                              reinterpret_cast<std::byte*>(text.data()), 7, nullptr);
     text.assign("changed");  // the caller may do so
     return call;
   };
-  const auto finish = [&](Call* call, const char* expected) {
+  const auto finish = [&](Operation* call, const char* expected) {
     CHECK(client.node->wait(*call, now_ns() + 10'000'000'000));
     CHECK(call->outcome == Outcome::ok);
     CHECK(call->result.empty());
     client.node->end(*call);
     CHECK(std::memcmp(memory->data(), expected, 7) == 0);
   };
-  Call* call;
+  Operation* call;
   {
     const auto held = client.node->lock();
     call = begin("waiting");  // for a link, then for its region
@@ -203,7 +203,7 @@ TEST("a refused write does not take its own bytes for the reason") {
   }
   for (int i = 0; i < 2; ++i) {  // when the region is asked for, and when it is known
     std::string text = "bytes";
-    Call* call;
+    Operation* call;
     {
       const auto held = client.node->lock();
       call = client.session->operate(Opcode::write, region->key, 0, reinterpret_cast<std::byte*>(text.data()),
@@ -255,7 +255,7 @@ TEST("bulk transfers arrive whole while links break") {
 TEST("a session that ends tells everybody who waits") {
   Side client, server;
   join(client, server);
-  Call* call;
+  Operation* call;
   {
     const auto held = client.node->lock();
     call = client.session->call(777, bytes("nobody answers"));

@@ -164,7 +164,7 @@ TEST("a watched operation that another thread's poll finishes rings the loop's b
   f.complete(id);
   f.queue->acknowledge();  // as on a wire that gives a completion to a poller without ringing
   CHECK(f.router.poll_raw(raw) == 0);
-  CHECK(readable(f.router.bell()));
+  CHECK(readable(f.router.wakeup_fileno()));
 }
 
 TEST("watching what has finished takes it instead") {
@@ -182,10 +182,10 @@ TEST("an event that another thread takes rings the loop's bell") {
   f.router.watch(id, done);
   f.complete(id);
   f.router.acknowledge();
-  CHECK(!readable(f.queue->fileno()) && readable(f.router.bell()));
+  CHECK(!readable(f.queue->fileno()) && readable(f.router.wakeup_fileno()));
   std::vector<Completion> finished;
   f.router.drain_watched(finished);
-  CHECK(finished.size() == 1 && !readable(f.router.bell()));
+  CHECK(finished.size() == 1 && !readable(f.router.wakeup_fileno()));
 }
 
 TEST("an expected event rings for raw completions too") {
@@ -194,7 +194,7 @@ TEST("an expected event rings for raw completions too") {
   f.complete(3);
   CHECK(readable(f.queue->fileno()));
   f.router.acknowledge();
-  CHECK(readable(f.router.bell()));
+  CHECK(readable(f.router.wakeup_fileno()));
 }
 
 TEST("a closed queue pair's operations end as flushed, others stay") {
@@ -204,7 +204,7 @@ TEST("a closed queue pair's operations end as flushed, others stay") {
   f.router.watch(watched, done);
   f.router.forget_qp(7);
   CHECK(f.router.take(mine, done) && done.status == Status::wr_flush_err);
-  CHECK(readable(f.router.bell()));
+  CHECK(readable(f.router.wakeup_fileno()));
   std::vector<Completion> finished;
   f.router.drain_watched(finished);
   CHECK(finished.size() == 1 && finished[0].status == Status::wr_flush_err);

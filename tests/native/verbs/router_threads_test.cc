@@ -91,7 +91,7 @@ TEST("sleepers, a raw poller and an event loop share one queue") {
       queue->push({.id = id});
       std::vector<Completion> finished;
       while (finished.empty()) {
-        pollfd fds[] = {{queue->fileno(), POLLIN, 0}, {router.bell(), POLLIN, 0}};
+        pollfd fds[] = {{queue->fileno(), POLLIN, 0}, {router.wakeup_fileno(), POLLIN, 0}};
         if (::poll(fds, 2, 5000) <= 0) {
           ++failures;
           break;

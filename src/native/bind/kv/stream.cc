@@ -13,7 +13,7 @@
 namespace verbena::bind {
 namespace {
 
-using transport::Call;
+using transport::Operation;
 using transport::Outcome;
 
 PyObject* command_error = nullptr;  // verbena.kv.commands.replies.CommandError, kept for good
@@ -141,7 +141,7 @@ struct StreamHandle {
     if (!receiving || node.is_inherited()) return;
     const auto held = lock_from_python(*node);
     if (receiving->finished.load()) {
-      node->calls().end(*receiving);
+      node->operations().end(*receiving);
     } else {
       session->cancel(*receiving);
     }
@@ -153,20 +153,20 @@ struct StreamHandle {
   uint32_t number;
   uint32_t talk, receive, close;
   // A kv.receive that is not answered yet. It outlives a time-out: its answer would be lost otherwise.
-  Call* receiving = nullptr;
+  Operation* receiving = nullptr;
   std::string unread;
   bool is_cut = false;  // a command was sent in part: what came next would pass for the rest of it
   std::mutex mutex;
 };
 
 // What a call that has finished was told; it ends.
-void take_answer(StreamHandle& self, Call& call, std::string& heard) {
+void take_answer(StreamHandle& self, Operation& call, std::string& heard) {
   const Outcome outcome = call.outcome;
   const auto answer = call.answer();
   std::string arguments(reinterpret_cast<const char*>(answer.data()), answer.size());
   {
     const auto held = lock_from_python(*self.node);
-    self.node->calls().end(call);
+    self.node->operations().end(call);
   }
   if (outcome == Outcome::ok) return (void)heard.append(arguments);
   if (outcome == Outcome::no_such_method) arguments = "the peer serves no store";
@@ -177,33 +177,33 @@ void take_answer(StreamHandle& self, Call& call, std::string& heard) {
 }
 
 // With the node's lock.
-Call& start(StreamHandle& self, uint32_t method, std::string_view bytes) {
-  Call* call = self.session->call(method, std::as_bytes(std::span(bytes)));
+Operation& start(StreamHandle& self, uint32_t method, std::string_view bytes) {
+  Operation* call = self.session->call(method, std::as_bytes(std::span(bytes)));
   if (!call) throw Error("closed", "talk to the store", "the session has ended, or too many messages wait");
   return *call;
 }
 
 // Says something; null: `heard` has the answer already.
-Call* say(StreamHandle& self, std::string_view bytes, std::string& heard) {
+Operation* say(StreamHandle& self, std::string_view bytes, std::string& heard) {
   const auto held = lock_from_python(*self.node);
-  Call& call = start(self, self.talk, bytes);
-  if (self.receiving || !self.node->is_answered_at_once(call)) return &call;
+  Operation& call = start(self, self.talk, bytes);
+  if (self.receiving || !self.node->spin_for_reply(call)) return &call;
   const auto answer = call.answer();
   heard.append(reinterpret_cast<const char*>(answer.data()), answer.size());
-  self.node->calls().end(call);
+  self.node->operations().end(call);
   return nullptr;
 }
 
 // Says a message and hears what there is by then, after what was heard before.
 void exchange_message(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
-  Call* const said = say(self, bytes, heard);
+  Operation* const said = say(self, bytes, heard);
   if (!said) return;
-  Call& call = *said;
+  Operation& call = *said;
   bool done = false;
   const auto cancel = [&] {
     const auto held = lock_from_python(*self.node);
     if (call.finished.load()) {
-      self.node->calls().end(call);
+      self.node->operations().end(call);
     } else {
       self.session->cancel(call);
     }
@@ -400,7 +400,7 @@ void bind_kv_stream(nb::module_& m) {
         const auto held = lock_from_python(*self.node);
         if (self.session->is_over()) return;
         const std::string header = header_of(self);
-        if (Call* call = self.session->call(self.close, std::as_bytes(std::span(header)))) {
+        if (Operation* call = self.session->call(self.close, std::as_bytes(std::span(header)))) {
           self.session->cancel(*call);  // nobody waits for the answer
         }
       });

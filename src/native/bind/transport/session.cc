@@ -10,8 +10,8 @@
 
 namespace verbena::bind {
 
-using transport::Call;
 using transport::Node;
+using transport::Operation;
 using transport::Outcome;
 using transport::Session;
 
@@ -38,13 +38,13 @@ void raise_refused(const SessionHandle& self, const char* operation) {
                 over ? "the session has ended" : "too many messages wait to be sent");
 }
 
-nb::bytes finish_call(SessionHandle& self, Call& call, const char* operation, double timeout_s) {
+nb::bytes finish_call(SessionHandle& self, Operation& call, const char* operation, double timeout_s) {
   Node& node = *self.node;
   bool done = false;
   const auto cancel = [&] {
     const auto held = lock_from_python(node);
     if (call.finished.load()) {
-      node.calls().end(call);
+      node.operations().end(call);
     } else {
       self.session->cancel(call);
     }
@@ -65,7 +65,7 @@ nb::bytes finish_call(SessionHandle& self, Call& call, const char* operation, do
   nb::bytes answer(call.answer().data(), call.answer().size());
   {
     const auto held = lock_from_python(node);
-    node.calls().end(call);
+    node.operations().end(call);
   }
   if (outcome != Outcome::ok) [[unlikely]] {
     raise_outcome(self, operation, outcome, status, {answer.c_str(), answer.size()});
@@ -73,7 +73,7 @@ nb::bytes finish_call(SessionHandle& self, Call& call, const char* operation, do
   return answer;
 }
 
-uint64_t hand_over(SessionHandle& self, Call* call, QueueHandle& queue, uint64_t token) {
+uint64_t hand_over(SessionHandle& self, Operation* call, QueueHandle& queue, uint64_t token) {
   if (!call) return 0;
   return self.session->report(*call, queue.queue, token);
 }
@@ -82,13 +82,13 @@ namespace {
 
 nb::bytes call(SessionHandle& self, uint32_t method, const nb::handle& payload, double timeout_s) {
   const BufferView view(payload, PyBUF_SIMPLE);
-  Call* call;
+  Operation* call;
   {
     const auto held = lock_from_python(*self.node);
     call = self.session->call(method, bytes_of(view));
-    if (call && self.node->is_answered_at_once(*call)) {
+    if (call && self.node->spin_for_reply(*call)) {
       nb::bytes answer(call->answer().data(), call->answer().size());
-      self.node->calls().end(*call);
+      self.node->operations().end(*call);
       return answer;
     }
   }
@@ -103,12 +103,12 @@ uint64_t start_call(SessionHandle& self, uint32_t method, const nb::handle& payl
   return hand_over(self, self.session->call(method, bytes_of(view)), queue, token);
 }
 
-void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t told, uint32_t window,
-            uint32_t peer_slot_bytes) {
+void attach(SessionHandle& self, LinkHandle& link, uint64_t received, uint64_t acknowledged, uint32_t window,
+            uint32_t peer_buffer_bytes) {
   const Unlocked unlocked;
   const auto held = self.node->lock();
   if (!link.link) throw Error("invalid_argument", "attach", "the link was dropped or is in use");
-  self.session->attach(std::move(link.link), received, told, window, peer_slot_bytes);
+  self.session->attach(std::move(link.link), received, acknowledged, window, peer_buffer_bytes);
 }
 
 nb::dict metrics(SessionHandle& self) {
@@ -163,9 +163,9 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("waiting", locked([](Session& s) { return s.waiting(); }))
       .def_prop_ro("has_link", locked([](Session& s) { return s.link() != nullptr; }))
       .def_prop_ro("is_over", locked([](Session& s) { return s.is_over(); }))
-      .def_prop_ro("slot_bytes", locked([](Session& s) { return s.slot_bytes(); }))
-      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("told"),
-           nb::arg("window"), nb::arg("peer_slot_bytes"))
+      .def_prop_ro("buffer_bytes", locked([](Session& s) { return s.buffer_bytes(); }))
+      .def("attach", attach, nb::arg("link"), nb::kw_only(), nb::arg("received"), nb::arg("acknowledged"),
+           nb::arg("window"), nb::arg("peer_buffer_bytes"))
       .def(
           "lose_link",
           [](SessionHandle& self, uint64_t links, const std::string& why) {
@@ -185,7 +185,7 @@ void bind_session(nb::module_& m) {
             self.session->end(why);
           },
           nb::arg("why"))
-      .def("say_goodbye", locked([](Session& s) { s.say_goodbye(); }))
+      .def("send_goodbye", locked([](Session& s) { s.send_goodbye(); }))
       .def("call", call, nb::arg("method"), nb::arg("payload"), nb::arg("timeout_s"))
       .def("start_call", start_call, nb::arg("method"), nb::arg("payload"), nb::arg("queue"),
            nb::arg("token"))
@@ -193,7 +193,8 @@ void bind_session(nb::module_& m) {
           "cancel",
           [](SessionHandle& self, uint64_t id) {
             const auto held = lock_from_python(*self.node);
-            if (Call* open = self.node->calls().find(id - 1, *self.session)) self.session->cancel(*open);
+            if (Operation* open = self.node->operations().find(id - 1, *self.session))
+              self.session->cancel(*open);
           },
           nb::arg("call"))
       .def(

@@ -18,10 +18,11 @@ inline std::span<const std::byte> bytes_of(const BufferView& view) { return {vie
 [[noreturn]] void raise_refused(const SessionHandle& self, const char* operation);
 
 // Waits for a call of ours and takes its answer; a signal or the deadline cancels it.
-nb::bytes finish_call(SessionHandle& self, transport::Call& call, const char* operation, double timeout_s);
+nb::bytes finish_call(SessionHandle& self, transport::Operation& call, const char* operation,
+                      double timeout_s);
 
 // Hands a call that was begun to a queue; 0: it could not begin.
-uint64_t hand_over(SessionHandle& self, transport::Call* call, QueueHandle& queue, uint64_t token);
+uint64_t hand_over(SessionHandle& self, transport::Operation* call, QueueHandle& queue, uint64_t token);
 
 void bind_session_memory(nb::class_<SessionHandle>& session);
 

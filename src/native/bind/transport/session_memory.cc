@@ -1,4 +1,5 @@
-// A session's work on its peer's memory: reads and writes that fit a slot, and transfers of any size.
+// A session's work on its peer's memory: reads and writes that fit a message buffer, and transfers of any
+// size.
 #include <nanobind/stl/string.h>
 
 #include "bind/errors.h"
@@ -10,8 +11,8 @@
 namespace verbena::bind {
 namespace {
 
-using transport::Call;
 using transport::Node;
+using transport::Operation;
 using transport::Outcome;
 
 // Contiguous memory of any type. memoryview knows more exporters, and says what is wrong with the rest.
@@ -37,33 +38,33 @@ void check(const SessionHandle& self, const RemoteRegion& remote, const char* op
   }
 }
 
-Call* begin_read(SessionHandle& self, const RemoteRegion& remote) {
+Operation* begin_read(SessionHandle& self, const RemoteRegion& remote) {
   return self.session->operate(Opcode::read, remote.key, remote.offset, nullptr,
                                static_cast<uint32_t>(remote.length), nullptr);
 }
 
-Call* begin_write(SessionHandle& self, const RemoteRegion& remote, const BufferView& view) {
+Operation* begin_write(SessionHandle& self, const RemoteRegion& remote, const BufferView& view) {
   return self.session->operate(Opcode::write, remote.key, remote.offset, view.data(),
                                static_cast<uint32_t>(view.size()), nullptr);
 }
 
-void check_slot(const SessionHandle& self, uint64_t length) {
-  if (length > self.session->slot_bytes()) {
-    throw Error("limit_exceeded", "one-sided", "longer than a slot: use the bulk form");
+void check_fits_buffer(const SessionHandle& self, uint64_t length) {
+  if (length > self.session->buffer_bytes()) {
+    throw Error("limit_exceeded", "one-sided", "longer than a message buffer: use the bulk form");
   }
 }
 
-// None: it is longer than a slot.
+// None: it is longer than a message buffer.
 nb::object read(SessionHandle& self, const RemoteRegion& remote, double timeout_s) {
   check(self, remote, "read", 0);
-  Call* begun;
+  Operation* begun;
   {
     const auto held = lock_from_python(*self.node);
-    if (remote.length > self.session->slot_bytes()) return nb::none();
+    if (remote.length > self.session->buffer_bytes()) return nb::none();
     begun = begin_read(self, remote);
-    if (begun && self.node->is_answered_at_once(*begun)) {
+    if (begun && self.node->spin_for_reply(*begun)) {
       nb::bytes answer(begun->answer().data(), begun->answer().size());
-      self.node->calls().end(*begun);
+      self.node->operations().end(*begun);
       return answer;
     }
   }
@@ -71,17 +72,17 @@ nb::object read(SessionHandle& self, const RemoteRegion& remote, double timeout_
   return finish_call(self, *begun, "read", timeout_s);
 }
 
-// False: it is longer than a slot.
+// False: it is longer than a message buffer.
 bool write(SessionHandle& self, const RemoteRegion& remote, const nb::handle& data, double timeout_s) {
   const BufferView view = view_of(data);
   check(self, remote, "write", view.size());
-  Call* begun;
+  Operation* begun;
   {
     const auto held = lock_from_python(*self.node);
-    if (view.size() > self.session->slot_bytes()) return false;
+    if (view.size() > self.session->buffer_bytes()) return false;
     begun = begin_write(self, remote, view);
-    if (begun && self.node->is_answered_at_once(*begun)) {
-      self.node->calls().end(*begun);
+    if (begun && self.node->spin_for_reply(*begun)) {
+      self.node->operations().end(*begun);
       return true;
     }
   }
@@ -95,7 +96,7 @@ using Progress = std::atomic<uint64_t>;
 // The memory's registration from last time, or a new one. With an owner it may be kept for the next time.
 transport::KeptRegistration take_registration(Node& node, const BufferView& view, const nb::handle& owner) {
   const uint32_t access = view.readonly() ? 0 : access::local_write;
-  const bool keeps = !owner.is_none() && view.size() <= node.registrations().most_bytes();
+  const bool keeps = !owner.is_none() && view.size() <= node.registrations().max_bytes();
   transport::KeptRegistration entry;
   if (keeps) {
     const auto held = lock_from_python(node);
@@ -159,15 +160,15 @@ void bind_session_memory(nb::class_<SessionHandle>& session) {
            "Raises unless the region is of the peer's present run and has so many bytes.")
       .def("read", read, nb::arg("remote"), nb::arg("timeout_s"),
            nb::sig("def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None"),
-           "None: it is longer than a slot.")
+           "None: it is longer than a message buffer.")
       .def("write", write, nb::arg("remote"), nb::arg("data"), nb::arg("timeout_s"),
-           "False: it is longer than a slot.")
+           "False: it is longer than a message buffer.")
       .def(
           "start_read",
           [](SessionHandle& self, const RemoteRegion& remote, QueueHandle& queue, uint64_t token) {
             check(self, remote, "read", 0);
             const auto held = lock_from_python(*self.node);
-            check_slot(self, remote.length);
+            check_fits_buffer(self, remote.length);
             return hand_over(self, begin_read(self, remote), queue, token);
           },
           nb::arg("remote"), nb::arg("queue"), nb::arg("token"))
@@ -178,7 +179,7 @@ void bind_session_memory(nb::class_<SessionHandle>& session) {
             const BufferView view(data, PyBUF_SIMPLE);
             check(self, remote, "write", view.size());
             const auto held = lock_from_python(*self.node);
-            check_slot(self, view.size());
+            check_fits_buffer(self, view.size());
             return hand_over(self, begin_write(self, remote, view), queue, token);
           },
           nb::arg("remote"), nb::arg("data"), nb::arg("queue"), nb::arg("token"))

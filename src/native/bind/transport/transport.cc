@@ -48,21 +48,21 @@ void deliver(QueueHandle& self, const nb::dict& futures, const nb::object& on_re
   }
 }
 
-void make_node(NodeHandle* self, uint32_t busy_poll_us, bool sleeps, uint32_t poll_batch, bool by_loop,
+void make_node(NodeHandle* self, uint32_t busy_poll_us, bool sleeps, uint32_t poll_batch, bool loop_driven,
                double heartbeat_s, double silence_s, size_t max_region_bytes) {
   const auto ns = [](double seconds) { return static_cast<uint64_t>(seconds * 1e9); };
   new (self) NodeHandle(std::make_shared<Node>(transport::NodeOptions{
-      busy_poll_us, by_loop, ns(heartbeat_s), ns(silence_s), poll_batch, sleeps, max_region_bytes}));
+      busy_poll_us, loop_driven, ns(heartbeat_s), ns(silence_s), poll_batch, sleeps, max_region_bytes}));
 }
 
 PortHandle* add_port(NodeHandle& self, DomainHandle& pd, CompletionQueueHandle& cq,
-                     SharedReceiveQueueHandle& srq, const std::string& name, uint32_t slot_bytes,
-                     uint32_t pool_slots, uint32_t window, bool huge_pages, bool pin) {
+                     SharedReceiveQueueHandle& srq, const std::string& name, uint32_t buffer_bytes,
+                     uint32_t pool_buffers, uint32_t window, bool huge_pages, bool pin) {
   constexpr const char* kOperation = "add a wire";
   const auto& node = self.node.share(kOperation);
   auto port = std::make_shared<transport::Port>(
       pd.context.share(), pd.pd.share(kOperation), cq.cq.share(kOperation), srq.srq.share(kOperation),
-      transport::PortOptions{name, slot_bytes, pool_slots, window, huge_pages, pin});
+      transport::PortOptions{name, buffer_bytes, pool_buffers, window, huge_pages, pin});
   const Unlocked unlocked;
   node->add_port(port);
   return new PortHandle{Owned(node), Owned(port)};
@@ -80,9 +80,9 @@ LinkHandle* prepare_link(PortHandle& self, QueuePairHandle& qp) {
                         std::make_unique<transport::Link>(self.port.share(), qp.qp.share("prepare a link"))};
 }
 
-void say_ready(LinkHandle& self) {
+void send_ready(LinkHandle& self) {
   const auto held = lock_from_python(*self.node);
-  if (!self.link || !self.link->say_ready()) {
+  if (!self.link || !self.link->send_ready()) {
     throw Error("queue_full", "say ready", "the link was dropped, or there is no buffer to send from");
   }
 }
@@ -96,25 +96,26 @@ SessionHandle* add_session(NodeHandle& self, uint64_t id, const std::string& pee
   return new SessionHandle{Owned(node), Owned(session), peer_epoch};
 }
 
-ExposedHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t access, uint64_t only_session) {
+ExposedRegionHandle* expose(NodeHandle& self, const nb::handle& buffer, uint32_t access,
+                            uint64_t only_session) {
   const auto& node = self.node.share("expose memory");
   const bool writes = access & (access::remote_write | access::remote_atomic);
   BufferView view(buffer, writes ? PyBUF_WRITABLE : PyBUF_SIMPLE);
   const auto held = lock_from_python(*node);
   auto region = node->regions().expose(view.data(), view.size(), access | (writes ? access::local_write : 0),
                                        only_session);
-  return new ExposedHandle{Owned(node), std::move(view), std::move(region)};
+  return new ExposedRegionHandle{Owned(node), std::move(view), std::move(region)};
 }
 
 nb::tuple pools(PortHandle& self) {
   const auto held = lock_from_python(*self.node);
   transport::Port& port = *self.port;
-  const auto used = [](const transport::SlotPool& pool) { return pool.most() - pool.available(); };
+  const auto used = [](const transport::BufferPool& pool) { return pool.most() - pool.available(); };
   return nb::make_tuple(port.sends().most(), used(port.sends()), port.receives().most(),
                         used(port.receives()));
 }
 
-// Drops owners with the GIL and without the node's lock: that may run the program's code.
+// Drops owners with the GIL and without the node's lock, because that may run Python code.
 void sweep_registrations(NodeHandle& self) {
   Node& node = self.node.use("sweep registrations");
   transport::RegistrationCache::Owners dropped;
@@ -149,47 +150,51 @@ nb::tuple take_captured(NodeHandle& self, CaptureHandle& capture) {
 }  // namespace
 
 void bind_transport(nb::module_& parent) {
-  nb::module_ m = parent.def_submodule("transport", "Sessions: what moves their bytes.");
+  nb::module_ m = parent.def_submodule("transport", "Sessions: the native data path.");
 
-  nb::class_<QueueHandle>(m, "EventQueue", "What native code has to tell an event loop.")
+  nb::class_<QueueHandle>(m, "EventQueue", "Events from native code to an event loop.")
       .def(nb::init<>())
       .def("fileno", [](const QueueHandle& self) { return self.queue->fileno(); })
       .def("take", take, nb::sig("def take(self) -> list[tuple[int, int, int, int, int, int, int, bytes]]"),
            "(kind, session, call, token, outcome, status, method, payload) of each event.")
       .def("deliver", deliver, nb::arg("futures"), nb::arg("on_request"),
            nb::sig("def deliver(self, futures: object, on_request: object) -> None"),
-           "Ends futures with the answer, or with (outcome, status, detail); calls on_request(session, call, "
+           "Ends futures with the reply, or with (outcome, status, detail); calls on_request(session, call, "
            "method, payload) for requests, with None for those that were cancelled.")
       .def(
           "set_quiet", [](QueueHandle& self, bool quiet) { self.queue->set_quiet(quiet); }, nb::arg("quiet"),
-          "While its loop looks again and again, the descriptor need not say that there is something.");
+          "True: the loop polls the queue, so that its descriptor need not become readable.");
 
   nb::class_<LinkHandle>(m, "Link", "A queue pair that is becoming a session's link.")
-      .def("say_ready", say_ready, "Tells the peer that nothing of a former link can land here any more.")
+      .def("send_ready", send_ready,
+           "Sends the peer the message that no operation of a former link can arrive here.")
       .def_prop_ro(
-          "heard",
+          "has_received",
           [](LinkHandle& self) {
             const auto held = lock_from_python(*self.node);
             return self.link && !self.link->early.empty();
           },
-          "The peer has said something.")
-      .def("drop", &LinkHandle::drop, "It did not: the queue pair was closed.");
+          "Whether a message of the peer has arrived.")
+      .def("drop", &LinkHandle::drop, "Gives the link up. Close the queue pair first.");
 
   nb::class_<PortHandle>(m, "Port", "One wire of a node.")
       .def_prop_ro("links", [](const PortHandle& self) { return self.port->links(); })
       .def("pools", pools, nb::sig("def pools(self) -> tuple[int, int, int, int]"),
-           "Slots to send from and how many are in use, slots to receive into and how many are.")
-      .def("add_queue", add_queue, nb::arg("cq"), "One more completion queue for queue pairs of its links.")
-      .def("prepare", prepare_link, nb::arg("qp"), "Before the queue pair is connected.");
+           "Send buffers, send buffers in use, receive buffers, receive buffers in use.")
+      .def("add_queue", add_queue, nb::arg("cq"), "Adds a completion queue for queue pairs of further links.")
+      .def("prepare", prepare_link, nb::arg("qp"),
+           "Makes a queue pair a link. Call it before the queue pair is connected.");
 
-  nb::class_<ExposedHandle>(m, "Exposed", "Memory that peers may use.")
-      .def_prop_ro("key", [](const ExposedHandle& self) { return self.region ? self.region->key : 0; })
-      .def_prop_ro("addr",
-                   [](const ExposedHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
-      .def_prop_ro("length", [](const ExposedHandle& self) { return self.view.size(); })
-      .def("revoke", &ExposedHandle::revoke, "Afterwards its key is refused and nobody touches the memory.");
+  nb::class_<ExposedRegionHandle>(m, "ExposedRegion", "Memory that peers may use.")
+      .def_prop_ro("key", [](const ExposedRegionHandle& self) { return self.region ? self.region->key : 0; })
+      .def_prop_ro(
+          "addr",
+          [](const ExposedRegionHandle& self) { return reinterpret_cast<uint64_t>(self.view.data()); })
+      .def_prop_ro("length", [](const ExposedRegionHandle& self) { return self.view.size(); })
+      .def("revoke", &ExposedRegionHandle::revoke,
+           "Afterwards the key is refused, and no peer accesses the memory.");
 
-  nb::class_<CaptureHandle>(m, "Capture", "Messages as pcapng blocks, until they are taken.")
+  nb::class_<CaptureHandle>(m, "Capture", "Records messages as pcapng blocks until they are taken.")
       .def(
           "__init__",
           [](CaptureHandle* self, size_t snap_bytes, size_t room_bytes) {
@@ -197,12 +202,12 @@ void bind_transport(nb::module_& parent) {
           },
           nb::kw_only(), nb::arg("snap_bytes"), nb::arg("room_bytes"));
 
-  nb::class_<NodeHandle>(m, "Node", "One program's end of all its sessions.")
+  nb::class_<NodeHandle>(m, "Node", "A process's end of all its sessions.")
       .def("__init__", make_node, nb::kw_only(), nb::arg("busy_poll_us"), nb::arg("sleeps"),
-           nb::arg("poll_batch"), nb::arg("by_loop"), nb::arg("heartbeat_s"), nb::arg("silence_s"),
+           nb::arg("poll_batch"), nb::arg("loop_driven"), nb::arg("heartbeat_s"), nb::arg("silence_s"),
            nb::arg("max_region_bytes"))
       .def("add_port", add_port, nb::arg("pd"), nb::arg("cq"), nb::arg("srq"), nb::kw_only(), nb::arg("name"),
-           nb::arg("slot_bytes"), nb::arg("pool_slots"), nb::arg("window"), nb::arg("huge_pages"),
+           nb::arg("buffer_bytes"), nb::arg("pool_buffers"), nb::arg("window"), nb::arg("huge_pages"),
            nb::arg("pin"))
       .def("add_session", add_session, nb::arg("id"), nb::arg("peer"), nb::kw_only(), nb::arg("peer_epoch"),
            nb::arg("control"), nb::arg("requests").none(), nb::arg("max_message_bytes"),
@@ -221,20 +226,22 @@ void bind_transport(nb::module_& parent) {
                      const auto held = lock_from_python(node);
                      return node.regions().size();
                    })
-      .def("sweep_registrations", sweep_registrations, "Lets go of memory that nobody else has any more.")
+      .def("sweep_registrations", sweep_registrations,
+           "Drops cached registrations of memory that has no other owner.")
       .def("registrations", registrations,
            nb::sig("def registrations(self) -> tuple[int, int, int, int, int]"),
-           "Kept registrations: hits, misses, evictions, and how many there are of how many bytes.")
-      .def("set_capture", set_capture, nb::arg("capture").none(), "Messages go there; None: nowhere.")
+           "The registration cache: hits, misses, evictions, entries, bytes.")
+      .def("set_capture", set_capture, nb::arg("capture").none(),
+           "Records messages there; None: stops recording.")
       .def("take_captured", take_captured, nb::arg("capture"),
            nb::sig("def take_captured(self, capture: Capture) -> tuple[bytes, int, int]"),
-           "Whole blocks, once each; how many messages there were, and how many of them found no room.")
+           "Whole blocks since the last call; messages recorded and messages dropped, ever.")
       .def("fileno", [](const NodeHandle& self) { return self.node.use("fileno").fileno(); })
       .def(
           "drive",
           [](NodeHandle& self, uint32_t spin_us, const QueueHandle& queue, size_t enough) {
             Node& node = self.node.use("drive");
-            // Mostly there is something, and giving up the GIL would cost more than taking it.
+            // There mostly are completions, and releasing the GIL would cost more than handling them.
             bool found = false;
             if (const auto held = node.try_lock(); held) found = node.drive_once();
             if (found && queue.queue->size() >= enough) return true;
@@ -248,11 +255,11 @@ void bind_transport(nb::module_& parent) {
              const Unlocked unlocked;
              node.acknowledge();
            })
-      .def("rest",
+      .def("arm_and_poll",
            [](NodeHandle& self) {
-             Node& node = self.node.use("rest");
+             Node& node = self.node.use("arm and poll");
              const Unlocked unlocked;
-             return node.rest();
+             return node.arm_and_poll();
            })
       .def("close", &NodeHandle::close);
   bind_remote_region(m);

@@ -70,8 +70,8 @@ struct SessionHandle {
 };
 
 // Memory that peers may use, held by its buffer until it is revoked.
-struct ExposedHandle {
-  ~ExposedHandle() { revoke(); }
+struct ExposedRegionHandle {
+  ~ExposedRegionHandle() { revoke(); }
   void revoke() {
     if (!region || node.is_inherited()) return;
     {
@@ -90,10 +90,10 @@ struct ExposedHandle {
 
 // The node's lock, without keeping the GIL from others while waiting for it. Nor is the GIL waited for with
 // the lock in hand: somebody who has the GIL may want the lock.
-inline std::unique_lock<PoliteMutex> lock_from_python(transport::Node& node) {
+inline std::unique_lock<YieldingMutex> lock_from_python(transport::Node& node) {
   auto held = node.try_lock();
   if (held) return held;
-  const PoliteMutex::Wish wish = node.wish_for_lock();
+  const YieldingMutex::Reservation wish = node.reserve_lock();
   while (!held) {
     {
       const Unlocked unlocked;

@@ -70,14 +70,14 @@ void bind_completion_queue(nb::module_& m) {
       .def_prop_ro("overrun", [](const CompletionQueueHandle& self) { return self.cq.core()->overrun(); })
       .def_prop_ro(
           "tracked", [](const CompletionQueueHandle& self) { return self.router->tracked(); },
-          "Operations under way whose completion is somebody's.")
+          "Operations in flight that are waited for by id.")
       .def_prop_ro(
           "core", [](const CompletionQueueHandle& self) -> CompletionQueue& { return *self.cq.core(); },
           nb::rv_policy::reference_internal)
       .def("close", &CompletionQueueHandle::close)
       // For an event loop: see verbs/events.py.
       .def(
-          "bell", [](const CompletionQueueHandle& self) { return self.use("wait").bell(); },
+          "wakeup_fileno", [](const CompletionQueueHandle& self) { return self.use("wait").wakeup_fileno(); },
           "A second descriptor for event loops, readable when another thread took the queue's event.")
       .def("watch", watch, nb::arg("token"), nb::sig("def watch(self, token: int) -> WorkCompletion | None"),
            "Hands an operation to drain(), or returns it if it has finished.")
@@ -88,8 +88,7 @@ void bind_completion_queue(nb::module_& m) {
           [](CompletionQueueHandle& self, uint64_t token, const nb::object& keep) {
             self.router->abandon(token, keep_object(keep));
           },
-          nb::arg("token"), nb::arg("keep"),
-          "Nobody waits any more; `keep` lives until the operation has ended.");
+          nb::arg("token"), nb::arg("keep"), "Gives up waiting; `keep` lives until the operation has ended.");
 }
 
 }  // namespace verbena::bind

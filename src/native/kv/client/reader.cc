@@ -10,7 +10,7 @@
 
 namespace verbena::kv {
 
-using transport::Call;
+using transport::Operation;
 using transport::GatherPiece;
 using transport::Outcome;
 
@@ -39,14 +39,14 @@ uint64_t OneSidedReader::now_ms() const {
 
 bool OneSidedReader::read(std::span<const GatherPiece> pieces) {
   for (int attempt = 0; attempt < 3; ++attempt) {
-    Call* call;
+    Operation* call;
     {
       const auto held = node_->lock();
       call = session_->gather(pieces);
       // Over shm a read is complete when it is posted.
-      if (call && node_->is_answered_at_once(*call)) {
+      if (call && node_->spin_for_reply(*call)) {
         ++reads_;
-        node_->calls().end(*call);
+        node_->operations().end(*call);
         return true;
       }
     }
@@ -73,7 +73,7 @@ bool OneSidedReader::learn_regions(std::span<const GatherPiece> pieces) {
   for (const GatherPiece& piece : pieces) {
     if (piece.region == known) continue;
     known = piece.region;
-    Call* call;
+    Operation* call;
     {
       const auto held = node_->lock();
       call = session_->operate(Opcode::read, piece.region, piece.offset, nullptr, 1, nullptr);

@@ -42,7 +42,7 @@ class OneSidedReader {
   static constexpr size_t kLongBytes =
       16u << 10;  // values from this length on are read directly to their destination
   static constexpr size_t kLineBytes = 64;  // of a cache line
-  static constexpr size_t kWave = transport::Session::kMostGathered;
+  static constexpr size_t kWave = transport::Session::kMaxGathered;
   static constexpr uint64_t kTimeoutNs = 1'000'000'000;
 
   // Registered memory to read into.

@@ -305,7 +305,7 @@ void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContex
   }
   auto client = std::make_unique<SocketClient>(*this, engine_.next_client(), std::move(socket));
   if (tls) {
-    client->socket.encrypt(tls->answer(fd));
+    client->socket.encrypt(tls->accept(fd));
     client->in_tls_handshake = true;
   }
   client->address = show(peer.ss_family == AF_UNIX ? own : peer);
@@ -321,7 +321,7 @@ void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContex
 
 void EventLoop::read(SocketClient& client) {
   if (client.in_tls_handshake) {
-    const auto step = client.socket.stream()->shake_hands();
+    const auto step = client.socket.stream()->handshake();
     if (step == net::ByteStream::Step::failed) client.close_now = true;
     if (client.close_now) return engine_.schedule_write(client);
     watch(client, step == net::ByteStream::Step::wants_write);
@@ -347,7 +347,7 @@ void EventLoop::read(SocketClient& client) {
         engine_.feed(client, {});
         continue;
       }
-      if (got == 0 || !net::is_not_now(errno)) client.close_now = true;
+      if (got == 0 || !net::would_block(errno)) client.close_now = true;
     } else {
       const iovec piece{buffer_.get(), kReadBytes};
       const ssize_t got = client.socket.read({&piece, 1});
@@ -356,7 +356,7 @@ void EventLoop::read(SocketClient& client) {
         engine_.feed(client, {buffer_.get(), static_cast<size_t>(got)});
         continue;
       }
-      if (got == 0 || !net::is_not_now(errno)) client.close_now = true;
+      if (got == 0 || !net::would_block(errno)) client.close_now = true;
     }
     break;
   } while (client.socket.has_unread() && !client.close_now);
@@ -371,7 +371,7 @@ bool EventLoop::write(SocketClient& client) {
     const ssize_t sent =
         client.socket.write(sending.data() + client.written, sending.size() - client.written);
     if (sent <= 0) {
-      if (sent < 0 && !net::is_not_now(errno)) return true;
+      if (sent < 0 && !net::would_block(errno)) return true;
       client.unsent_bytes.store(sending.size() - client.written, std::memory_order_relaxed);
       watch(client, true);
       return false;
@@ -380,7 +380,7 @@ bool EventLoop::write(SocketClient& client) {
     client.written += static_cast<size_t>(sent);
   }
   if (!client.socket.flush()) {
-    if (!net::is_not_now(errno)) return true;
+    if (!net::would_block(errno)) return true;
     watch(client, true);
     return false;
   }
@@ -400,7 +400,7 @@ void EventLoop::watch(SocketClient& client, bool writable) {
 }
 
 void EventLoop::close(SocketClient& client) {
-  if (client.socket.stream()) client.socket.end_writing();
+  if (client.socket.stream()) client.socket.shutdown_write();
   engine_.keyspace.unwatch(client.id);
   engine_.remove(client);
   clients_.erase(client.id);

@@ -246,7 +246,7 @@ std::string SessionFrontend::layout(const SessionClient& client) {
 
 // Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within
 // Python.
-std::unique_lock<PoliteMutex> SessionFrontend::lock_node() {
+std::unique_lock<YieldingMutex> SessionFrontend::lock_node() {
   if (engine_.handler()) engine_.handler()->release_gil();
   return node_->lock();
 }

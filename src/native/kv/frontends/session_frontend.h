@@ -62,7 +62,7 @@ class SessionFrontend {
   void flush(uint64_t session, uint32_t stream);
   // Lets go of the streams of sessions that have ended.
   void sweep(uint64_t now);
-  std::unique_lock<PoliteMutex> lock_node();
+  std::unique_lock<YieldingMutex> lock_node();
   // False: it is too long for a message, and an empty one goes instead.
   bool reply(const SessionClient& to, uint64_t call, std::string_view bytes);
   // What there is for it to hear, by the call; false: as above, and it still has to hear it.

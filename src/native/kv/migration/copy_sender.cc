@@ -264,8 +264,8 @@ class CopySender::Run : transport::Writer {
 
   void wait() {
     const Piece& oldest = sender_.piece(sender_.oldest_);
-    if (!oldest.call) return node_.linger();
-    node_.wait(*oldest.call, now_ns() + kAskEveryNs);
+    if (!oldest.call) return node_.drive_or_sleep();
+    node_.wait(*oldest.call, now_ns() + kCheckEveryNs);
     if (!oldest.call->finished.load(std::memory_order_acquire)) copy_unacknowledged();
   }
 

@@ -62,7 +62,7 @@ class CopySender {
     size_t part = 0;       // parts that are written on this link
     uint32_t written = 0;  // bytes of the next part that are written
     std::string notice;
-    transport::Call* call = nullptr;  // of the notice
+    transport::Operation* call = nullptr;  // of the notice
   };
   Piece& piece(uint32_t segment) { return pieces_[segment % pieces_.size()]; }
   void fill_next();

@@ -75,7 +75,7 @@ void ReplicationSender::end(const std::string& why) {
 }
 
 // On the thread that drives the node, with the node's lock.
-void ReplicationSender::take_receipt(Shared& shared, const transport::Call& call, uint64_t end,
+void ReplicationSender::take_receipt(Shared& shared, const transport::Operation& call, uint64_t end,
                                      uint32_t rewinds) {
   const std::lock_guard held(shared.mutex);
   LogReceipt receipt;
@@ -186,7 +186,7 @@ bool ReplicationSender::send() {
   }
   if (!session_->may_stream()) return false;
   if (bytes > 0 && !inlined && !write(at, bytes)) return false;
-  transport::Call* call = nullptr;
+  transport::Operation* call = nullptr;
   if (sends_message) {
     std::string text(sizeof message + (inlined ? bytes : 0), '\0');
     std::memcpy(text.data(), &message, sizeof message);
@@ -211,7 +211,7 @@ bool ReplicationSender::send() {
   }
   if (!call) return true;
   transport::Session::then(*call,
-                           [shared = shared_, end = sent_, rewinds = rewinds_](transport::Call& answer) {
+                           [shared = shared_, end = sent_, rewinds = rewinds_](transport::Operation& answer) {
                              take_receipt(*shared, answer, end, rewinds);
                            });
   return true;
@@ -359,7 +359,7 @@ void ReplicationSender::run(const std::stop_token& stop) {
       }
       case Step::blocked:
         held.unlock();
-        node_->linger();
+        node_->drive_or_sleep();
         // The ring is full, or there is no link: that takes more than microseconds to change.
         if (node_->options().sleeps) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }

@@ -93,7 +93,7 @@ class ReplicationSender {
   }
   uint64_t ping_ns() const;
 
-  static void take_receipt(Shared& shared, const transport::Call& call, uint64_t end, uint32_t rewinds);
+  static void take_receipt(Shared& shared, const transport::Operation& call, uint64_t end, uint32_t rewinds);
   void end(const std::string& why);
 
   const std::shared_ptr<Engine> engine_;

@@ -43,7 +43,7 @@ Channel::Io Channel::read(size_t& bytes) {
     size_t offered = 0;
     for (size_t i = 0; i < count; ++i) offered += room[i].iov_len;
     const ssize_t got = stream_socket_.read({room, count});
-    if (got < 0) return net::is_not_now(errno) ? Io::done : Io::lost;
+    if (got < 0) return net::would_block(errno) ? Io::done : Io::lost;
     if (got == 0) return Io::lost;
     bytes += static_cast<size_t>(got);
     moved_ += static_cast<uint64_t>(got);
@@ -59,7 +59,7 @@ Channel::Io Channel::read_marked(size_t& bytes) {
     std::byte buffer[16 * 1024];
     const iovec room{buffer, sizeof buffer};
     const ssize_t got = stream_socket_.read({&room, 1});
-    if (got < 0) return net::is_not_now(errno) ? Io::done : Io::lost;
+    if (got < 0) return net::would_block(errno) ? Io::done : Io::lost;
     if (got == 0) return Io::lost;
     bytes += static_cast<size_t>(got);
     moved_ += static_cast<uint64_t>(got);
@@ -77,7 +77,7 @@ ssize_t Channel::write_batch() {
   }
   const ssize_t written = stream_socket_.write({pieces, count});
   if (written >= 0) return written;
-  return net::is_not_now(errno) ? -1 : -2;
+  return net::would_block(errno) ? -1 : -2;
 }
 
 std::vector<std::byte> Channel::rest_of_segment() const {
@@ -96,17 +96,17 @@ bool ClosingConnection::advance(uint64_t now) {
   if (now >= deadline_ns) return true;
   while (sent < output.size()) {
     const ssize_t n = socket.write(output.data() + sent, output.size() - sent);
-    if (n < 0) return !net::is_not_now(errno);
+    if (n < 0) return !net::would_block(errno);
     sent += static_cast<size_t>(n);
   }
-  if (!socket.flush()) return !net::is_not_now(errno);
-  if (!is_half_closed) socket.end_writing();
+  if (!socket.flush()) return !net::would_block(errno);
+  if (!is_half_closed) socket.shutdown_write();
   is_half_closed = true;
   // Closing a socket with unread bytes sends a reset, which could discard our last output at the peer.
   for (;;) {
     const ssize_t n = socket.drain();
     if (n > 0) continue;
-    return n == 0 || !net::is_not_now(errno);
+    return n == 0 || !net::would_block(errno);
   }
 }
 

@@ -102,7 +102,7 @@ Channel::Io Channel::flush(OnSent on_sent) {
   while (first_ < count_) {
     ssize_t written = write_batch();
     // A stream that buffers its output can be full before it has sent anything: flush it and try again.
-    if (written == -1 && stream_socket_.holds_back() && stream_socket_.flush()) written = write_batch();
+    if (written == -1 && stream_socket_.buffers_writes() && stream_socket_.flush()) written = write_batch();
     if (written < 0) {
       was_full_ = written == -1;
       return was_full_ ? Io::blocked : Io::lost;
@@ -118,7 +118,7 @@ Channel::Io Channel::flush(OnSent on_sent) {
   }
   first_ = count_ = 0;
   if (stream_socket_.flush()) return Io::done;
-  was_full_ = net::is_not_now(errno);
+  was_full_ = net::would_block(errno);
   return was_full_ ? Io::blocked : Io::lost;
 }
 

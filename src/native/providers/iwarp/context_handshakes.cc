@@ -79,7 +79,7 @@ void IwarpContext::accept_peers(int listener) {
       }
       return;
     }
-    net::tune(socket.get(), options_.dead_peer_timeout_ms);
+    net::set_tcp_options(socket.get(), options_.dead_peer_timeout_ms);
     accept_peer(net::StreamSocket(std::move(socket)), listener);
   }
 }

@@ -75,7 +75,7 @@ Handshake::Progress Handshake::advance() {
     if (error != 0) return Progress::refused;
     if (getpeername(stream_socket_.socket(), peer.get(), &peer.length) != 0) return Progress::pending;
     connecting_ = false;
-    if (tls_) stream_socket_.encrypt(tls_->call(stream_socket_.socket(), target_.host));
+    if (tls_) stream_socket_.encrypt(tls_->connect(stream_socket_.socket(), target_.host));
   }
   if (!initiator_ && !is_tls_detected_) {
     if (const Progress met = detect_tls(); met != Progress::done) return met;
@@ -85,15 +85,15 @@ Handshake::Progress Handshake::advance() {
   }
   while (sent_ < out_.size()) {
     const ssize_t n = stream_socket_.write(out_.data() + sent_, out_.size() - sent_);
-    if (n < 0) return net::is_not_now(errno) ? Progress::pending : Progress::broken;
+    if (n < 0) return net::would_block(errno) ? Progress::pending : Progress::broken;
     sent_ += static_cast<size_t>(n);
   }
-  if (!stream_socket_.flush()) return net::is_not_now(errno) ? Progress::pending : Progress::broken;
+  if (!stream_socket_.flush()) return net::would_block(errno) ? Progress::pending : Progress::broken;
   for (;;) {
     uint8_t bytes[kMpaMaxPrivate];
     const iovec room{bytes, std::min(reader_.wanted(), sizeof bytes)};
     const ssize_t n = stream_socket_.read({&room, 1});
-    if (n < 0) return net::is_not_now(errno) ? Progress::pending : Progress::broken;
+    if (n < 0) return net::would_block(errno) ? Progress::pending : Progress::broken;
     if (n == 0) return Progress::broken;
     switch (reader_.take({bytes, static_cast<size_t>(n)})) {
       case FrameReader::Event::more:
@@ -111,18 +111,18 @@ Handshake::Progress Handshake::advance() {
 Handshake::Progress Handshake::detect_tls() {
   uint8_t first = 0;
   const ssize_t n = ::recv(stream_socket_.socket(), &first, 1, MSG_DONTWAIT | MSG_PEEK);
-  if (n < 0) return net::is_not_now(errno) || errno == EINTR ? Progress::pending : Progress::broken;
+  if (n < 0) return net::would_block(errno) || errno == EINTR ? Progress::pending : Progress::broken;
   if (n == 0) return Progress::broken;
   const bool speaks_tls = first == kTlsHandshakeRecord;
   if (tls_ && !speaks_tls) return Progress::unencrypted;
   if (!tls_ && speaks_tls) return Progress::encrypted;
-  if (tls_) stream_socket_.encrypt(tls_->answer(stream_socket_.socket()));
+  if (tls_) stream_socket_.encrypt(tls_->accept(stream_socket_.socket()));
   is_tls_detected_ = true;
   return Progress::done;
 }
 
 Handshake::Progress Handshake::advance_tls() {
-  const net::ByteStream::Step step = stream_socket_.stream()->shake_hands();
+  const net::ByteStream::Step step = stream_socket_.stream()->handshake();
   tls_wants_to_write_ = step == net::ByteStream::Step::wants_write;
   is_secure_ = step == net::ByteStream::Step::done;
   if (is_secure_) return Progress::done;

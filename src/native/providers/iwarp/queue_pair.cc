@@ -95,7 +95,7 @@ bool IwarpQueuePair::adopt(net::StreamSocket socket, const Agreement& agreement,
     if (channel_ && is_fresh()) close_channel();
     if (channel_) return false;
     if (!send_frame(socket, reply)) return false;
-    if (socket.has_socket()) net::forgo_pacing(socket.socket());
+    if (socket.has_socket()) net::disable_pacing_within_host(socket.socket());
     channel_ = std::make_unique<Channel>(std::move(socket), agreement, own_ird, attributes_.min_rnr_timer,
                                          static_cast<StreamHost&>(*this));
     unreachable_ = false;

@@ -16,7 +16,7 @@ QuicStream::~QuicStream() {
   if (state_.use_count() == 1) state_->out.clear();
 }
 
-net::ByteStream::Step QuicStream::shake_hands() {
+net::ByteStream::Step QuicStream::handshake() {
   const std::lock_guard lock(engine_->mutex());
   if (is_gone()) {
     set_error();
@@ -86,7 +86,7 @@ bool QuicStream::flush() {
   return true;
 }
 
-void QuicStream::say_goodbye() {
+void QuicStream::shutdown_write() {
   const std::lock_guard lock(engine_->mutex());
   if (is_gone()) return;
   state_->wants_end = true;

@@ -13,10 +13,10 @@ class QuicStream final : public net::ByteStream {
       : engine_(std::move(engine)), state_(std::move(state)) {}
   ~QuicStream() override;
 
-  Step shake_hands() override;
+  Step handshake() override;
   ssize_t read(std::span<const iovec> room) override;
   ssize_t write(std::span<const iovec> pieces) override;
-  void say_goodbye() override;
+  void shutdown_write() override;
   bool flush() override;
   bool has_unsent() const override { return false; }  // the engine sends it
   bool has_unread() const override { return false; }  // the engine reports it

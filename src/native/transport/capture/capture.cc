@@ -38,13 +38,13 @@ void Capture::record(Direction direction, uint64_t session, std::string_view wir
 
 void Capture::record(Captured kind, uint64_t session, std::string_view wire,
                      const CapturedOperation& operation, std::span<const std::byte> data) {
-  // A READ's bytes come towards us.
+  // The bytes of a READ arrive at this side.
   const CaptureHeader header{.direction = kind == Captured::read ? Direction::received : Direction::sent,
                              .kind = kind,
                              .length = static_cast<uint32_t>(data.size()),
                              .session = session};
-  // Who wants no more than headers wants no data either.
-  const size_t most = snap_bytes_ > sizeof(MessageHeader) ? kMostData : 0;
+  // With snap_bytes for headers only, no data is kept.
+  const size_t most = snap_bytes_ > sizeof(MessageHeader) ? kMaxData : 0;
   append(header, wire, std::as_bytes(std::span(&operation, 1)), data.first(std::min(data.size(), most)),
          data.size());
 }

@@ -1,6 +1,6 @@
-// Session messages and one-sided work as pcapng blocks, for a file that Wireshark opens: link type USER0, one
-// packet for each, behind a small header of ours. The node's lock covers it; whoever writes the file takes
-// what there is.
+// Session messages and one-sided operations as pcapng blocks, for a file that Wireshark opens: link type
+// USER0, one packet each, with a CaptureHeader in front. Protected by the node's lock; the file's writer
+// calls take().
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ struct CaptureHeader {
   Direction direction = Direction::sent;
   Captured kind = Captured::message;
   uint8_t unused = 0;
-  uint32_t length = 0;  // of the whole message or transfer, whatever was kept of it
+  uint32_t length = 0;  // of the whole message or transfer, of which less may be kept
   uint64_t session = 0;
-  char wire[8] = {};  // its name, filled up with zeros
+  char wire[8] = {};  // its name, padded with zeros
 };
 static_assert(sizeof(CaptureHeader) == 24);
 
-// After it, for a WRITE or READ of ours on the peer's memory; then the beginning of the data.
+// Follows for a WRITE or READ of this side; then the beginning of the data.
 struct CapturedOperation {
   uint64_t remote_addr = 0;
   uint32_t rkey = 0;
@@ -40,21 +40,21 @@ static_assert(sizeof(CapturedOperation) == 16);
 
 class Capture {
  public:
-  // Of a transfer's data no more than this is kept: it may be gigabytes, and its beginning tells it.
-  static constexpr size_t kMostData = 256;
+  // Bytes kept of a transfer's data, which may be gigabytes.
+  static constexpr size_t kMaxData = 256;
 
-  // Keeps `snap_bytes` of each message, and `room_bytes` until they are taken.
+  // Keeps `snap_bytes` of each message, and at most `room_bytes` between two calls of take().
   Capture(size_t snap_bytes, size_t room_bytes) : snap_bytes_(snap_bytes), room_bytes_(room_bytes) {}
 
   void record(Direction direction, uint64_t session, std::string_view wire,
               std::span<const std::byte> message);
-  // A one-sided operation: when it has completed, or was posted if nothing reports it.
+  // Records a one-sided operation: when it completes, or when it is posted if it is unsignalled.
   void record(Captured kind, uint64_t session, std::string_view wire, const CapturedOperation& operation,
               std::span<const std::byte> data);
   // Whole blocks, in order.
   std::vector<std::byte> take() { return std::exchange(blocks_, {}); }
   uint64_t packets() const { return packets_; }
-  uint64_t dropped() const { return dropped_; }  // for want of room
+  uint64_t dropped() const { return dropped_; }  // because `room_bytes` was full
 
  private:
   void append(CaptureHeader header, std::string_view wire, std::span<const std::byte> front,

@@ -1,4 +1,5 @@
-// The memory that a node exposes: regions that peers find by an unguessable key. The node's lock covers it.
+// The memory that a node exposes: regions that peers address by an unguessable key. Protected by the node's
+// lock.
 #pragma once
 
 #include <memory>
@@ -25,9 +26,9 @@ class RegionTable {
  public:
   std::shared_ptr<ExposedRegion> expose(std::byte* data, size_t length, uint32_t access,
                                         uint64_t only_session);
-  // After this its keys are refused, and nobody touches the memory any more.
+  // Afterwards its keys are refused, and no peer accesses the memory.
   void revoke(ExposedRegion& region);
-  // Null: there is none by this key, or not for this session.
+  // Null: no region has this key, or it is not for this session.
   ExposedRegion* find(uint64_t key, const Session& session) const;
   size_t size() const { return regions_.size(); }
 

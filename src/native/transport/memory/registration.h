@@ -1,4 +1,4 @@
-// A piece of memory and its registration on each wire that needed one. Not thread-safe: the node's lock.
+// A range of memory and its registration on each wire that needed one. Protected by the node's lock.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Port;
 
 class Registration {
  public:
-  // With `piece_bytes` long memory becomes several regions: only lkey() is of use then.
+  // Memory longer than `piece_bytes` is registered as several regions; then only lkey() may be used.
   Registration(std::byte* data, size_t length, uint32_t access, size_t piece_bytes = SIZE_MAX)
       : data_(data), length_(length), access_(access), piece_bytes_(piece_bytes) {}
   ~Registration() { close(); }
@@ -24,17 +24,17 @@ class Registration {
   std::byte* data() const { return data_; }
   size_t length() const { return length_; }
   uint32_t access() const { return access_; }
-  // Its region on this wire; registers at first use, which throws as register_memory() does.
+  // Its region on this wire. Registers at first use, and throws as register_memory() does.
   MemoryRegion& on(const Port& port) { return piece(port, 0); }
-  // The local key for memory from `at` on, within a piece.
+  // The local key of the piece that contains `at`.
   uint32_t lkey(const Port& port, const std::byte* at) {
     return piece(port, static_cast<size_t>(at - data_) / piece_bytes_).lkey();
   }
-  // How much from this offset on lies in one piece.
+  // Bytes from this offset to the end of its piece.
   size_t in_piece(size_t offset) const {
     return std::min(length_ - offset, piece_bytes_ - offset % piece_bytes_);
   }
-  // Ends them all: afterwards no wire touches the memory.
+  // Deregisters on all wires: afterwards none accesses the memory.
   void close();
 
  private:

@@ -33,12 +33,12 @@ RegistrationCache::Owners RegistrationCache::keep(KeptRegistration entry) {
   const size_t length = memory.length();
   const auto twin =
       std::find_if(kept_.begin(), kept_.end(), same_memory(memory.data(), length, memory.access()));
-  if (length > most_bytes_ || twin != kept_.end()) {
+  if (length > max_bytes_ || twin != kept_.end()) {
     entry.memory->close();
     closed_.push_back(std::move(entry.owner));
     return take_closed();
   }
-  while (!kept_.empty() && bytes_ + length > most_bytes_) {
+  while (!kept_.empty() && bytes_ + length > max_bytes_) {
     remove(std::prev(kept_.end()));
     ++evictions_;
   }

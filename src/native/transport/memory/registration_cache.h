@@ -1,6 +1,6 @@
-// Registrations of programs' own buffers, kept for the next transfer of the same memory. An entry holds the
-// memory's owner, so that nothing else can come to lie there while the entry is kept. The node's lock covers
-// it; owners are handed out to be dropped without the lock, by a thread that may.
+// Registrations of user buffers, kept for the next transfer of the same memory. An entry holds the memory's
+// owner, so that the addresses cannot be reused while the entry exists. Protected by the node's lock. Removed
+// owners are returned, to be dropped without the lock by a thread that holds the GIL.
 #pragma once
 
 #include <list>
@@ -11,32 +11,33 @@
 
 namespace verbena::transport {
 
-// Keeps a program's memory in place.
+// Keeps user memory alive and in place.
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;
-  virtual bool is_alone() const = 0;  // the program has dropped the memory: it will not be used again
+  virtual bool is_alone() const = 0;  // no other reference exists: the memory will not be used again
 };
 
 struct KeptRegistration {
   std::unique_ptr<MemoryOwner> owner;
-  std::unique_ptr<Registration> memory;  // after its owner: it goes first
+  std::unique_ptr<Registration> memory;  // declared after its owner: destroyed first
 };
 
 class RegistrationCache {
  public:
   using Owners = std::vector<std::unique_ptr<MemoryOwner>>;
 
-  explicit RegistrationCache(size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit RegistrationCache(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  size_t most_bytes() const { return most_bytes_; }
-  // Takes the entry of exactly this memory out; empty if there is none, or another transfer has it.
+  size_t max_bytes() const { return max_bytes_; }
+  // Removes and returns the entry of exactly this memory. Empty: there is none, or another transfer has it.
   KeptRegistration take(const std::byte* data, size_t length, uint32_t access);
-  // Keeps it, and closes those unused longest until all fit. Drop the owners it returns.
+  // Adds an entry and closes the least recently used ones until all fit. The caller drops the returned
+  // owners.
   [[nodiscard]] Owners keep(KeptRegistration entry);
-  // Closes what the program has dropped.
+  // Closes entries whose memory has no other owner.
   [[nodiscard]] Owners sweep();
-  // Closes everything: the wire cannot register any more. False: there was nothing.
+  // Closes all entries, because the wire cannot register more. False: there were none.
   bool make_room();
   [[nodiscard]] Owners clear();
 
@@ -51,9 +52,9 @@ class RegistrationCache {
   Position remove(Position at);
   Owners take_closed() { return std::exchange(closed_, {}); }
 
-  const size_t most_bytes_;
-  std::list<KeptRegistration> kept_;  // the last used first
-  Owners closed_;                     // of entries that are no more
+  const size_t max_bytes_;
+  std::list<KeptRegistration> kept_;  // most recently used first
+  Owners closed_;                     // of removed entries
   uint64_t hits_ = 0, misses_ = 0, evictions_ = 0;
   size_t bytes_ = 0;
 };

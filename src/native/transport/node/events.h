@@ -1,4 +1,5 @@
-// What native code has to tell a program's event loop: batches, with a bell that rings once per batch.
+// Events from native code to an event loop of Python, in batches: the queue's eventfd is signalled once per
+// batch.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,24 @@
 namespace verbena::transport {
 
 enum class EventKind : uint8_t {
-  finished,   // a call or an operation of ours: `token`, its outcome, `payload`
-  request,    // a peer calls `method`: answer `call`
-  cancelled,  // the peer lost interest in `call`
-  link_lost,  // the session has no link any more: `status`, and `payload` says why in words
+  finished,   // a call or operation of this side has ended: `token`, `outcome`, `payload`
+  request,    // the peer calls `method`; reply to `call`
+  cancelled,  // the peer no longer waits for `call`
+  link_lost,  // the session has lost its link: `status`, with the reason as text in `payload`
   goodbye,    // the peer ends the session
 };
 
 // How a call or an operation ended.
 enum class Outcome : uint8_t {
   ok,
-  remote_failure,  // the method failed: the payload says why
+  remote_failure,  // the method failed; the payload is the reason
   no_such_method,
-  busy,    // the peer has too much to do
-  denied,  // the region is not there, not any more, or not for us
+  busy,    // the peer has too many requests
+  denied,  // the region does not exist, was revoked, or is for other sessions
   out_of_range,
   too_long,
-  damaged,        // the contents did not match their checksum, again and again
-  failed_status,  // the request's own completion status says why
+  damaged,        // the contents did not match their checksum after several attempts
+  failed_status,  // the work request failed: see its completion status
   session_failed,
 };
 
@@ -48,42 +49,42 @@ class EventQueue {
   void push(Event event) {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
-    if (!rung_ && !quiet_) {
-      rung_ = true;
-      bell_.signal();
+    if (!signalled_ && !quiet_) {
+      signalled_ = true;
+      event_fd_.signal();
     }
   }
-  // All of them; silences the bell.
+  // Takes all events and clears the eventfd.
   std::vector<Event> take() {
     std::vector<Event> taken;
     const std::lock_guard lock(mutex_);
     taken.swap(events_);
-    if (rung_) {
-      rung_ = false;
-      bell_.clear();
+    if (signalled_) {
+      signalled_ = false;
+      event_fd_.clear();
     }
     return taken;
   }
-  // While its loop looks at the queue again and again, nobody needs the bell.
+  // `quiet`: the loop polls the queue, so that push() need not signal the eventfd.
   void set_quiet(bool quiet) {
     const std::lock_guard lock(mutex_);
     quiet_ = quiet;
-    if (!quiet && !events_.empty() && !rung_) {
-      rung_ = true;
-      bell_.signal();
+    if (!quiet && !events_.empty() && !signalled_) {
+      signalled_ = true;
+      event_fd_.signal();
     }
   }
   size_t size() const {
     const std::lock_guard lock(mutex_);
     return events_.size();
   }
-  int fileno() const { return bell_.get(); }
+  int fileno() const { return event_fd_.get(); }
 
  private:
   mutable std::mutex mutex_;
   std::vector<Event> events_;
-  bool rung_ = false, quiet_ = false;
-  const EventFd bell_;
+  bool signalled_ = false, quiet_ = false;
+  const EventFd event_fd_;
 };
 
 }  // namespace verbena::transport

@@ -1,4 +1,4 @@
-// The names of requests on a link: what kind, and which one.
+// Ids of work requests on a link: a tag for the kind, and a number.
 #pragma once
 
 #include <cstdint>

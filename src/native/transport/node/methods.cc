@@ -46,7 +46,7 @@ class Echo final : public Handler {
   void handle(const Request& request) override { request.session.reply(request.call, request.payload); }
 };
 
-// The bytes of a range of an exposed region; if they are not this session's to use, the request is refused.
+// The bytes of a range of an exposed region. Empty: the session may not use them, and the request was failed.
 std::optional<std::span<std::byte>> find_range(Node& node, const Request& request, uint64_t key,
                                                uint64_t offset, uint64_t length, uint32_t access) {
   ExposedRegion* region = node.regions().find(key, request.session);

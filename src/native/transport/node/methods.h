@@ -1,5 +1,5 @@
-// Methods that native code answers, without the program's help. A handler runs under the node's lock on
-// whatever thread drives the node, so it must be short and never block.
+// Methods that native code answers without Python. A handler runs under the node's lock on the thread that
+// drives the node, so it must be short and never block.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,17 @@ struct Request {
 class Handler {
  public:
   virtual ~Handler() = default;
-  // Answers by session.reply() or session.fail(), now or later.
+  // Answers with session.reply() or session.fail(), before or after it returns.
   virtual void handle(const Request& request) = 0;
 };
 
-// Numbers below 256 are Verbena's own; a name's number is never one of them.
+// Numbers below 256 are Verbena's own methods; of_name() never returns one of them.
 namespace method {
 constexpr uint32_t echo = 1, resolve = 2, verify = 3, checksum = 4, atomic = 5;
 uint32_t of_name(std::string_view name);
 }  // namespace method
 
-// The payloads of Verbena's own.
+// Payloads of Verbena's own methods.
 struct ResolveRequest {
   uint64_t key;
 };
@@ -40,7 +40,7 @@ struct ResolveReply {
   uint64_t addr, length;
   uint32_t rkey, access;
 };
-struct RangeRequest {  // verify: is this the checksum? checksum: which is it?
+struct RangeRequest {  // verify: compares `crc`; checksum: ignores it and returns the CRC32C
   uint64_t key, offset, length;
   uint32_t crc, unused;
 };

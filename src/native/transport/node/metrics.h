@@ -1,4 +1,4 @@
-// Counters and latency histograms: written by whoever holds the node's lock, read by anyone at any time.
+// Counters and latency histograms: written under the node's lock, read by any thread at any time.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ constexpr std::string_view kCountNames[] = {
 };
 static_assert(std::size(kCountNames) == static_cast<size_t>(Count::count_));
 
-// Logarithmic: four buckets per doubling, so that a reading is within 19 % of the truth.
+// Logarithmic: four buckets per doubling, so that a quantile is within 19 % of the true value.
 class Histogram {
  public:
   static constexpr size_t kBuckets = 160;
@@ -53,7 +53,7 @@ class Histogram {
     const auto log = static_cast<size_t>(std::bit_width(value_ns)) - 1;
     return std::min(kBuckets - 1, (log - 1) * 4 + ((value_ns >> (log - 2)) & 3));
   }
-  // The least value that the bucket after this one takes.
+  // The exclusive upper bound of a bucket.
   static uint64_t upper_ns(size_t i) {
     const size_t next = i + 1;
     return next < 4 ? next : (uint64_t{4} + next % 4) << (next / 4 - 1);
@@ -67,7 +67,7 @@ class Histogram {
   std::atomic<uint64_t> sum_ns_{0};
 };
 
-// What one session did on one wire.
+// Counters of one session on one wire.
 struct Metrics {
   std::array<std::atomic<uint64_t>, static_cast<size_t>(Count::count_)> counts{};
   Histogram call, read, write;

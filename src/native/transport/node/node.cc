@@ -84,9 +84,9 @@ void Node::close() {
   sessions_.clear();
 }
 
-void Node::end(Call& call) {
+void Node::end(Operation& operation) {
   const auto held = lock();
-  calls_.end(call);
+  operations_.end(operation);
 }
 
 bool Node::drive_locked() {
@@ -110,15 +110,15 @@ void Node::handle_completion(Port& port, const Completion& completion) {
     if (link && link->session && !link->failed()) link->session->on_completion(completion);
     return;
   }
-  Slot* slot = port.receives().at(static_cast<uint32_t>(value));
+  MessageBuffer* buffer = port.receives().at(static_cast<uint32_t>(value));
   if (completion.status == Status::success && link && !link->failed()) {
     if (!link->session) {
-      link->early.emplace_back(slot, completion.byte_count);
+      link->early.emplace_back(buffer, completion.byte_count);
       return;
     }
-    link->session->on_message({slot->data, completion.byte_count});
+    link->session->on_message({buffer->data, completion.byte_count});
   }
-  port.repost(slot);
+  port.repost(buffer);
 }
 
 void Node::tick_if_due(uint64_t now) {

@@ -1,6 +1,6 @@
-// One program's end of all its sessions: the ports, the lock over everything, and who drives it. Callers that
-// wait drive it themselves; otherwise its own thread does, or the program's event loop with the thread as a
-// stand-in while the loop is busy.
+// A process's end of all its sessions: the ports, one lock over everything, and the threads that drive it
+// (poll its completion queues). A caller that waits drives the node itself. Otherwise the node's thread does,
+// or the event loop of Python, for which the thread takes over while the loop is busy.
 #pragma once
 
 #include <atomic>
@@ -16,22 +16,22 @@
 #include "transport/memory/registration_cache.h"
 #include "transport/node/methods.h"
 #include "transport/node/port.h"
-#include "transport/session/call.h"
+#include "transport/session/operation.h"
 #include "transport/session/session.h"
 #include "util/error.h"
 #include "util/fd.h"
-#include "util/polite_mutex.h"
+#include "util/yielding_mutex.h"
 
 namespace verbena::transport {
 
 struct NodeOptions {
   uint32_t busy_poll_us = 100;  // how long to spin after the last work before sleeping
-  bool by_loop = false;         // an event loop drives: see fileno()
+  bool loop_driven = false;     // an event loop drives: see fileno()
   uint64_t heartbeat_ns = 1'000'000'000;
-  uint64_t silence_ns = 10'000'000'000;     // nothing heard for so long: the link is lost
-  uint32_t poll_batch = 32;                 // completions taken from a queue at a time
-  bool sleeps = true;                       // false: spins without end
-  size_t max_region_bytes = 1'000'000'000;  // registered in one piece, and kept registered in all
+  uint64_t silence_ns = 10'000'000'000;     // without a message for this long, the link is lost
+  uint32_t poll_batch = 32;                 // completions per poll of a queue
+  bool sleeps = true;                       // false: spins without ever sleeping
+  size_t max_region_bytes = 1'000'000'000;  // limit of one registration, and of the cache in all
 };
 
 class Node {
@@ -48,9 +48,9 @@ class Node {
   void handle(uint32_t method, std::shared_ptr<Handler> handler);
   void close();  // stops the thread; sessions end
 
-  std::unique_lock<PoliteMutex> lock() { return std::unique_lock(mutex_); }
-  std::unique_lock<PoliteMutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
-  PoliteMutex::Wish wish_for_lock() { return PoliteMutex::Wish(mutex_); }
+  std::unique_lock<YieldingMutex> lock() { return std::unique_lock(mutex_); }
+  std::unique_lock<YieldingMutex> try_lock() { return std::unique_lock(mutex_, std::try_to_lock); }
+  YieldingMutex::Reservation reserve_lock() { return YieldingMutex::Reservation(mutex_); }
 
   // With the lock:
   Handler* handler(uint32_t method) const {
@@ -62,10 +62,11 @@ class Node {
     const auto found = sessions_.find(id);
     return found == sessions_.end() ? nullptr : found->second;
   }
-  CallTable& calls() { return calls_; }
+  OperationTable& operations() { return operations_; }
   RegionTable& regions() { return regions_; }
   RegistrationCache& registrations() { return registrations_; }
-  // Runs what registers memory; if the wire cannot, once more without the registrations that are merely kept.
+  // Calls `function`, which registers memory. If that fails, drops the cached registrations and calls it
+  // again.
   template <typename Function>
   decltype(auto) registering(Function function) {
     try {
@@ -75,41 +76,43 @@ class Node {
     }
     return function();
   }
-  Capture* capture() const { return capture_.get(); }  // null: nobody wants messages
+  Capture* capture() const { return capture_.get(); }  // null: no capture is running
   void set_capture(std::shared_ptr<Capture> capture) { capture_ = std::move(capture); }
   const std::vector<std::shared_ptr<Port>>& ports() const { return ports_; }
-  // True when the call, or the operation, has ended well; drives for the microsecond or two that a peer on
-  // this host takes, unless the session's others have lately taken longer.
-  bool is_answered_at_once(Call& call);
+  // Drives for a few microseconds, within which a peer on this host replies. True: the operation has ended
+  // well. Skipped while the session's recent replies were late.
+  bool spin_for_reply(Operation& operation);
   // drive() without spinning.
   bool drive_once();
 
   // Without it:
-  // True when the call has finished; drives meanwhile: spins, then sleeps until the deadline (kNever).
-  bool wait(Call& call, uint64_t deadline_ns);
-  void end(Call& call);
-  // Drives, or sleeps a little if others do or there is nothing: for loops that look for themselves.
-  void linger();
-  // For the loop: takes what there is; true: there was something. Else looks for `spin_us` more. When there
-  // is something, but less than `enough` in the queue, waits a little for the rest, as a turn of a loop costs
-  // more. rest() arms instead of spinning on.
+  // Drives until the operation has finished (true) or the deadline has passed; spins, then sleeps.
+  bool wait(Operation& operation, uint64_t deadline_ns);
+  void end(Operation& operation);
+  // Drives for busy_poll_us; sleeps briefly if it finds nothing. For loops that check a condition of their
+  // own.
+  void drive_or_sleep();
+  // For the event loop. Handles all completions; if there are none, spins for `spin_us`. If there are some
+  // but fewer than `enough` events in the queue, waits a few microseconds for more, because one iteration of
+  // the loop costs more. True: there was something.
   bool drive(uint32_t spin_us, const EventQueue& queue, size_t enough);
-  bool rest();
-  void acknowledge();                          // what fileno() told
+  // Before the loop sleeps on fileno(): arms the queues and polls once more. True: there was something.
+  bool arm_and_poll();
+  void acknowledge();                          // takes the events that made fileno() readable
   int fileno() const { return epoll_.get(); }  // readable when drive() would find something
   const NodeOptions& options() const { return options_; }
 
  private:
   bool drive_locked();
-  // Somebody else would drive, or do something else with the lock.
-  bool is_contended() const { return mutex_.is_wanted() || callers_.load(std::memory_order_relaxed) > 0; }
+  // Another thread waits for the lock, or drives.
+  bool is_contended() const { return mutex_.has_waiters() || callers_.load(std::memory_order_relaxed) > 0; }
   void handle_completion(Port& port, const Completion& completion);
   void arm();
   void watch(const CompletionQueue& cq);
   uint64_t spin_ns() const;
   void tick_if_due(uint64_t now);
   void run();
-  void stand_in();
+  void drive_for_loop();
   void sleep(int timeout_ms);
 
   static constexpr uint64_t kTickNs = 20'000'000;
@@ -117,20 +120,20 @@ class Node {
   const NodeOptions options_;
   const UniqueFd epoll_;
   const EventFd stop_event_;
-  PoliteMutex mutex_;
+  YieldingMutex mutex_;
   std::vector<std::shared_ptr<Port>> ports_;
   std::unordered_map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::unordered_map<uint32_t, std::shared_ptr<Handler>> handlers_;
-  Handler* own_handlers_[16] = {};  // the same, by number: Verbena's own are few and called often
-  CallTable calls_;
+  Handler* own_handlers_[16] = {};  // handlers of Verbena's own methods, by number
+  OperationTable operations_;
   RegionTable regions_;
   RegistrationCache registrations_;
   std::shared_ptr<Capture> capture_;
   std::vector<Completion> polled_;
   uint64_t ticked_ns_ = 0;
-  std::atomic<uint32_t> callers_{0};        // threads that spin for a call of theirs
-  std::atomic<uint64_t> caller_rounds_{0};  // grows while such threads drive
-  std::atomic<uint64_t> loop_rounds_{0};    // grows while the loop drives
+  std::atomic<uint32_t> callers_{0};        // threads that spin for a operation of theirs
+  std::atomic<uint64_t> caller_rounds_{0};  // grows while callers drive
+  std::atomic<uint64_t> loop_rounds_{0};    // grows while the event loop drives
   std::atomic<bool> stopping_{false};
   std::jthread thread_;
 };

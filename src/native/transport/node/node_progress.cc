@@ -1,5 +1,6 @@
-// Who drives a node, and how they sleep. Nobody misses anything, because whoever is about to sleep arms the
-// queues and then looks once more, and the node's thread sleeps on the queues' events or ticks.
+// Which thread drives a node (polls its completion queues), and how threads sleep. No event is missed,
+// because a thread arms the queues and polls once more before it sleeps, and the node's thread sleeps until a
+// queue's event or its tick.
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -8,8 +9,8 @@
 #include <chrono>
 
 #include "transport/node/node.h"
-#include "transport/node/spin_rule.h"
-#include "util/leave_core.h"
+#include "transport/node/yield_policy.h"
+#include "util/move_to_other_core.h"
 #include "util/spinlock.h"
 #include "util/thread_name.h"
 #include "util/waiter.h"
@@ -18,43 +19,43 @@ namespace verbena::transport {
 namespace {
 
 constexpr int kTickMs = 20;
-// While callers drive, the thread only looks whether they still do: the more rarely the longer they have, as
-// it takes the core from one of them each time.
+// While callers drive, the node's thread only checks whether they still do. It waits longer from check to
+// check, because each one takes the core from a caller.
 constexpr int kShortestBackOffMs = 1, kLongestBackOffMs = 2;
 constexpr int kRoundsPerClock = 16;
 constexpr uint64_t kGatherNs = 5'000;
 
-// A caller may keep the lock, and Python's, for so long.
+// How long spin_for_reply() may keep the node's lock and Python's GIL.
 constexpr uint64_t kQuickNs = 4'000;
-constexpr int kQuickRounds = 8;  // between looks at the clock
+constexpr int kQuickRounds = 8;  // per reading of the clock
 
 class Spinner {
  public:
-  // The time; now and then a little later.
-  uint64_t look() {
-    const uint64_t now = now_ns();
-    if (!rule_.should_yield(now)) return now;
+  // Reads the clock; yields the core first when it is time to.
+  uint64_t now() {
+    const uint64_t before = now_ns();
+    if (!policy_.should_yield(before)) return before;
     ::sched_yield();
     const uint64_t after = now_ns();
-    if (rule_.yielded(now, after) && leave_core()) look_rested();
+    if (policy_.record_yield(before, after) && move_to_other_core()) now_after_sleep();
     return after;
   }
-  // The same after a sleep, in which others could run.
-  uint64_t look_rested() {
-    const uint64_t now = now_ns();
-    rule_.rested(now);
-    return now;
+  // Reads the clock after a sleep, during which other threads could run.
+  uint64_t now_after_sleep() {
+    const uint64_t time = now_ns();
+    policy_.record_sleep(time);
+    return time;
   }
 
  private:
-  SpinRule rule_{now_ns()};
+  YieldPolicy policy_{now_ns()};
 };
 
 }  // namespace
 
 bool Node::drive_once() {
   loop_rounds_.fetch_add(1, std::memory_order_relaxed);
-  tick_if_due(now_ns());  // a loop that always finds something never rests
+  tick_if_due(now_ns());  // a loop that always finds work never calls arm_and_poll()
   return drive_locked();
 }
 
@@ -64,11 +65,12 @@ bool Node::drive(uint32_t spin_us, const EventQueue& queue, size_t enough) {
     const auto held = lock();
     found = drive_once() || queue.size() > 0;
   }
-  // Not a Waiter: finding something shortens the spin to kGatherNs instead of ending it, and rest() sleeps.
+  // Not a Waiter: finding something shortens the spin to kGatherNs instead of ending it, and the loop sleeps
+  // by itself.
   Spinner spinner;
-  uint64_t now = spinner.look();
+  uint64_t now = spinner.now();
   uint64_t until = now + (found ? kGatherNs : uint64_t{spin_us} * 1000);
-  for (; now < until && !(found && queue.size() >= enough); now = spinner.look()) {
+  for (; now < until && !(found && queue.size() >= enough); now = spinner.now()) {
     const auto held = lock();
     bool more = false;
     for (int i = 0; i < kRoundsPerClock && !more && !is_contended(); ++i) more = drive_locked();
@@ -85,7 +87,7 @@ void Node::acknowledge() {
   }
 }
 
-bool Node::rest() {
+bool Node::arm_and_poll() {
   const auto held = lock();
   loop_rounds_.fetch_add(1, std::memory_order_relaxed);
   arm();
@@ -104,8 +106,8 @@ void Node::arm() {
   }
 }
 
-bool Node::wait(Call& call, uint64_t deadline_ns) {
-  const auto done = [&call] { return call.finished.load(std::memory_order_acquire); };
+bool Node::wait(Operation& operation, uint64_t deadline_ns) {
+  const auto done = [&operation] { return operation.finished.load(std::memory_order_acquire); };
   if (done()) return true;
   Waiter waiter(spin_ns(), deadline_ns);
   {
@@ -113,7 +115,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
     caller_rounds_.fetch_add(1, std::memory_order_relaxed);  // counts also if the first poll succeeds
     Spinner spinner;
     const auto drive = [&] {
-      if (mutex_.try_lock_politely()) {
+      if (mutex_.try_lock_unless_wanted()) {
         drive_locked();
         mutex_.unlock();
       } else {
@@ -123,7 +125,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
     };
     const auto clock = [&] {
       caller_rounds_.fetch_add(1, std::memory_order_relaxed);
-      return spinner.look();
+      return spinner.now();
     };
     const bool is_done = waiter.spin<kRoundsPerClock>(drive, clock);
     callers_.fetch_sub(1, std::memory_order_relaxed);
@@ -132,7 +134,7 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   const EventFd& own = thread_event();
   const auto arm_and_drive = [&] {
     const auto held = lock();
-    call.sleeper = &own;
+    operation.sleeper = &own;
     arm();
     drive_locked();
   };
@@ -144,33 +146,33 @@ bool Node::wait(Call& call, uint64_t deadline_ns) {
   };
   waiter.sleep(done, arm_and_drive, sleep);
   const auto held = lock();
-  call.sleeper = nullptr;
+  operation.sleeper = nullptr;
   own.clear();
   return done();
 }
 
-bool Node::is_answered_at_once(Call& call) {
-  Session& session = *call.session;
-  auto& promptness = call.opcode == Opcode::send ? session.calls_promptness : session.operations_promptness;
-  if (!promptness.tries()) return false;
-  const auto done = [&call] { return call.finished.load(std::memory_order_relaxed); };
+bool Node::spin_for_reply(Operation& operation) {
+  Session& session = *operation.session;
+  auto& policy = operation.opcode == Opcode::send ? session.call_spin_policy : session.operation_spin_policy;
+  if (!policy.should_spin()) return false;
+  const auto done = [&operation] { return operation.finished.load(std::memory_order_relaxed); };
   caller_rounds_.store(caller_rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   do {
     for (int i = 0; i < kQuickRounds && !done(); ++i) drive_locked();
-  } while (!done() && !mutex_.is_wanted() && now_ns() - call.started_ns < kQuickNs);
+  } while (!done() && !mutex_.has_waiters() && now_ns() - operation.started_ns < kQuickNs);
   if (!done()) {
-    promptness.late();
+    policy.record_late();
     return false;
   }
-  promptness.prompt();
-  return call.outcome == Outcome::ok;
+  policy.record_reply();
+  return operation.outcome == Outcome::ok;
 }
 
-void Node::linger() {
+void Node::drive_or_sleep() {
   callers_.fetch_add(1, std::memory_order_relaxed);
   Spinner spinner;
   const auto drive = [&] {
-    if (mutex_.try_lock_politely()) {
+    if (mutex_.try_lock_unless_wanted()) {
       const bool found = drive_locked();
       mutex_.unlock();
       return found;
@@ -179,7 +181,7 @@ void Node::linger() {
     return false;
   };
   Waiter waiter(uint64_t{options_.busy_poll_us} * 1000, kNever);
-  const bool found = waiter.spin<1>(drive, [&] { return spinner.look(); });
+  const bool found = waiter.spin<1>(drive, [&] { return spinner.now(); });
   caller_rounds_.fetch_add(1, std::memory_order_relaxed);
   callers_.fetch_sub(1, std::memory_order_relaxed);
   if (!found && options_.sleeps)
@@ -198,16 +200,16 @@ void Node::run() {
   name_thread("verbena-node");
   const uint64_t spin_ns = uint64_t{options_.busy_poll_us} * 1000;
   Spinner spinner;
-  uint64_t now = spinner.look(), idle_since = now, seen_callers = 0;
+  uint64_t now = spinner.now(), idle_since = now, seen_callers = 0;
   int finds = 0, back_off_ms = kShortestBackOffMs;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (options_.by_loop) {
-      stand_in();
+    if (options_.loop_driven) {
+      drive_for_loop();
       continue;
     }
     bool found = false;
-    if (mutex_.try_lock_politely()) {
-      // Several rounds, as the lock and the clock cost as much as a poll.
+    if (mutex_.try_lock_unless_wanted()) {
+      // Several rounds, because the lock and the clock cost as much as a poll.
       for (int i = 0; i < kRoundsPerClock && !found && !is_contended(); ++i) found = drive_locked();
       tick_if_due(now);
       mutex_.unlock();
@@ -216,21 +218,21 @@ void Node::run() {
     }
     const uint64_t caller_rounds = caller_rounds_.load(std::memory_order_relaxed);
     if (callers_.load(std::memory_order_relaxed) > 0 || caller_rounds != seen_callers) {
-      // They drive better than this thread would: without an event, on the core that wants the answer.
+      // Callers drive with less latency: without an event, on the core that needs the reply.
       seen_callers = caller_rounds;
       pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
       ::poll(&stop, 1, back_off_ms);
       back_off_ms = std::min(2 * back_off_ms, kLongestBackOffMs);
-      now = spinner.look_rested();
+      now = spinner.now_after_sleep();
       continue;
     }
     back_off_ms = kShortestBackOffMs;
     if (found) {
-      idle_since = 0;  // that is, since the next look at the clock
+      idle_since = 0;  // set at the next reading of the clock
       if (++finds % kRoundsPerClock != 0) continue;
     }
-    // Who does not spin does not yield either: it would wait behind whoever is busy, with work at the door.
-    now = spin_ns == 0 && options_.sleeps ? now_ns() : spinner.look();
+    // A thread that does not spin does not yield either: it would wait behind busy threads with work pending.
+    now = spin_ns == 0 && options_.sleeps ? now_ns() : spinner.now();
     if (idle_since == 0) idle_since = now;
     if (!options_.sleeps || now - idle_since < spin_ns) continue;
     {
@@ -240,12 +242,12 @@ void Node::run() {
     }
     if (!found) sleep(kTickMs);
     idle_since = found ? 0 : idle_since;
-    now = spinner.look_rested();
+    now = spinner.now_after_sleep();
   }
 }
 
-// The loop drives. If it has not for a tick, this thread does, until the loop is back.
-void Node::stand_in() {
+// The event loop drives. If it has not for one tick, this thread does, until the loop drives again.
+void Node::drive_for_loop() {
   const uint64_t rounds = loop_rounds_.load(std::memory_order_relaxed);
   pollfd stop{.fd = stop_event_.get(), .events = POLLIN, .revents = 0};
   ::poll(&stop, 1, kTickMs);

@@ -19,8 +19,9 @@ Port::Port(std::shared_ptr<Context> context, std::shared_ptr<ProtectionDomain> p
       queues_{std::move(cq)},
       srq_(std::move(srq)),
       options_(std::move(options)),
-      sends_(context_, pd_, options_.slot_bytes, options_.pool_slots, options_.huge_pages, options_.pin),
-      receives_(context_, pd_, options_.slot_bytes, options_.pool_slots, options_.huge_pages, options_.pin) {
+      sends_(context_, pd_, options_.buffer_bytes, options_.pool_buffers, options_.huge_pages, options_.pin),
+      receives_(context_, pd_, options_.buffer_bytes, options_.pool_buffers, options_.huge_pages,
+                options_.pin) {
   to_repost_.reserve(kRepostBatch);
 }
 
@@ -42,8 +43,8 @@ Link* Port::find(uint32_t qp_num) const {
   return last_found_ = found->second;
 }
 
-void Port::repost(Slot* slot) {
-  to_repost_.push_back(slot);
+void Port::repost(MessageBuffer* buffer) {
+  to_repost_.push_back(buffer);
   if (to_repost_.size() == kRepostBatch) flush_receives();
 }
 
@@ -53,22 +54,22 @@ void Port::flush_receives() {
   RecvRequest batch[kRepostBatch];
   const size_t count = to_repost_.size();
   for (size_t i = 0; i < count; ++i) {
-    const Slot& slot = *to_repost_[i];
-    pieces[i] = {reinterpret_cast<uint64_t>(slot.data), options_.slot_bytes, slot.lkey};
-    batch[i] = {.id = request_id(RequestTag::receive, slot.index), .local = {&pieces[i], 1}};
+    const MessageBuffer& buffer = *to_repost_[i];
+    pieces[i] = {reinterpret_cast<uint64_t>(buffer.data), options_.buffer_bytes, buffer.lkey};
+    batch[i] = {.id = request_id(RequestTag::receive, buffer.index), .local = {&pieces[i], 1}};
   }
   const PostResult posted = srq_->post({batch, count});
-  // What was not taken waits for the next time; the queue is as long as the pool, so it hardly happens.
+  // The rest stays for the next batch. That is rare: the queue is as long as the pool.
   to_repost_.erase(to_repost_.begin(), to_repost_.begin() + static_cast<ptrdiff_t>(posted.accepted));
 }
 
 void Port::post_more_receives() {
   const uint64_t wanted =
-      std::min<uint64_t>(options_.pool_slots, (uint64_t{options_.window} + kSpareReceives) * links_.size());
+      std::min<uint64_t>(options_.pool_buffers, (uint64_t{options_.window} + kSpareReceives) * links_.size());
   for (; posted_ < wanted; ++posted_) {
-    Slot* slot = receives_.take();
-    if (!slot) break;
-    repost(slot);
+    MessageBuffer* buffer = receives_.take();
+    if (!buffer) break;
+    repost(buffer);
   }
   flush_receives();
 }

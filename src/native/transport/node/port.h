@@ -1,5 +1,5 @@
-// One wire of a node: its context with the completion queues and the shared receive queue that all sessions
-// on this wire use, and the buffers. The node's lock covers it.
+// One wire of a node: its context, the completion queues and the shared receive queue that all sessions on
+// this wire use, and the message buffers. Protected by the node's lock.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "transport/session/slots.h"
+#include "transport/session/buffer_pool.h"
 #include "verbs/provider.h"
 
 namespace verbena::transport {
@@ -16,9 +16,9 @@ class Link;
 
 struct PortOptions {
   std::string name;  // of the wire
-  uint32_t slot_bytes = 4096;
-  uint32_t pool_slots = 10000;  // receives, and as many sends
-  uint32_t window = 128;        // messages that a peer may have under way
+  uint32_t buffer_bytes = 4096;
+  uint32_t pool_buffers = 10000;  // for receiving, and as many for sending
+  uint32_t window = 128;          // messages that a peer may send before an acknowledgement
   bool huge_pages = false, pin = false;
 };
 
@@ -31,20 +31,20 @@ class Port {
   const PortOptions& options() const { return options_; }
   Context& context() const { return *context_; }
   ProtectionDomain& pd() const { return *pd_; }
-  // Links are spread over them, so that none can overflow. Never fewer than one.
+  // At least one. Links are spread over them, so that none can overflow.
   const std::vector<std::shared_ptr<CompletionQueue>>& queues() const { return queues_; }
   void add_queue(std::shared_ptr<CompletionQueue> cq) { queues_.push_back(std::move(cq)); }
-  SlotPool& sends() { return sends_; }
-  SlotPool& receives() { return receives_; }
+  BufferPool& sends() { return sends_; }
+  BufferPool& receives() { return receives_; }
 
-  // A link more: there are receives for its window, as far as the pool goes.
+  // Posts receives for the new link's window, as far as the pool allows.
   void add(Link& link);
   void remove(const Link& link);
   Link* find(uint32_t qp_num) const;
   size_t links() const { return links_.size(); }
 
-  // Posts the receive again, with the next batch.
-  void repost(Slot* slot);
+  // Posts the buffer as a receive again, with the next batch.
+  void repost(MessageBuffer* buffer);
   void flush_receives();
 
   bool armed = false;
@@ -58,11 +58,11 @@ class Port {
   std::vector<std::shared_ptr<CompletionQueue>> queues_;
   const std::shared_ptr<SharedReceiveQueue> srq_;
   const PortOptions options_;
-  SlotPool sends_, receives_;
+  BufferPool sends_, receives_;
   uint32_t posted_ = 0;
-  std::vector<Slot*> to_repost_;
+  std::vector<MessageBuffer*> to_repost_;
   std::unordered_map<uint32_t, Link*> links_;
-  mutable Link* last_found_ = nullptr;  // most completions are of the same link as the one before
+  mutable Link* last_found_ = nullptr;  // most completions belong to the same link as the one before
   mutable uint32_t last_number_ = 0;
 };
 

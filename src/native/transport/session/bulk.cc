@@ -10,7 +10,7 @@
 namespace verbena::transport {
 namespace {
 
-constexpr uint32_t kMostAttempts = 8;  // per fragment whose contents did not match
+constexpr uint32_t kMaxAttempts = 8;  // per fragment whose checksum does not match
 
 // What put and get share: fragments in order, and a window over them.
 class Transfer : protected Writer {
@@ -29,7 +29,7 @@ class Transfer : protected Writer {
       if (result_.outcome != Outcome::ok) break;
       if (!moved) {
         if (!may_go_on()) break;
-        node_.linger();
+        node_.drive_or_sleep();
       }
     }
     settle();
@@ -41,18 +41,18 @@ class Transfer : protected Writer {
     uint64_t offset = 0;
     uint32_t length = 0, crc = 0, attempts = 0;
     bool is_summed = false;
-    Call* check = nullptr;  // the peer's word on the contents
-    Call* read = nullptr;
+    Operation* check = nullptr;  // the peer's checksum or verdict
+    Operation* read = nullptr;
   };
 
-  // With the lock. Begins a fragment; false: not now.
+  // With the lock. Starts a fragment. False: not possible now.
   virtual bool begin(Fragment& fragment) = 0;
-  // Both its calls have finished: are the contents right?
+  // Whether the contents are right, after both operations have finished.
   virtual bool is_right(const Fragment& fragment, uint32_t answer) = 0;
   // Before begin(), without the lock.
   virtual void prepare(Fragment&) {}
 
-  // With the lock. The WRITE of a fragment; false: not now, or it has failed.
+  // With the lock. Writes a fragment. False: not possible now, or it has failed.
   bool write_fragment(const Fragment& fragment, std::optional<uint32_t>& copied) {
     return write(target_.region, target_.offset + fragment.offset, at(fragment), fragment.length, &copied);
   }
@@ -87,16 +87,18 @@ class Transfer : protected Writer {
     return moved;
   }
 
-  // Fragments that are done, from the oldest on.
+  // Takes finished fragments from the front of the window.
   bool reap() {
     bool moved = false;
     while (!window_.empty() && is_finished(window_.front())) {
       Fragment& fragment = window_.front();
       moved = true;
-      const auto failed = [](const Call* call) { return call && call->outcome != Outcome::ok; };
-      if (const Call* bad = failed(fragment.read)    ? fragment.read
-                            : failed(fragment.check) ? fragment.check
-                                                     : nullptr) {
+      const auto failed = [](const Operation* operation) {
+        return operation && operation->outcome != Outcome::ok;
+      };
+      if (const Operation* bad = failed(fragment.read)    ? fragment.read
+                                 : failed(fragment.check) ? fragment.check
+                                                          : nullptr) {
         const auto text = bad->answer();
         fail(bad->outcome, bad->status, {reinterpret_cast<const char*>(text.data()), text.size()});
         return true;
@@ -114,30 +116,30 @@ class Transfer : protected Writer {
       if (right) {
         acknowledged_.fetch_add(fragment.length, std::memory_order_relaxed);
         window_.pop_front();
-      } else if (++fragment.attempts >= kMostAttempts) {
+      } else if (++fragment.attempts >= kMaxAttempts) {
         fail(Outcome::damaged, Status::success, "a fragment's contents never matched their checksum");
       } else {
-        return true;  // advance() begins it again
+        return true;  // advance() starts it again
       }
     }
     return moved;
   }
 
   static bool is_finished(const Fragment& fragment) {
-    const auto done = [](const Call* call) {
-      return !call || call->finished.load(std::memory_order_acquire);
+    const auto done = [](const Operation* operation) {
+      return !operation || operation->finished.load(std::memory_order_acquire);
     };
     return fragment.check && done(fragment.check) && done(fragment.read);
   }
 
   void end_calls(Fragment& fragment) {
-    for (Call** call : {&fragment.check, &fragment.read}) {
-      if (*call) node_.calls().end(**call);
-      *call = nullptr;
+    for (Operation** operation : {&fragment.check, &fragment.read}) {
+      if (*operation) node_.operations().end(**operation);
+      *operation = nullptr;
     }
   }
 
-  // Nobody may touch the memory after we return: takes everything back, and waits for what is on the wire.
+  // Cancels what is left and waits for posted operations: no wire may access the memory after the return.
   void settle() {
     {
       const auto held = node_.lock();
@@ -154,12 +156,13 @@ class Transfer : protected Writer {
   uint64_t next_ = 0;
 };
 
-// A fragment is a WRITE and then a message that has the peer check what has landed. A link that breaks
-// between the two makes the check fail on the next link, and the fragment is written again.
+// A fragment is a WRITE, then a message that makes the peer verify the contents. If the link breaks between
+// the two, the check fails on the next link and the fragment is written again.
 class Put final : public Transfer {
   using Transfer::Transfer;
 
-  // A wire that copies the bytes sums them in passing. When it lately has not, they are summed here.
+  // A wire that copies the bytes computes the checksum while it copies. If it recently did not, it is
+  // computed here.
   void prepare(Fragment& fragment) override {
     if (to_sum_ == 0) return;
     --to_sum_;
@@ -178,7 +181,7 @@ class Put final : public Transfer {
       unsummed_ = 0;
     } else {
       if (!fragment.is_summed) sum(fragment);
-      if (to_sum_ == 0) to_sum_ = unsummed_ = std::min(2 * unsummed_ + 1, kMostUnsummed);
+      if (to_sum_ == 0) to_sum_ = unsummed_ = std::min(2 * unsummed_ + 1, kMaxUnsummed);
     }
     const RangeRequest request = range(fragment);
     fragment.check = session_.call(method::verify, std::as_bytes(std::span(&request, 1)));
@@ -187,12 +190,12 @@ class Put final : public Transfer {
 
   bool is_right(const Fragment&, uint32_t answer) override { return answer == 1; }
 
-  static constexpr uint32_t kMostUnsummed = 63;
-  uint32_t to_sum_ = 0;    // so many fragments more
-  uint32_t unsummed_ = 0;  // it was that many before the wire was asked last
+  static constexpr uint32_t kMaxUnsummed = 63;
+  uint32_t to_sum_ = 0;    // fragments left to sum here
+  uint32_t unsummed_ = 0;  // value of to_sum_ at the last attempt to let the wire do it
 };
 
-// A fragment is a READ and, beside it, a question for the checksum.
+// A fragment is a READ and, in parallel, a request for the peer's checksum.
 class Get final : public Transfer {
   using Transfer::Transfer;
 

@@ -1,6 +1,5 @@
-// Large transfers between a program's memory and a peer's region: in fragments, pipelined, each checked by
-// its CRC32C at the other end, and resumed at the acknowledged offset when the link changes. They run on the
-// caller's thread.
+// Large transfers between local memory and a region of a peer: in pipelined fragments, each verified by its
+// CRC32C, and resumed at the acknowledged offset when the link changes. They run on the caller's thread.
 #pragma once
 
 #include <atomic>
@@ -21,12 +20,12 @@ struct BulkTarget {
 
 struct BulkOptions {
   uint32_t fragment_bytes = 256u << 10;
-  uint32_t depth = 16;  // fragments under way
+  uint32_t depth = 16;  // fragments in flight
 };
 
-// `memory` covers the target's, and is registered as needed: it is the caller's, who may keep it if all went
-// well. Otherwise it is closed. `acknowledged` grows as the peer confirms; `keep_going` is asked now and
-// then, and false ends the transfer. When they return, no wire touches the memory any more.
+// `memory` covers the target's and is registered as needed. After success the caller may keep it; otherwise
+// it is closed. `acknowledged` counts confirmed bytes. `keep_going` is called from time to time; false ends
+// the transfer. When they return, no wire accesses the memory.
 BulkResult put(Node& node, Session& session, const BulkTarget& target, const BulkOptions& options,
                Registration& memory, std::atomic<uint64_t>& acknowledged,
                const std::function<bool()>& keep_going);

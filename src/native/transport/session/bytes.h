@@ -1,4 +1,4 @@
-// A payload: a few bytes copied, or long ones in memory of the wire's own.
+// A payload: a copy of a short one, or memory of the wire for a long one.
 #pragma once
 
 #include <cstddef>

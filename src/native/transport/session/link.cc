@@ -31,9 +31,9 @@ Link::Link(std::shared_ptr<Port> port, std::shared_ptr<QueuePair> qp)
 
 Link::~Link() {
   port_->remove(*this);
-  for (Slot* slot : retired) port_->sends().give(slot);
-  for (const auto& [slot, position] : control) port_->sends().give(slot);
-  for (const auto& [slot, bytes] : early) port_->repost(slot);
+  for (MessageBuffer* buffer : retired) port_->sends().give(buffer);
+  for (const auto& [buffer, position] : control) port_->sends().give(buffer);
+  for (const auto& [buffer, bytes] : early) port_->repost(buffer);
 }
 
 bool Link::drained() {
@@ -49,14 +49,14 @@ bool Link::drained() {
   return false;
 }
 
-bool Link::say_ready() {
-  Slot* slot = port_->sends().take();
-  if (!slot) return false;
+bool Link::send_ready() {
+  MessageBuffer* buffer = port_->sends().take();
+  if (!buffer) return false;
   MessageHeader header{.kind = MessageKind::ping};
   header.crc = message_crc(header, {});
-  std::memcpy(slot->data, &header, sizeof header);
-  control.emplace_back(slot, posted_ + 1);
-  const Sge piece{reinterpret_cast<uint64_t>(slot->data), sizeof header, slot->lkey};
+  std::memcpy(buffer->data, &header, sizeof header);
+  control.emplace_back(buffer, posted_ + 1);
+  const Sge piece{reinterpret_cast<uint64_t>(buffer->data), sizeof header, buffer->lkey};
   return post({.opcode = Opcode::send, .flags = 0, .local = {&piece, 1}}) == PostError::none;
 }
 

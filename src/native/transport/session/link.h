@@ -1,5 +1,5 @@
-// The queue pair that carries a session for now. It counts what is under way, so that a post never finds the
-// send queue full. The node's lock covers it.
+// The queue pair that carries a session at present. It counts requests in flight, so that a post never finds
+// the send queue full. Protected by the node's lock.
 #pragma once
 
 #include <algorithm>
@@ -25,31 +25,33 @@ class Link {
   uint32_t room() const { return max_send_ - static_cast<uint32_t>(posted_ - completed_); }
   uint32_t max_inline() const { return max_inline_; }
   bool failed() const { return failed_; }
-  // Whoever posts a WRITE copies the bytes, mostly at once.
+  // The wire copies the bytes of a WRITE when it is posted, mostly before post() returns.
   bool copies() const { return copies_; }
 
-  // Posts one request, for which there must be room. Unsignalled ones get an id and, now and then, a signal
-  // of ours. Anything but `none`: the link is unfit, and the session must give it up.
+  // Posts one request, for which there must be room(). Unsignalled requests get an id, and every few of them
+  // a signal. On an error the session must give the link up.
   PostError post(SendRequest request);
-  // The same for several at once, of which the last is signalled. False: the link is unfit.
+  // Posts several, of which the last is signalled. False: the session must give the link up.
   bool post_all(std::span<SendRequest> requests);
-  // Before it is a session's: tells the peer that nothing of a former link can land here any more.
-  // False: there is no buffer for it.
-  bool say_ready();
-  // A request up to this one has completed.
+  // Before the link is attached: sends the peer the message that no operation of a former link can arrive
+  // here. False: there is no free buffer.
+  bool send_ready();
+  // Records that requests up to this position have completed.
   void complete(uint64_t position) { completed_ = std::max(completed_, position); }
-  // Everything was reported: true, or else a report is on its way.
+  // True: all requests have completed. Otherwise makes sure that a signalled request will report it.
   bool drained();
   uint64_t completed() const { return completed_; }
   uint64_t position() const { return posted_; }
 
   Session* session = nullptr;  // null: not attached yet, messages wait in `early`
-  std::vector<std::pair<Slot*, uint32_t>> early;
-  // Still the wire's, although the session has given them up: they go when the link does.
-  std::vector<std::pair<Slot*, uint64_t>> control;  // buffers of unsequenced messages, with their positions
-  std::vector<Slot*> retired;
+  std::vector<std::pair<MessageBuffer*, uint32_t>> early;
+  // Still in use by the wire although the session has given them up: freed with the link.
+  std::vector<std::pair<MessageBuffer*, uint64_t>>
+      control;  // buffers of unsequenced messages, with their positions
+  std::vector<MessageBuffer*> retired;
   std::vector<std::shared_ptr<void>> kept;
-  bool heard = true, spoke = true;  // since the last tick, which keeps the times: clocks are dear
+  bool heard = true,
+       spoke = true;  // since the last tick, which sets the times, so that messages read no clock
   uint64_t heard_ns = 0, spoke_ns = 0;
 
  private:

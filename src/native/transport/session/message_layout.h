@@ -1,5 +1,5 @@
-// What travels in a session's messages: one header, then the payload, or where to pull it from.
-// Little-endian. Everything off the wire goes through parse(); nothing else may read it.
+// The layout of a session's messages: a header, then the payload or a reference to pull it from.
+// Little-endian. Only parse_message() may read bytes off the wire.
 #pragma once
 
 #include <bit>
@@ -15,11 +15,11 @@ static_assert(std::endian::native == std::endian::little, "the layouts are the m
 constexpr uint8_t kMessageVersion = 1;
 
 enum class MessageKind : uint8_t {
-  request = 1,      // of a method; answered by a reply or a failure with the same call
+  request = 1,      // calls a method; answered by a reply or failure with the same `call`
   reply = 2,        // the method's result
-  failure = 3,      // the payload is the reason: a FailureCode, then words
-  cancel = 4,       // the caller lost interest
-  acknowledge = 5,  // nothing but its `acknowledged`; not sequenced, and so are pings
+  failure = 3,      // the payload is the reason: an Outcome, then text
+  cancel = 4,       // the caller no longer waits
+  acknowledge = 5,  // carries only `acknowledged`; not sequenced, like pings
   ping = 6,
   goodbye = 7,  // the session ends; no request follows
 };
@@ -34,14 +34,14 @@ struct MessageHeader {
   uint16_t flags = 0;
   uint32_t length = 0;        // bytes that follow
   uint64_t sequence = 0;      // counts the sequenced messages of a direction from 1; 0: not sequenced
-  uint64_t acknowledged = 0;  // all of the peer's up to this one are done with, and may be forgotten
-  uint64_t call = 0;          // the caller's name for it
+  uint64_t acknowledged = 0;  // messages of the peer up to this one have been processed
+  uint64_t call = 0;          // the caller's id of the operation
   uint32_t method = 0;
   uint32_t crc = 0;  // CRC32C of the header up to here, then of what follows
 };
 static_assert(sizeof(MessageHeader) == 40 && offsetof(MessageHeader, crc) == 36);
 
-// A payload that is too long to be sent: the receiver READs it, then acknowledges.
+// A payload that is too long for a message: the receiver READs it, then acknowledges the message.
 struct Reference {
   uint64_t addr = 0;
   uint64_t length = 0;

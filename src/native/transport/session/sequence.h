@@ -1,5 +1,5 @@
 // The order of a session's messages, whatever links carry them: what was sent, acknowledged, received.
-// No I/O and no memory of contents: the session keeps those until they are acknowledged.
+// No I/O and no contents: the session keeps those until they are acknowledged.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ enum class Arrival : uint8_t {
   fresh,      // take it
   repeated,   // taken before: drop it
   resumed,    // taken before, but its payload is still to be pulled: begin again
-  misplaced,  // neither: the link cannot be trusted any more
+  misplaced,  // neither: the link cannot be trusted
 };
 
 class Sequence {
@@ -20,7 +20,7 @@ class Sequence {
   // The sending side.
   uint64_t next() { return ++sent_; }
   bool may_transmit(uint64_t sequence) const { return sequence <= acknowledged_ + window_; }
-  // What the peer says it is done with. False: it cannot be.
+  // The peer has processed messages up to this one. False: it was never sent.
   bool acknowledge(uint64_t sequence) {
     if (sequence > sent_) return false;
     acknowledged_ = std::max(acknowledged_, sequence);
@@ -38,10 +38,10 @@ class Sequence {
     ++received_;
     return Arrival::fresh;
   }
-  // A message whose payload takes longer: nothing from it on is acknowledged before finish().
+  // The message's payload is still being pulled: it and later ones are not acknowledged before finish().
   void hold(uint64_t sequence) { unfinished_.insert(sequence); }
   void finish(uint64_t sequence) { unfinished_.erase(sequence); }
-  // Everything up to here is done with.
+  // All messages up to this one have been processed.
   uint64_t done() const { return unfinished_.empty() ? received_ : *unfinished_.begin() - 1; }
 
  private:

@@ -18,14 +18,14 @@ Session::Session(Node& node, SessionOptions options, std::shared_ptr<EventQueue>
 
 Session::~Session() = default;
 
-void Session::attach(std::unique_ptr<Link> link, uint64_t received, uint64_t told, uint32_t window,
-                     uint32_t peer_slot_bytes) {
+void Session::attach(std::unique_ptr<Link> link, uint64_t received, uint64_t acknowledged, uint32_t window,
+                     uint32_t peer_buffer_bytes) {
   lose_link(Status::success, "replaced", false);
   release_link();
   link_ = std::move(link);
   link_->session = this;
   ++links_;
-  peer_slot_bytes_ = peer_slot_bytes;
+  peer_buffer_bytes_ = peer_buffer_bytes;
   const auto same_wire = [this](const auto& entry) { return entry.first == link_->port().name(); };
   const auto known = std::find_if(metrics_by_wire_.begin(), metrics_by_wire_.end(), same_wire);
   if (known == metrics_by_wire_.end()) {
@@ -40,64 +40,64 @@ void Session::attach(std::unique_ptr<Link> link, uint64_t received, uint64_t tol
   if (!sequence_.acknowledge(received)) {
     return lose_link(Status::bad_resp_err, "the peer has received what was never sent");
   }
-  acknowledged_to_peer_ = std::min(told, sequence_.done());
+  acknowledged_to_peer_ = std::min(acknowledged, sequence_.done());
   forget_acknowledged();
   flush();
-  for (const auto& [slot, bytes] : std::exchange(link_->early, {})) {
-    on_message({slot->data, bytes});
-    link_->port().repost(slot);
+  for (const auto& [buffer, bytes] : std::exchange(link_->early, {})) {
+    on_message({buffer->data, bytes});
+    link_->port().repost(buffer);
   }
   link_->port().flush_receives();
   post_pending();
 }
 
-void Session::lose_link(Status status, std::string_view why, bool tell) {
+void Session::lose_link(Status status, std::string_view why, bool report) {
   if (!link()) return;
   link_->failed_ = true;
   for (size_t i = 0; i < transmitted_; ++i) {
     Outgoing& message = unacknowledged_[i];
     if (!message.offered) {
-      const std::byte* payload = message.slot->data + sizeof(MessageHeader);
+      const std::byte* payload = message.buffer->data + sizeof(MessageHeader);
       message.payload.assign(payload, payload + message.header.length);
     }
     message.repeated = true;
-    link_->retired.push_back(std::exchange(message.slot, nullptr));
+    link_->retired.push_back(std::exchange(message.buffer, nullptr));
   }
   transmitted_ = 0;
   for (auto& [sequence, pull] : pulls_) link_->kept.push_back(std::move(pull));
   pulls_.clear();
   pulled_bytes_ = 0;
 
-  std::deque<Call*> again;
-  std::vector<Call*> failed;
-  for (Call* call : posted_) {
-    if (call->once) {
-      failed.push_back(call);
+  std::deque<Operation*> again;
+  std::vector<Operation*> failed;
+  for (Operation* operation : posted_) {
+    if (operation->once) {
+      failed.push_back(operation);
       continue;
     }
-    if (call->bounce) {
-      if (passes_through_slot(*call)) keep_bytes(*call, call->bounce->data);
-      link_->retired.push_back(std::exchange(call->bounce, nullptr));
+    if (operation->bounce) {
+      if (passes_through_buffer(*operation)) keep_bytes(*operation, operation->bounce->data);
+      link_->retired.push_back(std::exchange(operation->bounce, nullptr));
     }
-    if (call->region == 0) {
-      node_.calls().end(*call);  // of a pull: it begins again when the message does
+    if (operation->region == 0) {
+      node_.operations().end(*operation);  // part of a pull, which restarts when the message is replayed
     } else {
-      again.push_back(call);
+      again.push_back(operation);
     }
   }
   posted_.clear();
   pending_.insert(pending_.begin(), again.begin(), again.end());
-  std::erase_if(pending_, [this](Call* call) {
-    if (call->region == 0) node_.calls().end(*call);
-    return call->region == 0;
+  std::erase_if(pending_, [this](Operation* operation) {
+    if (operation->region == 0) node_.operations().end(*operation);
+    return operation->region == 0;
   });
   for (auto& [key, entry] : regions_) {
     pending_.insert(pending_.end(), entry.waiting.begin(), entry.waiting.end());
   }
   regions_.clear();
-  for (Call* call : failed) {
-    call->status = Status::wr_flush_err;
-    finish(*call, Outcome::failed_status);
+  for (Operation* operation : failed) {
+    operation->status = Status::wr_flush_err;
+    finish(*operation, Outcome::failed_status);
   }
   if (status != Status::success) {
     metrics_->add(Count::completion_errors);
@@ -105,7 +105,7 @@ void Session::lose_link(Status status, std::string_view why, bool tell) {
       metrics_->add(Count::retry_exceeded);
     }
   }
-  if (tell) {
+  if (report) {
     control_->push({.kind = EventKind::link_lost,
                     .status = status,
                     .session = id(),
@@ -125,46 +125,48 @@ void Session::end(std::string_view why) {
   pending_.clear();
   unacknowledged_.clear();
   transmitted_ = 0;
-  std::vector<Call*> open;
-  node_.calls().each_of(*this, [&](Call& call) {
-    if (!call.finished.load(std::memory_order_relaxed)) open.push_back(&call);
+  std::vector<Operation*> open;
+  node_.operations().each_of(*this, [&](Operation& operation) {
+    if (!operation.finished.load(std::memory_order_relaxed)) open.push_back(&operation);
   });
-  for (Call* call : open) {
+  for (Operation* operation : open) {
     const auto text = std::as_bytes(std::span(why));
-    call->result.assign(text.begin(), text.end());
-    finish(*call, Outcome::session_failed);
+    operation->result.assign(text.begin(), text.end());
+    finish(*operation, Outcome::session_failed);
   }
 }
 
-uint64_t Session::report(Call& call, std::shared_ptr<EventQueue> queue, uint64_t token) {
-  const uint64_t name = CallTable::id(call) + 1;  // never 0
-  call.queue = std::move(queue);
-  call.token = token;
-  if (call.finished.load(std::memory_order_relaxed)) finish(call, call.outcome);  // it could not even begin
+uint64_t Session::report(Operation& operation, std::shared_ptr<EventQueue> queue, uint64_t token) {
+  const uint64_t name = OperationTable::id(operation) + 1;  // never 0
+  operation.queue = std::move(queue);
+  operation.token = token;
+  if (operation.finished.load(std::memory_order_relaxed))
+    finish(operation, operation.outcome);  // it failed before it was sent
   return name;
 }
 
-void Session::finish(Call& call, Outcome outcome) {
-  call.outcome = outcome;
-  if (call.then) {
-    const auto then = std::move(call.then);
-    then(call);
-    return node_.calls().end(call);
+void Session::finish(Operation& operation, Outcome outcome) {
+  operation.outcome = outcome;
+  if (operation.then) {
+    const auto then = std::move(operation.then);
+    then(operation);
+    return node_.operations().end(operation);
   }
   if (outcome != Outcome::ok) metrics_->add(Count::failed_calls);
-  if (call.opcode == Opcode::send) metrics_->call.record(now_ns() - call.started_ns);
-  if (call.queue) {
-    Bytes answer = call.long_result.span().empty() ? Bytes(call.result) : std::move(call.long_result);
-    call.queue->push({.kind = EventKind::finished,
-                      .outcome = outcome,
-                      .status = call.status,
-                      .session = id(),
-                      .token = call.token,
-                      .payload = std::move(answer)});
-    return node_.calls().end(call);
+  if (operation.opcode == Opcode::send) metrics_->call.record(now_ns() - operation.started_ns);
+  if (operation.queue) {
+    Bytes answer =
+        operation.long_result.span().empty() ? Bytes(operation.result) : std::move(operation.long_result);
+    operation.queue->push({.kind = EventKind::finished,
+                           .outcome = outcome,
+                           .status = operation.status,
+                           .session = id(),
+                           .token = operation.token,
+                           .payload = std::move(answer)});
+    return node_.operations().end(operation);
   }
-  const EventFd* sleeper = call.sleeper;
-  call.finished.store(true, std::memory_order_release);
+  const EventFd* sleeper = operation.sleeper;
+  operation.finished.store(true, std::memory_order_release);
   if (sleeper) sleeper->signal();
 }
 
@@ -173,9 +175,9 @@ void Session::on_completion(const Completion& completion) {
   const uint64_t value = value_of(completion.id);
   const bool ok = completion.status == Status::success;
   if (tag_of(completion.id) == RequestTag::operation) {
-    Call& call = node_.calls().at(static_cast<uint32_t>(value));
-    link_->complete(call.position);
-    if (ok || is_own_fault(completion.status)) finish_operation(call, completion.status);
+    Operation& operation = node_.operations().at(static_cast<uint32_t>(value));
+    link_->complete(operation.position);
+    if (ok || is_own_fault(completion.status)) finish_operation(operation, completion.status);
   } else if (ok) {
     link_->complete(value);
   }
@@ -190,7 +192,7 @@ void Session::tick(uint64_t now, uint64_t heartbeat_ns, uint64_t silence_ns) {
   if (link.heard || link.heard_ns == 0) link.heard = false, link.heard_ns = now;
   if (link.spoke || link.spoke_ns == 0) link.spoke = false, link.spoke_ns = now;
   if (now - link.heard_ns > silence_ns) {
-    return lose_link(Status::retry_exc_err, "nothing was heard from the peer");
+    return lose_link(Status::retry_exc_err, "no message came from the peer");
   }
   if (sequence_.done() > acknowledged_to_peer_) {
     send_unsequenced(MessageKind::acknowledge);

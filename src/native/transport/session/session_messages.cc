@@ -1,4 +1,4 @@
-// The session's messages: numbered on their way out, checked and delivered once on their way in.
+// The session's messages: numbered when sent; checked and delivered once when received.
 #include <algorithm>
 #include <cstring>
 
@@ -15,15 +15,15 @@ Session::Offered::Offered(std::shared_ptr<Memory> memory, size_t size)
       crc(crc32c(0, bytes->data(), length)),
       registration(bytes->data(), length, access::remote_read) {}
 
-Call* Session::call(uint32_t method, std::span<const std::byte> payload) {
+Operation* Session::call(uint32_t method, std::span<const std::byte> payload) {
   if (over_ || waiting() >= options_.max_waiting) return nullptr;
-  Call& call = node_.calls().begin(*this);
-  call.started_ns = now_ns();
-  if (!submit(MessageKind::request, CallTable::id(call), method, payload)) {
-    call.outcome = Outcome::too_long;
-    call.finished.store(true, std::memory_order_release);
+  Operation& operation = node_.operations().begin(*this);
+  operation.started_ns = now_ns();
+  if (!submit(MessageKind::request, OperationTable::id(operation), method, payload)) {
+    operation.outcome = Outcome::too_long;
+    operation.finished.store(true, std::memory_order_release);
   }
-  return &call;
+  return &operation;
 }
 
 bool Session::reply(uint64_t call, std::span<const std::byte> payload) {
@@ -39,20 +39,20 @@ void Session::fail(uint64_t call, Outcome outcome, std::string_view why) {
   submit(MessageKind::failure, call, 0, payload);
 }
 
-void Session::cancel(Call& call) {
-  if (call.opcode == Opcode::send) {
-    if (!over_) submit(MessageKind::cancel, CallTable::id(call), 0, {});
-    return node_.calls().end(call);
+void Session::cancel(Operation& operation) {
+  if (operation.opcode == Opcode::send) {
+    if (!over_) submit(MessageKind::cancel, OperationTable::id(operation), 0, {});
+    return node_.operations().end(operation);
   }
-  const size_t dropped = std::erase(pending_, &call);
-  for (auto& [key, entry] : regions_) std::erase(entry.waiting, &call);
-  const bool posted = std::find(posted_.begin(), posted_.end(), &call) != posted_.end();
-  if (dropped || !posted) return node_.calls().end(call);
-  call.queue = nullptr;
-  call.then = [](Call&) {};  // the wire is at it: it ends by itself
+  const size_t dropped = std::erase(pending_, &operation);
+  for (auto& [key, entry] : regions_) std::erase(entry.waiting, &operation);
+  const bool posted = std::find(posted_.begin(), posted_.end(), &operation) != posted_.end();
+  if (dropped || !posted) return node_.operations().end(operation);
+  operation.queue = nullptr;
+  operation.then = [](Operation&) {};  // it is posted: it ends with its completion
 }
 
-void Session::say_goodbye() {
+void Session::send_goodbye() {
   if (!over_) submit(MessageKind::goodbye, 0, 0, {});
 }
 
@@ -66,7 +66,7 @@ bool Session::submit(MessageKind kind, uint64_t call, uint32_t method, std::span
   message.header.sequence = sequence_.next();
   message.header.length = static_cast<uint32_t>(payload.size());
   if (first && may_leave(message) && transmit(message, payload)) return true;
-  if (!message.slot && !message.offered) message.payload.assign(payload.begin(), payload.end());
+  if (!message.buffer && !message.offered) message.payload.assign(payload.begin(), payload.end());
   return true;
 }
 
@@ -83,9 +83,9 @@ void Session::flush() {
 
 bool Session::transmit(Outgoing& message, std::span<const std::byte> payload) {
   Port& port = link_->port();
-  Slot* slot = port.sends().take();
-  if (!slot) return false;
-  const size_t most = std::min(peer_slot_bytes_, port.sends().slot_bytes()) - sizeof(MessageHeader);
+  MessageBuffer* buffer = port.sends().take();
+  if (!buffer) return false;
+  const size_t most = std::min(peer_buffer_bytes_, port.sends().buffer_bytes()) - sizeof(MessageHeader);
   Reference reference;
   MessageHeader& header = message.header;
   if (message.offered || payload.size() > most) {
@@ -104,13 +104,13 @@ bool Session::transmit(Outgoing& message, std::span<const std::byte> payload) {
   header.length = static_cast<uint32_t>(payload.size());
   header.acknowledged = acknowledged_to_peer_ = sequence_.done();
   header.crc = message_crc(header, payload);
-  std::memcpy(slot->data, &header, sizeof header);
-  if (!payload.empty()) std::memcpy(slot->data + sizeof header, payload.data(), payload.size());
-  message.slot = slot;
+  std::memcpy(buffer->data, &header, sizeof header);
+  if (!payload.empty()) std::memcpy(buffer->data + sizeof header, payload.data(), payload.size());
+  message.buffer = buffer;
   ++transmitted_;
   if (message.repeated) metrics_->add(Count::replayed_messages);
   message.repeated = true;
-  return post_message(*slot, static_cast<uint32_t>(sizeof header + payload.size()));
+  return post_message(*buffer, static_cast<uint32_t>(sizeof header + payload.size()));
 }
 
 void Session::offer(Outgoing& message, std::span<const std::byte> payload) {
@@ -120,7 +120,8 @@ void Session::offer(Outgoing& message, std::span<const std::byte> payload) {
   message.payload = {};
 }
 
-// The payload cannot be registered. The message's number must not be missing, so it says something else.
+// The payload cannot be registered. The sequence must have no gap, so the message becomes a failure or a
+// cancel.
 void Session::give_up(Outgoing& message, std::string_view why) {
   message.offered = nullptr;
   message.header.flags = 0;
@@ -133,19 +134,19 @@ void Session::give_up(Outgoing& message, std::string_view why) {
   }
   message.header.kind = MessageKind::cancel;
   message.payload.clear();
-  if (Call* call = node_.calls().find(message.header.call, *this)) {
-    call->result.assign(text.begin(), text.end());
-    finish(*call, Outcome::remote_failure);
+  if (Operation* operation = node_.operations().find(message.header.call, *this)) {
+    operation->result.assign(text.begin(), text.end());
+    finish(*operation, Outcome::remote_failure);
   }
 }
 
-bool Session::post_message(const Slot& slot, uint32_t bytes) {
-  const Sge piece{reinterpret_cast<uint64_t>(slot.data), bytes, slot.lkey};
+bool Session::post_message(const MessageBuffer& buffer, uint32_t bytes) {
+  const Sge piece{reinterpret_cast<uint64_t>(buffer.data), bytes, buffer.lkey};
   const uint32_t flags = bytes <= link_->max_inline() ? send_flag::inline_data : 0;
   metrics_->add(Count::send_ops);
   metrics_->add(Count::send_bytes, bytes);
   if (Capture* capture = node_.capture()) [[unlikely]] {
-    capture->record(Direction::sent, id(), link_->port().name(), {slot.data, bytes});
+    capture->record(Direction::sent, id(), link_->port().name(), {buffer.data, bytes});
   }
   if (link_->post({.opcode = Opcode::send, .flags = flags, .local = {&piece, 1}}) == PostError::none) {
     return true;
@@ -160,9 +161,9 @@ void Session::send_unsequenced(MessageKind kind) {
   auto free = std::find_if(buffers.begin(), buffers.end(),
                            [this](const auto& buffer) { return buffer.second <= link_->completed(); });
   if (free == buffers.end()) {
-    Slot* slot = link_->port().sends().take();
-    if (!slot) return;
-    free = buffers.insert(buffers.end(), {slot, 0});
+    MessageBuffer* buffer = link_->port().sends().take();
+    if (!buffer) return;
+    free = buffers.insert(buffers.end(), {buffer, 0});
   }
   MessageHeader header{.kind = kind, .acknowledged = acknowledged_to_peer_ = sequence_.done()};
   header.crc = message_crc(header, {});
@@ -173,8 +174,8 @@ void Session::send_unsequenced(MessageKind kind) {
 
 void Session::forget_acknowledged() {
   while (!unacknowledged_.empty() && unacknowledged_.front().header.sequence <= sequence_.acknowledged()) {
-    if (Slot* slot = unacknowledged_.front().slot) {
-      link_->port().sends().give(slot);
+    if (MessageBuffer* buffer = unacknowledged_.front().buffer) {
+      link_->port().sends().give(buffer);
       --transmitted_;
     }
     unacknowledged_.pop_front();
@@ -260,21 +261,22 @@ void Session::deliver(const MessageHeader& header, std::span<const std::byte> pa
 
 void Session::deliver_answer(const MessageHeader& header, std::span<const std::byte> payload,
                              Bytes* long_payload) {
-  Call* call = node_.calls().find(header.call, *this);
-  // Cancelled, or a name that was never given out; a second answer to one call is none either.
-  if (!call || call->opcode != Opcode::send || call->finished.load(std::memory_order_relaxed)) return;
+  Operation* operation = node_.operations().find(header.call, *this);
+  // Ignored: the call was cancelled, never existed, or has been answered already.
+  if (!operation || operation->opcode != Opcode::send || operation->finished.load(std::memory_order_relaxed))
+    return;
   if (header.kind == MessageKind::reply) {
     if (long_payload) {
-      call->long_result = std::move(*long_payload);
+      operation->long_result = std::move(*long_payload);
     } else {
-      call->result.assign(payload.begin(), payload.end());
+      operation->result.assign(payload.begin(), payload.end());
     }
-    return finish(*call, Outcome::ok);
+    return finish(*operation, Outcome::ok);
   }
   const auto code = payload.empty() ? uint8_t{0} : static_cast<uint8_t>(payload[0]);
   const bool known = code > 0 && code <= static_cast<uint8_t>(Outcome::session_failed);
-  if (!payload.empty()) call->result.assign(payload.begin() + 1, payload.end());
-  finish(*call, known ? static_cast<Outcome>(code) : Outcome::remote_failure);
+  if (!payload.empty()) operation->result.assign(payload.begin() + 1, payload.end());
+  finish(*operation, known ? static_cast<Outcome>(code) : Outcome::remote_failure);
 }
 
 }  // namespace verbena::transport

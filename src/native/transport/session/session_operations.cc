@@ -1,4 +1,4 @@
-// One-sided work of a session, and the pulling of payloads that were too long to send.
+// One-sided operations of a session, and pulling payloads that were too long to send.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace verbena::transport {
 namespace {
 
-constexpr uint32_t kPullDepth = 4;  // READs under way per payload
+constexpr uint32_t kPullDepth = 4;  // READs in flight per payload
 
 uint32_t needed_access(Opcode opcode) {
   return opcode == Opcode::read ? access::remote_read : access::remote_write;
@@ -37,40 +37,41 @@ bool is_own_fault(Status status) {
   }
 }
 
-uint32_t Session::slot_bytes() const {
+uint32_t Session::buffer_bytes() const {
   uint32_t least = ~uint32_t{0};
-  for (const auto& port : node_.ports()) least = std::min(least, port->sends().slot_bytes());
+  for (const auto& port : node_.ports()) least = std::min(least, port->sends().buffer_bytes());
   return least;
 }
 
-Call* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local, uint32_t length,
-                       Registration* registration) {
+Operation* Session::operate(Opcode opcode, uint64_t region, uint64_t offset, std::byte* local,
+                            uint32_t length, Registration* registration) {
   if (over_) return nullptr;
-  Call& call = node_.calls().begin(*this);
-  call.started_ns = now_ns();
-  call.opcode = opcode;
-  call.region = region;
-  call.offset = offset;
-  call.local = local;
-  call.length = length;
-  call.registration = registration;
-  queue_operation(call);
-  if (passes_through_slot(call) && !call.bounce && !call.finished.load(std::memory_order_relaxed)) {
-    keep_bytes(call, local);  // it waits, and the caller's memory does not
+  Operation& operation = node_.operations().begin(*this);
+  operation.started_ns = now_ns();
+  operation.opcode = opcode;
+  operation.region = region;
+  operation.offset = offset;
+  operation.local = local;
+  operation.length = length;
+  operation.registration = registration;
+  queue_operation(operation);
+  if (passes_through_buffer(operation) && !operation.bounce &&
+      !operation.finished.load(std::memory_order_relaxed)) {
+    keep_bytes(operation, local);  // it waits, and `local` may be reused
   }
-  return &call;
+  return &operation;
 }
 
-Call* Session::gather(std::span<const GatherPiece> pieces) {
-  if (!link() || pieces.empty() || pieces.size() > kMostGathered || link_->room() < pieces.size() ||
+Operation* Session::gather(std::span<const GatherPiece> pieces) {
+  if (!link() || pieces.empty() || pieces.size() > kMaxGathered || link_->room() < pieces.size() ||
       !pending_.empty()) {
     return nullptr;
   }
   gathered_.clear();
   gathered_to_.clear();
-  gathered_to_.reserve(kMostGathered);  // requests point into it
+  gathered_to_.reserve(kMaxGathered);  // requests point into it: no reallocation
   uint32_t total = 0;
-  // Neighbours are mostly of one region, and go to one memory.
+  // Adjacent pieces mostly share the region and the memory.
   const RemoteRegion* remote = nullptr;
   uint32_t lkey = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -90,157 +91,158 @@ Call* Session::gather(std::span<const GatherPiece> pieces) {
                          .crc32c = piece.crc32c});
     total += piece.length;
   }
-  Call& call = node_.calls().begin(*this);
-  call.started_ns = now_ns();
-  call.opcode = Opcode::read;
-  call.once = true;
-  call.length = total;
-  posted_.push_back(&call);
+  Operation& operation = node_.operations().begin(*this);
+  operation.started_ns = now_ns();
+  operation.opcode = Opcode::read;
+  operation.once = true;
+  operation.length = total;
+  posted_.push_back(&operation);
   SendRequest& last = gathered_.back();
-  last.id = request_id(RequestTag::operation, call.index);
+  last.id = request_id(RequestTag::operation, operation.index);
   last.flags = send_flag::signaled;
   metrics_->add(Count::read_ops, pieces.size() - 1);
   const bool posted = link_->post_all(gathered_);
-  call.position = link_->position();
+  operation.position = link_->position();
   if (!posted) lose_link(Status::wr_flush_err, "the queue pair refused an operation");
-  return &call;
+  return &operation;
 }
 
-// A WRITE of bytes that nobody registered. They are in its slot while it is posted, else in its result.
-bool Session::passes_through_slot(const Call& call) {
-  return call.opcode == Opcode::write && !call.registration;
+// A WRITE of unregistered bytes. They are in `bounce` while it is posted, otherwise in `result`.
+bool Session::passes_through_buffer(const Operation& operation) {
+  return operation.opcode == Opcode::write && !operation.registration;
 }
 
-void Session::keep_bytes(Call& call, const std::byte* from) {
-  call.result.assign(from, from + call.length);
-  call.local = call.result.data();
+void Session::keep_bytes(Operation& operation, const std::byte* from) {
+  operation.result.assign(from, from + operation.length);
+  operation.local = operation.result.data();
 }
 
-void Session::refuse_operation(Call& call, Outcome outcome) {
-  if (passes_through_slot(call)) call.result.clear();  // it is the reason from now on
-  finish(call, outcome);
+void Session::refuse_operation(Operation& operation, Outcome outcome) {
+  if (passes_through_buffer(operation)) operation.result.clear();  // from now on it holds the reason
+  finish(operation, outcome);
 }
 
-void Session::queue_operation(Call& call) {
-  if (pending_.empty() && post_operation(call)) return;
-  pending_.push_back(&call);
+void Session::queue_operation(Operation& operation) {
+  if (pending_.empty() && post_operation(operation)) return;
+  pending_.push_back(&operation);
 }
 
 void Session::post_pending() {
   while (!pending_.empty() && link()) {
-    Call* call = pending_.front();
+    Operation* operation = pending_.front();
     pending_.pop_front();  // first: posting may lose the link, which queues it again
-    if (post_operation(*call)) continue;
-    if (link()) pending_.push_front(call);
+    if (post_operation(*operation)) continue;
+    if (link()) pending_.push_front(operation);
     return;
   }
 }
 
-// True: the call is not to be queued any more, as it was posted, parked at its region, or has failed.
-bool Session::post_operation(Call& call) {
+// True: the operation was posted, waits for its region, or has failed, so it need not be queued.
+bool Session::post_operation(Operation& operation) {
   if (!link() || link_->room() == 0) return false;
   Port& port = link_->port();
-  if (call.region != 0) {
-    RemoteRegion& entry = regions_[call.region];
-    if (entry.refused != Outcome::ok) return refuse_operation(call, entry.refused), true;
+  if (operation.region != 0) {
+    RemoteRegion& entry = regions_[operation.region];
+    if (entry.refused != Outcome::ok) return refuse_operation(operation, entry.refused), true;
     if (!entry.known) {
-      entry.waiting.push_back(&call);
-      if (entry.asked || resolve(call.region, entry)) return true;
+      entry.waiting.push_back(&operation);
+      if (entry.asked || resolve(operation.region, entry)) return true;
       entry.waiting.pop_back();
       return false;
     }
-    if ((entry.access & needed_access(call.opcode)) == 0) {
-      return refuse_operation(call, Outcome::denied), true;
+    if ((entry.access & needed_access(operation.opcode)) == 0) {
+      return refuse_operation(operation, Outcome::denied), true;
     }
-    if (call.offset > entry.length || call.length > entry.length - call.offset) {
-      return refuse_operation(call, Outcome::out_of_range), true;
+    if (operation.offset > entry.length || operation.length > entry.length - operation.offset) {
+      return refuse_operation(operation, Outcome::out_of_range), true;
     }
-    call.remote_addr = entry.addr + call.offset;
-    call.rkey = entry.rkey;
+    operation.remote_addr = entry.addr + operation.offset;
+    operation.rkey = entry.rkey;
   }
-  Sge piece{reinterpret_cast<uint64_t>(call.local), call.length, 0};
-  if (call.registration) {
+  Sge piece{reinterpret_cast<uint64_t>(operation.local), operation.length, 0};
+  if (operation.registration) {
     try {
-      piece.lkey = node_.registering([&] { return call.registration->lkey(port, call.local); });
+      piece.lkey = node_.registering([&] { return operation.registration->lkey(port, operation.local); });
     } catch (const std::exception& error) {
       const auto text = std::as_bytes(std::span(std::string_view(error.what())));
-      call.result.assign(text.begin(), text.end());
-      return finish(call, Outcome::remote_failure), true;
+      operation.result.assign(text.begin(), text.end());
+      return finish(operation, Outcome::remote_failure), true;
     }
   } else {
-    if (!call.bounce) call.bounce = port.sends().take();
-    if (!call.bounce) return false;
-    piece = {reinterpret_cast<uint64_t>(call.bounce->data), call.length, call.bounce->lkey};
-    if (call.opcode == Opcode::write && call.length > 0) {
-      std::memcpy(call.bounce->data, call.local, call.length);
-      call.result.clear();
+    if (!operation.bounce) operation.bounce = port.sends().take();
+    if (!operation.bounce) return false;
+    piece = {reinterpret_cast<uint64_t>(operation.bounce->data), operation.length, operation.bounce->lkey};
+    if (operation.opcode == Opcode::write && operation.length > 0) {
+      std::memcpy(operation.bounce->data, operation.local, operation.length);
+      operation.result.clear();
     }
   }
-  posted_.push_back(&call);
-  const bool is_empty = call.length == 0;
-  call.position = link_->position() + 1;
-  const PostError error = link_->post({.id = request_id(RequestTag::operation, call.index),
-                                       .opcode = call.opcode,
+  posted_.push_back(&operation);
+  const bool is_empty = operation.length == 0;
+  operation.position = link_->position() + 1;
+  const PostError error = link_->post({.id = request_id(RequestTag::operation, operation.index),
+                                       .opcode = operation.opcode,
                                        .flags = send_flag::signaled,
-                                       .rkey = call.rkey,
-                                       .remote_addr = call.remote_addr,
+                                       .rkey = operation.rkey,
+                                       .remote_addr = operation.remote_addr,
                                        .local = std::span(&piece, is_empty ? 0 : 1)});
   if (error == PostError::unsupported_opcode || error == PostError::message_too_long ||
       error == PostError::invalid) {
-    finish_operation(call, Status::loc_qp_op_err);
+    finish_operation(operation, Status::loc_qp_op_err);
   } else if (error != PostError::none) {
     lose_link(Status::wr_flush_err, "the queue pair refused an operation");
   }
   return true;
 }
 
-void Session::finish_operation(Call& call, Status status) {
-  const auto found = std::find(posted_.begin(), posted_.end(), &call);
+void Session::finish_operation(Operation& operation, Status status) {
+  const auto found = std::find(posted_.begin(), posted_.end(), &operation);
   if (found == posted_.end()) return;
   posted_.erase(found);
-  const bool is_read = call.opcode == Opcode::read;
+  const bool is_read = operation.opcode == Opcode::read;
   if (Capture* capture = node_.capture()) [[unlikely]] {
-    capture_operation(*capture, call, status);
+    capture_operation(*capture, operation, status);
   }
-  if (call.bounce) {
+  if (operation.bounce) {
     if (is_read && status == Status::success) {
-      call.result.assign(call.bounce->data, call.bounce->data + call.length);
+      operation.result.assign(operation.bounce->data, operation.bounce->data + operation.length);
     }
-    link_->port().sends().give(std::exchange(call.bounce, nullptr));
+    link_->port().sends().give(std::exchange(operation.bounce, nullptr));
   }
-  call.status = status;
+  operation.status = status;
   if (status == Status::success) {
     metrics_->add(is_read ? Count::read_ops : Count::write_ops);
-    metrics_->add(is_read ? Count::read_bytes : Count::write_bytes, call.length);
-    (is_read ? metrics_->read : metrics_->write).record(now_ns() - call.started_ns);
+    metrics_->add(is_read ? Count::read_bytes : Count::write_bytes, operation.length);
+    (is_read ? metrics_->read : metrics_->write).record(now_ns() - operation.started_ns);
   }
-  finish(call, status == Status::success ? Outcome::ok : Outcome::failed_status);
+  finish(operation, status == Status::success ? Outcome::ok : Outcome::failed_status);
 }
 
-void Session::capture_operation(Capture& capture, const Call& call, Status status) {
-  const std::byte* data = call.bounce ? call.bounce->data : call.local;
-  const size_t length = call.opcode == Opcode::read && status != Status::success ? 0 : call.length;
-  capture.record(call.opcode == Opcode::read ? Captured::read : Captured::write, id(), link_->port().name(),
-                 {.remote_addr = call.remote_addr, .rkey = call.rkey, .status = status}, {data, length});
+void Session::capture_operation(Capture& capture, const Operation& operation, Status status) {
+  const std::byte* data = operation.bounce ? operation.bounce->data : operation.local;
+  const size_t length = operation.opcode == Opcode::read && status != Status::success ? 0 : operation.length;
+  capture.record(
+      operation.opcode == Opcode::read ? Captured::read : Captured::write, id(), link_->port().name(),
+      {.remote_addr = operation.remote_addr, .rkey = operation.rkey, .status = status}, {data, length});
 }
 
-// False: too much waits already. Asking may lose the link, and the entry with it.
+// False: too many messages wait. The call may lose the link, which invalidates `entry`.
 bool Session::resolve(uint64_t key, RemoteRegion& entry) {
   const ResolveRequest request{key};
   entry.asked = true;
-  Call* asked = call(method::resolve, std::as_bytes(std::span(&request, 1)));
+  Operation* asked = call(method::resolve, std::as_bytes(std::span(&request, 1)));
   if (!asked) return entry.asked = false;
-  asked->then = [this, key, link = links_](Call& answer) {
-    if (link == links_) resolved(key, answer);  // another link has other keys, and asks again
+  asked->then = [this, key, link = links_](Operation& answer) {
+    if (link == links_) resolved(key, answer);  // another link has other keys, and resolves again
   };
   return true;
 }
 
-void Session::resolved(uint64_t key, Call& answer) {
+void Session::resolved(uint64_t key, Operation& answer) {
   const auto found = regions_.find(key);
   if (found == regions_.end()) return;
   RemoteRegion& entry = found->second;
-  const std::vector<Call*> waiting = std::exchange(entry.waiting, {});
+  const std::vector<Operation*> waiting = std::exchange(entry.waiting, {});
   ResolveReply reply;
   if (answer.outcome == Outcome::ok && answer.result.size() == sizeof reply) {
     std::memcpy(&reply, answer.result.data(), sizeof reply);
@@ -250,13 +252,13 @@ void Session::resolved(uint64_t key, Call& answer) {
              .access = reply.access,
              .known = true,
              .asked = true};
-    for (Call* call : waiting) queue_operation(*call);
+    for (Operation* operation : waiting) queue_operation(*operation);
     return;
   }
   entry.refused = answer.outcome == Outcome::ok ? Outcome::remote_failure : answer.outcome;
-  for (Call* call : waiting) {
-    call->result = answer.result;
-    finish(*call, entry.refused);
+  for (Operation* operation : waiting) {
+    operation->result = answer.result;
+    finish(*operation, entry.refused);
   }
 }
 
@@ -276,16 +278,16 @@ bool Session::hint(uint64_t region, std::span<const std::byte> bytes) {
   if (!may_stream() || bytes.size() > link_->max_inline()) return false;
   const RemoteRegion* there = this->region(region);
   if (!there || !there->known || there->length < bytes.size()) return false;
-  return write_unreported({reinterpret_cast<uint64_t>(bytes.data()), static_cast<uint32_t>(bytes.size()), 0},
+  return write_unsignaled({reinterpret_cast<uint64_t>(bytes.data()), static_cast<uint32_t>(bytes.size()), 0},
                           send_flag::inline_data, there->addr, there->rkey, nullptr);
 }
 
 bool Session::stream(const std::byte* local, uint32_t length, uint32_t lkey, uint64_t remote_addr,
                      uint32_t rkey, std::optional<uint32_t>* crc32c) {
-  return write_unreported({reinterpret_cast<uint64_t>(local), length, lkey}, 0, remote_addr, rkey, crc32c);
+  return write_unsignaled({reinterpret_cast<uint64_t>(local), length, lkey}, 0, remote_addr, rkey, crc32c);
 }
 
-bool Session::write_unreported(const Sge& piece, uint32_t flags, uint64_t remote_addr, uint32_t rkey,
+bool Session::write_unsignaled(const Sge& piece, uint32_t flags, uint64_t remote_addr, uint32_t rkey,
                                std::optional<uint32_t>* crc32c) {
   metrics_->add(Count::write_ops);
   metrics_->add(Count::write_bytes, piece.length);
@@ -305,16 +307,16 @@ bool Session::write_unreported(const Sge& piece, uint32_t flags, uint64_t remote
   return false;
 }
 
-bool Session::let_go(const Registration& registration) {
-  const auto drop = [&](Call* call) {
-    if (call->registration != &registration) return false;
-    node_.calls().end(*call);
+bool Session::withdraw(const Registration& registration) {
+  const auto drop = [&](Operation* operation) {
+    if (operation->registration != &registration) return false;
+    node_.operations().end(*operation);
     return true;
   };
   std::erase_if(pending_, drop);
   for (auto& [key, entry] : regions_) std::erase_if(entry.waiting, drop);
-  const auto uses = [&](const Call* call) { return call->registration == &registration; };
-  const bool is_lost = link_ && link_->failed();  // its queue pair may be open still
+  const auto uses = [&](const Operation* operation) { return operation->registration == &registration; };
+  const bool is_lost = link_ && link_->failed();  // its queue pair may still be open
   return !is_lost && std::none_of(posted_.begin(), posted_.end(), uses);
 }
 
@@ -333,14 +335,15 @@ void Session::start_pull(const Message& message) {
 void Session::refuse_pull(const Pull& pull, Outcome outcome, std::string_view why) {
   sequence_.finish(pull.header.sequence);
   if (pull.header.kind == MessageKind::request) return fail(pull.header.call, outcome, why);
-  Call* call = node_.calls().find(pull.header.call, *this);
-  if (!call || call->opcode != Opcode::send || call->finished.load(std::memory_order_relaxed)) return;
+  Operation* operation = node_.operations().find(pull.header.call, *this);
+  if (!operation || operation->opcode != Opcode::send || operation->finished.load(std::memory_order_relaxed))
+    return;
   const auto text = std::as_bytes(std::span(why));
-  call->result.assign(text.begin(), text.end());
-  finish(*call, outcome);
+  operation->result.assign(text.begin(), text.end());
+  finish(*operation, outcome);
 }
 
-// Payloads may take twice the longest message's memory in all; those after that wait their turn.
+// All pulled payloads together may take twice the memory of the longest message; further ones wait.
 bool Session::admit(Pull& pull) {
   if (pull.admitted) return true;
   const uint64_t length = pull.reference.length;
@@ -366,7 +369,7 @@ void Session::continue_pull(uint64_t sequence) {
   while (pull->asked < pull->reference.length && pull->under_way < kPullDepth && pulls_.contains(sequence)) {
     const auto length = static_cast<uint32_t>(
         std::min<uint64_t>(options_.fragment_bytes, pull->reference.length - pull->asked));
-    Call& read = node_.calls().begin(*this);
+    Operation& read = node_.operations().begin(*this);
     read.started_ns = now_ns();
     read.opcode = Opcode::read;
     read.remote_addr = pull->reference.addr + pull->asked;
@@ -374,7 +377,7 @@ void Session::continue_pull(uint64_t sequence) {
     read.local = pull->memory->data() + pull->asked;
     read.length = length;
     read.registration = pull->registration.get();
-    read.then = [this, sequence, length](Call& done) {
+    read.then = [this, sequence, length](Operation& done) {
       const auto pulled = pulls_.find(sequence);
       if (pulled == pulls_.end() || done.outcome != Outcome::ok) return;
       --pulled->second->under_way;
@@ -407,7 +410,7 @@ void Session::finish_pull(uint64_t sequence) {
     continue_pull(next->first);
     break;
   }
-  // Its sender keeps the bytes until it knows.
+  // The sender keeps the payload until this acknowledgement.
   if (link()) send_unsequenced(MessageKind::acknowledge);
 }
 

@@ -35,37 +35,37 @@ bool Writer::write(uint64_t region, uint64_t offset, Registration& memory, std::
 
 bool Writer::may_go_on() {
   const uint64_t now = now_ns();
-  if (now - asked_ns_ < kAskEveryNs) return true;
-  asked_ns_ = now;
+  if (now - checked_ns_ < kCheckEveryNs) return true;
+  checked_ns_ = now;
   result_.interrupted = !keep_going_();
   return !result_.interrupted;
 }
 
-void Writer::drop(Call*& call) {
-  if (!call) return;
-  if (call->finished.load(std::memory_order_relaxed)) {
-    node_.calls().end(*call);
+void Writer::drop(Operation*& operation) {
+  if (!operation) return;
+  if (operation->finished.load(std::memory_order_relaxed)) {
+    node_.operations().end(*operation);
   } else {
-    session_.cancel(*call);
+    session_.cancel(*operation);
   }
-  call = nullptr;
+  operation = nullptr;
 }
 
 void Writer::release(bool finished) {
-  constexpr uint64_t kPatienceNs = 10'000'000'000;
-  const uint64_t give_up = now_ns() + kPatienceNs;
+  constexpr uint64_t kReleaseTimeoutNs = 10'000'000'000;
+  const uint64_t give_up = now_ns() + kReleaseTimeoutNs;
   bool is_free = false;
   while (!is_free && now_ns() < give_up) {
     {
       const auto held = node_.lock();
-      is_free = session_.let_go(memory_);
-      // WRITEs are not reported, but what comes after them on the same link is.
+      is_free = session_.withdraw(memory_);
+      // WRITEs are unsignalled, but later requests on the same link report them.
       if (is_free && !finished && streamed_on_ == session_.links() && session_.link()) {
         is_free = session_.link()->drained();
       }
       if (session_.is_over()) is_free = true;
     }
-    if (!is_free) node_.linger();
+    if (!is_free) node_.drive_or_sleep();
   }
   if (finished && is_free) return;
   const auto held = node_.lock();

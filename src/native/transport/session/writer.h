@@ -1,5 +1,5 @@
-// WRITEs of one memory into a peer's regions, on whatever link there is, and the way out: nobody may touch
-// the memory when its owner has it back.
+// WRITEs of one memory into regions of a peer, on the present link, and the release: no wire accesses the
+// memory when its owner has it back.
 #pragma once
 
 #include <functional>
@@ -23,36 +23,36 @@ class Writer {
       : node_(node), session_(session), memory_(memory), keep_going_(keep_going) {}
 
  protected:
-  static constexpr uint64_t kAskEveryNs = 50'000'000;
+  static constexpr uint64_t kCheckEveryNs = 50'000'000;
 
-  // Asks the owner now and then; false: it is interrupted.
+  // Calls keep_going from time to time. False: the transfer was interrupted.
   bool may_go_on();
-  // With the lock. Posts a part; `copied`, if it is wanted, is its CRC32C, if the wire took the bytes at once
-  // and summed them. False: not now, or it has failed.
+  // With the lock. Posts a WRITE; `copied`, unless null, is set to its CRC32C if the wire computed it while
+  // copying. False: not possible now, or it has failed.
   bool write(uint64_t region, uint64_t offset, std::byte* data, uint32_t length,
              std::optional<uint32_t>* copied) {
     return write(region, offset, memory_, data, length, copied);
   }
-  // The same from other memory.
+  // From other memory.
   bool write(uint64_t region, uint64_t offset, Registration& memory, std::byte* data, uint32_t length,
              std::optional<uint32_t>* copied);
-  // With the lock. Takes a call of ours back, whatever became of it.
-  void drop(Call*& call);
-  // Waits for what is on the wire; `finished`: all that was written has been acknowledged. Otherwise the
-  // memory's registration is closed.
+  // With the lock. Takes a operation of ours back, whatever became of it.
+  void drop(Operation*& operation);
+  // Waits for posted operations; `finished`: all WRITEs have been acknowledged. Otherwise closes the memory's
+  // registration.
   void release(bool finished);
-  // The first failure counts.
+  // Keeps the first failure.
   void fail(Outcome outcome, Status status, std::string detail);
 
   Node& node_;
   Session& session_;
   Registration& memory_;
-  uint64_t streamed_on_ = 0;  // the link that has WRITEs of ours, if any
+  uint64_t streamed_on_ = 0;  // the link with unconfirmed WRITEs of this transfer, or 0
   BulkResult result_;
 
  private:
   const std::function<bool()>& keep_going_;
-  uint64_t asked_ns_ = 0;
+  uint64_t checked_ns_ = 0;
 };
 
 }  // namespace verbena::transport

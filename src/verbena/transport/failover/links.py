@@ -68,7 +68,7 @@ async def dial_link(session: Session, wire: Wire, address: str, attempt: int) ->
         answer = LinkAnswer.decode(connection.private_data, key=session._key, wire=wire.name, attempt=attempt)
         if replaces:
             await _change_over(session, prepared)
-        return _attach(session, wire, qp, connection, prepared, answer, told=request.received)
+        return _attach(session, wire, qp, connection, prepared, answer, acknowledged=request.received)
     except RejectedError as error:
         await _discard(wire, connection, qp, prepared)
         raise LinkRefusal.decode(error.private_data).error(operation="dial", peer=address) from error
@@ -96,7 +96,7 @@ async def accept_link(
         )
         if asked.replaces:
             await _change_over(session, prepared)
-        return _attach(session, wire, qp, connection, prepared, asked, told=answer.received)
+        return _attach(session, wire, qp, connection, prepared, asked, acknowledged=answer.received)
     except BaseException:
         await _discard(wire, connection, qp, prepared)
         raise
@@ -106,9 +106,9 @@ async def _change_over(session: Session, prepared: _native.transport.Link) -> No
     """The new link is up: closes the former one, and waits until the peer has done so too. Only then can
     nothing of the former one land any more at either end."""
     await session._drop_now()
-    prepared.say_ready()
+    prepared.send_ready()
     deadline = asyncio.get_running_loop().time() + session.node.settings.timeout_s
-    while not prepared.heard:
+    while not prepared.has_received:
         if asyncio.get_running_loop().time() > deadline:
             raise setup_error(
                 "connect_timeout",
@@ -127,10 +127,10 @@ def _attach(
     prepared: _native.transport.Link,
     peer: LinkRequest | LinkAnswer,
     *,
-    told: int,
+    acknowledged: int,
 ) -> LiveLink:
     session._native.attach(
-        prepared, received=peer.received, told=told, window=peer.window, peer_slot_bytes=peer.slot_bytes
+        prepared, received=peer.received, acknowledged=acknowledged, window=peer.window, peer_buffer_bytes=peer.slot_bytes
     )
     return LiveLink(wire, qp, connection, session._native.links)
 

@@ -60,7 +60,7 @@ class BufferingStream final : public net::ByteStream {
   };
 
   explicit BufferingStream(Counters& counters) : counters_(counters) {}
-  Step shake_hands() override { return Step::done; }
+  Step handshake() override { return Step::done; }
   ssize_t read(std::span<const iovec>) override { return fail(); }
   ssize_t write(std::span<const iovec> pieces) override {
     size_t taken = 0;
@@ -69,7 +69,7 @@ class BufferingStream final : public net::ByteStream {
     counters_.held += taken;
     return taken > 0 ? static_cast<ssize_t>(taken) : fail();
   }
-  void say_goodbye() override {}
+  void shutdown_write() override {}
   bool flush() override {
     counters_.sent += counters_.held - std::exchange(unconfirmed_, 0);
     if (counters_.is_confirmed) {
