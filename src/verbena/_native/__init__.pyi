@@ -62,6 +62,67 @@ class WcOpcode(enum.IntEnum):
 
     RECV_RDMA_WITH_IMM = 129
 
+class WcStatus(enum.IntEnum):
+    """
+    How a work request ended: libibverbs' ibv_wc_status, same names and numbers.
+    """
+
+    SUCCESS = 0
+
+    LOC_LEN_ERR = 1
+
+    LOC_QP_OP_ERR = 2
+
+    LOC_EEC_OP_ERR = 3
+
+    LOC_PROT_ERR = 4
+
+    WR_FLUSH_ERR = 5
+
+    MW_BIND_ERR = 6
+
+    BAD_RESP_ERR = 7
+
+    LOC_ACCESS_ERR = 8
+
+    REM_INV_REQ_ERR = 9
+
+    REM_ACCESS_ERR = 10
+
+    REM_OP_ERR = 11
+
+    RETRY_EXC_ERR = 12
+
+    RNR_RETRY_EXC_ERR = 13
+
+    LOC_RDD_VIOL_ERR = 14
+
+    REM_INV_RD_REQ_ERR = 15
+
+    REM_ABORT_ERR = 16
+
+    INV_EECN_ERR = 17
+
+    INV_EEC_STATE_ERR = 18
+
+    FATAL_ERR = 19
+
+    RESP_TIMEOUT_ERR = 20
+
+    GENERAL_ERR = 21
+
+    TM_ERR = 22
+
+    TM_RNDV_INCOMPLETE = 23
+
+ACCESS_LOCAL_WRITE: int = 1
+
+ACCESS_REMOTE_WRITE: int = 2
+
+ACCESS_REMOTE_READ: int = 4
+
+ACCESS_REMOTE_ATOMIC: int = 8
+
 class PortState(enum.IntEnum):
     """Where a port stands; ACTIVE can be used."""
 
@@ -431,12 +492,12 @@ class CompletionQueue:
     def overrun(self) -> bool: ...
     @property
     def tracked(self) -> int:
-        """Operations under way whose completion is somebody's."""
+        """Operations in flight that are waited for by id."""
 
     @property
     def core(self) -> CompletionQueueCore: ...
     def close(self) -> None: ...
-    def bell(self) -> int:
+    def wakeup_fileno(self) -> int:
         """
         A second descriptor for event loops, readable when another thread took the queue's event.
         """
@@ -449,7 +510,7 @@ class CompletionQueue:
         """Takes the event and returns the watched operations that have finished."""
 
     def abandon(self, token: int, keep: object) -> None:
-        """Nobody waits any more; `keep` lives until the operation has ended."""
+        """Gives up waiting; `keep` lives until the operation has ended."""
 
 class ProtectionDomain:
     def create_qp(

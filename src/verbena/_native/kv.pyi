@@ -829,6 +829,8 @@ class CopyReceivers:
         For the pieces of this migration, instead of any receiver before. `observer` is shown each notice and the piece that it is about, on another thread.
         """
 
+REPLICA_POSITION_BYTES: int = 16
+
 class ReplicationSender:
     """Sends a replica what it lacks, and the log as it grows."""
 

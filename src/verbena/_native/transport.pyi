@@ -1,9 +1,57 @@
-"""Sessions: what moves their bytes."""
+"""Sessions: the native data path."""
+
+import enum
 
 import verbena._native
 
+class EventKind(enum.IntEnum):
+    """What an event reports."""
+
+    FINISHED = 0
+    """A call or operation of this side has ended."""
+
+    REQUEST = 1
+    """The peer calls a method."""
+
+    CANCELLED = 2
+    """The peer no longer waits for its call."""
+
+    LINK_LOST = 3
+    """The session has lost its link."""
+
+    GOODBYE = 4
+    """The peer ends the session."""
+
+class Outcome(enum.IntEnum):
+    """How a call or an operation ended."""
+
+    OK = 0
+
+    REMOTE_FAILURE = 1
+
+    NO_SUCH_METHOD = 2
+
+    BUSY = 3
+
+    DENIED = 4
+
+    OUT_OF_RANGE = 5
+
+    TOO_LONG = 6
+
+    DAMAGED = 7
+
+    FAILED_STATUS = 8
+    """The work request failed: see its completion status."""
+
+    SESSION_FAILED = 9
+
+SPARE_RECEIVES: int = 8
+
+MESSAGE_HEADER_BYTES: int = 40
+
 class EventQueue:
-    """What native code has to tell an event loop."""
+    """Events from native code to an event loop."""
 
     def __init__(self) -> None: ...
     def fileno(self) -> int: ...
@@ -14,26 +62,28 @@ class EventQueue:
 
     def deliver(self, futures: object, on_request: object) -> None:
         """
-        Ends futures with the answer, or with (outcome, status, detail); calls on_request(session, call, method, payload) for requests, with None for those that were cancelled.
+        Ends futures with the reply, or with (outcome, status, detail); calls on_request(session, call, method, payload) for requests, with None for those that were cancelled.
         """
 
     def set_quiet(self, quiet: bool) -> None:
         """
-        While its loop looks again and again, the descriptor need not say that there is something.
+        True: the loop polls the queue, so that its descriptor need not become readable.
         """
 
 class Link:
     """A queue pair that is becoming a session's link."""
 
-    def say_ready(self) -> None:
-        """Tells the peer that nothing of a former link can land here any more."""
+    def send_ready(self) -> None:
+        """
+        Sends the peer the message that no operation of a former link can arrive here.
+        """
 
     @property
-    def heard(self) -> bool:
-        """The peer has said something."""
+    def has_received(self) -> bool:
+        """Whether a message of the peer has arrived."""
 
     def drop(self) -> None:
-        """It did not: the queue pair was closed."""
+        """Gives the link up. Close the queue pair first."""
 
 class Port:
     """One wire of a node."""
@@ -42,16 +92,16 @@ class Port:
     def links(self) -> int: ...
     def pools(self) -> tuple[int, int, int, int]:
         """
-        Slots to send from and how many are in use, slots to receive into and how many are.
+        Send buffers, send buffers in use, receive buffers, receive buffers in use.
         """
 
     def add_queue(self, cq: verbena._native.CompletionQueue) -> None:
-        """One more completion queue for queue pairs of its links."""
+        """Adds a completion queue for queue pairs of further links."""
 
     def prepare(self, qp: verbena._native.QueuePair) -> Link:
-        """Before the queue pair is connected."""
+        """Makes a queue pair a link. Call it before the queue pair is connected."""
 
-class Exposed:
+class ExposedRegion:
     """Memory that peers may use."""
 
     @property
@@ -61,15 +111,15 @@ class Exposed:
     @property
     def length(self) -> int: ...
     def revoke(self) -> None:
-        """Afterwards its key is refused and nobody touches the memory."""
+        """Afterwards the key is refused, and no peer accesses the memory."""
 
 class Capture:
-    """Messages as pcapng blocks, until they are taken."""
+    """Records messages as pcapng blocks until they are taken."""
 
     def __init__(self, *, snap_bytes: int, room_bytes: int) -> None: ...
 
 class Node:
-    """One program's end of all its sessions."""
+    """A process's end of all its sessions."""
 
     def __init__(
         self,
@@ -77,7 +127,7 @@ class Node:
         busy_poll_us: int,
         sleeps: bool,
         poll_batch: int,
-        by_loop: bool,
+        loop_driven: bool,
         heartbeat_s: float,
         silence_s: float,
         max_region_bytes: int,
@@ -89,8 +139,8 @@ class Node:
         srq: verbena._native.SharedReceiveQueue,
         *,
         name: str,
-        slot_bytes: int,
-        pool_slots: int,
+        buffer_bytes: int,
+        pool_buffers: int,
         window: int,
         huge_pages: bool,
         pin: bool,
@@ -109,29 +159,27 @@ class Node:
         fragment_bytes: int,
     ) -> Session: ...
     def remove_session(self, session: Session) -> None: ...
-    def expose(self, buffer: object, *, access: int, only_session: int) -> Exposed: ...
+    def expose(self, buffer: object, *, access: int, only_session: int) -> ExposedRegion: ...
     @property
     def regions(self) -> int: ...
     def sweep_registrations(self) -> None:
-        """Lets go of memory that nobody else has any more."""
+        """Drops cached registrations of memory that has no other owner."""
 
     def registrations(self) -> tuple[int, int, int, int, int]:
-        """
-        Kept registrations: hits, misses, evictions, and how many there are of how many bytes.
-        """
+        """The registration cache: hits, misses, evictions, entries, bytes."""
 
     def set_capture(self, capture: Capture | None) -> None:
-        """Messages go there; None: nowhere."""
+        """Records messages there; None: stops recording."""
 
     def take_captured(self, capture: Capture) -> tuple[bytes, int, int]:
         """
-        Whole blocks, once each; how many messages there were, and how many of them found no room.
+        Whole blocks since the last call; messages recorded and messages dropped, ever.
         """
 
     def fileno(self) -> int: ...
     def drive(self, spin_us: int, queue: EventQueue, enough: int) -> bool: ...
     def acknowledge(self) -> None: ...
-    def rest(self) -> bool: ...
+    def arm_and_poll(self) -> bool: ...
     def close(self) -> None: ...
 
 class RemoteRegion:
@@ -168,7 +216,18 @@ class RemoteRegion:
     def __reduce__(self) -> tuple[type, tuple[int, ...]]: ...
 
 def method_number(name: str) -> int: ...
-def histogram_bound_ns(bucket: int) -> int: ...
+def histogram_bound_ns(bucket: int) -> int:
+    """The exclusive upper bound of a histogram's bucket."""
+
+HISTOGRAM_BUCKETS: int = 160
+
+def counter_names() -> list[str]:
+    """The counters of Session.metrics(), in order."""
+
+def histogram_names() -> list[str]:
+    """
+    The timed operations: Session.metrics() has their histograms as NAME_ns.
+    """
 
 METHOD_ECHO: int = 1
 
@@ -196,8 +255,10 @@ class Session:
     @property
     def is_over(self) -> bool: ...
     @property
-    def slot_bytes(self) -> int: ...
-    def attach(self, link: Link, *, received: int, told: int, window: int, peer_slot_bytes: int) -> None: ...
+    def buffer_bytes(self) -> int: ...
+    def attach(
+        self, link: Link, *, received: int, acknowledged: int, window: int, peer_buffer_bytes: int
+    ) -> None: ...
     def lose_link(self, links: int, why: str) -> None:
         """The link with this number is gone; a later one is not meant."""
 
@@ -208,12 +269,12 @@ class Session:
         """The lost link's queue pair was closed."""
 
     def end(self, why: str) -> None: ...
-    def say_goodbye(self) -> None: ...
+    def send_goodbye(self) -> None: ...
     def call(self, method: int, payload: object, timeout_s: float) -> bytes: ...
     def start_call(self, method: int, payload: object, queue: EventQueue, token: int) -> int: ...
     def cancel(self, call: int) -> None: ...
     def reply(self, call: int, payload: object) -> None: ...
-    def fail(self, call: int, outcome: int, why: str) -> None: ...
+    def fail(self, call: int, outcome: Outcome, why: str) -> None: ...
     def metrics(self) -> dict[str, dict[str, object]]: ...
     def check(self, remote: RemoteRegion, operation: str, length: int) -> None:
         """
@@ -221,10 +282,10 @@ class Session:
         """
 
     def read(self, remote: RemoteRegion, timeout_s: float) -> bytes | None:
-        """None: it is longer than a slot."""
+        """None: it is longer than a message buffer."""
 
     def write(self, remote: RemoteRegion, data: object, timeout_s: float) -> bool:
-        """False: it is longer than a slot."""
+        """False: it is longer than a message buffer."""
 
     def start_read(self, remote: RemoteRegion, queue: EventQueue, token: int) -> int: ...
     def start_write(self, remote: RemoteRegion, data: object, queue: EventQueue, token: int) -> int: ...

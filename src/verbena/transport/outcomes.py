@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import enum
-
+from verbena import _native
 from verbena.errors import VerbenaError, completion_error, setup_error
 
-
-class EventKind(enum.IntEnum):
-    """src/native/transport/node/events.h"""
-
-    FINISHED = 0
-    REQUEST = 1
-    CANCELLED = 2
-    LINK_LOST = 3
-    GOODBYE = 4
-
-
-class Outcome(enum.IntEnum):
-    """src/native/transport/node/events.h"""
-
-    OK = 0
-    REMOTE_FAILURE = 1
-    NO_SUCH_METHOD = 2
-    BUSY = 3
-    DENIED = 4
-    OUT_OF_RANGE = 5
-    TOO_LONG = 6
-    DAMAGED = 7
-    FAILED_STATUS = 8
-    SESSION_FAILED = 9
-
+EventKind = _native.transport.EventKind
+Outcome = _native.transport.Outcome
 
 _CODES = {
     Outcome.REMOTE_FAILURE: "remote_failure",

@@ -12,8 +12,6 @@ from verbena.transport.placement import place
 from verbena.transport.queues import CompletionQueues
 from verbena.transport.settings import Settings
 
-_SPARE_RECEIVES = 8  # src/native/transport/node/port.cc
-
 
 @dataclass(frozen=True)
 class Wire:
@@ -121,7 +119,7 @@ class Wires:
             return another
 
         # Acknowledgements and pings are outside the window.
-        link_size = settings.send_queue_depth + settings.window + _SPARE_RECEIVES
+        link_size = settings.send_queue_depth + settings.window + _native.transport.SPARE_RECEIVES
         queues = CompletionQueues(cq, add_queue, link_size=link_size)
         keeps = settings.keep_registrations
         if keeps is None:

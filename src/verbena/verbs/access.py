@@ -2,12 +2,16 @@
 
 import enum
 
+from verbena import _native
+
 
 class Access(enum.IntFlag):
     """Rights of a memory region, to be combined with |. Reading by its owner needs none."""
 
-    LOCAL_WRITE = 1  # the wire may write into it for its owner: receives, and results of READs
-    REMOTE_WRITE = 2
-    REMOTE_READ = 4
-    REMOTE_ATOMIC = 8
-    ALL = 15
+    LOCAL_WRITE = (
+        _native.ACCESS_LOCAL_WRITE
+    )  # the wire may write for its owner: receives, and results of READs
+    REMOTE_WRITE = _native.ACCESS_REMOTE_WRITE
+    REMOTE_READ = _native.ACCESS_REMOTE_READ
+    REMOTE_ATOMIC = _native.ACCESS_REMOTE_ATOMIC
+    ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC

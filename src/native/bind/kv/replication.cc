@@ -146,6 +146,7 @@ nb::dict receiver_counters(ReplicationReceiverHandle& self) {
 }  // namespace
 
 void bind_kv_replication(nb::module_& m) {
+  m.attr("REPLICA_POSITION_BYTES") = sizeof(kv::ReplicaPosition);
   nb::class_<ReplicationSenderHandle>(m, "ReplicationSender",
                                       "Sends a replica what it lacks, and the log as it grows.")
       .def("__init__", make_replication_sender, nb::arg("engine"), nb::arg("session"), nb::kw_only(),

@@ -129,9 +129,9 @@ nb::dict metrics(SessionHandle& self) {
       const std::string_view name = transport::kCountNames[i];
       one[nb::str(name.data(), name.size())] = values->counts[i].load(std::memory_order_relaxed);
     }
-    one["call_ns"] = histogram(values->call);
-    one["read_ns"] = histogram(values->read);
-    one["write_ns"] = histogram(values->write);
+    for (const auto& [name, member] : transport::Metrics::kHistograms) {
+      one[nb::str((std::string(name) + "_ns").c_str())] = histogram(*values.*member);
+    }
     all[wire.c_str()] = one;
   }
   return all;
@@ -149,7 +149,28 @@ auto locked(Function function) {
 
 void bind_session(nb::module_& m) {
   m.def("method_number", transport::method::of_name, nb::arg("name"));
-  m.def("histogram_bound_ns", transport::Histogram::upper_ns, nb::arg("bucket"));
+  m.def("histogram_bound_ns", transport::Histogram::upper_ns, nb::arg("bucket"),
+        "The exclusive upper bound of a histogram's bucket.");
+  m.attr("HISTOGRAM_BUCKETS") = transport::Histogram::kBuckets;
+  m.def(
+      "counter_names",
+      [] {
+        nb::typed<nb::list, nb::str> names;
+        for (const std::string_view name : transport::kCountNames)
+          names.append(nb::str(name.data(), name.size()));
+        return names;
+      },
+      "The counters of Session.metrics(), in order.");
+  m.def(
+      "histogram_names",
+      [] {
+        nb::typed<nb::list, nb::str> names;
+        for (const auto& [name, member] : transport::Metrics::kHistograms) {
+          names.append(nb::str(name.data(), name.size()));
+        }
+        return names;
+      },
+      "The timed operations: Session.metrics() has their histograms as NAME_ns.");
   m.attr("METHOD_ECHO") = transport::method::echo;
   m.attr("METHOD_ATOMIC") = transport::method::atomic;
 
@@ -210,10 +231,10 @@ void bind_session(nb::module_& m) {
           nb::arg("call"), nb::arg("payload"))
       .def(
           "fail",
-          [](SessionHandle& self, uint64_t call, int outcome, const std::string& why) {
+          [](SessionHandle& self, uint64_t call, Outcome outcome, const std::string& why) {
             const auto held = lock_from_python(*self.node);
             self.session->answered();
-            self.session->fail(call, static_cast<Outcome>(outcome), why);
+            self.session->fail(call, outcome, why);
           },
           nb::arg("call"), nb::arg("outcome"), nb::arg("why"))
       .def("metrics", metrics, nb::sig("def metrics(self) -> dict[str, dict[str, object]]"));

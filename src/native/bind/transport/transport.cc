@@ -147,11 +147,35 @@ nb::tuple take_captured(NodeHandle& self, CaptureHandle& capture) {
   return nb::make_tuple(to_bytes(blocks), packets, dropped);
 }
 
+// Enumerations and sizes that Python uses too.
+void bind_session_values(nb::module_& m) {
+  nb::enum_<EventKind>(m, "EventKind", nb::is_arithmetic(), "What an event reports.")
+      .value("FINISHED", EventKind::finished, "A call or operation of this side has ended.")
+      .value("REQUEST", EventKind::request, "The peer calls a method.")
+      .value("CANCELLED", EventKind::cancelled, "The peer no longer waits for its call.")
+      .value("LINK_LOST", EventKind::link_lost, "The session has lost its link.")
+      .value("GOODBYE", EventKind::goodbye, "The peer ends the session.");
+  nb::enum_<Outcome>(m, "Outcome", nb::is_arithmetic(), "How a call or an operation ended.")
+      .value("OK", Outcome::ok)
+      .value("REMOTE_FAILURE", Outcome::remote_failure)
+      .value("NO_SUCH_METHOD", Outcome::no_such_method)
+      .value("BUSY", Outcome::busy)
+      .value("DENIED", Outcome::denied)
+      .value("OUT_OF_RANGE", Outcome::out_of_range)
+      .value("TOO_LONG", Outcome::too_long)
+      .value("DAMAGED", Outcome::damaged)
+      .value("FAILED_STATUS", Outcome::failed_status, "The work request failed: see its completion status.")
+      .value("SESSION_FAILED", Outcome::session_failed);
+  m.attr("SPARE_RECEIVES") = transport::Port::kSpareReceives;
+  m.attr("MESSAGE_HEADER_BYTES") = sizeof(transport::MessageHeader);
+}
+
 }  // namespace
 
 void bind_transport(nb::module_& parent) {
   nb::module_ m = parent.def_submodule("transport", "Sessions: the native data path.");
 
+  bind_session_values(m);
   nb::class_<QueueHandle>(m, "EventQueue", "Events from native code to an event loop.")
       .def(nb::init<>())
       .def("fileno", [](const QueueHandle& self) { return self.queue->fileno(); })

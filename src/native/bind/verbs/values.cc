@@ -47,6 +47,37 @@ void bind_enums(nb::module_& m) {
       .value("FETCH_ADD", WcOpcode::fetch_add)
       .value("RECV", WcOpcode::recv)
       .value("RECV_RDMA_WITH_IMM", WcOpcode::recv_rdma_with_imm);
+  nb::enum_<Status>(m, "WcStatus", nb::is_arithmetic(),
+                    "How a work request ended: libibverbs' ibv_wc_status, same names and numbers.")
+      .value("SUCCESS", Status::success)
+      .value("LOC_LEN_ERR", Status::loc_len_err)
+      .value("LOC_QP_OP_ERR", Status::loc_qp_op_err)
+      .value("LOC_EEC_OP_ERR", Status::loc_eec_op_err)
+      .value("LOC_PROT_ERR", Status::loc_prot_err)
+      .value("WR_FLUSH_ERR", Status::wr_flush_err)
+      .value("MW_BIND_ERR", Status::mw_bind_err)
+      .value("BAD_RESP_ERR", Status::bad_resp_err)
+      .value("LOC_ACCESS_ERR", Status::loc_access_err)
+      .value("REM_INV_REQ_ERR", Status::rem_inv_req_err)
+      .value("REM_ACCESS_ERR", Status::rem_access_err)
+      .value("REM_OP_ERR", Status::rem_op_err)
+      .value("RETRY_EXC_ERR", Status::retry_exc_err)
+      .value("RNR_RETRY_EXC_ERR", Status::rnr_retry_exc_err)
+      .value("LOC_RDD_VIOL_ERR", Status::loc_rdd_viol_err)
+      .value("REM_INV_RD_REQ_ERR", Status::rem_inv_rd_req_err)
+      .value("REM_ABORT_ERR", Status::rem_abort_err)
+      .value("INV_EECN_ERR", Status::inv_eecn_err)
+      .value("INV_EEC_STATE_ERR", Status::inv_eec_state_err)
+      .value("FATAL_ERR", Status::fatal_err)
+      .value("RESP_TIMEOUT_ERR", Status::resp_timeout_err)
+      .value("GENERAL_ERR", Status::general_err)
+      .value("TM_ERR", Status::tm_err)
+      .value("TM_RNDV_INCOMPLETE", Status::tm_rndv_incomplete);
+  // Of verbs.Access: an nb::enum_ with is_flag would print as a plain number.
+  m.attr("ACCESS_LOCAL_WRITE") = access::local_write;
+  m.attr("ACCESS_REMOTE_WRITE") = access::remote_write;
+  m.attr("ACCESS_REMOTE_READ") = access::remote_read;
+  m.attr("ACCESS_REMOTE_ATOMIC") = access::remote_atomic;
   nb::enum_<PortState>(m, "PortState", nb::is_arithmetic(), "Where a port stands; ACTIVE can be used.")
       .value("NOP", PortState::nop)
       .value("DOWN", PortState::down)

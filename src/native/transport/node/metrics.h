@@ -9,35 +9,34 @@
 #include <cstdint>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace verbena::transport {
 
-// One row per counter, in this order: its name is what Python and the metrics page call it.
-enum class Count : uint8_t {
-  send_ops,
-  recv_ops,
-  read_ops,
-  write_ops,
-  send_bytes,
-  recv_bytes,
-  read_bytes,
-  write_bytes,
-  completion_errors,
-  retry_exceeded,
-  replayed_messages,
-  repeated_messages,
-  damaged_messages,
-  failed_calls,
-  links,
-  count_,
-};
+// The one list of counters: their names are those of Python and of the metrics page.
+#define VERBENA_TRANSPORT_COUNTERS(X) \
+  X(send_ops)                         \
+  X(recv_ops)                         \
+  X(read_ops)                         \
+  X(write_ops)                        \
+  X(send_bytes)                       \
+  X(recv_bytes)                       \
+  X(read_bytes)                       \
+  X(write_bytes)                      \
+  X(completion_errors)                \
+  X(retry_exceeded)                   \
+  X(replayed_messages)                \
+  X(repeated_messages)                \
+  X(damaged_messages)                 \
+  X(failed_calls)                     \
+  X(links)
 
-constexpr std::string_view kCountNames[] = {
-    "send_ops",          "recv_ops",          "read_ops",         "write_ops",         "send_bytes",
-    "recv_bytes",        "read_bytes",        "write_bytes",      "completion_errors", "retry_exceeded",
-    "replayed_messages", "repeated_messages", "damaged_messages", "failed_calls",      "links",
-};
-static_assert(std::size(kCountNames) == static_cast<size_t>(Count::count_));
+#define VERBENA_ENUMERATOR(name) name,
+#define VERBENA_NAME(name) #name,
+enum class Count : uint8_t { VERBENA_TRANSPORT_COUNTERS(VERBENA_ENUMERATOR) count_ };
+constexpr std::string_view kCountNames[] = {VERBENA_TRANSPORT_COUNTERS(VERBENA_NAME)};
+#undef VERBENA_NAME
+#undef VERBENA_ENUMERATOR
 
 // Logarithmic: four buckets per doubling, so that a quantile is within 19 % of the true value.
 class Histogram {
@@ -71,6 +70,8 @@ class Histogram {
 struct Metrics {
   std::array<std::atomic<uint64_t>, static_cast<size_t>(Count::count_)> counts{};
   Histogram call, read, write;
+  static constexpr std::pair<std::string_view, Histogram Metrics::*> kHistograms[] = {
+      {"call", &Metrics::call}, {"read", &Metrics::read}, {"write", &Metrics::write}};
 
   void add(Count which, uint64_t n = 1) {
     auto& counter = counts[static_cast<size_t>(which)];

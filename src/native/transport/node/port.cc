@@ -6,11 +6,6 @@
 #include "transport/session/link.h"
 
 namespace verbena::transport {
-namespace {
-
-constexpr uint32_t kSpareReceives = 8;  // per link: acknowledgements and pings are outside the window
-
-}  // namespace
 
 Port::Port(std::shared_ptr<Context> context, std::shared_ptr<ProtectionDomain> pd,
            std::shared_ptr<CompletionQueue> cq, std::shared_ptr<SharedReceiveQueue> srq, PortOptions options)

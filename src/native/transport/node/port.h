@@ -24,6 +24,9 @@ struct PortOptions {
 
 class Port {
  public:
+  static constexpr uint32_t kSpareReceives =
+      8;  // per link: acknowledgements and pings are outside the window
+
   Port(std::shared_ptr<Context> context, std::shared_ptr<ProtectionDomain> pd,
        std::shared_ptr<CompletionQueue> cq, std::shared_ptr<SharedReceiveQueue> srq, PortOptions options);
 

@@ -31,7 +31,6 @@ NOREPLICAS = "NOREPLICAS Not enough good replicas to write."
 UNBLOCKED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 NO_HISTORY = "0" * 40
 HOLD_BYTES = 256 << 20
-PLACE_BYTES = 16  # src/native/kv/replication/replication_layout.h: ReplicaPosition
 
 
 @dataclass(eq=False)
@@ -149,7 +148,9 @@ class Replication:
         self.limit_backlog()
         by_write, place = self._settings.use_rdma_write, None
         if by_write and session.wire == "shm":  # a replica on this machine shares its processors
-            place = session.node.allocate(PLACE_BYTES, access=Access.REMOTE_WRITE, session=session)
+            place = session.node.allocate(
+                _native.kv.REPLICA_POSITION_BYTES, access=Access.REMOTE_WRITE, session=session
+            )
         sender = _native.kv.ReplicationSender(
             self.server.engine,
             session._native,

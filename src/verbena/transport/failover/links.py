@@ -130,7 +130,11 @@ def _attach(
     acknowledged: int,
 ) -> LiveLink:
     session._native.attach(
-        prepared, received=peer.received, acknowledged=acknowledged, window=peer.window, peer_buffer_bytes=peer.slot_bytes
+        prepared,
+        received=peer.received,
+        acknowledged=acknowledged,
+        window=peer.window,
+        peer_buffer_bytes=peer.slot_bytes,
     )
     return LiveLink(wire, qp, connection, session._native.links)
 

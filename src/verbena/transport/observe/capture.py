@@ -26,7 +26,7 @@ LINKTYPE_USER0 = 147
 # Version, direction (0 sent, 1 received), kind (0 message, 1 WRITE, 2 READ), 0, length, session, wire.
 PSEUDO_HEADER = struct.Struct("<BBBBIQ8s")
 OPERATION = struct.Struct("<QIBxxx")  # of a WRITE or READ: remote address, key, status; then data
-MESSAGE_HEADER_BYTES = 40
+MESSAGE_HEADER_BYTES = _native.transport.MESSAGE_HEADER_BYTES
 ROOM_BYTES = 16 << 20
 WRITE_EVERY_S = 0.1
 

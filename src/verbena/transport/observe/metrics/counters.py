@@ -6,24 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# src/native/transport/node/metrics.h
-COUNTS = (
-    *("send_ops", "recv_ops", "read_ops", "write_ops"),
-    *("send_bytes", "recv_bytes", "read_bytes", "write_bytes"),
-    *("completion_errors", "retry_exceeded"),
-    *("replayed_messages", "repeated_messages", "damaged_messages", "failed_calls", "links"),
-)
-OPERATIONS = ("call", "read", "write")  # those that are timed
-BUCKETS = 160
+from verbena import _native
 
-
-def bound_ns(bucket: int) -> int:
-    """The least value that the bucket after this one takes: four buckets per doubling."""
-    after = bucket + 1
-    return after if after < 4 else (4 + after % 4) << (after // 4 - 1)
-
-
-BOUNDS_NS = tuple(bound_ns(bucket) for bucket in range(BUCKETS))
+COUNTS = tuple(_native.transport.counter_names())
+OPERATIONS = tuple(_native.transport.histogram_names())  # the timed ones
+BUCKETS = _native.transport.HISTOGRAM_BUCKETS
+BOUNDS_NS = tuple(map(_native.transport.histogram_bound_ns, range(BUCKETS)))  # exclusive upper bounds
 
 
 @dataclass(frozen=True)
