@@ -1,4 +1,4 @@
-"""Words of a command as numbers, ranges and options, read exactly as Redis reads them."""
+"""Parses arguments as numbers, ranges and options, exactly as Redis does."""
 
 from __future__ import annotations
 
@@ -19,62 +19,62 @@ _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.I)
 _SPACES = b" \t\n\v\f\r"
 
 
-def as_integer(word: bytes) -> int | None:
+def as_integer(arg: bytes) -> int | None:
     """A 64-bit number in its one canonical spelling: no "+1", "01", "-0" or " 1"; else None."""
-    if _INTEGER.fullmatch(word) is None:
+    if _INTEGER.fullmatch(arg) is None:
         return None
-    number = int(word)
+    number = int(arg)
     return number if INT64_MIN <= number <= INT64_MAX else None
 
 
-def integer(word: bytes, error: str = "") -> int:
-    number = as_integer(word)
+def integer(arg: bytes, error: str = "") -> int:
+    number = as_integer(arg)
     if number is None:
         raise CommandError(error) if error else NotAnInteger()
     return number
 
 
-def integer_within(word: bytes, least: int, error: str, most: int = INT64_MAX) -> int:
+def integer_within(arg: bytes, least: int, error: str, most: int = INT64_MAX) -> int:
     """The same text is the error for what is no number and for what is out of range."""
-    number = as_integer(word)
+    number = as_integer(arg)
     if number is None or not least <= number <= most:
         raise CommandError(error)
     return number
 
 
-def count_within(word: bytes, most: int) -> int:
+def count_within(arg: bytes, most: int) -> int:
     """A count whose sign means something, between -most and most."""
-    number = integer(word)
+    number = integer(arg)
     if not -most <= number <= most:
         raise CommandError(f"ERR value is out of range, value must between {-most} and {most}")
     return number
 
 
-def _strtod(word: bytes) -> tuple[float, bool] | None:
+def _strtod(arg: bytes) -> tuple[float, bool] | None:
     """As strtod() of a whole word, with its ERANGE; None: it is no number (or NaN)."""
-    if _DECIMAL.fullmatch(word):
-        value = float(word)
+    if _DECIMAL.fullmatch(arg):
+        value = float(arg)
         if value == 0.0:
-            return value, re.search(rb"[1-9]", re.split(rb"[eE]", word)[0]) is not None
+            return value, re.search(rb"[1-9]", re.split(rb"[eE]", arg)[0]) is not None
         return value, math.isinf(value)
-    if _INFINITE.fullmatch(word):
-        return float(word), False
-    if _HEX.fullmatch(word):
+    if _INFINITE.fullmatch(arg):
+        return float(arg), False
+    if _HEX.fullmatch(arg):
         try:
-            return float.fromhex(word.decode()), False
+            return float.fromhex(arg.decode()), False
         except OverflowError:
-            return math.copysign(math.inf, -1.0 if word[:1] == b"-" else 1.0), True
+            return math.copysign(math.inf, -1.0 if arg[:1] == b"-" else 1.0), True
     return None
 
 
-def as_float(word: bytes) -> float | None:
+def as_float(arg: bytes) -> float | None:
     """A double: infinities and hexadecimal are, NaN and what overflows or vanishes are not."""
-    read = _strtod(word)
+    read = _strtod(arg)
     return None if read is None or (read[1] and (read[0] == 0.0 or math.isinf(read[0]))) else read[0]
 
 
-def floating(word: bytes, error: str = "") -> float:
-    number = as_float(word)
+def floating(arg: bytes, error: str = "") -> float:
+    number = as_float(arg)
     if number is None:
         raise CommandError(error) if error else NotAFloat()
     return number
@@ -85,8 +85,8 @@ def format_double(number: float) -> bytes:
     return b"%.17g" % number
 
 
-def timeout_seconds(word: bytes) -> float:
-    number = as_float(word)
+def timeout_seconds(arg: bytes) -> float:
+    number = as_float(arg)
     if number is None or math.isinf(number):
         raise CommandError("ERR timeout is not a float or out of range")
     if number < 0:
@@ -96,9 +96,9 @@ def timeout_seconds(word: bytes) -> float:
     return number
 
 
-def key_count(word: bytes, rest: Sequence[bytes], error: str) -> int:
-    """How many keys follow; `rest` are the words after this one."""
-    count = integer_within(word, 1, error)
+def key_count(arg: bytes, rest: Sequence[bytes], error: str) -> int:
+    """Parses the number of keys that follow; `rest`: the arguments after it."""
+    count = integer_within(arg, 1, error)
     if count > len(rest):
         raise SyntaxMistake()
     return count
@@ -107,10 +107,10 @@ def key_count(word: bytes, rest: Sequence[bytes], error: str) -> int:
 def score_range(low: bytes, high: bytes) -> tuple[float, bool, float, bool]:
     """The least score, whether it is excluded itself, the greatest, whether that is."""
 
-    def bound(word: bytes) -> tuple[float, bool]:
-        excluded = word[:1] == b"("
+    def bound(arg: bytes) -> tuple[float, bool]:
+        excluded = arg[:1] == b"("
         # strtod() again, but here nobody looks for leading spaces, an empty word or overflow.
-        text = (word[1:] if excluded else word).split(b"\0")[0]
+        text = (arg[1:] if excluded else arg).split(b"\0")[0]
         read = _strtod(text.lstrip(_SPACES)) if text else (0.0, False)
         if read is None:
             raise CommandError("ERR min or max is not a float")
@@ -122,30 +122,30 @@ def score_range(low: bytes, high: bytes) -> tuple[float, bool, float, bool]:
 class LexBound:
     """One end of a range of members: `word` is None for an end beyond all members."""
 
-    __slots__ = ("excluded", "infinity", "word")
+    __slots__ = ("excluded", "infinity", "member")
 
     def __init__(self, text: bytes) -> None:
-        self.word: bytes | None = None
+        self.member: bytes | None = None
         self.excluded = False
         self.infinity = 0
         if text in (b"-", b"+"):
             self.infinity = -1 if text == b"-" else 1
         elif text[:1] in (b"(", b"["):
-            self.word = text[1:]
+            self.member = text[1:]
             self.excluded = text[:1] == b"("
         else:
             raise CommandError("ERR min or max not valid string range item")
 
     def admits_above(self, member: bytes) -> bool:
         """As the lower end: is the member above it?"""
-        if self.word is None:
+        if self.member is None:
             return self.infinity < 0
-        return member > self.word if self.excluded else member >= self.word
+        return member > self.member if self.excluded else member >= self.member
 
     def admits_below(self, member: bytes) -> bool:
-        if self.word is None:
+        if self.member is None:
             return self.infinity > 0
-        return member < self.word if self.excluded else member <= self.word
+        return member < self.member if self.excluded else member <= self.member
 
 
 def clamp_range(start: int, stop: int, length: int) -> tuple[int, int]:

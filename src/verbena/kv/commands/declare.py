@@ -1,11 +1,11 @@
-"""How a command is declared: one function, and the data from which dispatch, COMMAND and the docs are made.
+"""Declares commands: a function each, with the facts that dispatch, COMMAND, ACL and the docs are built from.
 
-    @command("HLEN", arity=2, flags="readonly fast", keys=(1, 1, 1), group="hash", summary="How many …")
+    @command("HLEN", arity=2, flags="readonly fast", keys=(1, 1, 1), group="hash", summary="Returns …")
     def hlen(call: Call, key: bytes) -> Reply:
         value = call.db.get(key, Hash)
         return len(value) if value is not None else 0
 
-The engine checks the arity, runs one command at a time, and writes down what changed."""
+The engine checks the arity, runs one command at a time, and logs the changes."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ class Command:
     """One command, or one subcommand (`name` is then "CONFIG GET")."""
 
     name: str
-    arity: int  # counts the name; negative: at least so many
+    arity: int  # counts the name; negative: the minimum
     flags: frozenset[str]
     keys: tuple[int, int, int]  # first, last, step; (0, 0, 0): none, or see `find_keys`
     group: str
     summary: str
     since: str = "1.0.0"
-    function: Function | None = None  # None: native code answers
-    find_keys: Callable[[list[bytes]], list[int]] | None = None  # positions, where `keys` cannot tell
-    explicit: bool = False  # it says itself what to write down; else the log gets the command as it came
+    function: Function | None = None  # None: a native command
+    find_keys: Callable[[list[bytes]], list[int]] | None = None  # positions, if they depend on the arguments
+    explicit: bool = False  # the function logs its effects itself; else the log gets the command
     categories: frozenset[str] = field(
         default_factory=frozenset
     )  # of ACL, beyond those that follow from flags
-    channels: tuple[int, int, int] = (0, 0, 0)  # as `keys`: words that have a slot, and are no keys
+    channels: tuple[int, int, int] = (0, 0, 0)  # as `keys`: arguments that have a slot but are not keys
     key_flags: tuple[str, str] = ("", "")  # Redis's key flags of the first key, and of the other keys
 
     @property
@@ -109,11 +109,11 @@ def command(
     channels: tuple[int, int, int] = (0, 0, 0),
     key_flags: str | tuple[str, str] = "",
 ) -> Callable[[Function], Function]:
-    """Declares the function that answers `name` ("HSET"; a subcommand: "CONFIG GET"). It is called with the
+    """Declares the function that runs `name` ("HSET"; a subcommand: "CONFIG GET"). It is called with the
     Call and the arguments after the name as bytes; it returns the reply or raises CommandError.
 
-    `explicit`: the function tells what changed by call.db.changed(key, effect…). It must when it touches more
-    than one key, or when running it again would not give the same.
+    `explicit`: the function logs its effects with call.db.changed(key, effect…). Required if it changes more
+    than one key, or if running it again could have another effect.
 
     `key_flags`: what it does with its keys, in the flags of COMMAND GETKEYSANDFLAGS; a pair: with the first
     key, and with the others. Default: "RW update" for writes, else "RO access".
@@ -141,7 +141,7 @@ def command(
 
 
 def find(argv: list[bytes]) -> Command | None:
-    """The command that these words mean: the subcommand if there is one."""
+    """Returns the command that these arguments name: the subcommand if there is one."""
     try:
         name = argv[0].decode("ascii").upper()
     except UnicodeDecodeError:

@@ -58,7 +58,7 @@ class Pairs:
 
 
 class NullArray:
-    """No array: what a blocking pop answers in vain. RESP3 knows one null only."""
+    """A null array: the reply of a blocking pop that timed out. RESP3 has a single null."""
 
     __slots__ = ()
 

@@ -23,35 +23,35 @@ class _Step(NamedTuple):
     overflow: bytes
 
 
-def _kind(word: bytes) -> tuple[bool, int]:
-    width = as_integer(word[1:])
-    signed = word[:1] == b"i"
-    if word[:1] not in (b"i", b"u") or width is None or not 1 <= width <= (64 if signed else 63):
+def _kind(arg: bytes) -> tuple[bool, int]:
+    width = as_integer(arg[1:])
+    signed = arg[:1] == b"i"
+    if arg[:1] not in (b"i", b"u") or width is None or not 1 <= width <= (64 if signed else 63):
         raise CommandError(
             "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
         )
     return signed, width
 
 
-def _steps(words: Sequence[bytes], *, only_read: bool) -> list[_Step]:
+def _steps(args: Sequence[bytes], *, only_read: bool) -> list[_Step]:
     steps: list[_Step] = []
     overflow = b"WRAP"
     position = 0
-    while position < len(words):
-        name, left = words[position].upper(), len(words) - position - 1
+    while position < len(args):
+        name, left = args[position].upper(), len(args) - position - 1
         if name == b"OVERFLOW" and left >= 1:
-            overflow = words[position + 1].upper()
+            overflow = args[position + 1].upper()
             if overflow not in (b"WRAP", b"SAT", b"FAIL"):
                 raise CommandError("ERR Invalid OVERFLOW type specified")
             position += 2
             continue
         if not ((name == b"GET" and left >= 2) or (name in (b"SET", b"INCRBY") and left >= 3)):
             raise SyntaxMistake()
-        signed, width = _kind(words[position + 1])
-        offset = bit_offset(words[position + 2], width)
+        signed, width = _kind(args[position + 1])
+        offset = bit_offset(args[position + 2], width)
         operand = 0
         if name != b"GET":
-            operand = integer(words[position + 3])
+            operand = integer(args[position + 3])
         steps.append(_Step(name, signed, width, offset, operand, overflow))
         position += 3 if name == b"GET" else 4
     if only_read and any(step.name != b"GET" for step in steps):
@@ -90,8 +90,8 @@ def _fitted(number: int, step: _Step) -> int | None:
     return wrapped - (1 << step.width) if step.signed and wrapped > most else wrapped
 
 
-def _run(call: Call, key: bytes, words: Sequence[bytes], *, only_read: bool) -> Reply:
-    steps = _steps(words, only_read=only_read)
+def _run(call: Call, key: bytes, args: Sequence[bytes], *, only_read: bool) -> Reply:
+    steps = _steps(args, only_read=only_read)
     old = call.db.string(key)
     text = bytearray(old or b"")
     writes = [step for step in steps if step.name != b"GET"]
@@ -125,11 +125,11 @@ def _run(call: Call, key: bytes, words: Sequence[bytes], *, only_read: bool) -> 
 @command("BITFIELD", arity=-2, flags="write denyoom", keys=KEY, group="bitmap", since="3.2.0",
          key_flags="RW access update",
          summary="Reads and writes integers of any width in a string.")  # fmt: skip
-def bitfield(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _run(call, key, words, only_read=False)
+def bitfield(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _run(call, key, args, only_read=False)
 
 
 @command("BITFIELD_RO", arity=-2, flags="readonly fast", keys=KEY, group="bitmap", since="6.0.0",
          summary="Reads integers of any width in a string.")  # fmt: skip
-def bitfield_ro(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _run(call, key, words, only_read=True)
+def bitfield_ro(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _run(call, key, args, only_read=True)

@@ -13,10 +13,10 @@ KEY = (1, 1, 1)
 MOST_BITS = 512 * 1024 * 1024 * 8  # of the largest string
 
 
-def bit_offset(word: bytes, width: int = 0) -> int:
+def bit_offset(arg: bytes, width: int = 0) -> int:
     """Where a bit is; with a width "#3" counts in such fields."""
-    counted = width > 0 and word[:1] == b"#"
-    offset = as_integer(word[1:] if counted else word)
+    counted = width > 0 and arg[:1] == b"#"
+    offset = as_integer(arg[1:] if counted else arg)
     if offset is not None and counted:
         offset *= width
     if offset is None or not 0 <= offset < MOST_BITS:
@@ -50,11 +50,11 @@ def getbit(call: Call, key: bytes, offset: bytes) -> Reply:
     return text[position >> 3] >> (7 - (position & 7)) & 1 if position >> 3 < len(text) else 0
 
 
-def _bounds(words: Sequence[bytes], length: int) -> tuple[int, int]:
+def _bounds(args: Sequence[bytes], length: int) -> tuple[int, int]:
     """First and last bit of a range given in bytes or (BIT) bits; none: the last is before the first."""
-    first = integer(words[0]) if words else 0
-    last = integer(words[1]) if len(words) > 1 else -1
-    unit = words[2].upper() if len(words) > 2 else b"BYTE"
+    first = integer(args[0]) if args else 0
+    last = integer(args[1]) if len(args) > 1 else -1
+    unit = args[2].upper() if len(args) > 2 else b"BYTE"
     if unit not in (b"BIT", b"BYTE"):
         raise SyntaxMistake()
     in_bits = unit == b"BIT"
@@ -74,30 +74,30 @@ def _part(text: bytes, first: int, last: int) -> tuple[int, int]:
 
 @command("BITCOUNT", arity=-2, flags="readonly", keys=KEY, group="bitmap", since="2.6.0",
          summary="Counts the set bits of a string, or of a range of it.")  # fmt: skip
-def bitcount(call: Call, key: bytes, *words: bytes) -> Reply:
+def bitcount(call: Call, key: bytes, *args: bytes) -> Reply:
     text = call.db.string(key)
     if text is None:
         return 0
-    if len(words) == 1 or len(words) > 3:
+    if len(args) == 1 or len(args) > 3:
         raise SyntaxMistake()
-    if words and 0 > integer(words[0]) > integer(words[1]):
+    if args and 0 > integer(args[0]) > integer(args[1]):
         return 0
-    first, last = _bounds(words, len(text))
+    first, last = _bounds(args, len(text))
     return _part(text, first, last)[0].bit_count() if first <= last else 0
 
 
 @command("BITPOS", arity=-3, flags="readonly", keys=KEY, group="bitmap", since="2.8.7",
          summary="Returns the position of the first set or clear bit of a string.")  # fmt: skip
-def bitpos(call: Call, key: bytes, bit: bytes, *words: bytes) -> Reply:
+def bitpos(call: Call, key: bytes, bit: bytes, *args: bytes) -> Reply:
     wanted = integer(bit)
     if wanted not in (0, 1):
         raise CommandError("ERR The bit argument must be 1 or 0.")
     text = call.db.string(key)
     if text is None:
         return -1 if wanted else 0
-    if len(words) > 3:
+    if len(args) > 3:
         raise SyntaxMistake()
-    first, last = _bounds(words, len(text))
+    first, last = _bounds(args, len(text))
     if first > last:
         return -1
     number, width = _part(text, first, last)
@@ -106,7 +106,7 @@ def bitpos(call: Call, key: bytes, bit: bytes, *words: bytes) -> Reply:
     if number:
         return first + width - number.bit_length()
     # Without a last position the string is followed by clear bits for ever.
-    return last + 1 if not wanted and len(words) < 2 else -1
+    return last + 1 if not wanted and len(args) < 2 else -1
 
 
 @command("BITOP", arity=-4, flags="write denyoom", keys=(2, -1, 1), group="bitmap", since="2.6.0",

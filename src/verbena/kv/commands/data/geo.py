@@ -17,8 +17,8 @@ KEY = (1, 1, 1)
 UNITS_M = {b"M": 1.0, b"KM": 1000.0, b"FT": 0.3048, b"MI": 1609.34}
 
 
-def unit(word: bytes) -> float:
-    metres = UNITS_M.get(word.upper())
+def unit(arg: bytes) -> float:
+    metres = UNITS_M.get(arg.upper())
     if metres is None:
         raise CommandError("ERR unsupported unit provided. please use M, KM, FT, MI")
     return metres
@@ -37,11 +37,11 @@ def coordinates(found: geohash.Place) -> list[bytes]:
 
 @command("GEOADD", arity=-5, flags="write denyoom", keys=KEY, group="geo", since="3.2.0",
          summary="Adds members with a longitude and latitude to a geospatial index.")  # fmt: skip
-def geoadd(call: Call, key: bytes, *words: bytes) -> Reply:
+def geoadd(call: Call, key: bytes, *args: bytes) -> Reply:
     start = 0
-    while start < len(words) and words[start].upper() in (b"NX", b"XX", b"CH"):
+    while start < len(args) and args[start].upper() in (b"NX", b"XX", b"CH"):
         start += 1
-    flags, triples = words[:start], words[start:]
+    flags, triples = args[:start], args[start:]
     names = {flag.upper() for flag in flags}
     if len(triples) % 3 or {b"NX", b"XX"} <= names:
         raise SyntaxMistake()
@@ -72,10 +72,10 @@ def geohash_(call: Call, key: bytes, *members: bytes) -> Reply:
 
 @command("GEODIST", arity=-4, flags="readonly", keys=KEY, group="geo", since="3.2.0",
          summary="Returns the distance between two members of a geospatial index.")  # fmt: skip
-def geodist(call: Call, key: bytes, one: bytes, other: bytes, *words: bytes) -> Reply:
-    if len(words) > 1:
+def geodist(call: Call, key: bytes, one: bytes, other: bytes, *args: bytes) -> Reply:
+    if len(args) > 1:
         raise SyntaxMistake()
-    metres = unit(words[0]) if words else 1.0
+    metres = unit(args[0]) if args else 1.0
     value = call.db.get(key, SortedSet)
     if value is None or one not in value.scores or other not in value.scores:
         return None

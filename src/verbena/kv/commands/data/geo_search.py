@@ -68,12 +68,12 @@ def _centre(value: SortedSet | None, member: bytes) -> geohash.Place:
 
 
 def _options(
-    request: _Request, words: Sequence[bytes], value: SortedSet | None, *, search: bool, may_store: bool
+    request: _Request, args: Sequence[bytes], value: SortedSet | None, *, search: bool, may_store: bool
 ) -> None:
     """The options after the key, or after centre and radius of GEORADIUS."""
     position = 0
-    while position < len(words):
-        name, left = words[position].upper(), len(words) - position - 1
+    while position < len(args):
+        name, left = args[position].upper(), len(args) - position - 1
         used = 0
         if name in _SHOW:
             request.show |= {name}
@@ -82,26 +82,26 @@ def _options(
         elif name == b"ANY":
             request.any = True
         elif name == b"COUNT" and left >= 1:
-            used, request.count = 1, integer(words[position + 1])
+            used, request.count = 1, integer(args[position + 1])
             if request.count <= 0:
                 raise CommandError("ERR COUNT must be > 0")
         elif name == b"STOREDIST" and search and may_store:
             request.store_distance = True
         elif name in (b"STORE", b"STOREDIST") and left >= 1 and not search and may_store:
-            used, request.target = 1, words[position + 1]
+            used, request.target = 1, args[position + 1]
             request.store_distance = name == b"STOREDIST"
         elif not search or (request.centre is not None and name.startswith(b"FROM")):
             raise SyntaxMistake()
         elif name == b"FROMMEMBER" and left >= 1:
-            used, request.centre = 1, _centre(value, words[position + 1])
+            used, request.centre = 1, _centre(value, args[position + 1])
         elif name == b"FROMLONLAT" and left >= 2:
-            used, request.centre = 2, place(words[position + 1], words[position + 2])
+            used, request.centre = 2, place(args[position + 1], args[position + 2])
         elif name == b"BYRADIUS" and left >= 2 and request.radius_m is None and request.box_m is None:
             used = 2
-            _radius(request, words[position + 1], words[position + 2])
+            _radius(request, args[position + 1], args[position + 2])
         elif name == b"BYBOX" and left >= 3 and request.radius_m is None and request.box_m is None:
             used = 3
-            _box(request, words[position + 1], words[position + 2], words[position + 3])
+            _box(request, args[position + 1], args[position + 2], args[position + 3])
         else:
             raise SyntaxMistake()
         position += 1 + used
@@ -180,38 +180,38 @@ def _shown(one: _Found, request: _Request) -> Any:
     return shown
 
 
-def _find(call: Call, name: str, key: bytes, words: Sequence[bytes], target: bytes | None) -> Reply:
+def _find(call: Call, name: str, key: bytes, args: Sequence[bytes], target: bytes | None) -> Reply:
     value = call.db.get(key, SortedSet)
     request = _Request(target=target)
-    _options(request, words, value, search=True, may_store=target is not None)
+    _options(request, args, value, search=True, may_store=target is not None)
     _check(request, name, search=True)
     return _run(call, value, request)
 
 
 @command("GEOSEARCH", arity=-7, flags="readonly", keys=KEY, group="geo", since="6.2.0",
          summary="Returns the members of a geospatial index inside a circle or a box.")  # fmt: skip
-def geosearch(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _find(call, "geosearch", key, words, None)
+def geosearch(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _find(call, "geosearch", key, args, None)
 
 
 @command("GEOSEARCHSTORE", arity=-8, flags="write denyoom", keys=(1, 2, 1), group="geo", since="6.2.0",
          explicit=True, key_flags=("OW update", "RO access"),
          summary="Stores the members of a geospatial index inside a circle or a box.")  # fmt: skip
-def geosearchstore(call: Call, target: bytes, key: bytes, *words: bytes) -> Reply:
-    return _find(call, "geosearchstore", key, words, target)
+def geosearchstore(call: Call, target: bytes, key: bytes, *args: bytes) -> Reply:
+    return _find(call, "geosearchstore", key, args, target)
 
 
-def _around(call: Call, key: bytes, words: Sequence[bytes], *, by_member: bool, may_store: bool) -> Reply:
+def _around(call: Call, key: bytes, args: Sequence[bytes], *, by_member: bool, may_store: bool) -> Reply:
     """GEORADIUS: the centre, the radius, its unit, options."""
     value = call.db.get(key, SortedSet)
     request = _Request()
     if by_member:
-        request.centre, words = _centre(value, words[0]), words[1:]
+        request.centre, args = _centre(value, args[0]), args[1:]
     else:
-        request.centre, words = place(words[0], words[1]), words[2:]
+        request.centre, args = place(args[0], args[1]), args[2:]
     if value is not None or not by_member:  # as in Redis, nobody looks at the radius around no member
-        _radius(request, words[0], words[1])
-    _options(request, words[2:], value, search=False, may_store=may_store)
+        _radius(request, args[0], args[1])
+    _options(request, args[2:], value, search=False, may_store=may_store)
     _check(request, "georadius", search=False)
     return _run(call, value, request)
 
@@ -227,24 +227,24 @@ def _store_keys(first: int) -> Callable[[list[bytes]], list[int]]:
 @command("GEORADIUS", arity=-6, flags="write denyoom movablekeys", keys=KEY, group="geo", since="3.2.0",
          find_keys=_store_keys(6), explicit=True, key_flags=("RO access", "OW update"),
          summary="Returns or stores the members within a radius of a point.")  # fmt: skip
-def georadius(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _around(call, key, words, by_member=False, may_store=True)
+def georadius(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _around(call, key, args, by_member=False, may_store=True)
 
 
 @command("GEORADIUS_RO", arity=-6, flags="readonly", keys=KEY, group="geo", since="3.2.10",
          summary="Returns the members within a radius of a point.")  # fmt: skip
-def georadius_ro(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _around(call, key, words, by_member=False, may_store=False)
+def georadius_ro(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _around(call, key, args, by_member=False, may_store=False)
 
 
 @command("GEORADIUSBYMEMBER", arity=-5, flags="write denyoom movablekeys", keys=KEY, group="geo",
          since="3.2.0", find_keys=_store_keys(5), explicit=True, key_flags=("RO access", "OW update"),
          summary="Returns or stores the members within a radius of another member.")  # fmt: skip
-def georadiusbymember(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _around(call, key, words, by_member=True, may_store=True)
+def georadiusbymember(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _around(call, key, args, by_member=True, may_store=True)
 
 
 @command("GEORADIUSBYMEMBER_RO", arity=-5, flags="readonly", keys=KEY, group="geo", since="3.2.10",
          summary="Returns the members within a radius of another member.")  # fmt: skip
-def georadiusbymember_ro(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _around(call, key, words, by_member=True, may_store=False)
+def georadiusbymember_ro(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _around(call, key, args, by_member=True, may_store=False)

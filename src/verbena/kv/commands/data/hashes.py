@@ -23,29 +23,29 @@ KEY = (1, 1, 1)
 MOST_REPETITIONS = 1 << 24
 
 
-def _set_fields(call: Call, key: bytes, words: tuple[bytes, ...], name: str) -> int:
-    if len(words) % 2:
+def _set_fields(call: Call, key: bytes, args: tuple[bytes, ...], name: str) -> int:
+    if len(args) % 2:
         raise CommandError(f"ERR wrong number of arguments for '{name}' command")
     value = call.db.obtain(key, Hash)
     before = len(value)
-    if len(words) == 2:
-        value[words[0]] = words[1]
+    if len(args) == 2:
+        value[args[0]] = args[1]
     else:
-        value.update(zip(words[::2], words[1::2], strict=True))
+        value.update(zip(args[::2], args[1::2], strict=True))
     call.db.changed(key, event="hset")
     return len(value) - before
 
 
 @command("HSET", arity=-4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
          summary="Sets one or more fields of a hash and returns how many are new.")  # fmt: skip
-def hset(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _set_fields(call, key, words, "hset")
+def hset(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _set_fields(call, key, args, "hset")
 
 
 @command("HMSET", arity=-4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",
          summary="Sets one or more fields of a hash. Deprecated: use HSET.")  # fmt: skip
-def hmset(call: Call, key: bytes, *words: bytes) -> Reply:
-    _set_fields(call, key, words, "hmset")
+def hmset(call: Call, key: bytes, *args: bytes) -> Reply:
+    _set_fields(call, key, args, "hmset")
     return "OK"
 
 
@@ -170,20 +170,20 @@ def hincrbyfloat(call: Call, key: bytes, field: bytes, increment: bytes) -> Repl
 
 @command("HRANDFIELD", arity=-2, flags="readonly", keys=KEY, group="hash", since="6.2.0",
          summary="Returns one or more random fields of a hash.")  # fmt: skip
-def hrandfield(call: Call, key: bytes, *words: bytes) -> Reply:
-    if not words:
+def hrandfield(call: Call, key: bytes, *args: bytes) -> Reply:
+    if not args:
         value = call.db.get(key, Hash)
         return None if value is None else next(islice(value, random.randrange(len(value)), None))
-    count = count_within(words[0], INT64_MAX)
-    if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"WITHVALUES"):
+    count = count_within(args[0], INT64_MAX)
+    if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"WITHVALUES"):
         raise SyntaxMistake()
-    if len(words) == 2:
+    if len(args) == 2:
         count_of_pairs(count)
     value = call.db.get(key, Hash)
     if value is None or count == 0:
         return []
     fields = random_choice(list(value), count)
-    return fields if len(words) == 1 else Pairs([(field, value[field]) for field in fields])
+    return fields if len(args) == 1 else Pairs([(field, value[field]) for field in fields])
 
 
 def count_of_pairs(count: int) -> None:
@@ -207,5 +207,5 @@ def random_choice(members: list[bytes], count: int) -> list[bytes]:
 
 @command("HSCAN", arity=-3, flags="readonly", keys=KEY, group="hash", since="2.8.0",
          summary="Iterates over the fields and values of a hash.")  # fmt: skip
-def hscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
-    return scanning.scan(call, key, Hash, cursor, words, lambda value, field: (field, value[field]))
+def hscan(call: Call, key: bytes, cursor: bytes, *args: bytes) -> Reply:
+    return scanning.scan(call, key, Hash, cursor, args, lambda value, field: (field, value[field]))

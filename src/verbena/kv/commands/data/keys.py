@@ -28,9 +28,9 @@ def keys(call: Call, glob: bytes) -> Reply:
 
 @command("SCAN", arity=-2, flags="readonly", group="generic", since="2.8.0",
          summary="Iterates over the keys of the database.")  # fmt: skip
-def scan(call: Call, cursor: bytes, *words: bytes) -> Reply:
+def scan(call: Call, cursor: bytes, *args: bytes) -> Reply:
     start = scanning.cursor_of(cursor)
-    chosen = scanning.options(words, with_type=True)
+    chosen = scanning.options(args, with_type=True)
     following, found = call.db.scan(start, chosen.count)
     if chosen.match is not None:
         found = [key for key in found if chosen.match.match(key)]
@@ -76,8 +76,8 @@ def renamenx(call: Call, source: bytes, target: bytes) -> Reply:
     return int(_rename(call, source, target, only_if_free=True))
 
 
-def _database(call: Call, word: bytes) -> Database:
-    found = call.database(integer(word))
+def _database(call: Call, arg: bytes) -> Database:
+    found = call.database(integer(arg))
     if found is None:
         raise CommandError("ERR DB index is out of range")
     return found
@@ -86,15 +86,15 @@ def _database(call: Call, word: bytes) -> Database:
 @command("COPY", arity=-3, flags="write denyoom", keys=(1, 2, 1), group="generic", since="6.2.0",
          explicit=True, key_flags=("RO access", "OW update"),
          summary="Copies a value to another key, also in another database.")  # fmt: skip
-def copy(call: Call, source: bytes, target: bytes, *words: bytes) -> Reply:
+def copy(call: Call, source: bytes, target: bytes, *args: bytes) -> Reply:
     other, replace, position = call.db, False, 0
-    while position < len(words):
-        name = words[position].upper()
+    while position < len(args):
+        name = args[position].upper()
         if name == b"REPLACE":
             replace = True
-        elif name == b"DB" and position + 1 < len(words):
+        elif name == b"DB" and position + 1 < len(args):
             position += 1
-            other = _database(call, words[position])
+            other = _database(call, args[position])
         else:
             raise SyntaxMistake()
         position += 1
@@ -135,8 +135,8 @@ def dump(call: Call, key: bytes) -> Reply:
 @command("RESTORE", arity=-4, flags="write denyoom", keys=KEY, group="generic", since="2.6.0",
          explicit=True, categories="dangerous", key_flags="OW update",
          summary="Creates a key from a value that DUMP serialized.")  # fmt: skip
-def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *words: bytes) -> Reply:
-    flags = _restore_options(words)
+def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *args: bytes) -> Reply:
+    flags = _restore_options(args)
     if b"REPLACE" not in flags and call.db.exists(key):
         raise CommandError("BUSYKEY Target key name already exists.")
     expires_ms = integer(ttl)
@@ -159,19 +159,19 @@ def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *words: bytes) -
     return "OK"
 
 
-def _restore_options(words: tuple[bytes, ...]) -> set[bytes]:
+def _restore_options(args: tuple[bytes, ...]) -> set[bytes]:
     """What evicts may be told how old a key is; who asks is answered, and the engine begins anew."""
     flags: set[bytes] = set()
     position = 0
-    while position < len(words):
-        name = words[position].upper()
+    while position < len(args):
+        name = args[position].upper()
         if name in (b"REPLACE", b"ABSTTL"):
             flags.add(name)
-        elif name in (b"IDLETIME", b"FREQ") and position + 1 < len(words):
+        elif name in (b"IDLETIME", b"FREQ") and position + 1 < len(args):
             if flags & {b"IDLETIME", b"FREQ"}:
                 raise SyntaxMistake()
             position += 1
-            number = integer(words[position])
+            number = integer(args[position])
             if name == b"IDLETIME" and number < 0:
                 raise CommandError("ERR Invalid IDLETIME value, must be >= 0")
             if name == b"FREQ" and not 0 <= number <= 255:

@@ -13,8 +13,8 @@ from verbena.kv.values.collections import List
 SIDES = {b"LEFT": True, b"RIGHT": False}
 
 
-def is_left(word: bytes) -> bool:
-    side = SIDES.get(word.upper())
+def is_left(arg: bytes) -> bool:
+    side = SIDES.get(arg.upper())
     if side is None:
         raise SyntaxMistake()
     return side
@@ -107,28 +107,28 @@ def _several(key: bytes, taken: list[bytes]) -> Reply:
 @command("BLPOP", arity=-3, flags="write noscript blocking", keys=(1, -2, 1), group="list", since="2.0.0",
          explicit=True, key_flags="RW access delete",
          summary="Pops the first element of the first non-empty list; blocks until one exists.")  # fmt: skip
-def blpop(call: Call, *words: bytes) -> Reply:
-    return pop_or_block(call, list(words[:-1]), words[-1], _pop(True, 1), _one)
+def blpop(call: Call, *args: bytes) -> Reply:
+    return pop_or_block(call, list(args[:-1]), args[-1], _pop(True, 1), _one)
 
 
 @command("BRPOP", arity=-3, flags="write noscript blocking", keys=(1, -2, 1), group="list", since="2.0.0",
          explicit=True, key_flags="RW access delete",
          summary="Pops the last element of the first non-empty list; blocks until one exists.")  # fmt: skip
-def brpop(call: Call, *words: bytes) -> Reply:
-    return pop_or_block(call, list(words[:-1]), words[-1], _pop(False, 1), _one)
+def brpop(call: Call, *args: bytes) -> Reply:
+    return pop_or_block(call, list(args[:-1]), args[-1], _pop(False, 1), _one)
 
 
 @command("LMPOP", arity=-4, flags="write movablekeys", group="list", since="7.0.0", find_keys=numkeys_at(1),
          explicit=True, key_flags="RW access delete",
          summary="Pops elements from the first non-empty list.")  # fmt: skip
-def lmpop(call: Call, *words: bytes) -> Reply:
-    keys, left, count = parse_mpop(words, SIDES)
+def lmpop(call: Call, *args: bytes) -> Reply:
+    keys, left, count = parse_mpop(args, SIDES)
     return pop_first(call, keys, _pop(left, count), _several)
 
 
 @command("BLMPOP", arity=-5, flags="write blocking movablekeys", group="list", since="7.0.0",
          find_keys=numkeys_at(2), explicit=True, key_flags="RW access delete",
          summary="Pops elements from the first non-empty list; blocks until there is one.")  # fmt: skip
-def blmpop(call: Call, timeout: bytes, *words: bytes) -> Reply:
-    keys, left, count = parse_mpop(words, SIDES)
+def blmpop(call: Call, timeout: bytes, *args: bytes) -> Reply:
+    keys, left, count = parse_mpop(args, SIDES)
     return pop_or_block(call, keys, timeout, _pop(left, count), _several)

@@ -61,30 +61,30 @@ def take(value: List, count: int, *, left: bool) -> list[bytes]:
     return [pop() for _ in range(min(count, len(value)))]
 
 
-def _pop(call: Call, name: str, key: bytes, words: tuple[bytes, ...], *, left: bool) -> Reply:
-    if len(words) > 1:
+def _pop(call: Call, name: str, key: bytes, args: tuple[bytes, ...], *, left: bool) -> Reply:
+    if len(args) > 1:
         raise CommandError(f"ERR wrong number of arguments for '{name}' command")
-    count = integer_within(words[0], 0, NOT_POSITIVE) if words else 1
+    count = integer_within(args[0], 0, NOT_POSITIVE) if args else 1
     value = call.db.get(key, List)
     if value is None:
-        return NULL_ARRAY if words else None
+        return NULL_ARRAY if args else None
     if count == 0:
         return []
     taken = take(value, count, left=left)
     call.db.changed(key, event=name)
-    return taken if words else taken[0]
+    return taken if args else taken[0]
 
 
 @command("LPOP", arity=-2, flags="write fast", keys=KEY, group="list", key_flags="RW access delete",
          summary="Removes and returns the first elements of a list.")  # fmt: skip
-def lpop(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _pop(call, "lpop", key, words, left=True)
+def lpop(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _pop(call, "lpop", key, args, left=True)
 
 
 @command("RPOP", arity=-2, flags="write fast", keys=KEY, group="list", key_flags="RW access delete",
          summary="Removes and returns the last elements of a list.")  # fmt: skip
-def rpop(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _pop(call, "rpop", key, words, left=False)
+def rpop(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _pop(call, "rpop", key, args, left=False)
 
 
 @command("LLEN", arity=2, flags="readonly fast", keys=KEY, group="list", key_flags="RO",
@@ -171,19 +171,19 @@ def ltrim(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
 
 @command("LPOS", arity=-3, flags="readonly", keys=KEY, group="list", since="6.0.6",
          summary="Returns the indexes of matching elements in a list.")  # fmt: skip
-def lpos(call: Call, key: bytes, element: bytes, *words: bytes) -> Reply:
+def lpos(call: Call, key: bytes, element: bytes, *args: bytes) -> Reply:
     rank, count, most = 1, -1, 0
-    for position in range(0, len(words), 2):
-        name = words[position].upper()
-        if position + 1 == len(words):
+    for position in range(0, len(args), 2):
+        name = args[position].upper()
+        if position + 1 == len(args):
             raise SyntaxMistake()
-        word = words[position + 1]
+        arg = args[position + 1]
         if name == b"RANK":
-            rank = _rank(word)
+            rank = _rank(arg)
         elif name == b"COUNT":
-            count = integer_within(word, 0, "ERR COUNT can't be negative")
+            count = integer_within(arg, 0, "ERR COUNT can't be negative")
         elif name == b"MAXLEN":
-            most = integer_within(word, 0, "ERR MAXLEN can't be negative")
+            most = integer_within(arg, 0, "ERR MAXLEN can't be negative")
         else:
             raise SyntaxMistake()
     value = call.db.get(key, List)
@@ -195,8 +195,8 @@ def lpos(call: Call, key: bytes, element: bytes, *words: bytes) -> Reply:
     return found
 
 
-def _rank(word: bytes) -> int:
-    rank = integer(word)
+def _rank(arg: bytes) -> int:
+    rank = integer(arg)
     if rank == 0:
         raise CommandError(
             "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ..."

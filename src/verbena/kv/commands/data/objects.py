@@ -17,8 +17,8 @@ _SWITCHING = (
 )
 
 
-def _small(words: Iterable[bytes]) -> bool:
-    return all(len(word) <= 64 for word in words)
+def _small(args: Iterable[bytes]) -> bool:
+    return all(len(arg) <= 64 for arg in args)
 
 
 def encoding(value: Value | bytes) -> bytes:
@@ -40,7 +40,7 @@ def encoding(value: Value | bytes) -> bytes:
 
 @command("OBJECT", arity=-2, group="generic", since="2.2.3",
          summary="Container of commands that inspect a value.")  # fmt: skip
-def object_(call: Call, name: bytes, *words: bytes) -> Reply:
+def object_(call: Call, name: bytes, *args: bytes) -> Reply:
     raise CommandError(f"ERR unknown subcommand '{name[:128].decode('utf-8', 'replace')}'. Try OBJECT HELP.")
 
 

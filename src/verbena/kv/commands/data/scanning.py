@@ -33,27 +33,27 @@ class Options:
     type: bytes | None = None
 
 
-def cursor_of(word: bytes) -> int:
-    if not re.fullmatch(rb"[+-]?[0-9]+|", word) or abs(int(word or 0)) >= 1 << 64:
+def cursor_of(arg: bytes) -> int:
+    if not re.fullmatch(rb"[+-]?[0-9]+|", arg) or abs(int(arg or 0)) >= 1 << 64:
         raise CommandError("ERR invalid cursor")
-    return int(word or 0) % (1 << 64)
+    return int(arg or 0) % (1 << 64)
 
 
-def options(words: Sequence[bytes], *, with_type: bool = False) -> Options:
+def options(args: Sequence[bytes], *, with_type: bool = False) -> Options:
     count, match, kind = 10, None, None
-    for position in range(0, len(words), 2):
-        name = words[position].upper()
-        if position + 1 == len(words):
+    for position in range(0, len(args), 2):
+        name = args[position].upper()
+        if position + 1 == len(args):
             raise SyntaxMistake()
-        word = words[position + 1]
+        arg = args[position + 1]
         if name == b"COUNT":
-            count = integer(word)
+            count = integer(arg)
             if count < 1:
                 raise SyntaxMistake()
         elif name == b"MATCH":
-            match = None if word == b"*" else pattern(word)
+            match = None if arg == b"*" else pattern(arg)
         elif name == b"TYPE" and with_type:
-            kind = word
+            kind = arg
         else:
             raise SyntaxMistake()
     return Options(count, match, kind)

@@ -73,13 +73,13 @@ def scard(call: Call, key: bytes) -> Reply:
 @command("SPOP", arity=-2, flags="write fast", keys=KEY, group="set", explicit=True,
          key_flags="RW access delete",
          summary="Removes and returns one or more random members of a set.")  # fmt: skip
-def spop(call: Call, key: bytes, *words: bytes) -> Reply:
-    if len(words) > 1:
+def spop(call: Call, key: bytes, *args: bytes) -> Reply:
+    if len(args) > 1:
         raise SyntaxMistake()
-    count = integer_within(words[0], 0, NOT_POSITIVE) if words else 1
+    count = integer_within(args[0], 0, NOT_POSITIVE) if args else 1
     value = call.db.get(key, Set)
     if value is None or count == 0:
-        return frozenset() if words else None
+        return frozenset() if args else None
     if count >= len(value):
         taken = list(value)
         call.db.delete(key)
@@ -89,19 +89,19 @@ def spop(call: Call, key: bytes, *words: bytes) -> Reply:
         for member in taken:
             value.discard(member)
         call.db.changed(key, b"SREM", key, *taken, event="spop")
-    return frozenset(taken) if words else taken[0]
+    return frozenset(taken) if args else taken[0]
 
 
 @command("SRANDMEMBER", arity=-2, flags="readonly", keys=KEY, group="set",
          summary="Returns one or more random members of a set.")  # fmt: skip
-def srandmember(call: Call, key: bytes, *words: bytes) -> Reply:
-    if len(words) > 1:
+def srandmember(call: Call, key: bytes, *args: bytes) -> Reply:
+    if len(args) > 1:
         raise SyntaxMistake()
-    count = count_within(words[0], INT64_MAX) if words else 1
+    count = count_within(args[0], INT64_MAX) if args else 1
     value = call.db.get(key, Set)
     if value is None or count == 0:
-        return [] if words else None
-    if not words:
+        return [] if args else None
+    if not args:
         return value.draw()
     if -16 <= count < 0:
         return [value.draw() for _ in range(-count)]
@@ -159,17 +159,17 @@ def _store(call: Call, target: bytes, members: set[bytes], event: str) -> int:
 @command("SINTERCARD", arity=-3, flags="readonly movablekeys", group="set", since="7.0.0",
          find_keys=numkeys_at(1),
          summary="Returns the size of the intersection of sets, up to a limit.")  # fmt: skip
-def sintercard(call: Call, numkeys: bytes, *words: bytes) -> Reply:
+def sintercard(call: Call, numkeys: bytes, *args: bytes) -> Reply:
     count = integer_within(numkeys, 1, "ERR numkeys should be greater than 0")
-    if count > len(words):
+    if count > len(args):
         raise CommandError("ERR Number of keys can't be greater than number of args")
     limit = 0
-    rest = words[count:]
+    rest = args[count:]
     for position in range(0, len(rest), 2):
         if rest[position].upper() != b"LIMIT" or position + 1 == len(rest):
             raise SyntaxMistake()
         limit = integer_within(rest[position + 1], 0, "ERR LIMIT can't be negative")
-    found = len(_intersection(call, words[:count]))
+    found = len(_intersection(call, args[:count]))
     return min(found, limit) if limit else found
 
 
@@ -193,5 +193,5 @@ _declare("SDIFF", _difference, "difference of the first set and the other sets")
 
 @command("SSCAN", arity=-3, flags="readonly", keys=KEY, group="set", since="2.8.0",
          summary="Iterates over the members of a set.")  # fmt: skip
-def sscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
-    return scanning.scan(call, key, Set, cursor, words, lambda _, member: (member,))
+def sscan(call: Call, key: bytes, cursor: bytes, *args: bytes) -> Reply:
+    return scanning.scan(call, key, Set, cursor, args, lambda _, member: (member,))

@@ -29,26 +29,26 @@ class _Request:
         return self.by is None or b"*" in self.by
 
 
-def _read(words: Sequence[bytes], *, may_store: bool) -> _Request:
+def _read(args: Sequence[bytes], *, may_store: bool) -> _Request:
     request = _Request()
     position = 0
-    while position < len(words):
-        name, left = words[position].upper(), len(words) - position - 1
+    while position < len(args):
+        name, left = args[position].upper(), len(args) - position - 1
         if name in (b"ASC", b"DESC"):
             request.descending = name == b"DESC"
         elif name == b"ALPHA":
             request.alpha = True
         elif name == b"LIMIT" and left >= 2:
-            request.offset, request.count = integer(words[position + 1]), integer(words[position + 2])
+            request.offset, request.count = integer(args[position + 1]), integer(args[position + 2])
             position += 2
         elif name == b"STORE" and left >= 1 and may_store:
-            request.store = words[position + 1]
+            request.store = args[position + 1]
             position += 1
         elif name == b"BY" and left >= 1:
-            request.by = words[position + 1]
+            request.by = args[position + 1]
             position += 1
         elif name == b"GET" and left >= 1:
-            request.get.append(words[position + 1])
+            request.get.append(args[position + 1])
             position += 1
         else:
             raise SyntaxMistake()
@@ -72,10 +72,10 @@ def _looked_up(call: Call, pattern: bytes, element: bytes) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
-def _weight(word: bytes | None) -> float:
-    if not word:
+def _weight(arg: bytes | None) -> float:
+    if not arg:
         return 0.0
-    number = as_float(word)
+    number = as_float(arg)
     if number is None:
         raise CommandError("ERR One or more scores can't be converted into double")
     return number
@@ -83,15 +83,15 @@ def _weight(word: bytes | None) -> float:
 
 def _ordered(call: Call, elements: list[bytes], request: _Request) -> list[bytes]:
     by = request.by
-    words = elements if by is None else [_looked_up(call, by, element) for element in elements]
+    args = elements if by is None else [_looked_up(call, by, element) for element in elements]
     if request.alpha:
         # One that has no word comes before those that have.
-        texts = [(word is not None, word or b"") for word in words]
+        texts = [(arg is not None, arg or b"") for arg in args]
         if by is not None:
             order = sorted(range(len(elements)), key=lambda i: texts[i], reverse=request.descending)
             return [elements[i] for i in order]
         return sorted(elements, reverse=request.descending)
-    weights = [_weight(word) for word in words]
+    weights = [_weight(arg) for arg in args]
     pairs = sorted(zip(weights, elements, strict=True), reverse=request.descending)
     return [element for _, element in pairs]
 
@@ -116,7 +116,7 @@ def _run(call: Call, key: bytes, request: _Request) -> Reply:
     if request.store is None:
         return result
     if result:
-        call.db.put(request.store, List(word or b"" for word in result))
+        call.db.put(request.store, List(arg or b"" for arg in result))
         call.db.changed(request.store, event="sortstore")
     elif call.db.delete(request.store):
         call.db.changed(request.store, b"DEL", request.store, event="del")
@@ -131,12 +131,12 @@ def _keys(argv: list[bytes]) -> list[int]:
 @command("SORT", arity=-2, flags="write denyoom movablekeys", keys=KEY, group="generic", find_keys=_keys,
          explicit=True, categories="set sortedset list dangerous", key_flags=("RO access", "OW update"),
          summary="Sorts a list, set or sorted set; returns or stores the result.")  # fmt: skip
-def sort(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _run(call, key, _read(words, may_store=True))
+def sort(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _run(call, key, _read(args, may_store=True))
 
 
 @command("SORT_RO", arity=-2, flags="readonly movablekeys", keys=KEY, group="generic", since="7.0.0",
          categories="set sortedset list dangerous",
          summary="Returns the sorted elements of a list, set or sorted set.")  # fmt: skip
-def sort_ro(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _run(call, key, _read(words, may_store=False))
+def sort_ro(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _run(call, key, _read(args, may_store=False))

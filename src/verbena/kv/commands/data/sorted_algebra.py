@@ -46,32 +46,32 @@ def _scores_of(call: Call, key: bytes) -> Mapping[bytes, float]:
 def _read(
     call: Call,
     name: str,
-    words: Sequence[bytes],
+    args: Sequence[bytes],
     *,
     diff: bool = False,
     stores: bool = False,
     card: bool = False,
 ) -> _Request:
     """The words from the number of keys on."""
-    count = integer(words[0])
+    count = integer(args[0])
     if count < 1:
         raise CommandError(f"ERR at least 1 input key is needed for '{name}' command")
-    if count > len(words) - 1:
+    if count > len(args) - 1:
         raise SyntaxMistake()
-    inputs = [_scores_of(call, key) for key in words[1 : count + 1]]
+    inputs = [_scores_of(call, key) for key in args[1 : count + 1]]
     weights, scores, limit = [1.0] * count, False, 0
     aggregate: Aggregate = _sum
     position = count + 1
-    while position < len(words):
-        option, left = words[position].upper(), len(words) - position
+    while position < len(args):
+        option, left = args[position].upper(), len(args) - position
         if option == b"WEIGHTS" and left >= count + 1 and not (diff or card):
             weights = [
-                floating(word, "ERR weight value is not a float")
-                for word in words[position + 1 : position + 1 + count]
+                floating(arg, "ERR weight value is not a float")
+                for arg in args[position + 1 : position + 1 + count]
             ]
             position += count + 1
         elif option == b"AGGREGATE" and left >= 2 and not (diff or card):
-            chosen = AGGREGATES.get(words[position + 1].upper())
+            chosen = AGGREGATES.get(args[position + 1].upper())
             if chosen is None:
                 raise SyntaxMistake()
             aggregate = chosen
@@ -80,7 +80,7 @@ def _read(
             scores = True
             position += 1
         elif option == b"LIMIT" and left >= 2 and card:
-            limit = integer_within(words[position + 1], 0, "ERR LIMIT can't be negative")
+            limit = integer_within(args[position + 1], 0, "ERR LIMIT can't be negative")
             position += 2
         else:
             raise SyntaxMistake()
@@ -140,31 +140,31 @@ STORE = numkeys_at(2, 1)
 @command("ZUNION", arity=-3, flags="readonly movablekeys", group="sorted_set", since="6.2.0",
          find_keys=READ,
          summary="Returns the union of sorted sets.")  # fmt: skip
-def zunion(call: Call, *words: bytes) -> Reply:
-    request = _read(call, "zunion", words)
+def zunion(call: Call, *args: bytes) -> Reply:
+    request = _read(call, "zunion", args)
     return _answer(_union(request), request)
 
 
 @command("ZINTER", arity=-3, flags="readonly movablekeys", group="sorted_set", since="6.2.0",
          find_keys=READ,
          summary="Returns the intersection of sorted sets.")  # fmt: skip
-def zinter(call: Call, *words: bytes) -> Reply:
-    request = _read(call, "zinter", words)
+def zinter(call: Call, *args: bytes) -> Reply:
+    request = _read(call, "zinter", args)
     return _answer(_intersection(request), request)
 
 
 @command("ZDIFF", arity=-3, flags="readonly movablekeys", group="sorted_set", since="6.2.0", find_keys=READ,
          summary="Returns the difference of the first sorted set and the others.")  # fmt: skip
-def zdiff(call: Call, *words: bytes) -> Reply:
-    request = _read(call, "zdiff", words, diff=True)
+def zdiff(call: Call, *args: bytes) -> Reply:
+    request = _read(call, "zdiff", args, diff=True)
     return _answer(_difference(request), request)
 
 
 @command("ZINTERCARD", arity=-3, flags="readonly movablekeys", group="sorted_set", since="7.0.0",
          find_keys=READ,
          summary="Returns the size of the intersection of sorted sets, up to a limit.")  # fmt: skip
-def zintercard(call: Call, *words: bytes) -> Reply:
-    request = _read(call, "zintercard", words, card=True)
+def zintercard(call: Call, *args: bytes) -> Reply:
+    request = _read(call, "zintercard", args, card=True)
     found = len(_intersection(request))
     return min(found, request.limit) if request.limit else found
 
@@ -172,21 +172,21 @@ def zintercard(call: Call, *words: bytes) -> Reply:
 @command("ZUNIONSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
          since="2.0.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
          summary="Stores the union of sorted sets.")  # fmt: skip
-def zunionstore(call: Call, target: bytes, *words: bytes) -> Reply:
-    return store(call, target, _union(_read(call, "zunionstore", words, stores=True)), "zunionstore")
+def zunionstore(call: Call, target: bytes, *args: bytes) -> Reply:
+    return store(call, target, _union(_read(call, "zunionstore", args, stores=True)), "zunionstore")
 
 
 @command("ZINTERSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
          since="2.0.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
          summary="Stores the intersection of sorted sets.")  # fmt: skip
-def zinterstore(call: Call, target: bytes, *words: bytes) -> Reply:
-    return store(call, target, _intersection(_read(call, "zinterstore", words, stores=True)), "zinterstore")
+def zinterstore(call: Call, target: bytes, *args: bytes) -> Reply:
+    return store(call, target, _intersection(_read(call, "zinterstore", args, stores=True)), "zinterstore")
 
 
 @command("ZDIFFSTORE", arity=-4, flags="write denyoom movablekeys", keys=KEY, group="sorted_set",
          since="6.2.0", find_keys=STORE, explicit=True, key_flags=("OW update", "RO access"),
          summary="Stores the difference of the first sorted set and the others.")  # fmt: skip
-def zdiffstore(call: Call, target: bytes, *words: bytes) -> Reply:
+def zdiffstore(call: Call, target: bytes, *args: bytes) -> Reply:
     return store(
-        call, target, _difference(_read(call, "zdiffstore", words, diff=True, stores=True)), "zdiffstore"
+        call, target, _difference(_read(call, "zdiffstore", args, diff=True, stores=True)), "zdiffstore"
     )

@@ -21,30 +21,30 @@ def _take(value: SortedSet, count: int, *, lowest: bool) -> Taken:
     return taken
 
 
-def _pop(call: Call, name: str, key: bytes, words: tuple[bytes, ...], *, lowest: bool) -> Reply:
-    if len(words) > 1:
+def _pop(call: Call, name: str, key: bytes, args: tuple[bytes, ...], *, lowest: bool) -> Reply:
+    if len(args) > 1:
         raise SyntaxMistake()
-    count = integer_within(words[0], 0, NOT_POSITIVE) if words else 1
+    count = integer_within(args[0], 0, NOT_POSITIVE) if args else 1
     value = call.db.get(key, SortedSet)
     if value is None or count == 0:
         return []
     taken = _take(value, count, lowest=lowest)
     call.db.changed(key, event=name)
-    return Pairs(taken) if words else list(taken[0])
+    return Pairs(taken) if args else list(taken[0])
 
 
 @command("ZPOPMIN", arity=-2, flags="write fast", keys=(1, 1, 1), group="sorted_set", since="5.0.0",
          key_flags="RW access delete",
          summary="Removes and returns the members with the lowest scores of a sorted set.")  # fmt: skip
-def zpopmin(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _pop(call, "zpopmin", key, words, lowest=True)
+def zpopmin(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _pop(call, "zpopmin", key, args, lowest=True)
 
 
 @command("ZPOPMAX", arity=-2, flags="write fast", keys=(1, 1, 1), group="sorted_set", since="5.0.0",
          key_flags="RW access delete",
          summary="Removes and returns the members with the highest scores of a sorted set.")  # fmt: skip
-def zpopmax(call: Call, key: bytes, *words: bytes) -> Reply:
-    return _pop(call, "zpopmax", key, words, lowest=False)
+def zpopmax(call: Call, key: bytes, *args: bytes) -> Reply:
+    return _pop(call, "zpopmax", key, args, lowest=False)
 
 
 def _pop_key(lowest: bool, count: int) -> Pop[Taken]:
@@ -72,28 +72,28 @@ def _several(key: bytes, taken: Taken) -> Reply:
 @command("BZPOPMIN", arity=-3, flags="write noscript fast blocking", keys=(1, -2, 1), group="sorted_set",
          since="5.0.0", explicit=True, key_flags="RW access delete",
          summary="Pops the member with the lowest score; blocks until a sorted set has one.")  # fmt: skip
-def bzpopmin(call: Call, *words: bytes) -> Reply:
-    return pop_or_block(call, list(words[:-1]), words[-1], _pop_key(True, 1), _one)
+def bzpopmin(call: Call, *args: bytes) -> Reply:
+    return pop_or_block(call, list(args[:-1]), args[-1], _pop_key(True, 1), _one)
 
 
 @command("BZPOPMAX", arity=-3, flags="write noscript fast blocking", keys=(1, -2, 1), group="sorted_set",
          since="5.0.0", explicit=True, key_flags="RW access delete",
          summary="Pops the member with the highest score; blocks until a sorted set has one.")  # fmt: skip
-def bzpopmax(call: Call, *words: bytes) -> Reply:
-    return pop_or_block(call, list(words[:-1]), words[-1], _pop_key(False, 1), _one)
+def bzpopmax(call: Call, *args: bytes) -> Reply:
+    return pop_or_block(call, list(args[:-1]), args[-1], _pop_key(False, 1), _one)
 
 
 @command("ZMPOP", arity=-4, flags="write movablekeys", group="sorted_set", since="7.0.0",
          find_keys=numkeys_at(1), explicit=True, key_flags="RW access delete",
          summary="Pops members with the lowest or highest scores from the first non-empty set.")  # fmt: skip
-def zmpop(call: Call, *words: bytes) -> Reply:
-    keys, lowest, count = parse_mpop(words, ENDS)
+def zmpop(call: Call, *args: bytes) -> Reply:
+    keys, lowest, count = parse_mpop(args, ENDS)
     return pop_first(call, keys, _pop_key(lowest, count), _several)
 
 
 @command("BZMPOP", arity=-5, flags="write blocking movablekeys", group="sorted_set", since="7.0.0",
          find_keys=numkeys_at(2), explicit=True, key_flags="RW access delete",
          summary="Pops members from the first non-empty sorted set; blocks until there is one.")  # fmt: skip
-def bzmpop(call: Call, timeout: bytes, *words: bytes) -> Reply:
-    keys, lowest, count = parse_mpop(words, ENDS)
+def bzmpop(call: Call, timeout: bytes, *args: bytes) -> Reply:
+    keys, lowest, count = parse_mpop(args, ENDS)
     return pop_or_block(call, keys, timeout, _pop_key(lowest, count), _several)

@@ -39,11 +39,11 @@ def lex_slice(value: SortedSet, low: LexBound, high: LexBound, *, reverse: bool 
     if order[0][0] == order[-1][0]:
         score = order[0][0]
         start = 0 if low.infinity < 0 else len(order)
-        if low.word is not None:
-            start = (order.bisect_right if low.excluded else order.bisect_left)((score, low.word))
+        if low.member is not None:
+            start = (order.bisect_right if low.excluded else order.bisect_left)((score, low.member))
         stop = len(order) if high.infinity > 0 else 0
-        if high.word is not None:
-            stop = (order.bisect_left if high.excluded else order.bisect_right)((score, high.word))
+        if high.member is not None:
+            stop = (order.bisect_left if high.excluded else order.bisect_right)((score, high.member))
         return (start, stop) if start < stop else (0, 0)
     members = [member for _, member in order]
     if not low.admits_above(members[-1]) or not high.admits_below(members[0]):
@@ -72,19 +72,19 @@ class _Range:
     limit: int = -1
 
 
-def _options(words: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) -> _Range:
+def _options(args: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) -> _Range:
     position = 0
     limited = False
-    while position < len(words):
-        name = words[position].upper()
+    while position < len(args):
+        name = args[position].upper()
         if name not in allowed:
             raise SyntaxMistake()
         if name == b"WITHSCORES":
             chosen.scores = True
         elif name == b"LIMIT":
-            if position + 2 >= len(words):
+            if position + 2 >= len(args):
                 raise SyntaxMistake()
-            chosen.offset, chosen.limit = integer(words[position + 1]), integer(words[position + 2])
+            chosen.offset, chosen.limit = integer(args[position + 1]), integer(args[position + 2])
             limited = True
             position += 2
         elif name == b"REV" and not chosen.reverse:
@@ -106,11 +106,11 @@ def _options(words: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) 
 def _select(call: Call, key: bytes, first: bytes, last: bytes, chosen: _Range) -> list[tuple[float, bytes]]:
     """The pairs (score, member) of a range, in the order asked for. Bounds are read without a key too."""
     low, high = (last, first) if chosen.reverse else (first, last)
-    places = scores = words = None
+    places = scores = args = None
     if chosen.by == b"SCORE":
         scores = score_range(low, high)
     elif chosen.by == b"LEX":
-        words = LexBound(low), LexBound(high)
+        args = LexBound(low), LexBound(high)
     else:
         places = integer(first), integer(last)
     value = call.db.get(key, SortedSet)
@@ -118,8 +118,8 @@ def _select(call: Call, key: bytes, first: bytes, last: bytes, chosen: _Range) -
         return []
     if scores is not None:
         start, stop = _score_slice(value, scores)
-    elif words is not None:
-        start, stop = lex_slice(value, *words, reverse=chosen.reverse)
+    elif args is not None:
+        start, stop = lex_slice(value, *args, reverse=chosen.reverse)
     else:
         assert places is not None
         start, stop = clamp_range(*places, len(value))
@@ -159,15 +159,15 @@ _BY_LEX = frozenset((b"LIMIT",))
 
 @command("ZRANGE", arity=-4, flags="readonly", keys=KEY, group="sorted_set", since="1.2.0",
          summary="Returns the members of a sorted set in a range of ranks, scores or names.")  # fmt: skip
-def zrange(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
-    return _range(call, key, first, last, _options(words, _Range(), _ALL))
+def zrange(call: Call, key: bytes, first: bytes, last: bytes, *args: bytes) -> Reply:
+    return _range(call, key, first, last, _options(args, _Range(), _ALL))
 
 
 @command("ZRANGESTORE", arity=-5, flags="write denyoom", keys=(1, 2, 1), group="sorted_set", since="6.2.0",
          explicit=True, key_flags=("OW update", "RO access"),
          summary="Stores the members of a sorted set in a range as a new sorted set.")  # fmt: skip
-def zrangestore(call: Call, target: bytes, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
-    pairs = _select(call, key, first, last, _options(words, _Range(), _STORE))
+def zrangestore(call: Call, target: bytes, key: bytes, first: bytes, last: bytes, *args: bytes) -> Reply:
+    pairs = _select(call, key, first, last, _options(args, _Range(), _STORE))
     return store(call, target, {member: score for score, member in pairs}, "zrangestore")
 
 
@@ -187,8 +187,8 @@ def _declare(
     """Declares an older form of ZRANGE, which has `by` and `reverse` in its name."""
 
     @command(name, arity=-4, flags="readonly", keys=KEY, group="sorted_set", since=since, summary=summary)
-    def range_(call: Call, key: bytes, first: bytes, last: bytes, *words: bytes) -> Reply:
-        return _range(call, key, first, last, _options(words, _Range(by=by, reverse=reverse), allowed))
+    def range_(call: Call, key: bytes, first: bytes, last: bytes, *args: bytes) -> Reply:
+        return _range(call, key, first, last, _options(args, _Range(by=by, reverse=reverse), allowed))
 
 
 _declare("ZREVRANGE", "1.2.0", b"RANK", _BY_RANK, reverse=True,

@@ -20,17 +20,17 @@ _FLAGS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 
 @command("ZADD", arity=-4, flags="write denyoom fast", keys=KEY, group="sorted_set", since="1.2.0",
          summary="Adds members to a sorted set or updates their scores.")  # fmt: skip
-def zadd(call: Call, key: bytes, *words: bytes) -> Reply:
+def zadd(call: Call, key: bytes, *args: bytes) -> Reply:
     flags: set[bytes] = set()
     start = 0
-    while start < len(words) and words[start].upper() in _FLAGS:
-        flags.add(words[start].upper())
+    while start < len(args) and args[start].upper() in _FLAGS:
+        flags.add(args[start].upper())
         start += 1
-    pairs = words[start:]
+    pairs = args[start:]
     if len(pairs) % 2 or not pairs:
         raise SyntaxMistake()
     _check_zadd(flags, len(pairs) // 2)
-    scores = [floating(word) for word in pairs[::2]]
+    scores = [floating(arg) for arg in pairs[::2]]
     value = call.db.get(key, SortedSet)
     increment = b"INCR" in flags
     if value is None and b"XX" in flags:
@@ -142,14 +142,14 @@ def zrevrank(call: Call, key: bytes, member: bytes) -> Reply:
 
 @command("ZRANDMEMBER", arity=-2, flags="readonly", keys=KEY, group="sorted_set", since="6.2.0",
          summary="Returns one or more random members of a sorted set.")  # fmt: skip
-def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
-    if not words:
+def zrandmember(call: Call, key: bytes, *args: bytes) -> Reply:
+    if not args:
         value = call.db.get(key, SortedSet)
         return None if value is None else value.order[random.randrange(len(value))][1]
-    count = count_within(words[0], INT64_MAX)
-    if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"WITHSCORES"):
+    count = count_within(args[0], INT64_MAX)
+    if len(args) > 2 or (len(args) == 2 and args[1].upper() != b"WITHSCORES"):
         raise SyntaxMistake()
-    if len(words) == 2:
+    if len(args) == 2:
         count_of_pairs(count)
     value = call.db.get(key, SortedSet)
     if value is None or count == 0:
@@ -160,15 +160,15 @@ def zrandmember(call: Call, key: bytes, *words: bytes) -> Reply:
         chosen = list(value.order)
     else:
         chosen = [value.order[place] for place in random.sample(range(len(value)), count)]
-    if len(words) == 1:
+    if len(args) == 1:
         return [member for _, member in chosen]
     return Pairs([(member, score) for score, member in chosen])
 
 
 @command("ZSCAN", arity=-3, flags="readonly", keys=KEY, group="sorted_set", since="2.8.0",
          summary="Iterates over the members and scores of a sorted set.")  # fmt: skip
-def zscan(call: Call, key: bytes, cursor: bytes, *words: bytes) -> Reply:
+def zscan(call: Call, key: bytes, cursor: bytes, *args: bytes) -> Reply:
     def pair(value: SortedSet, member: bytes) -> tuple[bytes, bytes]:
         return member, format_double(value.scores[member])
 
-    return scanning.scan(call, key, SortedSet, cursor, words, pair)
+    return scanning.scan(call, key, SortedSet, cursor, args, pair)

@@ -25,18 +25,18 @@ def substr(call: Call, key: bytes, first: bytes, last: bytes) -> Reply:
 
 @command("LCS", arity=-3, flags="readonly", keys=(1, 2, 1), group="string", since="7.0.0",
          summary="Returns the longest common subsequence of two strings.")  # fmt: skip
-def lcs(call: Call, first: bytes, second: bytes, *words: bytes) -> Reply:
+def lcs(call: Call, first: bytes, second: bytes, *args: bytes) -> Reply:
     try:
         one, other = call.db.string(first) or b"", call.db.string(second) or b""
     except WrongType:
         raise CommandError("ERR The specified keys must contain string values") from None
     flags: set[bytes] = set()
     least, position = 0, 0
-    while position < len(words):
-        name = words[position].upper()
-        if name == b"MINMATCHLEN" and position + 1 < len(words):
+    while position < len(args):
+        name = args[position].upper()
+        if name == b"MINMATCHLEN" and position + 1 < len(args):
             position += 1
-            least = max(integer(words[position]), 0)
+            least = max(integer(args[position]), 0)
         elif name not in (b"IDX", b"LEN", b"WITHMATCHLEN"):
             raise SyntaxMistake()
         flags.add(name)

@@ -185,12 +185,12 @@ def dryrun(call: Call, name: bytes, *argv: bytes) -> Reply:
     summary="Lists or resets the recent commands and logins that ACL rules denied.",
     since="6.0.0",
 )
-def log(call: Call, *words: bytes) -> Reply:
+def log(call: Call, *args: bytes) -> Reply:
     acl = call.server.acl
-    if words and words[0].upper() == b"RESET":
+    if args and args[0].upper() == b"RESET":
         acl.log.clear()
         return "OK"
-    count = integer(words[0]) if words else 10
+    count = integer(args[0]) if args else 10
     return [
         {
             b"count": entry.count,

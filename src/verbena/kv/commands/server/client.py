@@ -59,13 +59,13 @@ def setinfo(call: Call, what: bytes, value: bytes) -> Reply:
     name = what.upper()
     if name not in (b"LIB-NAME", b"LIB-VER"):
         raise CommandError(f"ERR Unrecognized option '{shown(what)}'")
-    word = valid_name(
+    arg = valid_name(
         value, f"ERR {what.decode().lower()} cannot contain spaces, newlines or special characters."
     )
     if name == b"LIB-NAME":
-        call.client.library_name = word
+        call.client.library_name = arg
     else:
-        call.client.library_version = word
+        call.client.library_version = arg
     return "OK"
 
 
@@ -89,23 +89,23 @@ def info(call: Call) -> Reply:
     summary="Lists connections.",
     since="2.4.0",
 )
-def list_(call: Call, *words: bytes) -> Reply:
+def list_(call: Call, *args: bytes) -> Reply:
     clients = call.server.clients.all()
-    if words and words[0].upper() == b"TYPE" and len(words) == 2:
-        wanted = client_kind(words[1])
+    if args and args[0].upper() == b"TYPE" and len(args) == 2:
+        wanted = client_kind(args[1])
         clients = [client for client in clients if kind(client) == wanted]
-    elif words and words[0].upper() == b"ID" and len(words) > 1:
-        numbers = {integer(word, error="ERR Invalid client ID") for word in words[1:]}
+    elif args and args[0].upper() == b"ID" and len(args) > 1:
+        numbers = {integer(arg, error="ERR Invalid client ID") for arg in args[1:]}
         clients = [client for client in clients if client.id in numbers]
-    elif words:
+    elif args:
         raise SyntaxMistake()
     return Verbatim("".join(f"{describe(client, call.now_ms)}\n" for client in clients).encode())
 
 
-def client_kind(word: bytes) -> str:
-    if word.upper() not in KINDS:
-        raise CommandError(f"ERR Unknown client type '{shown(word)}'")
-    return KINDS[word.upper()]
+def client_kind(arg: bytes) -> str:
+    if arg.upper() not in KINDS:
+        raise CommandError(f"ERR Unknown client type '{shown(arg)}'")
+    return KINDS[arg.upper()]
 
 
 @command(
@@ -116,18 +116,18 @@ def client_kind(word: bytes) -> str:
     summary="Closes connections, selected by address, id, type, user or age.",
     since="2.4.0",
 )
-def kill(call: Call, *words: bytes) -> Reply:
+def kill(call: Call, *args: bytes) -> Reply:
     clients = call.server.clients.all()
-    if len(words) == 1:
-        found = [client for client in clients if client.native.address == text(words[0])]
+    if len(args) == 1:
+        found = [client for client in clients if client.native.address == text(args[0])]
         if not found:
             raise CommandError("ERR No such client")
         _kill(call, found[:1])
         return "OK"
-    if len(words) % 2:
+    if len(args) % 2:
         raise SyntaxMistake()
     skip_me = True
-    for option, value in zip(words[::2], words[1::2], strict=True):
+    for option, value in zip(args[::2], args[1::2], strict=True):
         name = option.upper()
         if name == b"ID":
             number = integer(value, error="ERR client-id should be greater than 0")
@@ -230,9 +230,9 @@ def reply(call: Call, mode: bytes) -> Reply:
     summary="Unblocks a client that waits in a blocking command.",
     since="5.0.0",
 )
-def unblock(call: Call, number: bytes, *words: bytes) -> Reply:
-    reason = words[0].upper() if words else b"TIMEOUT"
-    if len(words) > 1 or reason not in (b"TIMEOUT", b"ERROR"):
+def unblock(call: Call, number: bytes, *args: bytes) -> Reply:
+    reason = args[0].upper() if args else b"TIMEOUT"
+    if len(args) > 1 or reason not in (b"TIMEOUT", b"ERROR"):
         raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
     error = "UNBLOCKED client unblocked via CLIENT UNBLOCK" if reason == b"ERROR" else ""
     return int(call.server.blocking.unblock(integer(number), error=error))

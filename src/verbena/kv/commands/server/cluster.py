@@ -27,21 +27,21 @@ def node_of(call: Call) -> ClusterNode:
     return call.server.services.cluster
 
 
-def slot_from(word: bytes) -> int:
-    if not word.isdigit() or int(word) >= SLOTS:
+def slot_from(arg: bytes) -> int:
+    if not arg.isdigit() or int(arg) >= SLOTS:
         raise CommandError("ERR Invalid or out of range slot")
-    return int(word)
+    return int(arg)
 
 
-def number_from(word: bytes) -> int:
+def number_from(arg: bytes) -> int:
     try:
-        return int(word)
+        return int(arg)
     except ValueError:
         raise CommandError("ERR value is not an integer or out of range") from None
 
 
-def id_from(call: Call, word: bytes, otherwise: str = "Unknown node") -> str:
-    found = word.decode("latin-1").lower()
+def id_from(call: Call, arg: bytes, otherwise: str = "Unknown node") -> str:
+    found = arg.decode("latin-1").lower()
     if found not in node_of(call).map.members:
         raise CommandError(f"ERR {otherwise} {found[:64]}")
     return found
@@ -141,7 +141,7 @@ def _line(node: ClusterNode, member: Member) -> str:
                 slots += [f"[{slot}{arrow}]" for slot in move.slots]
         for slot, (how, other) in sorted(node.guard.open_slots.items()):
             slots.append(f"[{slot}{'->-' if how == 'migrating' else '-<-'}{other}]")
-    words = [
+    args = [
         member.id,
         f"{member.address}@{member.sessions.rpartition(':')[2]}",
         _flags(node, member.id),
@@ -150,7 +150,7 @@ def _line(node: ClusterNode, member: Member) -> str:
         "connected" if health is Health.ALIVE else "disconnected",
         *slots,
     ]
-    return " ".join(words)
+    return " ".join(args)
 
 
 @_declare("NODES", 2, "Lists the members with their roles, slots and states.")
@@ -266,10 +266,10 @@ def count_failure_reports(call: Call, id: bytes) -> Reply:
 @_declare("MEET", -4, "Checks that a node is a member: nodes join through the map's store.", flags=CHANGE)
 def meet(call: Call, host: bytes, port: bytes, *bus_port: bytes) -> Reply:
     node, place = node_of(call), f"{host.decode('latin-1')}:{port.decode('latin-1')}"
-    for what, word in (("base", port), *(("bus", word) for word in bus_port)):
-        if not word.isdigit():
-            raise CommandError(f"ERR Invalid TCP {what} port specified: {word.decode('latin-1')}")
-        if not 0 < int(word) < 65536:
+    for what, arg in (("base", port), *(("bus", arg) for arg in bus_port)):
+        if not arg.isdigit():
+            raise CommandError(f"ERR Invalid TCP {what} port specified: {arg.decode('latin-1')}")
+        if not 0 < int(arg) < 65536:
             raise CommandError(f"ERR Invalid node address specified: {place}")
     if len(bus_port) > 1:
         raise _too_many("MEET")
@@ -293,10 +293,10 @@ def forget(call: Call, id: bytes) -> Reply:
     return change(call, lambda map: map.forget(wanted))
 
 
-def _ranges(words: Sequence[bytes], name: str) -> list[int]:
-    if len(words) % 2:
+def _ranges(args: Sequence[bytes], name: str) -> list[int]:
+    if len(args) % 2:
         raise CommandError(f"ERR wrong number of arguments for 'cluster|{name}' command")
-    numbers = [slot_from(word) for word in words]
+    numbers = [slot_from(arg) for arg in args]
     found: list[int] = []
     for first, last in zip(numbers[::2], numbers[1::2], strict=True):
         if first > last:
@@ -321,15 +321,15 @@ def _assign(call: Call, slots: list[int]) -> Reply:
 
 
 @_declare("ADDSLOTS", -3, "Assigns unassigned slots to this node.", flags=CHANGE)
-def addslots(call: Call, *words: bytes) -> Reply:
-    return _assign(call, _once([slot_from(word) for word in words]))
+def addslots(call: Call, *args: bytes) -> Reply:
+    return _assign(call, _once([slot_from(arg) for arg in args]))
 
 
 @_declare(
     "ADDSLOTSRANGE", -4, "Assigns ranges of unassigned slots to this node.", flags=CHANGE, since="7.0.0"
 )
-def addslotsrange(call: Call, *words: bytes) -> Reply:
-    return _assign(call, _ranges(words, "addslotsrange"))
+def addslotsrange(call: Call, *args: bytes) -> Reply:
+    return _assign(call, _ranges(args, "addslotsrange"))
 
 
 def _unassign(call: Call, slots: list[int]) -> Reply:
@@ -341,13 +341,13 @@ def _unassign(call: Call, slots: list[int]) -> Reply:
 
 
 @_declare("DELSLOTS", -3, "Unassigns slots of this node.", flags=CHANGE)
-def delslots(call: Call, *words: bytes) -> Reply:
-    return _unassign(call, _once([slot_from(word) for word in words]))
+def delslots(call: Call, *args: bytes) -> Reply:
+    return _unassign(call, _once([slot_from(arg) for arg in args]))
 
 
 @_declare("DELSLOTSRANGE", -4, "Unassigns ranges of slots of this node.", flags=CHANGE, since="7.0.0")
-def delslotsrange(call: Call, *words: bytes) -> Reply:
-    return _unassign(call, _ranges(words, "delslotsrange"))
+def delslotsrange(call: Call, *args: bytes) -> Reply:
+    return _unassign(call, _ranges(args, "delslotsrange"))
 
 
 @_declare("FLUSHSLOTS", 2, "Unassigns all slots of this node.", flags=CHANGE)
@@ -360,8 +360,8 @@ def flushslots(call: Call) -> Reply:
 
 
 @_declare("SETSLOT", -4, "Sets the state or the owner of a slot.", flags=CHANGE)
-def setslot(call: Call, word: bytes, how: bytes, *ids: bytes) -> Reply:
-    node, slot, wish = node_of(call), slot_from(word), how.upper()
+def setslot(call: Call, arg: bytes, how: bytes, *ids: bytes) -> Reply:
+    node, slot, wish = node_of(call), slot_from(arg), how.upper()
     mine = node.map.owner_of(slot) == node.id
     if wish == b"STABLE" and not ids:
         node.guard.close_slot(slot)
@@ -436,7 +436,7 @@ def failover(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
     if len(how) > 1:
         raise _too_many("FAILOVER")
-    if any(word.upper() not in (b"FORCE", b"TAKEOVER") for word in how):
+    if any(arg.upper() not in (b"FORCE", b"TAKEOVER") for arg in how):
         raise SyntaxMistake()
     if node.id not in node.map.replicas:
         raise CommandError("ERR You should send CLUSTER FAILOVER to a replica")
@@ -480,7 +480,7 @@ def reset(call: Call, *how: bytes) -> Reply:
     node = node_of(call)
     if len(how) > 1:
         raise _too_many("RESET")
-    if any(word.upper() not in (b"SOFT", b"HARD") for word in how):
+    if any(arg.upper() not in (b"SOFT", b"HARD") for arg in how):
         raise SyntaxMistake()
     if len(call.db) and node.id not in node.map.replicas:
         raise CommandError("ERR CLUSTER RESET can't be called with master nodes containing keys")

@@ -83,9 +83,9 @@ def _key_specs(row: Command) -> list[Any]:
     summary="Returns details about all commands.",
     since="2.8.13",
 )
-def command_(call: Call, *words: bytes) -> Reply:
-    if words:
-        raise CommandError(f"ERR unknown subcommand '{shown(words[0][:128])}'. Try COMMAND HELP.")
+def command_(call: Call, *args: bytes) -> Reply:
+    if args:
+        raise CommandError(f"ERR unknown subcommand '{shown(args[0][:128])}'. Try COMMAND HELP.")
     return [describe(name) for name in top_level()]
 
 
@@ -152,12 +152,12 @@ def _doc(name: str) -> dict[bytes, Any]:
     summary="Lists the names of commands.",
     since="7.0.0",
 )
-def list_(call: Call, *words: bytes) -> Reply:
+def list_(call: Call, *args: bytes) -> Reply:
     names = sorted(set(COMMANDS) | containers())
-    if words:
-        if len(words) != 3 or words[0].upper() != b"FILTERBY":
+    if args:
+        if len(args) != 3 or args[0].upper() != b"FILTERBY":
             raise SyntaxMistake()
-        how, value = words[1].upper(), words[2]
+        how, value = args[1].upper(), args[2]
         if how == b"ACLCAT":
             category = shown(value).lower()
             names = [name for name in names if name in COMMANDS and category in categories_of(COMMANDS[name])]
@@ -172,8 +172,8 @@ def list_(call: Call, *words: bytes) -> Reply:
     return [name.lower().replace(" ", "|").encode() for name in names]
 
 
-def _keys(words: tuple[bytes, ...]) -> list[tuple[bytes, tuple[str, ...]]]:
-    argv = list(words)
+def _keys(args: tuple[bytes, ...]) -> list[tuple[bytes, tuple[str, ...]]]:
+    argv = list(args)
     found = find(argv)
     if found is None:
         raise CommandError("ERR Invalid command specified")
@@ -195,8 +195,8 @@ def _keys(words: tuple[bytes, ...]) -> list[tuple[bytes, tuple[str, ...]]]:
     summary="Returns the keys of a given command line.",
     since="2.8.13",
 )
-def getkeys(call: Call, *words: bytes) -> Reply:
-    return [key for key, _ in _keys(words)]
+def getkeys(call: Call, *args: bytes) -> Reply:
+    return [key for key, _ in _keys(args)]
 
 
 @command(
@@ -207,5 +207,5 @@ def getkeys(call: Call, *words: bytes) -> Reply:
     summary="Returns the keys of a given command line with their access flags.",
     since="7.0.0",
 )
-def getkeysandflags(call: Call, *words: bytes) -> Reply:
-    return [[key, list(flags)] for key, flags in _keys(words)]
+def getkeysandflags(call: Call, *args: bytes) -> Reply:
+    return [[key, list(flags)] for key, flags in _keys(args)]

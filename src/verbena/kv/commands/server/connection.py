@@ -30,16 +30,16 @@ def authenticate(call: Call, name: str, password: bytes) -> None:
     group="connection",
     summary="Authenticates the connection.",
 )
-def auth(call: Call, *words: bytes) -> Reply:
-    if len(words) > 2:
+def auth(call: Call, *args: bytes) -> Reply:
+    if len(args) > 2:
         raise SyntaxMistake()
     default = call.server.acl.default
-    if len(words) == 1 and default.nopass:
+    if len(args) == 1 and default.nopass:
         raise CommandError(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure "
             "your configuration is correct?"
         )
-    name, password = (text(words[0]), words[1]) if len(words) == 2 else ("default", words[0])
+    name, password = (text(args[0]), args[1]) if len(args) == 2 else ("default", args[0])
     authenticate(call, name, password)
     return "OK"
 
@@ -52,26 +52,26 @@ def auth(call: Call, *words: bytes) -> Reply:
     summary="Selects the protocol version and optionally authenticates.",
     since="6.0.0",
 )
-def hello(call: Call, *words: bytes) -> Reply:
+def hello(call: Call, *args: bytes) -> Reply:
     client = call.client
     version = client.native.version
-    if words:
-        version = integer(words[0], error="ERR Protocol version is not an integer or out of range")
+    if args:
+        version = integer(args[0], error="ERR Protocol version is not an integer or out of range")
         if version not in (2, 3):
             raise CommandError("NOPROTO unsupported protocol version")
     at, name, credentials = 1, None, None
-    while at < len(words):
-        option = words[at].upper()
-        if option == b"AUTH" and at + 2 < len(words):
-            credentials = (text(words[at + 1]), words[at + 2])
+    while at < len(args):
+        option = args[at].upper()
+        if option == b"AUTH" and at + 2 < len(args):
+            credentials = (text(args[at + 1]), args[at + 2])
             at += 3
-        elif option == b"SETNAME" and at + 1 < len(words):
+        elif option == b"SETNAME" and at + 1 < len(args):
             name = valid_name(
-                words[at + 1], "ERR Client names cannot contain spaces, newlines or special characters."
+                args[at + 1], "ERR Client names cannot contain spaces, newlines or special characters."
             )
             at += 2
         else:
-            raise CommandError(f"ERR Syntax error in HELLO option '{shown(words[at])}'")
+            raise CommandError(f"ERR Syntax error in HELLO option '{shown(args[at])}'")
     if credentials is not None:
         authenticate(call, *credentials)
     if not client.authenticated:
@@ -95,10 +95,10 @@ def hello(call: Call, *words: bytes) -> Reply:
     }
 
 
-def valid_name(word: bytes, error: str) -> str:
-    if any(not 33 <= value <= 126 for value in word):
+def valid_name(arg: bytes, error: str) -> str:
+    if any(not 33 <= value <= 126 for value in arg):
         raise CommandError(error)
-    return word.decode()
+    return arg.decode()
 
 
 @command(
@@ -119,7 +119,7 @@ def select(call: Call, index: bytes) -> Reply:
 
 
 @command("QUIT", arity=-1, flags=BASIC, group="connection", summary="Closes the connection.")
-def quit_(call: Call, *words: bytes) -> Reply:
+def quit_(call: Call, *args: bytes) -> Reply:
     call.client.native.reply("OK")
     call.client.native.close()
     return NO_REPLY

@@ -172,9 +172,9 @@ def latency_histogram(call: Call, *names: bytes) -> Reply:
     summary="Returns the memory that a key and its value use, in bytes.",
     since="4.0.0",
 )
-def memory_usage(call: Call, key: bytes, *words: bytes) -> Reply:
+def memory_usage(call: Call, key: bytes, *args: bytes) -> Reply:
     # SAMPLES is of no use here: all of it has been counted.
-    if words and (len(words) != 2 or words[0].upper() != b"SAMPLES" or integer(words[1]) < 0):
+    if args and (len(args) != 2 or args[0].upper() != b"SAMPLES" or integer(args[1]) < 0):
         raise SyntaxMistake()
     details = call.db.details(key)
     return None if details is None else details[1]

@@ -39,8 +39,8 @@ def save(call: Call) -> Reply:
     group="server",
     summary="Starts a snapshot in the background.",
 )
-def bgsave(call: Call, *words: bytes) -> Reply:
-    if len(words) > 1 or (words and words[0].upper() != b"SCHEDULE"):
+def bgsave(call: Call, *args: bytes) -> Reply:
+    if len(args) > 1 or (args and args[0].upper() != b"SCHEDULE"):
         raise SyntaxMistake()
     _persistence(call).begin()
     return "Background saving started"
@@ -124,9 +124,9 @@ def waitaof(call: Call, local: bytes, replicas: bytes, timeout: bytes) -> Reply:
     group="server",
     summary="Writes a snapshot, discards all data and reloads it.",
 )
-def debug_reload(call: Call, *words: bytes) -> Reply:
+def debug_reload(call: Call, *args: bytes) -> Reply:
     allow_debug(call)
-    options = {word.upper() for word in words}
+    options = {arg.upper() for arg in args}
     if options - {b"NOSAVE", b"NOFLUSH", b"MERGE"}:
         raise SyntaxMistake()
     persistence = _persistence(call)

@@ -23,7 +23,7 @@ ADMIN = "admin noscript loading stale"
     summary="Returns information and statistics about the server.",
 )
 def info(call: Call, *sections: bytes) -> Reply:
-    return Verbatim(info_text.render(call.server, [shown(word).lower() for word in sections]))
+    return Verbatim(info_text.render(call.server, [shown(arg).lower() for arg in sections]))
 
 
 @command(
@@ -50,9 +50,9 @@ def time_(call: Call) -> Reply:
     return [b"%d" % seconds, b"%d" % rest]
 
 
-def _check_mode(words: tuple[bytes, ...]) -> None:
+def _check_mode(args: tuple[bytes, ...]) -> None:
     """Memory is given back in small pieces in any case, so that nobody waits for it."""
-    if len(words) > 1 or (words and words[0].upper() not in (b"ASYNC", b"SYNC")):
+    if len(args) > 1 or (args and args[0].upper() not in (b"ASYNC", b"SYNC")):
         raise SyntaxMistake()
 
 
@@ -137,10 +137,10 @@ def config_get(call: Call, *patterns: bytes) -> Reply:
     summary="Sets configuration parameters; on an error, none of them changes.",
     since="2.0.0",
 )
-def config_set(call: Call, *words: bytes) -> Reply:
-    if len(words) % 2:
+def config_set(call: Call, *args: bytes) -> Reply:
+    if len(args) % 2:
         raise CommandError("ERR wrong number of arguments for 'config|set' command")
-    pairs = [(shown(name), text(value)) for name, value in zip(words[::2], words[1::2], strict=True)]
+    pairs = [(shown(name), text(value)) for name, value in zip(args[::2], args[1::2], strict=True)]
     call.server.parameters.set(pairs)
     return "OK"
 
@@ -194,8 +194,8 @@ def monitor(call: Call) -> Reply:
 @command(
     "SHUTDOWN", arity=-1, flags=ADMIN + " no_multi allow_busy", group="server", summary="Stops the server."
 )
-def shutdown(call: Call, *words: bytes) -> Reply:
-    chosen = {word.upper() for word in words}
+def shutdown(call: Call, *args: bytes) -> Reply:
+    chosen = {arg.upper() for arg in args}
     if chosen - {b"SAVE", b"NOSAVE", b"NOW", b"FORCE", b"ABORT"} or {b"SAVE", b"NOSAVE"} <= chosen:
         raise SyntaxMistake()
     if b"ABORT" in chosen:
@@ -220,7 +220,7 @@ def shutdown(call: Call, *words: bytes) -> Reply:
     summary="Returns a drawing and the version of the server.",
     since="5.0.0",
 )
-def lolwut(call: Call, *words: bytes) -> Reply:
+def lolwut(call: Call, *args: bytes) -> Reply:
     from verbena import __version__
 
     leaves = ["   \\ | /", "  -- o --   verbena", "   / | \\", "     |", "   ~ | ~"]

@@ -23,8 +23,8 @@ SWITCH = "before disabling tracking for this client, and then re-enabling it wit
     summary="Turns invalidation messages for client-side caching on or off.",
     since="6.0.0",
 )
-def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
-    wish, prefixes = _read(call, words)
+def tracking(call: Call, switch: bytes, *args: bytes) -> Reply:
+    wish, prefixes = _read(call, args)
     if not on_or_off(switch):
         call.server.clients.tracking.stop(call.client)
         call.client.update_dispatch()
@@ -47,9 +47,9 @@ def tracking(call: Call, switch: bytes, *words: bytes) -> Reply:
     return "OK"
 
 
-def _read(call: Call, words: tuple[bytes, ...]) -> tuple[TrackingOptions, list[bytes]]:
+def _read(call: Call, args: tuple[bytes, ...]) -> tuple[TrackingOptions, list[bytes]]:
     wish, prefixes = TrackingOptions(), []
-    rest = list(words)
+    rest = list(args)
     while rest:
         name = rest.pop(0).upper()
         if name == b"REDIRECT" and rest:
@@ -94,12 +94,12 @@ def caching(call: Call, answer: bytes) -> Reply:
             "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT "
             "mode enabled"
         )
-    word = answer.upper()
-    if word == b"YES" and not wish.opt_in:
+    arg = answer.upper()
+    if arg == b"YES" and not wish.opt_in:
         raise CommandError("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.")
-    if word == b"NO" and not wish.opt_out:
+    if arg == b"NO" and not wish.opt_out:
         raise CommandError("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")
-    if word not in (b"YES", b"NO"):
+    if arg not in (b"YES", b"NO"):
         raise SyntaxMistake()
     wish.caching = True
     return "OK"
