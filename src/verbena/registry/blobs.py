@@ -1,6 +1,6 @@
-"""The blobs: files named by their digest, shared by all repositories.
-A name appears only by `publish()`, after the digest was verified and the bytes are on disk. Who may
-publish or remove at a time is the database's business: both happen within its write transaction."""
+"""The blob files, named by their digests and shared by all repositories. A file gets its name only in
+`publish()`, after its digest was verified and its bytes were synced. Unless a blob is also in a bucket,
+callers publish and remove its file within a write transaction of the database, which serializes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKERS = 8
 
 
 class BlobStore:
-    """`folder` with `blobs/`, `incoming/` and `quarantine/`."""
+    """Blob files in `folder`, with the subfolders `blobs/`, `incoming/` and `quarantine/`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,12 +36,14 @@ class BlobStore:
     def incoming(
         self, name: str = "", *, algorithm: str = digests.DEFAULT, size: int | None = None
     ) -> IncomingBlob:
-        """A blob to be received; with the name of one that is there already, the rest of that."""
+        """Opens a file in `incoming/` to receive a blob. With the name of an existing file, it continues that
+        one."""
         path = self.incoming_path(name or str(uuid.uuid4()))
         return IncomingBlob(path, workers=self.workers, algorithm=algorithm, size=size)
 
     def publish(self, incoming: IncomingBlob, digest: Digest) -> None:
-        """Gives verified and synced bytes their name. On return the name is on disk as well."""
+        """Renames verified and synced bytes to their digest. When it returns, the directory entry is on disk
+        too."""
         path = self.path_of(digest)
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -51,11 +53,13 @@ class BlobStore:
         _sync_folder(path.parent)
 
     def remove(self, digest: Digest) -> None:
-        """Frees the space once the last reader has closed the file. No error if it is gone."""
+        """Unlinks the file; its space is freed when the last reader closes it. No error if it does not
+        exist."""
         self.path_of(digest).unlink(missing_ok=True)
 
     def quarantine(self, digest: Digest) -> Path | None:
-        """Puts a spoilt file aside, where it is never served from; says where, if there was one."""
+        """Moves a damaged file to `quarantine/`, from which nothing is served. Returns its new path, or None
+        if the file does not exist."""
         kept = self.folder / "quarantine" / f"{digest.algorithm}-{digest.encoded}-{time.time_ns()}"
         try:
             os.rename(self.path_of(digest), kept)
@@ -64,14 +68,14 @@ class BlobStore:
         return kept
 
     def files(self) -> Iterator[tuple[Digest, os.stat_result]]:
-        """Every blob file there is, whether or not the database knows it."""
+        """Yields every blob file on disk, with or without a row in the database."""
         for algorithm in digests.ALGORITHMS:
             for folder in _entries(self.folder / "blobs" / algorithm):
                 for entry in _entries(Path(folder.path)):
                     try:
                         yield digests.parse(f"{algorithm}:{entry.name}"), entry.stat()
                     except (digests.BadDigest, FileNotFoundError):
-                        continue  # not ours, or removed meanwhile
+                        continue  # a foreign file, or removed since the scan
 
     def incoming_files(self) -> Iterator[tuple[str, os.stat_result]]:
         for entry in _entries(self.folder / "incoming"):
@@ -85,7 +89,7 @@ class BlobStore:
 
 
 def hash_file(path: Path, algorithm: str) -> Digest:
-    """The digest of a file, read in large pieces. Raises OSError."""
+    """Computes the digest of a file in reads of 1 MiB. Raises OSError."""
     state = digests.new_hash(algorithm)
     buffer = bytearray(1 << 20)
     view = memoryview(buffer)

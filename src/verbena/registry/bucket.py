@@ -1,6 +1,6 @@
-"""A bucket of an S3-compatible store, by obstore: its native code moves the bytes, in parts, without the GIL.
-An object is written once, under a name of its own, and never changed: whether it is a blob, a row says. So
-nobody who uploads can meet somebody who deletes."""
+"""A bucket of an S3-compatible store, through obstore, which moves the bytes in native code without the GIL.
+Each upload writes a new object under a unique name and never changes it; a database row states which object
+is a blob. So an upload and a deletion never concern the same object."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RETRIES = 3
 
 
 class BucketFailed(Refused):
-    """The bucket cannot be used now. Clients are told to come back; nothing has changed."""
+    """The bucket cannot be used at the moment. Clients get 503 with Retry-After."""
 
     def __init__(self, operation: str, error: BaseException) -> None:
         self.reason = _first_line(error)
@@ -43,7 +43,7 @@ class BucketFailed(Refused):
 
 
 class ObjectMissing(Exception):
-    """There is no such object, though a row names it."""
+    """A row names an object that the bucket does not have."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class BucketSettings:
 
 
 class Bucket:
-    """Making one asks nobody; `claim()` does. Names are relative to the prefix."""
+    """An S3 bucket; object names are relative to the prefix. The constructor sends no request; `claim()`
+    does."""
 
     def __init__(self, settings: BucketSettings) -> None:
         if importlib.util.find_spec("obstore") is None:
@@ -77,8 +78,9 @@ class Bucket:
         return f"s3://{self.settings.bucket}/{self.settings.prefix}".rstrip("/")
 
     def claim(self, owner: str) -> None:
-        """One registry has one place of its own in a bucket: two would collect each other's blobs. Raises
-        UnavailableError, also where the bucket cannot be used at all."""
+        """Writes the `owner` object, or compares it: two registries under one prefix would collect each
+        other's blobs. Raises UnavailableError if the prefix belongs to another registry or the bucket cannot
+        be used."""
         import obstore
 
         try:
@@ -96,8 +98,8 @@ class Bucket:
         return setup_error("registry_bucket", operation="open the bucket", detail=f"{self}: {reason}")
 
     async def put(self, path: Path, digest: Digest, size: int) -> str:
-        """Uploads a file in parts, and gives the object's name. It is seen when all of it is there, or never.
-        Raises BucketFailed."""
+        """Uploads a file, in parts if it is large, and returns the object's name. The object becomes visible
+        only when it is complete. Raises BucketFailed."""
         import obstore
 
         name = f"blobs/{digest.algorithm}/{digest.encoded[:2]}/{digest.encoded}/{uuid.uuid4().hex}"
@@ -113,7 +115,7 @@ class Bucket:
         return name
 
     async def get(self, name: str, start: int, length: int) -> memoryview:
-        """A stretch of an object. Raises BucketFailed, ObjectMissing."""
+        """Reads `length` bytes of an object from `start` on. Raises BucketFailed, ObjectMissing."""
         import obstore
 
         with self._failing("download"):
@@ -122,7 +124,7 @@ class Bucket:
             )
 
     def read(self, name: str, start: int, length: int) -> memoryview:
-        """`get()` for threads."""
+        """Blocking form of `get()`, for worker threads."""
         import obstore
 
         with self._failing("download"):
@@ -135,7 +137,7 @@ class Bucket:
             return int(obstore.head(self._store, name)["size"])
 
     def delete(self, names: Sequence[str]) -> None:
-        """No error for what is gone already. Raises BucketFailed."""
+        """Deletes objects; one that does not exist is no error. Raises BucketFailed."""
         import obstore
 
         with self._failing("deletion"):
@@ -144,7 +146,8 @@ class Bucket:
                     obstore.delete(self._store, name)
 
     def set_aside(self, name: str) -> str:
-        """Puts a spoilt object where it is never served from; says where."""
+        """Moves a damaged object to `quarantine/`, from which nothing is served; returns its new address.
+        Raises BucketFailed, ObjectMissing."""
         import obstore
 
         kept = "quarantine/" + name.removeprefix("blobs/").replace("/", "-")
@@ -154,7 +157,8 @@ class Bucket:
         return f"{self}/{kept}"
 
     def objects(self) -> Iterator[tuple[str, float]]:
-        """Every object of a blob, whether or not a row names it, and when it was written."""
+        """Yields the name and time of modification of every blob object, with or without a row. Raises
+        BucketFailed."""
         import obstore
 
         with self._failing("listing"):
@@ -163,7 +167,7 @@ class Bucket:
                     yield entry["path"], entry["last_modified"].timestamp()
 
     async def sign(self, name: str, seconds: int) -> str:
-        """An address at which anybody can GET it for a while."""
+        """Returns a presigned URL for GET, valid for `seconds`. Raises BucketFailed."""
         import obstore
 
         with self._failing("signature"):
@@ -190,7 +194,7 @@ class Bucket:
 
 
 def bucket_of(keys: RegistryS3) -> Bucket | None:
-    """The one that is configured. Raises UnavailableError."""
+    """Returns the configured bucket, or None if none is configured. Raises UnavailableError."""
     if not keys.bucket:
         return None
     return Bucket(
@@ -211,7 +215,8 @@ def bucket_of(keys: RegistryS3) -> Bucket | None:
 
 
 def require_bucket(database: Database, bucket: Bucket | None) -> None:
-    """Raises UnavailableError if blobs are in a bucket and none is named: they would seem to be lost."""
+    """Raises UnavailableError if rows refer to objects but no bucket is configured: those blobs would seem
+    lost."""
     row = database.row("SELECT count(*) FROM blobs WHERE object IS NOT NULL")
     if bucket is None and row is not None and row[0]:
         detail = f"{row[0]} blobs are in one, and registry.s3.bucket names none"
@@ -264,10 +269,10 @@ def _profile(settings: BucketSettings) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    """obstore says everything it knows; what happened and S3's own code are what a person needs."""
+    """Shortens an obstore error to its first line and S3's error code."""
     text = str(error) or type(error).__name__
     line = text.partition("\n")[0]
-    if request := re.search(r" [A-Z]+ https?://([^/\s]+)\S* in \S+ - ", line):  # the object's address is long
+    if request := re.search(r" [A-Z]+ https?://([^/\s]+)\S* in \S+ - ", line):  # drop the long object address
         line = f"{request[1]}: {line[request.end() :]}"
     code = text.partition("<Code>")[2].partition("</Code>")[0]
     return f"{line[:300]}{f' ({code})' if code else ''}"

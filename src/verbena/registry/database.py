@@ -1,6 +1,6 @@
-"""SQLite in WAL mode: one connection that writes, on a thread of its own, and one that reads, on the
-caller's. Reads take some microseconds and never wait for a writer. A write transaction excludes those of
-other processes, too, so a collection or a check may run beside a server."""
+"""SQLite in WAL mode: one connection for writes, with its own thread, and one for reads, on the caller's
+thread. Reads never wait for a writer. Write transactions exclude those of other processes too, so garbage
+collection and scrub may run beside a server."""
 
 from __future__ import annotations
 
@@ -73,12 +73,13 @@ CREATE TABLE uploads (
     touched REAL NOT NULL
 ) WITHOUT ROWID;
 """
-# What makes a database of one version one of the next.
+# The statement that upgrades a database from each version to the next.
 STEPS = {1: "ALTER TABLE blobs ADD COLUMN object TEXT"}
 
 
 class Database:
-    """`file` is made if it is not there. Raises UnavailableError for one that is something else."""
+    """Opens `file`, or creates it. Raises UnavailableError if SQLite cannot use it or its version is too
+    new."""
 
     def __init__(self, file: Path) -> None:
         self._writer = self._connect(file)
@@ -117,7 +118,8 @@ class Database:
             raise _unusable(file, f"its format is {version}, and this program knows {VERSION}")
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query finds, all of it: a cursor left open would keep the log from being shortened."""
+        """Runs a query and returns all its rows: a cursor left open would prevent WAL checkpoints from
+        completing."""
         return self._reader.execute(query, values).fetchall()
 
     def row(self, query: str, *values: Any) -> tuple[Any, ...] | None:
@@ -125,8 +127,8 @@ class Database:
         return found[0] if found else None
 
     def write_here(self, work: Callable[[sqlite3.Connection], Result], *, durable: bool = True) -> Result:
-        """Runs `work` in a transaction. A durable one is on disk when this returns; another survives the
-        process, but perhaps not the machine. `work` raises: nothing was changed."""
+        """Runs `work` in a transaction on this thread. A durable one is on disk at return; another survives a
+        crash of the process, perhaps not of the machine. If `work` raises, the transaction is rolled back."""
         self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         self._writer.execute("BEGIN IMMEDIATE")
         try:
@@ -139,8 +141,7 @@ class Database:
         return result
 
     async def write(self, work: Callable[[sqlite3.Connection], Result], *, durable: bool = True) -> Result:
-        """`write_here()` on the writer's thread. A cancelled caller does not stop it: it is done, or not
-        begun."""
+        """`write_here()` on the writer's thread. Cancelling the caller does not interrupt the transaction."""
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._thread, lambda: self.write_here(work, durable=durable))
         return await asyncio.shield(future)

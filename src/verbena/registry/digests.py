@@ -1,4 +1,5 @@
-"""Digests: `sha256:…` and `sha512:…`, parsed strictly. A name in the store is made from nothing else."""
+"""Digests (`sha256:…`, `sha512:…`), parsed strictly: names of files in the store are built from nothing
+else."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from typing import Any, Protocol
 
 
 class Hash(Protocol):
-    """What hashlib gives."""
+    """The part of hashlib's hash objects that is used here."""
 
     def update(self, data: Any, /) -> None: ...
     def hexdigest(self) -> str: ...
 
 
-# The one list of algorithms, with the length of their digests in hexadecimal digits.
+# The one list of algorithms: number of hexadecimal digits, constructor.
 ALGORITHMS: dict[str, tuple[int, Callable[[], Hash]]] = {
     "sha256": (64, hashlib.sha256),
     "sha512": (128, hashlib.sha512),
@@ -28,12 +29,12 @@ _KNOWN = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 class BadDigest(ValueError):
-    """Not a digest, or one of an algorithm that is not served; the text says which."""
+    """The text is not a digest, or its algorithm is not supported; the message states which."""
 
 
 @dataclass(frozen=True, order=True)
 class Digest:
-    """A verified spelling; `str()` gives it back."""
+    """A digest with validated syntax; `str()` returns the original text."""
 
     algorithm: str
     encoded: str
@@ -43,7 +44,7 @@ class Digest:
 
 
 def parse(text: str) -> Digest:
-    """The digest that `text` spells; raises BadDigest."""
+    """Parses a digest. Raises BadDigest."""
     if _KNOWN.fullmatch(text):
         algorithm, _, encoded = text.partition(":")
         return Digest(algorithm, encoded)
@@ -56,7 +57,7 @@ def parse(text: str) -> Digest:
 
 
 def is_digest(reference: str) -> bool:
-    """Whether a tag-or-digest is meant as a digest: no tag has a colon."""
+    """Whether a reference is a digest and not a tag: tags have no colon."""
     return ":" in reference
 
 

@@ -1,12 +1,12 @@
-"""What a client is told when its request is refused: the specification's codes, statuses and bodies.
-Faults of the machine or the configuration are `verbena.errors`; these here are answers."""
+"""Error responses to clients: codes, statuses and bodies of the OCI specification.
+Failures of the machine or the configuration are in `verbena.errors`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 
-# The one table of codes: the usual status, and what the code says when nothing more is known.
+# The one table of codes: default status and default message.
 CODES: dict[str, tuple[int, str]] = {
     "BLOB_UNKNOWN": (404, "blob unknown to registry"),
     "BLOB_UPLOAD_INVALID": (400, "blob upload invalid"),
@@ -27,8 +27,8 @@ CODES: dict[str, tuple[int, str]] = {
 
 
 class Refused(Exception):
-    """A request that is answered by an error. `code` is the specification's, `detail` anything JSON can
-    say."""
+    """A request that gets an error response. `code` is the specification's; `detail` is any value that JSON
+    can represent."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class Refused(Exception):
 
 
 class BlobsUnknown(Refused):
-    """A manifest that names what the repository does not have: one entry for each."""
+    """A manifest refers to blobs or manifests that the repository lacks; the response has one entry for
+    each."""
 
     def __init__(self, missing: Iterable[str]) -> None:
         self.missing = tuple(missing)

@@ -1,4 +1,5 @@
-"""What has happened in the registry, told to whoever asked: webhooks, replication, metrics."""
+"""Events of the registry and their listeners (webhooks, replication, metrics), and sources of missing
+content."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from verbena.registry.manifests import Manifest
 
 @dataclass(frozen=True)
 class Event:
-    """One change or pull. `action` is push, pull, mount or delete; `kind` blob, manifest or tag."""
+    """One change or pull. `action` is push, pull, mount or delete; `kind` is blob, manifest or tag."""
 
     action: str
     kind: str
@@ -27,21 +28,23 @@ class Event:
 
 
 class Source(Protocol):
-    """Where what is missing here may be had: peers, upstream registries. None: nowhere."""
+    """Where the registry gets content that it does not have: peers or upstream registries."""
 
     async def blob(self, repository: str, digest: Digest) -> IncomingBlob | None:
-        """Starts to fetch a blob, or joins whoever fetches it. The one given has its `size` set, is fed by
-        the source, and is handed to `Registry.adopt()` by it when it is whole; readers may follow it
-        meanwhile. It is closed when nobody refers to it any more."""
+        """Starts to fetch a blob, or joins a running fetch; None if no source has it. The result has its
+        `size` set; the source writes to it and passes it to `Registry.adopt()` when it is complete. Readers
+        may follow it before. It is closed when its last reference is gone."""
 
     async def manifest(self, repository: str, reference: str) -> Manifest | None:
-        """Fetches a manifest by tag or digest. The source stores it by `Registry.adopt_manifest()`."""
+        """Fetches a manifest by tag or digest, stores it with `Registry.adopt_manifest()` and returns it;
+        None if no source has it."""
 
     def is_stale(self, repository: str, tag: str) -> bool:
-        """Whether a tag that is here should be asked for again; if that fails, what is here is served."""
+        """Whether a stored tag should be fetched again; if that fails, the stored one is served."""
 
 
 class Listener(Protocol):
-    """Told of every event after it is on disk and before the client has its answer."""
+    """Called with every event; for changes, after they are on disk and before the client gets its
+    response."""
 
     async def __call__(self, event: Event, /) -> None: ...

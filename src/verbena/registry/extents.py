@@ -1,4 +1,4 @@
-"""Which bytes of a blob have arrived: disjoint stretches in order, merged as they touch."""
+"""The received byte ranges of a blob: disjoint, sorted, merged when they touch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Extents:
         self._ends: list[int] = [prefix] if prefix else []
 
     def add(self, start: int, end: int) -> None:
-        """Takes in [start, end)."""
+        """Adds the range [start, end)."""
         if start >= end:
             return
         first = bisect.bisect_left(self._ends, start)
@@ -22,11 +22,11 @@ class Extents:
 
     @property
     def prefix(self) -> int:
-        """How many bytes from the first on are there without a gap."""
+        """The number of bytes received without a gap from offset 0."""
         return self._ends[0] if self._starts and self._starts[0] == 0 else 0
 
     def gaps(self, size: int) -> list[tuple[int, int]]:
-        """The stretches of [0, size) that are missing."""
+        """Returns the missing ranges of [0, size)."""
         edges = [0, *(edge for pair in zip(self._starts, self._ends, strict=True) for edge in pair), size]
         pairs = zip(edges[::2], edges[1::2], strict=True)
         return [(start, min(end, size)) for start, end in pairs if start < min(end, size)]

@@ -1,5 +1,5 @@
-"""Batches on their way from the loop to a worker: taken in order, one worker at a time, several waiting at
-once, so that neither side stands still while the other one is not scheduled."""
+"""A bounded queue of batches from the event loop to worker threads: processed in order, by one worker at a
+time. Several batches may wait, so that neither side idles while the other is not scheduled."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from concurrent.futures import Executor
 from typing import Any
 
 AHEAD = 4 << 20
-"""How many bytes may wait."""
+"""The default number of bytes that may wait."""
 TURN = 8
-"""After how many batches a worker looks after others."""
+"""The number of batches after which a worker yields to other work of its pool."""
 
 
 class Feed:
-    """`take(offset, pieces)` runs on a worker for each batch. `progress()` runs on the loop after each."""
+    """Runs `take(offset, pieces)` on a worker for each batch, and `progress()` on the loop afterwards."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class Feed:
         self._busy = False
         self._error: BaseException | None = None
         self._at_end: Callable[[], None] | None = None
-        self._waiters: list[asyncio.Future[None]] = []  # the loop's alone
+        self._waiters: list[asyncio.Future[None]] = []  # used on the loop only
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def put(self, offset: int, pieces: Sequence[Any], length: int, ahead: int = AHEAD) -> None:
-        """Hands a batch over; waits while more than `ahead` bytes are on their way. The pieces must stay as
-        they are. Raises what a batch before it has failed of, once."""
+        """Queues a batch; waits while more than `ahead` bytes are queued. The caller must not change the
+        pieces until they are processed. Raises the error of an earlier batch, once."""
         self._raise()
         self._loop = asyncio.get_running_loop()
         with self._lock:
@@ -54,13 +54,13 @@ class Feed:
         self._raise()
 
     async def settle(self) -> None:
-        """Waits until nothing is on its way. Raises as put() does."""
+        """Waits until the queue is empty and no worker runs. Raises as put() does."""
         while self._busy:
             await self._change()
         self._raise()
 
     def when_idle(self, work: Callable[[], None]) -> None:
-        """Runs it now, or after what is on its way."""
+        """Runs `work` now if the queue is idle, else on the worker when it becomes idle."""
         with self._lock:
             if self._busy:
                 self._at_end = work
@@ -70,7 +70,7 @@ class Feed:
     async def _change(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        # Registered first: what has changed before this line is seen now, what changes after it wakes us.
+        # Registered before the check, so that a change between the two still wakes this waiter.
         if self._busy:
             await waiter
         else:
@@ -88,7 +88,7 @@ class Feed:
                 waiter.set_result(None)
         self._progress()
 
-    # On a worker.
+    # The methods below run on a worker.
 
     def _work(self) -> None:
         for _ in range(TURN):
@@ -113,7 +113,7 @@ class Feed:
         if again:
             try:
                 self._workers.submit(self._work)
-            except RuntimeError:  # the workers are being sent home: what was taken on is still done
+            except RuntimeError:  # the pool is shutting down: finish what is queued here
                 self._work()
             return
         if at_end is not None:
@@ -122,5 +122,5 @@ class Feed:
 
     def _tell(self) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
             self._loop.call_soon_threadsafe(self._changed)

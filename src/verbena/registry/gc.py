@@ -1,7 +1,6 @@
-"""Garbage collection and retention, while clients push and pull.
-Works in short write transactions of its own, so it may run in the server or beside it. Whatever it removes
-was unused for `grace_s` at the time of that transaction; a file goes in the transaction that finds it
-nobody's."""
+"""Garbage collection and retention, while clients push and pull. Uses short write transactions, so it may run
+within the server or beside it. Links, tags and stray files must be older than `grace_s` to be removed; a blob
+file is unlinked within the transaction that finds it unreferenced."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from verbena.registry.bucket import Bucket, require_bucket
 from verbena.registry.database import Database
 
 BATCH = 64
-"""How many rows one transaction removes: writers wait for no more than that."""
+"""Rows that one transaction removes: this bounds the time for which writers wait."""
 STRAY_OBJECT_S = 3600.0
-"""An object that no row names may be of an upload that has not ended yet."""
+"""The minimum age of an unreferenced object before deletion: its upload may still be in progress."""
 
-# A manifest is wanted if it has a tag, is part of another one, or is about another one that is here.
+# A manifest is kept if it has a tag, is part of another one, or its subject is in the repository.
 _UNWANTED_MANIFESTS = """
 SELECT id FROM manifests AS m WHERE touched < ?
   AND NOT EXISTS (SELECT 1 FROM tags WHERE manifest = m.id)
@@ -55,7 +54,8 @@ DELETE FROM repositories AS r WHERE created < ?
 
 @dataclass(frozen=True)
 class Policy:
-    """What may go. Times are in seconds; 0 tags or 0 seconds of retention: everything is kept."""
+    """What may be removed. Times are in seconds; keep_tags or keep_untagged_s of 0 disables that retention
+    rule."""
 
     grace_s: float = 3600.0
     upload_timeout_s: float = 86_400.0
@@ -65,7 +65,7 @@ class Policy:
 
 @dataclass
 class Collected:
-    """What went."""
+    """The number of removed entries of each kind."""
 
     tags: int = 0
     manifests: int = 0
@@ -74,7 +74,7 @@ class Collected:
     bytes: int = 0
     uploads: int = 0
     objects: int = 0
-    """Of uploads to the bucket that became no blob."""
+    """Objects in the bucket that no row referred to."""
     repositories: int = 0
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Collected:
 
 
 class Collector:
-    """One collection over a folder's `blobs` and `database`, which should be its own connection."""
+    """One collection over `blobs` and `database`; `database` should be a connection of its own."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class Collector:
         self._blobs = blobs
         self._database = database
         self._policy = policy
-        self._pause = pause  # between transactions, for those who wait
+        self._pause = pause  # called between transactions, to let other writers in
         self._bucket = bucket
-        self._objects: list[str] = []  # of rows that are gone
+        self._objects: list[str] = []  # objects of removed rows
         self.collected = Collected()
 
     def run(self, now: float | None = None) -> Collected:
@@ -134,7 +134,7 @@ class Collector:
         rows = connection.execute(_UNWANTED_MANIFESTS, (before, BATCH)).fetchall()
         connection.executemany("DELETE FROM manifests WHERE id = ?", rows)
         self.collected.manifests += len(rows)
-        # What only these named is unwanted from now on: another round finds it.
+        # Manifests that only these referred to are now unreferenced, so another round is needed.
         return BATCH if rows else 0
 
     def _drop_links(self, connection: sqlite3.Connection, before: float) -> int:
@@ -146,8 +146,8 @@ class Collector:
     def _drop_blobs(self, connection: sqlite3.Connection) -> int:
         rows = connection.execute(_UNLINKED_BLOBS, (BATCH,)).fetchall()
         for digest, size, name in rows:
-            # File first: if the process dies here the row is found again, and a file without a row is not
-            # left.
+            # File first: after a crash here, the next run finds the row again; the reverse would leave a
+            # stray file.
             self._blobs.remove(digests.parse(digest))
             self._objects += [name] if name else []
             self.collected.bytes += size
@@ -156,8 +156,8 @@ class Collector:
         return len(rows)
 
     def _drop_objects(self, before: float) -> None:
-        """Outside any transaction, for a bucket may be slow: what is left over is found by the next listing.
-        Raises BucketFailed."""
+        """Deletes objects of removed rows and old unreferenced ones, outside transactions because a bucket
+        may be slow. The next listing finds what a failure leaves behind. Raises BucketFailed."""
         if self._bucket is None:
             return
         self._bucket.delete(self._objects)
@@ -183,7 +183,7 @@ class Collector:
         return (name for name in uploads if not self._blobs.incoming_path(name).exists())
 
     def _drop_stray_files(self, before: float) -> None:
-        """Files that were named by a process that died before it could say so."""
+        """Removes blob files without a row, which a crash between publish and commit leaves behind."""
         for digest, status in self._blobs.files():
             query = "SELECT 1 FROM blobs WHERE digest = ?"
             if status.st_mtime < before and self._database.row(query, str(digest)) is None:
@@ -203,7 +203,8 @@ def collect(
     now: float | None = None,
     bucket: Bucket | None = None,
 ) -> Collected:
-    """One collection of a registry's folder, beside its server if there is one."""
+    """Runs one collection of a registry's folder; a server may be running on it. Raises UnavailableError,
+    BucketFailed."""
     database = Database(folder / "registry.db")
     try:
         require_bucket(database, bucket)

@@ -1,6 +1,6 @@
-"""A blob on its way in: bytes are written and hashed by worker threads, without the GIL, while more arrive.
-In order by `append()`, or at offsets by `write_at()` (ranges from several peers); readers may follow it.
-It is nothing but a file in `incoming/` until the store publishes it."""
+"""A blob being received: worker threads write and hash its bytes, without the GIL, while more arrive. Input
+is in order (`append()`) or at offsets (`write_at()`, ranges from several peers); readers may follow. It is
+only a file in `incoming/` until the store publishes it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from verbena.registry.feed import AHEAD, Feed
 Piece = bytes | bytearray | memoryview
 
 BATCH = 1 << 20
-"""How many bytes are worth a hop to a worker."""
+"""The batch size from which handing over to a worker pays off."""
 FLUSH = 8 << 20
-"""After how many bytes the disk is set to work."""
+"""Write-back to disk is started each time this many bytes have been written."""
 MOST_PIECES = 1000  # below IOV_MAX
 
 
 class IncomingFailed(Exception):
-    """The blob will not come: whoever follows it must stop."""
+    """The blob will not be completed; readers that follow it must stop."""
 
 
 class IncomingBlob:
-    """Made by `BlobStore.incoming()`. One task feeds it by `append()`, or several by `write_at()`."""
+    """Created by `BlobStore.incoming()`. Either one task calls `append()`, or several call `write_at()`."""
 
     def __init__(
         self, path: Path, *, workers: Executor, algorithm: str = digests.DEFAULT, size: int | None = None
@@ -40,15 +40,16 @@ class IncomingBlob:
         self.path = path
         self.algorithm = algorithm
         self.size = size
-        """How long it will be, if that is known."""
+        """The final size, if it is known."""
         self.guarded = False
-        """Its bytes come from where nobody is trusted: followers get the last one when it is published."""
+        """The source is not trusted: followers get the last byte only after the digest was verified and
+        published."""
         self._workers = workers
         self._fd = -1
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._end = os.fstat(self._fd).st_size
         self._extents = Extents(self._end)
-        self._lock = threading.Lock()  # over the extents and who hashes
+        self._lock = threading.Lock()  # guards the extents and _hashing
         self._hash = digests.new_hash(algorithm)
         self._hashed = 0
         self._hashing = False
@@ -64,29 +65,29 @@ class IncomingBlob:
 
     @property
     def received(self) -> int:
-        """How many bytes from the first on are in the file."""
+        """The number of bytes in the file without a gap from offset 0."""
         with self._lock:
             return self._extents.prefix
 
     @property
     def end(self) -> int:
-        """Where the next `append()` goes: what was received or is being written."""
+        """The offset of the next `append()`, behind everything received or queued."""
         return self._end
 
     @property
     def _following(self) -> int:
-        """How many bytes followers may have."""
+        """The number of bytes that followers may read."""
         now = self.received
         return now - 1 if self.guarded and not self._published and now and now == self.size else now
 
     def gaps(self) -> list[tuple[int, int]]:
-        """What is missing of a blob whose size is known."""
+        """The missing ranges of a blob with known size."""
         with self._lock:
             return self._extents.gaps(self.size or 0)
 
     async def append(self, pieces: Sequence[Piece], *, ahead: int = AHEAD) -> None:
-        """Writes and hashes at the end, beside the caller; waits only while more than `ahead` bytes are on
-        their way. What is given must stay as it is until `settle()`. Raises OSError of any batch before."""
+        """Queues pieces to be written and hashed at the end; waits only while more than `ahead` bytes are
+        queued. Do not change the pieces before `settle()`. Raises OSError of an earlier batch."""
         length = sum(len(piece) for piece in pieces)
         offset, self._end = self._end, self._end + length
         try:
@@ -96,15 +97,16 @@ class IncomingBlob:
             raise
 
     async def write_at(self, offset: int, piece: Piece) -> None:
-        """Writes a stretch, and hashes it if it is next. When it returns, `piece` may be used again."""
+        """Writes a piece at `offset` and hashes it if it is next. On return the caller may reuse `piece`.
+        Raises OSError."""
         if self.size is not None and offset + len(piece) > self.size:
             raise ValueError(f"{len(piece)} bytes at {offset} are past the end of a blob of {self.size}")
         self._end = max(self._end, offset + len(piece))
         await asyncio.shield(self._start(offset, [piece]))
 
     async def settle(self) -> None:
-        """Waits until everything given to `append()` is in the file. Raises OSError: then what could not be
-        written is forgotten, and `append()` goes on after what could."""
+        """Waits until everything given to `append()` is in the file. After OSError the unwritten bytes are
+        dropped, and `append()` continues behind the written ones."""
         try:
             await self._feed.settle()
         except OSError:
@@ -112,26 +114,27 @@ class IncomingBlob:
             raise
 
     async def digest(self, algorithm: str) -> Digest:
-        """The digest of everything received; reads the file again only if another algorithm was fed."""
+        """The digest of the received bytes; reads the file again only if `algorithm` differs from the one in
+        use."""
         await self.settle()
         with self._lock:
             all_hashed = not self._hashing and self._hashed == self._extents.prefix
             if all_hashed and algorithm == self.algorithm:
-                return Digest(algorithm, self._hash.hexdigest())  # a hop to a worker costs more
+                return Digest(algorithm, self._hash.hexdigest())  # cheaper than a hop to a worker
         return await asyncio.get_running_loop().run_in_executor(self._workers, self._digest, algorithm)
 
     def hash_again(self) -> None:
-        """What was hashed has been written anew. Not while anything is being written."""
+        """Restarts hashing after hashed bytes were rewritten. Call it only while no write is in progress."""
         with self._lock:
             self._hash, self._hashed = digests.new_hash(self.algorithm), 0
 
     async def sync(self) -> None:
-        """Everything is on disk."""
+        """Syncs the file's data to disk. Raises OSError."""
         await asyncio.get_running_loop().run_in_executor(self._workers, os.fdatasync, self._fd)
 
     async def arrived(self, offset: int) -> int:
-        """Waits until the byte at `offset` is there, and says how many are from the first on; less or
-        equal to `offset` only at the end. Raises IncomingFailed if it will not come."""
+        """Waits until the byte at `offset` has arrived; returns the number of bytes available from offset 0.
+        A result of at most `offset` means the end. Raises IncomingFailed."""
         while (now := self._following) <= offset and now != self.size:
             if self._failure is not None:
                 raise IncomingFailed(str(self._failure)) from self._failure
@@ -146,14 +149,14 @@ class IncomingBlob:
         return now
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes that have arrived. Also after it was published or discarded, until `close()`."""
+        """Reads bytes that have arrived. Works until `close()`, also after publishing or discarding."""
         return os.pread(self._fd, length, offset)
 
     def fileno(self) -> int:
         return self._fd
 
     def fail(self, reason: BaseException) -> None:
-        """Those who follow it are told that it will not come."""
+        """Makes followers raise IncomingFailed. The first reason is kept."""
         self._failure = self._failure or reason
         self._wake()
 
@@ -162,7 +165,7 @@ class IncomingBlob:
         self._wake()
 
     def close(self) -> None:
-        """Gives the descriptor back, after what is on its way from `append()`; the file stays. Not during
+        """Closes the descriptor once queued batches are done; the file stays. Do not call it during
         `write_at()`."""
         self._feed.when_idle(self._close)
 
@@ -172,7 +175,7 @@ class IncomingBlob:
             self._fd = -1
 
     def __del__(self) -> None:
-        self._close()  # a source's blob has readers that it does not know of
+        self._close()  # readers that the source does not know may hold the last reference
 
     def _start(self, offset: int, pieces: Sequence[Piece]) -> asyncio.Future[None]:
         job = asyncio.get_running_loop().run_in_executor(self._workers, self._take, offset, pieces)
@@ -192,7 +195,7 @@ class IncomingBlob:
             if not follower.done():
                 follower.set_result(None)
 
-    # What follows runs on workers.
+    # The methods below run on workers.
 
     def _take(self, offset: int, pieces: Sequence[Piece]) -> None:
         end = _write_all(self._fd, pieces, offset)
@@ -206,7 +209,7 @@ class IncomingBlob:
     def _hash_if_next(self, offset: int, end: int, pieces: Sequence[Piece]) -> None:
         with self._lock:
             if self._hashing or offset != self._hashed:
-                return  # whoever hashes comes to it, and reads it from the file
+                return  # the worker that is hashing reads these bytes from the file later
             self._hashing = True
         try:
             for piece in pieces:
@@ -219,12 +222,12 @@ class IncomingBlob:
             raise
 
     def _hash_what_follows(self) -> None:
-        """Hashes from the file until there is a gap. The caller holds `_hashing`, and gives it back."""
+        """Hashes from the file up to the first gap. The caller has set `_hashing`; this clears it."""
         while True:
             with self._lock:
                 end = self._extents.prefix
                 if end <= self._hashed:
-                    self._hashing = False  # in the same breath: who adds the next stretch must see it
+                    self._hashing = False  # under the same lock as the check: the next writer must see it
                     return
             while self._hashed < end:
                 data = os.pread(self._fd, min(BATCH, end - self._hashed), self._hashed)
@@ -243,7 +246,7 @@ class IncomingBlob:
 
 
 def _write_all(fd: int, pieces: Sequence[Piece], offset: int) -> int:
-    """Writes every byte; returns where it ended."""
+    """Writes all pieces at `offset`; returns the end offset. Raises OSError."""
     rest = list(pieces)
     while rest:
         written = os.pwritev(fd, rest[:MOST_PIECES], offset)

@@ -1,5 +1,5 @@
-"""What the registry reads in a manifest: the parts it names, its subject, its type. The bytes stay as they
-came. Everything here comes from a client: every field is checked before it is used."""
+"""Parses manifests: the parts they refer to, subject and type. The stored bytes stay unchanged. All input
+comes from clients, so every field is validated before use."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ INDEXES = frozenset({OCI_INDEX, DOCKER_LIST})
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a manifest says. `blobs` are those that must be in the repository: layers to be had elsewhere
-    are not."""
+    """The parsed fields of a manifest. `blobs` lists those that the repository must have; layers with `urls`
+    are left out."""
 
     media_type: str
     blobs: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Parsed:
 
 
 def parse(content: bytes, content_type: str) -> Parsed:
-    """Reads a manifest that was sent as `content_type`. Raises Refused (MANIFEST_INVALID)."""
+    """Parses a manifest that was sent as `content_type`. Raises Refused (MANIFEST_INVALID)."""
     document = _document(content)
     said = content_type.partition(";")[0].strip().lower()
     own = document.get("mediaType")
@@ -78,7 +78,7 @@ def _blobs(document: dict[str, Any]) -> Iterator[str]:
     for name in ("layers", "blobs"):
         for entry in _entries(document, name):
             digest = _digest(entry, name)
-            if not entry.get("urls"):  # otherwise clients fetch it there
+            if not entry.get("urls"):  # clients fetch the others from those URLs
                 yield digest
 
 

@@ -1,5 +1,5 @@
-"""What the registry knows, as questions to the database: repositories, links, manifests, tags, referrers,
-uploads. Functions that take a connection run within a write transaction; methods of `Metadata` read."""
+"""Queries and updates of the database: repositories, links, manifests, tags, referrers, uploads. Functions
+that take a connection run within a write transaction; methods of `Metadata` only read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UploadRow:
 
 
 class Metadata:
-    """Reads. Each answer is of one moment; the next may be of a later one."""
+    """Read access. Each call sees one consistent state; the next call may see a later one."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -37,7 +37,8 @@ class Metadata:
         return [name for (name,) in self._database.rows(query, after, limit)]
 
     def blob(self, repository: str, digest: Digest) -> tuple[int, float, str] | None:
-        """Size, time of last use and object of a blob that a repository has; "" for one that is a file."""
+        """Returns size, time of last use and object name of a repository's blob; the name is "" for a blob
+        that is only a file. None if the repository does not have it."""
         row = self._database.row(
             "SELECT size, touched, object FROM links JOIN blobs USING (digest)"
             f" WHERE repository = {_REPOSITORY} AND digest = ?",
@@ -46,7 +47,7 @@ class Metadata:
         return (row[0], row[1], row[2] or "") if row else None
 
     def stored(self, digest: Digest) -> int | None:
-        """The size of a blob that any repository has."""
+        """Returns the size of a blob that at least one repository has, or None."""
         row = self._database.row(
             "SELECT size FROM blobs WHERE digest = ? AND EXISTS"
             " (SELECT 1 FROM links WHERE links.digest = blobs.digest)",
@@ -55,7 +56,7 @@ class Metadata:
         return row[0] if row else None
 
     def objects(self) -> dict[Digest, int]:
-        """The blobs that are in a bucket, with their sizes."""
+        """The blobs that are in the bucket, with their sizes."""
         rows = self._database.rows("SELECT digest, size FROM blobs WHERE object IS NOT NULL")
         return {digests.parse(digest): size for digest, size in rows}
 
@@ -65,7 +66,7 @@ class Metadata:
         return [name for (name,) in self._database.rows(query, str(digest))]
 
     def manifest(self, repository: str, reference: str) -> Manifest | None:
-        """By tag or digest."""
+        """Returns a manifest by tag or digest, or None."""
         if digests.is_digest(reference):
             where = f"repository = {_REPOSITORY} AND digest = ?"
         else:
@@ -82,7 +83,7 @@ class Metadata:
     def referrers(
         self, repository: str, subject: Digest, *, artifact_type: str | None, after: str = "", limit: int = -1
     ) -> list[dict[str, Any]]:
-        """Descriptors of the manifests with this subject, by digest."""
+        """Descriptors of the manifests with this subject, sorted by digest."""
         rows = self._database.rows(
             "SELECT digest, media_type, length(content), artifact_type, annotations FROM manifests"
             f" WHERE repository = {_REPOSITORY} AND subject = ? AND digest > ?"
@@ -96,7 +97,7 @@ class Metadata:
         return UploadRow(*row) if row else None
 
     def totals(self) -> dict[str, int]:
-        """For metrics and the curious."""
+        """The numbers of stored entries of each kind, for metrics."""
         row = self._database.row(
             "SELECT (SELECT count(*) FROM repositories), (SELECT count(*) FROM blobs),"
             " (SELECT coalesce(sum(size), 0) FROM blobs), (SELECT count(*) FROM manifests),"
@@ -119,11 +120,11 @@ def _descriptor(
     return descriptor
 
 
-# Changes, within a transaction.
+# Updates, within a transaction.
 
 
 def repository_id(connection: sqlite3.Connection, name: str, now: float) -> int:
-    """The repository's number; it comes to be with the first thing that is put into it."""
+    """Returns the repository's id; creates the repository if it does not exist."""
     row = connection.execute("SELECT id FROM repositories WHERE name = ?", (name,)).fetchone()
     if row is None:
         row = connection.execute(
@@ -135,7 +136,7 @@ def repository_id(connection: sqlite3.Connection, name: str, now: float) -> int:
 def add_blob(
     connection: sqlite3.Connection, digest: Digest, size: int, now: float, *, name: str | None = None
 ) -> None:
-    """`name` is that of its object; a blob that has one keeps it."""
+    """Adds or updates a blob. `name` is its object in the bucket; an existing object name is kept."""
     connection.execute(
         "INSERT INTO blobs VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
         " size = excluded.size, object = coalesce(object, excluded.object)",
@@ -144,7 +145,7 @@ def add_blob(
 
 
 def object_of(connection: sqlite3.Connection, digest: Digest) -> str:
-    """The name of a blob's object; "" if it has none."""
+    """Returns the name of a blob's object, or "" if it has none."""
     row = connection.execute("SELECT object FROM blobs WHERE digest = ?", (str(digest),)).fetchone()
     return (row[0] or "") if row else ""
 
@@ -164,7 +165,7 @@ def touch_link(connection: sqlite3.Connection, repository: str, digest: Digest, 
 
 
 def remove_link(connection: sqlite3.Connection, repository: str, digest: Digest) -> bool:
-    """Whether the repository had the blob."""
+    """Returns whether the repository had the blob."""
     found = connection.execute(
         f"DELETE FROM links WHERE repository = {_REPOSITORY} AND digest = ?", (repository, str(digest))
     )
@@ -172,7 +173,7 @@ def remove_link(connection: sqlite3.Connection, repository: str, digest: Digest)
 
 
 def missing_parts(connection: sqlite3.Connection, repository: str, parsed: Parsed) -> list[str]:
-    """What a manifest names and the repository does not have."""
+    """Returns the digests that a manifest refers to and the repository does not have."""
     missing = []
     for table, wanted in (("links", parsed.blobs), ("manifests", parsed.manifests)):
         query = f"SELECT 1 FROM {table} WHERE repository = {_REPOSITORY} AND digest = ?"
@@ -185,7 +186,7 @@ def missing_parts(connection: sqlite3.Connection, repository: str, parsed: Parse
 def put_manifest(
     connection: sqlite3.Connection, repository: str, manifest: Manifest, parsed: Parsed, now: float
 ) -> int:
-    """Stores a manifest, or the same one again; gives its number."""
+    """Stores or refreshes a manifest; returns its id."""
     owner = repository_id(connection, repository, now)
     annotations = json.dumps(parsed.annotations) if parsed.annotations else None
     row = connection.execute(
@@ -222,7 +223,7 @@ def remove_tag(connection: sqlite3.Connection, repository: str, tag: str) -> boo
 
 
 def remove_manifest(connection: sqlite3.Connection, repository: str, digest: Digest) -> bool:
-    """Its tags go with it."""
+    """Removes a manifest and its tags; returns whether it existed."""
     found = connection.execute(
         f"DELETE FROM manifests WHERE repository = {_REPOSITORY} AND digest = ?", (repository, str(digest))
     )

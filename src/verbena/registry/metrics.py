@@ -1,4 +1,4 @@
-"""What the registry counts, and its page for Prometheus. One table says what there is."""
+"""Metrics of the registry in Prometheus format, defined by one table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
-Sample = tuple[tuple[object, ...], float]  # the labels' values, and what is counted
+Sample = tuple[tuple[object, ...], float]  # label values and the value
 
 
 class Metrics:
-    """Counts of one server since it started."""
+    """Counters of one server since its start."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -29,9 +29,9 @@ class Metrics:
         self.collected: Counter[str] = Counter()
         self.stored: Callable[[], Mapping[str, int]] = dict
         self.nodes: Callable[[], Iterable[tuple[str, str, float]]] = tuple
-        """(metric, label, value) of this node among others."""
+        """(metric, label, value) of this node's exchange with other nodes."""
         self.bucket: Callable[[], Iterable[tuple[str, str, float]]] = tuple
-        """The same of the bucket, if there is one."""
+        """(metric, label, value) of the bucket, if there is one."""
         self._times: dict[str, list[int]] = {}
         self._sums: Counter[str] = Counter()
 
@@ -262,7 +262,7 @@ TABLE = (
 
 
 def reference() -> str:
-    """The page of the reference."""
+    """Returns the reference page of the metrics."""
     lines = [
         "# The registry's metrics",
         "",

@@ -1,4 +1,4 @@
-"""What repositories and tags may be called, by the specification's grammar."""
+"""Valid names of repositories and tags, in the grammar of the OCI specification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REPOSITORY, _TAG = re.compile(REPOSITORY), re.compile(TAG)
 
 
 def is_repository(name: str) -> bool:
-    # The length first: the grammar is linear on short names only.
+    # The length first: it bounds the time that the grammar takes.
     return len(name) <= LONGEST_NAME and _REPOSITORY.fullmatch(name) is not None
 
 

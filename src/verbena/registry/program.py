@@ -1,5 +1,5 @@
-"""The registry as a program: everything the configuration asks for, started and ended in order.
-The only place that knows all the parts; the command line runs it."""
+"""The registry as a program: starts and stops everything that the configuration enables, in order.
+The only module that knows all parts; the command line runs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from verbena.transport.handshake.tls import server_context
 
 logger = logging.getLogger("verbena.registry")
 
-# Each includes those before it.
+# Each value includes the rights of those above it.
 _ANONYMOUS = {
     "none": frozenset[str](),
     "pull": frozenset({"pull"}),
@@ -45,18 +45,19 @@ _ANONYMOUS = {
 
 @dataclass
 class Program:
-    """A registry that serves."""
+    """A running registry."""
 
     registry: Registry
     server: Server
     metrics_address: str = ""
     nodes: Nodes | None = None
-    """This node among others, if it has any or takes from upstream."""
+    """The exchange with other nodes and upstream registries, if it is enabled."""
 
 
 @contextlib.asynccontextmanager
 async def serving(config: Config) -> AsyncIterator[Program]:
-    """Serves until the block ends; then requests under way may end, and nothing is left behind."""
+    """Serves until the block ends, then stops: running requests may finish, and all resources are released.
+    Raises the set-up errors of its parts, such as ConfigurationError and AddressError."""
     keys = config.registry
     async with contextlib.AsyncExitStack() as stack:
         registry = await asyncio.to_thread(
@@ -109,7 +110,7 @@ async def serving(config: Config) -> AsyncIterator[Program]:
 
 
 def make_authenticator(config: Config) -> Authenticator:
-    """Raises ConfigurationError for files that cannot be used."""
+    """Builds the authenticator. Raises ConfigurationError for unusable files."""
     keys = config.registry
     anonymous = keys.anonymous
     if anonymous == "default":
@@ -143,7 +144,8 @@ def _tls(config: Config) -> ssl.SSLContext | None:
 
 
 async def _serve_metrics(config: Config, program: Program, stack: contextlib.AsyncExitStack) -> str:
-    """On an address of its own: who may read figures is not who may pull. A node's page is there, too."""
+    """Serves metrics and the node's page on their own address, because its readers need not have the right to
+    pull."""
     where = parse_host_port(config.metrics.listen)
     page = Server(program.registry, Authenticator(Policy(frozenset())), metrics=Metrics())
     page.pages["/metrics"] = program.server.metrics_page
@@ -164,7 +166,7 @@ async def _collect_now_and_then(config: Config, metrics: Metrics) -> None:
 
 
 async def collect_once(config: Config, metrics: Metrics) -> None:
-    """Garbage collection on a thread of its own, while the server goes on."""
+    """Runs one garbage collection on another thread, and adds its counts to the metrics."""
     folder, policy = Path(config.registry.folder), retention_of(config)
     collected = await asyncio.to_thread(
         collect, folder, policy, pause_s=0.01, bucket=bucket_of(config.registry.s3)

@@ -1,5 +1,5 @@
-"""Blobs that are in a bucket, and files here while there is room for them. One that is asked for and is not
-here comes back in pieces, hashed as they arrive; whoever asks meanwhile follows it."""
+"""Blobs in a bucket, with a local cache of files. A requested blob that is not cached is fetched in pieces,
+which are hashed as they arrive; concurrent requests follow the same fetch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ logger = logging.getLogger("verbena.registry")
 PIECE = 4 << 20
 STRETCH = 1 << 20
 LANES = 4
-"""Pieces of one blob at a time."""
+"""Concurrent pieces of one blob."""
 MOST_PIECES = 8
-"""Pieces of all blobs at a time: the bound of what is in memory."""
+"""Concurrent pieces of all blobs: this bounds the memory in use."""
 MOST_UPLOADS = 2
 
 
 class ObjectSpoilt(Refused):
-    """The bucket's bytes are not what they were: nobody gets the last of them."""
+    """The bucket's bytes do not match the digest; readers do not get the last byte."""
 
     def __init__(self, digest: Digest) -> None:
         super().__init__("BLOB_UNKNOWN", "the stored blob is spoilt", detail={"digest": str(digest)})
@@ -38,15 +38,15 @@ class ObjectSpoilt(Refused):
 
 @dataclass
 class Coming:
-    """A blob on its way from the bucket."""
+    """A blob being fetched from the bucket."""
 
     digest: Digest
     size: int
     incoming: IncomingBlob
     held: int = 0
-    """A bit for each piece that is here."""
+    """One bit for each received piece."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Replaced by a new one whenever it is set."""
+    """Set, and replaced by a new event, at every change."""
     task: asyncio.Task[None] | None = None
 
     def ring(self) -> None:
@@ -55,7 +55,7 @@ class Coming:
 
 
 class Recall:
-    """Of one registry. `cache_bytes` bounds the files that are in the bucket as well."""
+    """The recalls of one registry. `cache_bytes` bounds the files of blobs that are also in the bucket."""
 
     def __init__(self, blobs: BlobStore, bucket: Bucket, *, cache_bytes: int) -> None:
         self.bucket = bucket
@@ -63,13 +63,13 @@ class Recall:
         self.recalled = 0
         self._blobs = blobs
         self._cache_bytes = cache_bytes
-        self._files: OrderedDict[Digest, int] = OrderedDict()  # the one used last comes last
+        self._files: OrderedDict[Digest, int] = OrderedDict()  # in order of last use
         self.cached_bytes = 0
         self._pieces = asyncio.Semaphore(MOST_PIECES)
         self._uploads = asyncio.Semaphore(MOST_UPLOADS)
 
     def figures(self) -> list[tuple[str, str, float]]:
-        """For metrics: (metric, label, value)."""
+        """Returns (metric, label, value) tuples for metrics."""
         return [
             ("bytes", "sent", self.bucket.sent_bytes),
             ("bytes", "received", self.bucket.received_bytes),
@@ -79,17 +79,17 @@ class Recall:
         ]
 
     async def put(self, incoming: IncomingBlob, digest: Digest) -> str:
-        """Uploads a verified blob; gives the object's name. Raises BucketFailed."""
+        """Uploads a verified blob; returns the object's name. Raises BucketFailed."""
         async with self._uploads:
             return await self.bucket.put(incoming.path, digest, incoming.received)
 
     async def forget(self, name: str) -> None:
-        """Deletes an object that has become no blob; if that fails a collection finds it."""
+        """Deletes an object that did not become a blob; if that fails, a later collection finds it."""
         with contextlib.suppress(BucketFailed):
             await asyncio.to_thread(self.bucket.delete, [name])
 
     def used(self, digest: Digest, size: int) -> None:
-        """A file that is in the bucket as well was made or read: others may have to go for it."""
+        """Records the use of a cached file; evicts the least recently used ones past `cache_bytes`."""
         if digest in self._files:
             self._files.move_to_end(digest)
             return
@@ -98,22 +98,23 @@ class Recall:
         while self.cached_bytes > self._cache_bytes and self._files:
             oldest, length = self._files.popitem(last=False)
             self.cached_bytes -= length
-            self._blobs.remove(oldest)  # who has it open reads on
+            self._blobs.remove(oldest)  # readers that have it open can continue
 
     def start(self, digest: Digest, size: int, name: str) -> Coming:
-        """The one recall of this blob, begun if need be."""
+        """Returns the recall of this blob, started if there is none yet."""
         coming = self.coming.get(digest)
         if coming is None:
             incoming = self._blobs.incoming(algorithm=digest.algorithm, size=size)
             incoming.guarded = True
             coming = self.coming[digest] = Coming(digest, size, incoming)
             coming.task = asyncio.get_running_loop().create_task(self._run(coming, name))
-            # Perhaps nobody asks: a peer that was told of it has gone.
+            # Retrieve the exception even if no task awaits it.
             coming.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return coming
 
     async def first(self, coming: Coming) -> IncomingBlob:
-        """Returns when there is something to send. Raises what it failed with, while a client can be told."""
+        """Waits until there are bytes to send, or raises the recall's error while an error response is still
+        possible."""
         assert coming.task is not None
         while not coming.held and not coming.task.done():
             waiter = asyncio.ensure_future(coming.changed.wait())
@@ -124,7 +125,8 @@ class Recall:
         return coming.incoming
 
     async def stretch(self, name: str, start: int, end: int) -> AsyncIterator[memoryview]:
-        """Bytes of an object, in pieces, without keeping them. Raises BucketFailed, Refused."""
+        """Yields bytes of an object in pieces, without caching them. Raises Refused, of which BucketFailed is
+        one."""
         while start < end:
             length = min(STRETCH, end - start)
             try:
@@ -175,7 +177,7 @@ class Recall:
             coming.ring()
 
     async def _store(self, coming: Coming) -> None:
-        """Keeps the file, if there can be room for it."""
+        """Publishes the file in the cache if it fits, else deletes it."""
         if coming.size > self._cache_bytes:
             coming.incoming.path.unlink(missing_ok=True)
             return
@@ -186,7 +188,7 @@ class Recall:
 
 
 async def _all(lane: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:
-    """Runs as many lanes; the first that fails ends the others."""
+    """Runs `count` lanes; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(lane()) for _ in range(count)]
     try:
         await asyncio.gather(*tasks)

@@ -1,5 +1,5 @@
-"""`verbena registry check`: reads everything again. What is spoilt is put aside and unlinked, so that
-clients are told that it is missing, and push or fetch it again. May run beside a server."""
+"""`verbena registry check`: reads all blobs and manifests and verifies their digests. Damaged blobs are
+quarantined and unlinked, so that clients get 404 and push or fetch them again. May run beside a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verbena.registry.digests import Digest
 
 _PAGE = 256
 _READ = 8 << 20
-# What no repository has is garbage, and a collection that was killed may have removed its file.
+# Blobs without a link are garbage, and an interrupted collection may already have removed the file.
 _LINKED = """
 SELECT digest, size, object FROM blobs WHERE digest > ? AND digest IN (SELECT digest FROM links)
 ORDER BY 1 LIMIT ?
@@ -27,7 +27,7 @@ ORDER BY 1 LIMIT ?
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be, and what was done."""
+    """A problem, and what was done about it."""
 
     what: str
     where: str
@@ -46,8 +46,8 @@ class Checked:
 
 
 def check(folder: Path, *, repair: bool = True, bucket: Bucket | None = None) -> Checked:
-    """Hashes every blob and manifest. With `repair` a spoilt blob goes to quarantine/, a spoilt manifest
-    goes. Raises BucketFailed: a bucket that is away is no damage."""
+    """Hashes every blob and manifest. With `repair`, moves damaged blobs to quarantine/ and deletes damaged
+    manifests. Raises BucketFailed if the bucket cannot be used, which is not damage."""
     database = Database(folder / "registry.db")
     try:
         require_bucket(database, bucket)
@@ -76,7 +76,7 @@ def _check(blobs: BlobStore, database: Database, bucket: Bucket | None, *, repai
             continue
         done = database.write_here(partial(_set_aside, blobs=blobs, name=digest)) if repair else ""
         if done is None:
-            continue  # collected, or pushed again, while it was read
+            continue  # collected, or pushed again, since it was read
         result.findings.append(Finding(what, digest, done))
     _check_manifests(database, result, repair=repair)
     return result
@@ -104,7 +104,7 @@ def _check_object(
     *,
     repair: bool,
 ) -> None:
-    """The object, and the copy of it here if there is one."""
+    """Checks the object and the cached file, if there is one."""
     digest, size, name = row
     copy = _wrong_with(blobs, digest, size) if blobs.path_of(digest).exists() else ""
     if copy:
@@ -114,7 +114,7 @@ def _check_object(
     if not what:
         result.bytes += size
         return
-    # An object is never changed: if the row still names it, it is as spoilt as it was.
+    # Objects never change: if the row still names this one, it is still damaged.
     done = ""
     if repair:
         if not database.write_here(partial(_forget_object, digest=str(digest), name=name)):
@@ -141,14 +141,15 @@ def _wrong_with_object(bucket: Bucket, digest: Digest, size: int, name: str) -> 
 def _forget_object(connection: sqlite3.Connection, *, digest: str, name: str) -> bool:
     row = connection.execute("SELECT object FROM blobs WHERE digest = ?", (digest,)).fetchone()
     if row is None or row[0] != name:
-        return False  # collected, or pushed again, while it was read
+        return False  # collected, or pushed again, since it was read
     connection.execute("DELETE FROM links WHERE digest = ?", (digest,))
     connection.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
     return True
 
 
 def _set_aside(connection: sqlite3.Connection, *, blobs: BlobStore, name: str) -> str | None:
-    """Looks again with writers kept out, then unlinks it everywhere; None if nothing is wrong any more."""
+    """Checks the file again within the transaction, then quarantines and unlinks it; None if it is no longer
+    damaged."""
     digest = digests.parse(name)
     row = connection.execute("SELECT size FROM blobs WHERE digest = ?", (name,)).fetchone()
     if row is None or not _wrong_with(blobs, digest, row[0]):

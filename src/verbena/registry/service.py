@@ -1,6 +1,6 @@
-"""`Registry`: every operation of the specification, without HTTP and without asking who may.
-What is stored is whole: a blob is linked after its digest was verified and it is on disk, a manifest after
-all it names is there, and an operation returns when its change is on disk."""
+"""`Registry`: every operation of the OCI specification, without HTTP and without access control. A blob is
+linked after its digest was verified and it is on disk; a manifest that a client pushes is stored after its
+parts (unless sparse manifests are allowed). Changes are on disk when an operation returns."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from verbena.registry.recall import Recall
 from verbena.registry.uploads import Upload, Uploads
 
 TOUCH_AFTER_S = 600.0
-"""A blob that is looked at counts as used, but one write for that in ten minutes is enough."""
+"""A blob's time of last use is updated at most this often."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may ask for."""
+    """Limits on what clients send."""
 
     blob_bytes: int = 1 << 40
     manifest_bytes: int = 4 << 20
@@ -44,18 +44,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Blob:
-    """A blob of a repository: a file that stays readable once it is open, whatever is deleted."""
+    """A blob of a repository: once its file is open, it stays readable even if the blob is deleted."""
 
     digest: Digest
     size: int
     path: Path
     object: str = ""
-    """Its name in the bucket; then the file may be missing, and `Registry.recall` brings it back."""
+    """Its name in the bucket, or "". If set, the file may be missing, and `Registry.recall` fetches it."""
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """A manifest that was stored, and what the answer says of it."""
+    """A stored manifest, as the response describes it."""
 
     digest: Digest
     subject: str | None
@@ -63,7 +63,8 @@ class Pushed:
 
 
 class Registry:
-    """The registry of one folder. `close()` it; a second one on the same folder is refused."""
+    """The registry of one folder; `close()` it. Raises UnavailableError if the folder or the bucket cannot be
+    used, BusyError if another process serves the folder."""
 
     def __init__(
         self,
@@ -76,9 +77,10 @@ class Registry:
         self.folder = Path(folder)
         self.limits = limits or Limits()
         self.source: Source | None = None
-        """Asked for what is missing here."""
+        """Queried for content that is missing here."""
         self.listeners: list[Listener] = []
-        """Awaited with every event, in turn; one that raises fails the request, though it is stored."""
+        """Awaited in turn with every event. One that raises fails the request, but the change stays
+        stored."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
             self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -128,7 +130,7 @@ class Registry:
     # Pull.
 
     async def manifest(self, repository: str, reference: str) -> Manifest:
-        """By tag or digest, from here or from where it can be had. Raises Refused."""
+        """Returns a manifest by tag or digest, from here or from the source. Raises Refused."""
         _check_name(repository)
         if digests.is_digest(reference):
             reference = str(parse_digest(reference))
@@ -142,7 +144,7 @@ class Registry:
         return found
 
     async def blob(self, repository: str, digest: Digest) -> Blob | IncomingBlob:
-        """A blob that is here, or one on its way. Raises Refused."""
+        """Returns a stored blob, or one that the source is fetching. Raises Refused."""
         found = await self.local_blob(repository, digest)
         if found is not None:
             return found
@@ -152,7 +154,8 @@ class Registry:
         return arriving
 
     async def local_blob(self, repository: str, digest: Digest) -> Blob | None:
-        """A blob that is here; asking for it keeps it from being collected for a while."""
+        """Returns a stored blob, or None. The request counts as use, which protects the blob from collection
+        for the grace period. Raises Refused (NAME_INVALID)."""
         _check_name(repository)
         found = self.metadata.blob(repository, digest)
         if found is None:
@@ -174,8 +177,8 @@ class Registry:
         return await self.uploads.begin(repository, algorithm)
 
     async def finish_upload(self, upload: Upload, digest: Digest, *, actor: str = "") -> Blob:
-        """Makes it a blob of its repository. With another digest than its own it is refused, and stays as
-        it was."""
+        """Makes the upload a blob of its repository. Raises Refused (DIGEST_INVALID) if the digest differs;
+        the upload then stays as it is."""
         found = await upload.incoming.digest(digest.algorithm)
         if found != digest:
             detail = {"expected": str(digest), "received": str(found)}
@@ -186,8 +189,8 @@ class Registry:
         return blob
 
     async def adopt(self, incoming: IncomingBlob, repository: str, digest: Digest) -> Blob:
-        """Stores what a source has fetched, after verifying it. Raises Refused (DIGEST_INVALID) if it is
-        something else: then it is gone. Whoever reads from `incoming` may go on; its maker closes it."""
+        """Verifies and stores a blob that a source has fetched. Raises Refused (DIGEST_INVALID) if the bytes
+        are wrong, after deleting them. Readers of `incoming` may continue; its creator closes it."""
         found = await incoming.digest(digest.algorithm)
         if found != digest or incoming.received != incoming.end:
             refused = Refused("DIGEST_INVALID", detail={"expected": str(digest), "received": str(found)})
@@ -196,8 +199,8 @@ class Registry:
         return await self._publish(incoming, repository, digest)
 
     async def link(self, repository: str, digest: Digest) -> Blob | None:
-        """Gives a repository a blob that is stored here, on a source's word that it has it. None: it is not
-        here."""
+        """Links a stored blob to a repository that has it according to a source. None if the blob is not
+        stored here."""
         size = self.metadata.stored(digest)
         if size is None:
             return None
@@ -206,7 +209,8 @@ class Registry:
         return Blob(digest, size, self.blobs.path_of(digest))
 
     def discard(self, incoming: IncomingBlob, reason: BaseException) -> None:
-        """Gives up what a source was fetching. The room is free at once, whoever has it open."""
+        """Abandons a source's fetch: truncates and deletes the file, so that its space is freed even while
+        readers have it open, and fails the followers."""
         with contextlib.suppress(FileNotFoundError):
             os.truncate(incoming.path, 0)
         incoming.path.unlink(missing_ok=True)
@@ -221,8 +225,8 @@ class Registry:
         may_read: Callable[[str], bool] = lambda name: True,
         actor: str = "",
     ) -> Blob | None:
-        """Gives a repository a blob that another one has: `origin`, or any that `may_read` allows. None if
-        there is none: then the client must upload it."""
+        """Links a blob of another repository: `origin`, or any that `may_read` allows. None if there is none;
+        the client must then upload the blob."""
         _check_name(repository)
         now = time.time()
         for name in [origin] if origin is not None else self.metadata.holders(digest):
@@ -245,7 +249,7 @@ class Registry:
         tags: Sequence[str] = (),
         actor: str = "",
     ) -> Pushed:
-        """Stores a manifest and its tags at once, or nothing. Raises Refused."""
+        """Stores a manifest and its tags in one transaction. Raises Refused."""
         _check_name(repository)
         if len(content) > self.limits.manifest_bytes:
             raise Refused(
@@ -283,7 +287,7 @@ class Registry:
         return Pushed(digest, parsed.subject, wanted)
 
     async def adopt_manifest(self, repository: str, manifest: Manifest, *, tag: str = "") -> None:
-        """Stores what a source has fetched, whether or not its blobs are here yet. Raises Refused."""
+        """Stores a manifest that a source has fetched, even if its blobs are not here yet. Raises Refused."""
         _check_name(repository)
         if digests.of(manifest.content, manifest.digest.algorithm) != manifest.digest:
             raise Refused("DIGEST_INVALID", detail={"expected": str(manifest.digest)})
@@ -300,7 +304,7 @@ class Registry:
     # Discovery.
 
     def tags(self, repository: str, *, after: str = "", limit: int = -1) -> list[str]:
-        """In ASCII order. Raises Refused (NAME_UNKNOWN)."""
+        """The repository's tags in ASCII order. Raises Refused (NAME_UNKNOWN)."""
         _check_name(repository)
         found = self.metadata.tags(repository, after=after, limit=limit)
         if not found and not self.metadata.has_repository(repository):
@@ -310,7 +314,7 @@ class Registry:
     def referrers(
         self, repository: str, subject: Digest, *, artifact_type: str | None, after: str = "", limit: int = -1
     ) -> list[dict[str, Any]]:
-        """Descriptors; none, rather than an error, of a repository or a subject that is not there."""
+        """Descriptors of the referrers; an empty list for an unknown repository or subject."""
         _check_name(repository)
         return self.metadata.referrers(
             repository, subject, artifact_type=artifact_type, after=after, limit=limit
@@ -319,7 +323,7 @@ class Registry:
     # Management.
 
     async def delete_manifest(self, repository: str, reference: str, *, actor: str = "") -> None:
-        """By digest with all its tags, or one tag. Raises Refused."""
+        """Deletes a manifest with all its tags (by digest), or one tag. Raises Refused."""
         _check_name(repository)
         if digests.is_digest(reference):
             digest = parse_digest(reference)
@@ -333,7 +337,8 @@ class Registry:
         await self.tell(event)
 
     async def delete_blob(self, repository: str, digest: Digest, *, actor: str = "") -> None:
-        """Takes it from this repository; the file goes when it is nobody's, by the next collection."""
+        """Unlinks the blob from this repository; a later collection removes the file if no repository links
+        it. Raises Refused."""
         _check_name(repository)
         if not await self.database.write(lambda c: metadata.remove_link(c, repository, digest)):
             raise self._unknown(repository, "BLOB_UNKNOWN", {"digest": str(digest)})
@@ -342,16 +347,18 @@ class Registry:
     async def _publish(
         self, incoming: IncomingBlob, repository: str, digest: Digest, upload: str = ""
     ) -> Blob:
-        """Syncs, names and links verified bytes, in this order: what is linked is on disk."""
+        """Syncs, renames and links verified bytes, in this order, so that every linked blob is on disk. With
+        a bucket, it also uploads the blob unless its object exists."""
         await incoming.sync()
         size, now = incoming.received, time.time()
 
         def store(connection: Any, name: str | None) -> bool:
-            """False: nothing was done, for there is no object yet; or `name` is not needed."""
+            """Returns False if it stored nothing because the object is missing, or if `name` turned out not
+            to be needed."""
             known = metadata.object_of(connection, digest)
             if self.recall is not None and not (known or name):
                 return False
-            # The name within the transaction: collection removes files within one of its own.
+            # Publish within the transaction, because collection removes files within one too.
             self.blobs.publish(incoming, digest)
             metadata.add_blob(connection, digest, size, now, name=name)
             metadata.add_link(connection, repository, digest, now)
@@ -363,7 +370,7 @@ class Registry:
             assert self.recall is not None
             name = await self.recall.put(incoming, digest)
             if not await self.database.write(partial(store, name=name)):
-                await self.recall.forget(name)  # somebody else pushed the same
+                await self.recall.forget(name)  # another push of the same blob was first
         if self.recall is not None:
             self.recall.used(digest, size)
         incoming.published()
@@ -380,7 +387,7 @@ class Registry:
 
 
 def parse_digest(text: str) -> Digest:
-    """Raises Refused (DIGEST_INVALID)."""
+    """Parses a digest. Raises Refused (DIGEST_INVALID)."""
     try:
         return digests.parse(text)
     except digests.BadDigest as error:
@@ -405,7 +412,7 @@ def _mount(connection: Any, *, repository: str, origin: str, digest: Digest, now
 
 
 def _identity(file: Path) -> str:
-    """What tells this registry from others: made once, and kept with its data."""
+    """Returns the registry's unique id; created once, and stored with its data."""
     with contextlib.suppress(FileNotFoundError):
         return file.read_text(encoding="ascii").strip()
     identity = str(uuid.uuid4())

@@ -1,6 +1,5 @@
-"""Uploads under way: one `Upload` for each, with its file, and the state of its hash as long as the
-process lives. After a restart the file is taken up again, and hashed from its beginning by the next
-request."""
+"""Uploads in progress: each has an `Upload` with its file and, while the process lives, its hash state. After
+a restart, the next request continues the file and hashes it again from the beginning."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from verbena.registry.metadata import Metadata, UploadRow
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MOST_OPEN = 512
-"""How many idle uploads keep their descriptor and hash; others go on from their file."""
+"""The number of open uploads above which idle ones are closed; they continue from their file."""
 
 
 class Upload:
-    """One upload. Requests that feed it hold `busy`: two at once would mix their bytes."""
+    """One upload. Requests that write to it must hold `busy`, or their bytes would mix."""
 
     def __init__(self, row: UploadRow, incoming: IncomingBlob) -> None:
         self.row = row
@@ -39,7 +38,7 @@ class Upload:
 
 
 class Uploads:
-    """Those of one registry, by id."""
+    """The uploads of one registry, by id."""
 
     def __init__(self, blobs: BlobStore, database: Database) -> None:
         self._blobs = blobs
@@ -55,15 +54,16 @@ class Uploads:
         return upload
 
     def get(self, repository: str, upload: str) -> Upload:
-        """Raises Refused (BLOB_UPLOAD_UNKNOWN), also for an upload of another repository."""
+        """Returns an upload. Raises Refused (BLOB_UPLOAD_UNKNOWN), also for an upload of another
+        repository."""
         found = self._open.get(upload) or self._resume(upload)
         if found is None or found.row.repository != repository:
             raise Refused("BLOB_UPLOAD_UNKNOWN", detail={"upload": upload[:80]})
-        self._open[upload] = self._open.pop(upload)  # the one used last is closed last
+        self._open[upload] = self._open.pop(upload)  # keeps the dictionary in order of last use
         return found
 
     async def touch(self, upload: Upload) -> None:
-        """Says that it is not forgotten."""
+        """Updates its time of last use, so that collection keeps it."""
         await self._database.write(lambda c: metadata.put_upload(c, upload.row, time.time()), durable=False)
 
     async def cancel(self, upload: Upload) -> None:
@@ -72,7 +72,7 @@ class Uploads:
         self.forget(upload)
 
     def forget(self, upload: Upload) -> None:
-        """It has become a blob, or nothing."""
+        """Closes an upload that is finished, cancelled or idle; its file is not deleted here."""
         self._open.pop(upload.id, None)
         upload.incoming.close()
 

@@ -1,2 +1,2 @@
-"""Who may do what: passwords, rules by repository, tokens. Without HTTP, and without the store.
-Gives Passwords, Policy, Tokens and the Identity that handlers ask."""
+"""Access control: passwords, rules per repository, bearer tokens. Depends neither on HTTP nor on the store.
+Provides Passwords, Policy, Tokens, and the Identity that request handlers check."""

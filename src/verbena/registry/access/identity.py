@@ -1,4 +1,4 @@
-"""Who asks: a user, nobody in particular, or the bearer of a token that says what it is for."""
+"""The identity of a request: a user or anonymous, and the grants of its bearer token if it has one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Identity:
     user: str
     policy: Policy
     granted: Mapping[str, frozenset[str]] | None = None
-    """What a token is for, by repository; None if there is no token."""
+    """The actions that the token grants, by repository; None for a request without a token."""
 
     def may(self, action: str, repository: str) -> bool:
         if self.granted is not None and action not in self.granted.get(repository, ()):

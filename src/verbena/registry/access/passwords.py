@@ -1,4 +1,4 @@
-"""Users and passwords from a file of htpasswd (`htpasswd -B`). Read again when it changes."""
+"""Users and bcrypt passwords from an htpasswd file (`htpasswd -B`), reloaded when the file changes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PREFIXES = (b"$2y$", b"$2b$", b"$2a$")
 
 
 class Passwords:
-    """The file's users. A password that was right is remembered for minutes, as a keyed hash: bcrypt is
-    slow by design, and clients send it with every request."""
+    """The users of an htpasswd file. A correct password is cached as a keyed hash for REMEMBER_S seconds,
+    because bcrypt is slow by design and clients send the password with every request."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -31,7 +31,7 @@ class Passwords:
         self._remembered: dict[bytes, float] = {}
         self._seen = (0, 0)
         self._users: dict[str, bytes] = {}
-        # Checked for users that do not exist, so that they take as long as those who do.
+        # Checked for unknown users, so that response times do not reveal which users exist.
         self._decoy = bcrypt.hashpw(secrets.token_bytes(16), bcrypt.gensalt(rounds=10))
         self._read()
 
@@ -55,7 +55,7 @@ class Passwords:
         try:
             status = os.stat(self._file)
         except OSError:
-            return  # being replaced; what was read holds
+            return  # the file is being replaced; the loaded users stay valid
         now = (status.st_mtime_ns, status.st_ino)
         if now != self._seen:
             self._seen = now
@@ -88,7 +88,7 @@ class Passwords:
 
 def _check(password: str, stored: bytes) -> bool:
     secret = password.encode("utf-8", "surrogatepass")
-    # bcrypt looks at 72 bytes, and so do those who make such files.
+    # bcrypt uses only the first 72 bytes, and so does htpasswd.
     return b"\0" not in secret and bcrypt.checkpw(secret[:72], stored)
 
 

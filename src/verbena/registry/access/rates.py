@@ -1,4 +1,4 @@
-"""How often one client may ask: a bucket of tokens for each, that fills again with time."""
+"""Request rate limits: one token bucket per client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ MOST_CLIENTS = 10_000
 
 
 class Rates:
-    """`per_second` on average, twice as many at once. Clients not seen for long are forgotten first."""
+    """Allows `per_second` requests on average, in bursts of up to twice that number. Past MOST_CLIENTS
+    clients, the one that was idle longest is dropped."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -16,7 +17,8 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, client: str, now: float) -> float:
-        """0 if the client may go on, else after how many seconds it may."""
+        """Counts one request of `client`. Returns 0 if it is allowed, else the seconds until the next one
+        would be."""
         level, then = self._buckets.pop(client, (self._most, now))
         level = min(self._most, level + (now - then) * self._per_second)
         allowed = level >= 1.0

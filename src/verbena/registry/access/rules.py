@@ -1,12 +1,13 @@
-"""Rules by repository. A file has lines of a user, repositories and rights, and a request is allowed if
-one line says so:
+"""Access rules per repository. Each line of the file has a user, a repository pattern and rights; a
+request is allowed if at least one line allows it:
 
-    # user      repositories   rights
-    anonymous   public/**      pull
-    *           team/*         pull,push
-    alice       **             pull,push,delete
+        # user      repositories   rights
+        anonymous   public/**      pull
+        *           team/*         pull,push
+        alice       **             pull,push,delete
 
-`*` is everyone who has logged in; in names `*` stands for one part, `**` for any number of them."""
+The user `*` is every authenticated user. In patterns `*` matches within one path component, `**` across
+them."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Policy:
-    """Without rules, who has logged in may do everything, and others what `anonymous` says."""
+    """With rules, a request needs one rule that allows it. Without rules, authenticated users may do
+    everything, and anonymous requests may do the actions in `anonymous`."""
 
     anonymous: frozenset[str] = ACTIONS
     rules: tuple[Rule, ...] | None = None
@@ -46,7 +48,7 @@ class Policy:
 
 
 def read_rules(file: Path) -> tuple[Rule, ...]:
-    """Raises ConfigurationError, with every line that is wrong."""
+    """Parses an access file. Raises ConfigurationError that lists every invalid line."""
     try:
         with file.open(encoding="utf-8") as opened:
             text = opened.read(LONGEST_FILE)

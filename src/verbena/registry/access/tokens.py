@@ -1,5 +1,5 @@
-"""Bearer tokens: JSON web tokens (RFC 7519) signed by HMAC-SHA-256, made and checked by this registry
-alone."""
+"""Bearer tokens: JSON web tokens (RFC 7519) signed with HMAC-SHA-256, issued and verified by this
+registry."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Granted = dict[str, frozenset[str]]
 
 
 class BadToken(ValueError):
-    """Not ours, changed, or too old."""
+    """The token has a wrong signature, belongs to another service, or is outside its validity period."""
 
 
 class Tokens:
-    """Makes and checks tokens for `service`. The secret may be shared by several nodes."""
+    """Issues and verifies tokens for `service`. Several nodes may share the secret."""
 
     def __init__(self, secret: bytes, *, service: str, lifetime_s: int = 300) -> None:
         self._secret = secret
@@ -51,14 +51,15 @@ class Tokens:
         return f"{signed}.{self._sign(signed)}"
 
     def check(self, token: str, *, now: float | None = None) -> tuple[str, Granted]:
-        """The user, and what the token is for. Raises BadToken."""
+        """Verifies a token; returns its user and its granted actions by repository. Raises BadToken."""
         now = time.time() if now is None else now
         signed, _, signature = token.rpartition(".")
         if len(token) > LONGEST or not token.isascii():
             raise BadToken("not a token")
         if not hmac.compare_digest(signature, self._sign(signed)):
             raise BadToken("the signature is not this registry's")
-        # From here on it is what we wrote, perhaps for another service or long ago.
+        # The signature is valid, so this registry's secret signed the claims; audience and time may still be
+        # wrong.
         header, claims = (_decode(part) for part in signed.split("."))
         if header.get("alg") != ALGORITHM or claims.get("aud") != self.service:
             raise BadToken("it is meant for another service")
@@ -71,8 +72,8 @@ class Tokens:
 
 
 def grant(policy: Policy, user: str, scopes: list[str]) -> Granted:
-    """What a user gets of what was asked for: `repository:NAME:pull,push`. The rest is left out silently,
-    as clients expect."""
+    """Returns the actions that `policy` allows among the requested scopes (`repository:NAME:pull,push`).
+    Omits the others without an error, as clients expect."""
     granted: Granted = {}
     asked = [word for scope in scopes for word in scope.split(" ")][:MOST_SCOPES]
     for scope in asked:
@@ -87,7 +88,7 @@ def grant(policy: Policy, user: str, scopes: list[str]) -> Granted:
 
 
 def load_secret(file: Path) -> bytes:
-    """The secret in a file, made at first use, for its owner only."""
+    """Returns the secret in `file`. Creates it, readable by its owner only, if it does not exist."""
     try:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

@@ -1,3 +1,2 @@
-"""The registry over HTTP: OCI distribution v1.1 on aiohttp. Gives `Server` (server.py).
-Depends on the registry's service; aiohttp is an optional package, so nothing outside this folder imports
-it."""
+"""The registry over HTTP: OCI distribution v1.1 on aiohttp. Provides `Server` (server.py).
+Depends on the registry's service. aiohttp is an optional package, so import this folder only on demand."""

@@ -1,4 +1,4 @@
-"""One line for each request, in the common log format with the user agent and the seconds it took."""
+"""The access log: one line per request, in common log format plus user agent and duration in seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from aiohttp import web
 
 
 class AccessLog:
-    """Writes to a file that may be rotated by moving it away and SIGHUP, or to standard output for "-"."""
+    """Appends to a file, or to standard output for "-"; an empty name disables the log. To rotate, move the
+    file away and call `reopen()`."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -40,7 +41,7 @@ class AccessLog:
 
 
 def _plain(text: str) -> str:
-    """A client must not write lines of its own."""
+    """Escapes quotes and unprintable characters, so that a client cannot forge log lines."""
     if text.isprintable() and '"' not in text:
         return text
     return "".join(c if c.isprintable() and c != '"' else f"\\x{ord(c):02x}" for c in text)

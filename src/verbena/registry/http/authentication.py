@@ -1,4 +1,4 @@
-"""Credentials of a request: basic, bearer, or none; the challenge for those that lack them; and /token."""
+"""Authentication of requests (basic, bearer or anonymous), the 401 challenge, and the /token endpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verbena.registry.http.routes import Route
 
 LONGEST_FORM = 16 << 10
 
-# The right that a method needs on an endpoint.
+# The right that a method needs on an endpoint; all others need "pull".
 NEEDS = {
     ("manifest", "PUT"): "push",
     ("manifest", "DELETE"): "delete",
@@ -30,14 +30,15 @@ NEEDS = {
 
 @dataclass
 class Authenticator:
-    """Without `passwords` everybody is anonymous. With `tokens` clients are sent to /token."""
+    """Without `passwords` every request is anonymous. With `tokens` the challenge refers clients to
+    /token."""
 
     policy: Policy
     passwords: Passwords | None = None
     tokens: Tokens | None = None
 
     async def identify(self, request: web.BaseRequest, route: Route) -> Identity:
-        """Who asks. Raises Refused for credentials that are wrong."""
+        """Returns the identity of a request. Raises Refused (401) for wrong credentials."""
         header = request.headers.get("Authorization", "")
         scheme, _, rest = header.partition(" ")
         if not header or self.passwords is None:
@@ -54,7 +55,7 @@ class Authenticator:
         return Identity(known, self.policy)
 
     def check(self, request: web.BaseRequest, route: Route, identity: Identity) -> None:
-        """Raises Refused if who asks may not. Those who have not logged in are asked to."""
+        """Raises Refused if the identity lacks the right: 401 if other credentials may help, else 403."""
         known = bool(identity.user) or identity.granted is not None
         if route.endpoint in ("base", "catalog"):
             if self.passwords is not None and not known:
@@ -85,7 +86,8 @@ class Authenticator:
         return Refused("UNAUTHORIZED", message, headers={"WWW-Authenticate": header})
 
     async def give_token(self, request: web.BaseRequest) -> web.StreamResponse:
-        """/token: by GET with basic credentials, or by POST of a form with a password."""
+        """Serves /token: GET with basic credentials or none, or POST of a form with user and password. Raises
+        Refused for wrong credentials."""
         if self.tokens is None or self.passwords is None:
             raise Refused("UNSUPPORTED", "tokens are not in use here", status=404)
         basic = Refused("UNAUTHORIZED", headers={"WWW-Authenticate": 'Basic realm="verbena"'})
@@ -110,7 +112,8 @@ class Authenticator:
         return answer_json(document, {"Cache-Control": "no-store"})
 
     async def _user(self, header: str) -> str | None:
-        """The user of basic credentials; "" for empty ones, which some clients send, None for wrong ones."""
+        """Verifies basic credentials. Returns the user, "" for empty credentials (some clients send them),
+        None for wrong ones."""
         scheme, _, rest = header.partition(" ")
         try:
             text = base64.b64decode(rest.strip(), validate=True).decode() if scheme.lower() == "basic" else ""
@@ -129,7 +132,7 @@ def _host(request: web.BaseRequest) -> str:
 
 
 def _quotable(text: str) -> str:
-    """Nothing that a client sent may end the quotes of a header."""
+    """Removes characters that would let client input end a quoted header value."""
     return "".join(
         letter for letter in text if letter.isascii() and letter.isprintable() and letter not in '"\\'
     )

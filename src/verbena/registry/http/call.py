@@ -1,4 +1,4 @@
-"""One request on its way through the server, and the answers that every handler gives."""
+"""The context of one request, and functions that build responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = {"Docker-Distribution-API-Version": "registry/2.0"}
 
 @dataclass(frozen=True)
 class Settings:
-    """What the HTTP side of the registry is told."""
+    """Settings of the HTTP server."""
 
     delete: bool = True
     read_only: bool = False
@@ -31,12 +31,12 @@ class Settings:
     max_connections: int = 1000
     page: int = 1000
     redirect_s: int = 0
-    """For how long a client that is sent to the bucket may fetch there; 0: clients are not sent there."""
+    """Validity of redirects to the bucket in seconds; 0 disables redirects."""
 
 
 @dataclass
 class Call:
-    """What a handler has: the request, what its path means, and who asks."""
+    """What a handler gets: the request, its parsed path and the client's identity."""
 
     request: web.BaseRequest
     route: Route
@@ -51,7 +51,7 @@ class Call:
         return self.route.name
 
     def path(self, *parts: str) -> str:
-        """A location in this repository. Relative: what stands before it is known to proxies, not to us."""
+        """A path within this repository. Relative, because only a proxy in front knows scheme and host."""
         return "/".join(("/v2", self.name, *parts))
 
 

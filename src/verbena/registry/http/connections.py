@@ -1,4 +1,4 @@
-"""Connections: how many at once, and peers that have vanished."""
+"""Limits on connections: their number, and a timeout for peers that stop acknowledging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("verbena.registry.http")
 
 
 def _ours(record: logging.LogRecord) -> bool:
-    """Whether a record is about us: what is no HTTP is the client's fault, and anyone can send it."""
+    """Filters the log: drops errors about malformed HTTP, which any client can cause."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or not issubclass(kind, HttpProcessingError)
 
@@ -24,7 +24,8 @@ logger.addFilter(_ours)
 
 
 class Connections(web.Server):
-    """aiohttp's server, with a bound. Whoever is one too many is cut at once, and may come again."""
+    """aiohttp's server with a limit on connections. One above the limit is aborted at once; the client may
+    retry."""
 
     def __init__(self, handler: Any, *, most: int, timeout_s: float, **options: Any) -> None:
         super().__init__(handler, logger=logger, **options)
@@ -40,6 +41,7 @@ class Connections(web.Server):
             return
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-            # Who acknowledges nothing for so long is gone, and a download to it would wait for ever.
+            # A peer that acknowledges nothing for this long is gone; without the timeout, a download to it
+            # would hang.
             milliseconds = int(self._timeout_s * 1000)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)

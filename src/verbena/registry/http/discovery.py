@@ -1,4 +1,4 @@
-"""Lists: tags, referrers and the catalogue, in pages."""
+"""Paginated lists: tags, referrers and the catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def base(call: Call) -> web.StreamResponse:
 
 async def list_tags(call: Call) -> web.StreamResponse:
     limit = _limit(call)
-    # One more than asked for: whether there is a next page.
+    # Fetch one more than requested, to know whether there is a next page.
     tags = call.registry.tags(call.name, after=call.request.query.get("last", ""), limit=limit + 1)
     headers = {}
     if len(tags) > limit:
@@ -47,7 +47,7 @@ async def list_referrers(call: Call) -> web.StreamResponse:
 
 
 async def catalog(call: Call) -> web.StreamResponse:
-    """The repositories that the asker may pull from."""
+    """Lists the repositories that the client may pull from."""
     limit, after = _limit(call), call.request.query.get("last", "")
     names: list[str] = []
     more = True

@@ -40,7 +40,7 @@ async def get_blob(call: Call) -> web.StreamResponse:
     if matches(request.headers.get("If-None-Match"), str(digest)):
         return answer(304, headers)
     size = blob.size
-    assert size is not None  # a source says it before it gives the blob
+    assert size is not None  # a source sets the size before it returns the blob
     wanted = None
     condition = request.headers.get("If-Range")
     if condition is None or matches(condition, str(digest)):
@@ -92,7 +92,8 @@ async def _send(
 async def _send_recalled(
     call: Call, blob: Blob, response: web.StreamResponse, start: int, end: int
 ) -> web.StreamResponse:
-    """From the bucket: the whole by way of a file, for all who ask; a part as it is."""
+    """Sends a blob from the bucket: the whole through a local file that concurrent requests share; a range
+    directly from the bucket unless the file already has it."""
     recall = call.registry.recall
     if recall is None or not blob.object:
         raise Refused("BLOB_UNKNOWN", detail={"digest": str(blob.digest)})

@@ -18,7 +18,7 @@ MOST_TAGS = 100
 
 
 async def begin_upload(call: Call) -> web.StreamResponse:
-    """POST: a mount, a whole blob, or the beginning of an upload."""
+    """POST: mounts a blob, receives a whole one (`digest` in the query), or begins an upload."""
     query = call.request.query
     if "mount" in query:
         digest = parse_digest(query["mount"])
@@ -54,7 +54,8 @@ async def patch_upload(call: Call) -> web.StreamResponse:
 
 
 async def put_upload(call: Call) -> web.StreamResponse:
-    """The last chunk, if there is one, and the digest of them all."""
+    """PUT: appends the last chunk, if the request has a body, then verifies the digest and stores the
+    blob."""
     upload = call.registry.uploads.get(call.name, call.route.reference)
     if "digest" not in call.request.query:
         raise Refused("DIGEST_INVALID", "the digest is missing")
@@ -109,14 +110,14 @@ async def _whole(call: Call, digest: Digest) -> web.StreamResponse:
         try:
             blob = await _finish_or_cancel(call, upload, digest)
         except BucketFailed:
-            await call.registry.uploads.cancel(upload)  # the client was not told where it is
+            await call.registry.uploads.cancel(upload)  # the client does not know the upload's location
             raise
     return _created(call, blob)
 
 
 async def _finish_or_cancel(call: Call, upload: Upload, digest: Digest) -> Blob:
-    """A body that was sent with a digest and is not that has spoilt the upload. Where the store is away the
-    upload stays: a PUT without a body finishes it later."""
+    """Finishes the upload. On a 4xx error, such as a wrong digest, it cancels the upload. On a 5xx error the
+    upload stays, and a PUT without a body can finish it later."""
     try:
         return await call.registry.finish_upload(upload, digest, actor=call.identity.user)
     except Refused as refused:
@@ -126,7 +127,8 @@ async def _finish_or_cancel(call: Call, upload: Upload, digest: Digest) -> Blob:
 
 
 async def _append(call: Call, upload: Upload) -> int:
-    """Takes a chunk, if it is the next one."""
+    """Appends a chunk and returns its length. Raises Refused (416) if its range does not start at the
+    upload's end."""
     await upload.incoming.settle()
     header = call.request.headers.get("Content-Range")
     length = call.request.content_length

@@ -1,4 +1,4 @@
-"""Ranges and conditions of requests, by RFC 9110, and the ranges of uploads, by the specification."""
+"""Range headers and conditions of RFC 9110, and the upload ranges of the OCI specification."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
 class Unsatisfiable(Exception):
-    """No byte of the range exists: 416."""
+    """The range is outside the content; answered with 416."""
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """The stretch [start, end) that is asked for, or None for all of it: also where the header is not one
-    range of bytes, which a server may ignore. Raises Unsatisfiable."""
+    """Parses a Range header into [start, end). Returns None, for the whole content, if there is none or it is
+    not a single range of bytes, which a server may ignore. Raises Unsatisfiable."""
     match = _RANGE.fullmatch(header or "")
     if not match or not (match[1] or match[2]):
         return None
@@ -32,7 +32,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def parse_content_range(header: str) -> tuple[int, int] | None:
-    """The stretch [start, end) that an upload's chunk says it is; None if it is not understood."""
+    """Parses the Content-Range of an upload chunk into [start, end); None if it is malformed."""
     match = _CONTENT_RANGE.fullmatch(header.strip())
     if not match or int(match[2]) < int(match[1]):
         return None
@@ -40,12 +40,12 @@ def parse_content_range(header: str) -> tuple[int, int] | None:
 
 
 def matches(header: str | None, tag: str) -> bool:
-    """Whether an If-None-Match header names the entity tag, or any."""
+    """Whether a condition header lists the entity tag or is `*`."""
     if header is None:
         return False
     return header.strip() == "*" or tag in _TAG.findall(header)
 
 
 def upload_range(received: int) -> str:
-    """What has been received, as clients of uploads have always been told: `0-0` also stands for nothing."""
+    """Formats the Range header of an upload; existing clients expect `0-0` for an empty upload as well."""
     return f"0-{max(0, received - 1)}"

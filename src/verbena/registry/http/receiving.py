@@ -1,4 +1,4 @@
-"""Bodies from clients: gathered into batches that workers write and hash while the next one arrives."""
+"""Receives request bodies: collects batches that workers write and hash while the next one arrives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verbena.registry.http.call import Call
 from verbena.registry.incoming import BATCH, IncomingBlob
 
 ALL_UPLOADS = 32 << 20
-"""How many bytes of all uploads together are on their way to the disk; each has its share."""
+"""Limit of bytes in memory for all uploads together; each upload gets an equal share."""
 SHORTEST_BATCH = 128 << 10
 
 
 class _Share:
-    """What one of the uploads under way may have in memory."""
+    """The number of bytes that each active upload may have in memory."""
 
     uploads = 0
 
@@ -29,7 +29,7 @@ class _Share:
 
 
 class Deadline:
-    """Ends a task in which nothing has come for a while. Progress costs one assignment."""
+    """Cancels the current task if `progress()` is not called for `seconds`. A call costs one assignment."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -53,12 +53,12 @@ class Deadline:
     def close(self) -> None:
         self._handle.cancel()
         if self.passed and self._task is not None and sys.version_info >= (3, 11):
-            self._task.uncancel()  # the request has its answer, and the connection's task goes on
+            self._task.uncancel()  # the request gets a response, and the connection's task continues
 
 
 async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
-    """Appends the body, and says how long it was. What came before a client broke off stays, to be
-    resumed."""
+    """Appends the body and returns its length. If the client disconnects, the received bytes stay, so that it
+    can resume. Raises Refused (408, 413), ConnectionResetError."""
     content = call.request.content
     limit = call.registry.limits.blob_bytes - incoming.end
     _refuse_longer(call.request, limit)
@@ -78,7 +78,7 @@ async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
                     raise too_long(call.registry.limits.blob_bytes)
                 batch, pieces, waiting = pieces, [], 0
                 await incoming.append(batch, ahead=share)
-                deadline.progress()  # a slow disk is no silent client
+                deadline.progress()  # time spent on a slow disk does not count against the client
     except asyncio.CancelledError:
         if not deadline.passed:
             raise
@@ -100,7 +100,7 @@ async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
 
 
 async def receive_short(call: Call, limit: int) -> bytes:
-    """The whole body, if it has at most `limit` bytes."""
+    """Returns the whole body. Raises Refused: 413 if it is longer than `limit`, 408 if the client stalls."""
     _refuse_longer(call.request, limit)
     deadline = Deadline(call.settings.timeout_s)
     body = bytearray()

@@ -1,5 +1,5 @@
-"""Which endpoint a path means. Names may hold slashes, and words such as "blobs": paths are read from
-their end."""
+"""Maps paths to endpoints. Repository names may contain slashes and words such as "blobs", so the patterns
+match the name greedily, up to the last keyword."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = 1024
 
 @dataclass(frozen=True)
 class Route:
-    """An endpoint, and what its path names."""
+    """An endpoint, with the repository name and the reference in the path."""
 
     endpoint: str
     name: str = ""
@@ -28,7 +28,7 @@ class Route:
 
 
 def route(path: str) -> Route | None:
-    """None if there is no such endpoint."""
+    """Returns the route of a path, or None if there is no such endpoint."""
     if path in _FIXED:
         return Route(_FIXED[path])
     if len(path) > LONGEST:

@@ -1,5 +1,5 @@
-"""Blobs to clients: from the file to the socket by sendfile, so that no byte passes through Python; small
-ones with their headers in one write; those still on their way as they arrive."""
+"""Sends blobs: with sendfile from file to socket (without TLS), so that no byte passes through Python; small
+ones in one write with their headers; incomplete ones as their bytes arrive."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from verbena.registry.errors import Refused
 from verbena.registry.incoming import IncomingBlob, IncomingFailed
 
 SMALL = 32 << 10
-"""Up to here a read and one write cost less than a sendfile."""
+"""Up to this size, a read and one write are cheaper than sendfile."""
 PIECE = 1 << 20
 
 
 async def send_whole(
     request: web.BaseRequest, response: web.StreamResponse, file: BinaryIO, start: int, end: int
 ) -> None:
-    """Sends headers and [start, end) of the file."""
+    """Sends the headers and bytes [start, end) of the file."""
     response.content_length = end - start
     await response.prepare(request)
     await _send(request, response, file, start, end)
@@ -31,8 +31,8 @@ async def send_whole(
 async def send_arriving(
     request: web.BaseRequest, response: web.StreamResponse, incoming: IncomingBlob, start: int, end: int
 ) -> None:
-    """The same of a blob that is being fetched, as its bytes come. If they stop coming the connection is
-    cut: headers have promised a length, and a client must not take less for the whole."""
+    """Sends [start, end) of a blob that is being fetched, as its bytes arrive. If the fetch fails, it aborts
+    the connection, so that the client notices the truncation. Raises ConnectionResetError."""
     response.content_length = end - start
     with os.fdopen(os.dup(incoming.fileno()), "rb", buffering=0) as file:
         await response.prepare(request)
@@ -54,8 +54,8 @@ async def send_arriving(
 async def send_pieces(
     request: web.BaseRequest, response: web.StreamResponse, pieces: AsyncIterator[memoryview], length: int
 ) -> None:
-    """Headers go after the first piece has come, so that a failure can be told; a later one cuts the
-    connection. Raises Refused."""
+    """Sends headers once the first piece has arrived. A failure before that raises Refused; a later one
+    aborts the connection and raises ConnectionResetError."""
     response.content_length = length
     try:
         async for piece in pieces:

@@ -1,5 +1,5 @@
-"""`Server`: takes connections, finds the handler, and turns what goes wrong into the specification's
-answers."""
+"""`Server`: accepts connections, dispatches requests, and maps failures to the specification's error
+responses."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 READ_BUFFER = 256 << 10
 END_PATIENCE_S = 10.0
 KEEP_S = 75.0
-"""How long a connection without a request is kept."""
+"""The time for which an idle connection is kept open."""
 
 
 @dataclass
 class Server:
-    """`start()` it; `stop()` lets requests end for some seconds, then cuts them."""
+    """`start()` listens; `stop()` waits END_PATIENCE_S for running requests, then cancels them."""
 
     registry: Registry
     authenticator: Authenticator
@@ -70,7 +70,7 @@ class Server:
     metrics: Metrics = field(default_factory=Metrics)
     access_log: AccessLog = field(default_factory=lambda: AccessLog(""))
     pages: dict[str, Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]] = field(default_factory=dict)
-    """Further paths, each with whatever answers it: a page for people, metrics."""
+    """Handlers of additional paths, such as the web page and metrics."""
 
     def __post_init__(self) -> None:
         self._rates = Rates(self.settings.requests_per_s) if self.settings.requests_per_s else None
@@ -80,7 +80,7 @@ class Server:
         self.addresses: list[str] = []
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """Raises AddressError."""
+        """Starts to listen and fills `addresses`. Raises AddressError."""
         connections = Connections(
             self.handle,
             most=self.settings.max_connections,
@@ -114,7 +114,8 @@ class Server:
         self.access_log.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answers one request, whatever happens; cut connections are raised, for there is nobody to tell."""
+        """Answers one request; failures become error responses. Connection errors, cancellation and an
+        OSError other than a full disk propagate to aiohttp."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         self.metrics.in_progress += 1

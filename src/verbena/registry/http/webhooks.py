@@ -1,5 +1,5 @@
-"""Notifications: every event is posted to each address, in the form that other registries use. They wait
-in a queue with a bound, so that an address that does not answer holds up nobody."""
+"""Webhooks: posts every event to each address, in the format of the Docker registry. Each address has a
+bounded queue, so that one that does not answer delays nothing else; events past the bound are dropped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST_PAUSE_S = 0.5
 
 
 class Webhooks:
-    """A listener of the registry. `close()` gives what is waiting some seconds."""
+    """A listener of the registry. `close()` waits up to `patience_s` for queued events."""
 
     def __init__(self, addresses: Sequence[str], *, secret: bytes = b"", metrics: Metrics) -> None:
         self._secret = secret
@@ -82,7 +82,7 @@ class Webhooks:
 
 
 def describe(event: Event) -> dict[str, object]:
-    """An event as other registries write it."""
+    """Returns an event in the format of the Docker registry's notifications."""
     target: dict[str, object] = {"repository": event.repository}
     if event.digest is not None:
         target |= {"digest": str(event.digest), "size": event.size, "length": event.size}

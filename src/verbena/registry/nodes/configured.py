@@ -1,4 +1,4 @@
-"""Nodes from the configuration."""
+"""Opens the nodes that the configuration describes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def nodes_settings(config: Config) -> NodesSettings:
 
 
 async def open_nodes(config: Config, registry: Registry) -> Nodes | None:
-    """None if this registry is alone. Raises what listening raises, as for want of a secret."""
+    """Returns None if neither peers nor upstream registries are enabled. Raises the errors of listening, such
+    as a missing secret."""
     keys = config.registry
     if not keys.rdma_enabled and not keys.upstream:
         return None
-    # Whoever enables RDMA for the registry wants its devices, too, where there are any.
+    # registry.rdma_enabled implies the use of RDMA devices, where there are any.
     network = dataclasses.replace(
         config.network, rdma_enabled=config.network.rdma_enabled or keys.rdma_enabled
     )
     settings = settings_from(dataclasses.replace(config, network=network))
-    # A few nodes, and short messages: as many buffers as they can fill, not a store's ten thousand.
+    # Few nodes send only short messages, so a small pool of receive buffers is enough.
     buffers = settings.recv_queue_depth * (8 + 2 * len(_list(keys.peers)))
     settings = dataclasses.replace(
         settings, metrics_listen="", recv_buffer_pool_size=min(settings.recv_buffer_pool_size, buffers)

@@ -1,6 +1,5 @@
-"""One blob on its way to this node, from as many peers as have it, or from upstream, for as many clients as
-ask. Pieces are written and hashed by workers as they land; it becomes a blob when the whole digest is right,
-and until then nobody is told that it is one."""
+"""The fetch of one blob, from all peers that have it or from upstream, shared by all clients that request it.
+Workers write and hash pieces as they arrive; the blob is stored only after its whole digest was verified."""
 
 from __future__ import annotations
 
@@ -24,21 +23,21 @@ from verbena.registry.nodes.window import Slot, Window
 from verbena.registry.service import Registry
 
 DEPTH = 3
-"""Pieces under way from one peer: one is sent, one is read, one is written here."""
+"""Concurrent pieces per peer: one being sent, one being read, one being written here."""
 MOST_KNOWN = 256
 LOOK_S = 0.1
-"""How often a worker without work looks for slow peers."""
+"""How often an idle worker checks for slow peers."""
 
 OpenUpstream = Callable[[int], Awaitable[Body | None]]
 
 
 class FetchFailed(Exception):
-    """Nobody has it, or nobody has it right."""
+    """No source has the blob, or none has the right bytes."""
 
 
 @dataclass
 class Transfer:
-    """What is told of it on the web page and in metrics."""
+    """Progress of a fetch, for the web page and metrics."""
 
     begun: float = field(default_factory=time.time)
     received: dict[str, int] = field(default_factory=dict)  # source → bytes
@@ -46,8 +45,8 @@ class Transfer:
 
 
 class Fetch:
-    """Made with the size, which the first answer has. `incoming` may be followed at once; `whole` ends when
-    it is stored, or with FetchFailed."""
+    """Created when the first response gives the size. Readers may follow `incoming` at once. `whole`
+    completes when the blob is stored, or with FetchFailed."""
 
     def __init__(
         self,
@@ -69,15 +68,16 @@ class Fetch:
         self.peers: dict[str, Peer] = {}
         self.transfer = Transfer()
         self.changed = asyncio.Event()
-        """Replaced by a new one whenever it is set: something has arrived, or somebody has come or gone."""
+        """Set, and replaced by a new event, when a piece arrives or the set of peers changes."""
         self.whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.whole.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody asks
+        # Retrieves the exception, so that asyncio does not warn if no task awaits it.
+        self.whole.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.upstream: OpenUpstream | None = None
         self.find_more: Callable[[Fetch], Awaitable[None]] | None = None
         self.meet: Callable[[Fetch, frozenset[str]], None] | None = None
-        """Called with nodes that are said to fetch the same blob."""
+        """Called with nodes that a peer lists as fetching the same blob."""
         self.met: dict[str, float] = {}
-        """When those were asked last."""
+        """When each of those nodes was last queried."""
         self.repairing = False
         self._window = window
         self._writing = 0
@@ -85,11 +85,11 @@ class Fetch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
 
-    # What others are told.
+    # What other nodes see.
 
     @property
     def received(self) -> int:
-        """Bytes that are here, wherever in the blob."""
+        """The number of received bytes, wherever they are in the blob."""
         held = self.plan.held
         last = self.size - (pieces.count_of(self.size) - 1) * PIECE
         short = PIECE - last if self.size and held >> (pieces.count_of(self.size) - 1) & 1 else 0
@@ -97,14 +97,15 @@ class Fetch:
 
     @property
     def holding(self) -> Holding:
-        """What can be passed on: pieces that are here, though nobody has verified them yet."""
+        """What this node can serve of the blob: the received pieces, not yet verified."""
         held = 0 if self.repairing else self.plan.held
         fed = self._is_fed_by_upstream or any(h.live and h.whole for h in self.plan.holders.values())
         fed = fed or (self.plan.done and not self.repairing)  # being verified
         return Holding(self.size, held, False, fed, self.incoming.fileno(), self.incoming)
 
     def join(self, peer: Peer, answer: dict[str, Any]) -> None:
-        """A peer has said that it has this blob, or some of it."""
+        """Adds a peer whose response lists the blob or parts of it, and starts workers for it. Ignores a peer
+        that reports another size or an invalid message."""
         if messages.take_integer(answer, "size") != self.size or not self._note(peer, answer):
             return
         if peer.id not in self.peers:
@@ -119,10 +120,10 @@ class Fetch:
             self.plan.alive(peer.id, peer.usable)
             self._ring()
 
-    # Its life.
+    # The run of the fetch.
 
     async def run(self) -> None:
-        """Until the blob is stored or cannot be had."""
+        """Runs until the blob is stored or the fetch has failed; the outcome is in `whole`."""
         try:
             await self._gather()
             if await self.incoming.digest(self.digest.algorithm) != self.digest:
@@ -147,7 +148,7 @@ class Fetch:
             self.whole.set_exception(failed)
 
     async def _gather(self) -> None:
-        """Until every piece is in the file."""
+        """Waits until every piece is in the file. Raises FetchFailed."""
         while not self.plan.done:
             self._check()
             now = time.monotonic()
@@ -158,7 +159,7 @@ class Fetch:
         self._check()
 
     async def _rescue(self) -> None:
-        """Nobody has what is missing: looks for more peers, then upstream. Raises FetchFailed."""
+        """No known peer has the missing pieces: queries more peers, then upstream. Raises FetchFailed."""
         if self.find_more is not None:
             await self.find_more(self)
         self.plan.progress_at = time.monotonic()
@@ -168,16 +169,17 @@ class Fetch:
             raise FetchFailed(f"no node has the rest of {self.digest}")
 
     def feed_from(self, body: Body) -> None:
-        """Upstream has begun to send it."""
+        """Feeds the fetch from an upstream response that has already begun."""
         self._is_fed_by_upstream = True
         self._spawn(self._feed_first(body))
 
     async def _feed_first(self, body: Body) -> None:
-        with contextlib.suppress(FetchFailed):  # then whoever gathers looks for another way
+        with contextlib.suppress(FetchFailed):  # _gather() then tries other sources
             await self.feed(body)
 
     async def feed(self, body: Body | None) -> bool:
-        """Takes what is missing from upstream, in order; False if upstream has it not."""
+        """Reads the missing pieces from upstream, in order. Returns False if upstream does not have the blob.
+        Raises FetchFailed."""
         self._is_fed_by_upstream = True
         self._ring()
         try:
@@ -195,7 +197,7 @@ class Fetch:
                 try:
                     await self._pour(body, first)
                 except UpstreamFailed as error:
-                    if self.plan.missing == missing:  # not even one piece came
+                    if self.plan.missing == missing:  # no complete piece arrived
                         raise FetchFailed(str(error)) from error
                 finally:
                     body.close()
@@ -206,8 +208,8 @@ class Fetch:
             self._ring()
 
     async def _pour(self, body: Body, first: int) -> None:
-        """One answer's pieces, until one that is here already: the next is read while one is written.
-        Raises UpstreamFailed."""
+        """Stores the pieces of one response, up to one that is already here; reads the next piece while one
+        is written. Raises UpstreamFailed."""
         turn = asyncio.Lock()
         rest: Iterator[int] = iter(range(first, pieces.count_of(self.size)))
         loop, workers = asyncio.get_running_loop(), self.registry.blobs.workers
@@ -231,7 +233,7 @@ class Fetch:
                         try:
                             await read(view)
                         except UpstreamFailed:
-                            rest = iter(())  # the other lane stores what it has, and ends
+                            rest = iter(())  # the other lane stores its piece and ends
                             raise
                     offer = Offer("upstream", 1 << index, False, time.monotonic())
                     await self._store(offer, index, start, view)
@@ -242,7 +244,8 @@ class Fetch:
                 raise ended
 
     async def _mend(self) -> None:
-        """The digest is wrong: somebody lied. Whoever follows has got wrong bytes and must stop."""
+        """The digest is wrong, so a peer sent wrong bytes: fails the followers, then repairs the pieces from
+        peers or fetches all from upstream. Raises FetchFailed."""
         self.repairing = True
         self.incoming.fail(FetchFailed("a peer sent wrong bytes"))
         await self._stop()
@@ -263,7 +266,7 @@ class Fetch:
                     return
         raise FetchFailed(f"nobody has the right bytes of {self.digest}")
 
-    # One peer's worker: a piece at a time.
+    # The worker of a peer: one piece at a time.
 
     async def _work(self, peer: Peer) -> None:
         while not self.plan.done and peer.id in self.plan.holders:
@@ -282,7 +285,7 @@ class Fetch:
         except PeerFailed as error:
             self.plan.returned(offer)
             peer.stalls += isinstance(error.__cause__, TimedOutError)
-            self.plan.forget(peer.id)  # for this blob; `find_more` may bring it back
+            self.plan.forget(peer.id)  # for this blob only; `find_more` may add it again
             self._ring()
             return
         except BaseException:
@@ -294,14 +297,15 @@ class Fetch:
         try:
             await self._store(offer, index, start, slot.memory[:length])
         except OSError as error:
-            self._broken = error  # the disk is full, or worse: for all workers
+            self._broken = error  # a local error, such as a full disk, ends the whole fetch
             self._ring()
             return
         peer.received_bytes += length
         self._count(peer.name, length, (peer.session.wire if peer.session else None) or "")
 
     async def request(self, peer: Peer, offer: Offer, slot: Slot) -> int | None:
-        """Asks for one of the offer's pieces; when it returns, the slot is ours and holds that piece."""
+        """Requests one of the offer's pieces. On return the window slot is local again and holds the piece
+        with the returned index; None if the peer sent none. Raises PeerFailed."""
         assert peer.session is not None
         known = self.plan.fellows(peer.id)[:MOST_KNOWN]
         answer = await self._lent(
@@ -350,7 +354,7 @@ class Fetch:
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            # A worker is at it: the slot is not free, nor the file's room.
+            # A worker thread still uses the slot and the file, so wait for it.
             await asyncio.gather(writing, return_exceptions=True)
             raise
         finally:
@@ -359,7 +363,7 @@ class Fetch:
         self._ring()
 
     async def store_landed(self, peer: Peer, memory: memoryview) -> None:
-        """A blob of one piece that came with the answer."""
+        """Stores a blob of one piece that came with the response to FIND."""
         offer = Offer(peer.id, 1, False, time.monotonic())
         self.peers[peer.id] = peer
         self.plan.note(peer.id, held=1, whole=True)
@@ -368,7 +372,7 @@ class Fetch:
         self._count(peer.name, self.size, (peer.session.wire if peer.session else None) or "")
 
     async def _follow(self, peer: Peer) -> None:
-        """Keeps knowing what a peer that is fetching, too, has."""
+        """Keeps the list of pieces up to date for a peer that is itself fetching the blob."""
         while not self.plan.done:
             holder = self.plan.holders.get(peer.id)
             if holder is None or holder.whole:
@@ -403,8 +407,6 @@ class Fetch:
         self.plan.note(peer.id, held=held, whole=answer.get("whole") is True, fed=answer.get("fed") is True)
         self.plan.alive(peer.id, peer.usable)
         return True
-
-    # Inside.
 
     def _count(self, source: str, length: int, wire: str) -> None:
         transfer = self.transfer
@@ -442,7 +444,7 @@ class Fetch:
 
 
 async def _to_its_end(reading: asyncio.Future[int], body: Body) -> int:
-    """A thread that reads into a slot must have ended before the slot is anybody else's."""
+    """Waits until the reading thread has ended, even when cancelled: only then may the slot be reused."""
     try:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:

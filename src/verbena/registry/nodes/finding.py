@@ -1,5 +1,5 @@
-"""Asking all peers at once who has something. The first who has a blob starts its fetch; the others join as
-they answer. One of them, drawn by lot, is lent a slot, so that a short blob comes with the answer."""
+"""Queries all peers at once for content. The first peer that has a blob starts its fetch; others join as they
+respond. One random peer gets a window slot, so that a short blob arrives with its response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIND_TIMEOUT_S = 10.0
 MEET_AGAIN_S = 0.1
 
 Asked = tuple[Peer, dict[str, Any] | None, Fetch | None]
-"""Who was asked, what it said, and the fetch that its answer completed."""
+"""The queried peer, its response, and the fetch that started with the blob in that response."""
 
 
 class Finder:
@@ -31,7 +31,7 @@ class Finder:
         self._nodes = nodes
 
     async def has(self, repository: str, digest: Digest) -> bool:
-        """Whether any peer or upstream says that this repository has the blob."""
+        """Whether any peer or upstream registry reports that this repository has the blob."""
         for peer in self._nodes.usable_peers():
             if await self._ask(peer, repository, digest) is not None:
                 return True
@@ -41,7 +41,8 @@ class Finder:
         return body is not None
 
     async def holds(self, peer: Peer, repository: str, digest: Digest) -> tuple[bool, int] | None:
-        """Whether a peer has all of a blob, and how many bytes; for those who only want to know."""
+        """Returns whether a peer has the whole blob, and how many bytes; None if it has nothing. Does not
+        announce this node as a fetcher."""
         answer = await self._ask(peer, repository, digest, asker="")
         if answer is None:
             return None
@@ -50,7 +51,7 @@ class Finder:
         return False, min(answer["size"], messages.take_pieces(answer, "held").bit_count() * PIECE)
 
     async def start(self, repository: str, digest: Digest) -> Fetch | None:
-        """A fetch from whoever has the blob or some of it; None: nobody has."""
+        """Starts a fetch from the peers that have the blob or parts of it; None if no peer has."""
         peers = self._nodes.usable_peers()
         if not peers:
             return None
@@ -70,7 +71,7 @@ class Finder:
         return fetch
 
     async def find_more(self, fetch: Fetch) -> None:
-        """Asks everybody again for a fetch that has come to a stop."""
+        """Queries all usable peers again, for a fetch that has stopped making progress."""
         repository = min(fetch.repositories)
         for peer in self._nodes.usable_peers():
             answer = await self._ask(peer, repository, fetch.digest)
@@ -78,7 +79,7 @@ class Finder:
                 _join(fetch, peer, answer)
 
     def meet(self, fetch: Fetch, crowd: frozenset[str]) -> None:
-        """Asks nodes that are said to fetch the same blob, if they can be asked, now and then."""
+        """Queries usable nodes that reportedly fetch the same blob, each at most every MEET_AGAIN_S."""
         now = time.monotonic()
         for peer in self._nodes.usable_peers():
             if peer.id in crowd and peer.id not in fetch.peers:
@@ -104,12 +105,10 @@ class Finder:
                 continue
         return None
 
-    # Inside.
-
     async def _ask(
         self, peer: Peer, repository: str, digest: Digest, window: str = "", *, asker: str | None = None
     ) -> dict[str, Any] | None:
-        """What a peer has of a blob, or None."""
+        """Returns a peer's response about a blob, or None if it has nothing of it or the call fails."""
         try:
             answer = await peer.call(
                 messages.FIND,
@@ -131,7 +130,8 @@ class Finder:
         return peer, await self._ask(peer, repository, digest), None
 
     async def _ask_for_all(self, peer: Peer, repository: str, digest: Digest) -> Asked:
-        """Lends the peer a slot, if there is one: what fits into it may come at once."""
+        """Lends the peer a free window slot, if there is one, so that a blob of one piece arrives with the
+        response."""
         window = self._nodes.window
         if not window.free or peer.session is None:
             return await self._ask_one(peer, repository, digest)

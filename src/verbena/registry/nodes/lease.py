@@ -1,6 +1,6 @@
-"""Who may ask upstream for a blob, so that one node does and the others take it from there.
-The node that grants is the first by a hash of blob and node, so all who see the same nodes ask the same one.
-Nothing is lost when they disagree or a grant is lost: the blob is then asked for twice."""
+"""Leases that choose one node to fetch a blob from upstream; the other nodes take it from that one.
+The granting node is the first in a hash order of blob and nodes, so nodes with the same view agree on it.
+If views differ or a grant is lost, the only cost is a second fetch from upstream."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 LIFETIME_S = 30.0
-"""A holder that still needs it asks again before this is over."""
+"""A holder that still needs its lease must renew it within this time."""
 
 
 def order(subject: str, nodes: Iterable[str]) -> list[str]:
-    """Nodes in the order in which they are responsible (rendezvous hashing)."""
+    """Returns the nodes in their order of responsibility for `subject` (rendezvous hashing)."""
     return sorted(nodes, key=lambda node: hashlib.sha256(f"{subject} {node}".encode()).digest())
 
 
 @dataclass
 class Leases:
-    """Those that this node grants. Times are passed in."""
+    """The leases that this node grants. The caller passes the time in."""
 
     def __post_init__(self) -> None:
         self._held: dict[str, tuple[str, float]] = {}
 
     def ask(self, subject: str, node: str, now: float) -> str:
-        """Who has it now: `node` itself if it was free, or the one before it."""
+        """Requests the lease for `node`; returns its holder: `node` if the lease was free, expired or already
+        its own."""
         holder, until = self._held.get(subject, (node, 0.0))
         if holder != node and now < until:
             return holder
@@ -39,5 +40,5 @@ class Leases:
             del self._held[subject]
 
     def drop(self, node: str) -> None:
-        """The node is gone, and what it held is free."""
+        """Frees all leases of a node that is gone."""
         self._held = {key: value for key, value in self._held.items() if value[0] != node}

@@ -1,5 +1,5 @@
-"""What nodes ask each other: JSON objects in calls, checked at the end that receives them.
-Sets of pieces are hexadecimal numbers, bit i for piece i."""
+"""Messages between nodes: JSON objects in calls, validated by the receiver.
+Sets of pieces are hexadecimal numbers: bit i stands for piece i."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from verbena.registry.digests import Digest
 from verbena.registry.nodes.settings import PIECE
 from verbena.transport import RemoteRegion
 
-HELLO = "registry.hello"  # who are you
-FIND = "registry.find"  # do you have this blob; a short one comes at once
-FOLLOW = "registry.follow"  # tell me when you have more of it
-SEND = "registry.send"  # write one of these pieces into my window
-SUMS = "registry.sums"  # what are its pieces' digests, by your file
+HELLO = "registry.hello"  # exchanges the ids of the nodes
+FIND = "registry.find"  # what the peer has of a blob; a short one is sent at once
+FOLLOW = "registry.follow"  # waits until the peer has more of a blob
+SEND = "registry.send"  # writes one of the listed pieces into the requester's window
+SUMS = "registry.sums"  # digests of the pieces in the peer's file
 MANIFEST = "registry.manifest"
-LEASE = "registry.lease"  # may I ask upstream for it
+LEASE = "registry.lease"  # permission to fetch a blob from upstream
 RELEASE = "registry.release"
-REPLICATE = "registry.replicate"  # have a copy of this
+REPLICATE = "registry.replicate"  # stores a copy on the peer
 
 LARGEST_BLOB = 1 << 50
 _MOST_BITS = LARGEST_BLOB // PIECE
@@ -29,7 +29,7 @@ _HEXADECIMAL = re.compile(r"[0-9a-f]*")
 
 
 class BadMessage(ValueError):
-    """A node said something that makes no sense."""
+    """A message from a node is invalid."""
 
 
 def encode(**fields: Any) -> bytes:

@@ -1,5 +1,5 @@
-"""`Nodes`: this node among the others. As the registry's source it looks for what is missing here in order:
-peers, then, with a lease so that one node does it for all, upstream. One fetch per blob, whoever asks."""
+"""`Nodes`: this node's exchange with other nodes. As the registry's source it looks for missing content at
+peers, then upstream; a lease makes one node fetch from upstream for all. Each blob has at most one fetch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ LEASE_RETRY_S = 0.1
 
 
 class Nodes:
-    """Made by `open()`; `close()` it before its registry. `node` is the transport's end of it all."""
+    """Created by `open()`; `close()` it before its registry. `node` is the transport node of all its
+    sessions."""
 
     def __init__(self, registry: Registry, settings: NodesSettings, node: Node) -> None:
         self.registry, self.settings, self.node = registry, settings, node
         self.id = secrets.token_hex(8)
         self.peers = [Peer(address) for address in settings.peers]
         self.callers: dict[str, Peer] = {}
-        """Nodes that dialled us, by id; one that we dial as well is among `peers`."""
+        """Nodes that dialled this one, by id; one that this node dials as well is also in `peers`."""
         self.fetches: dict[Digest, Fetch] = {}
         self.fetched = 0
         self.failed = 0
@@ -73,7 +74,8 @@ class Nodes:
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
     ) -> Nodes:
-        """Listens, begins to dial the peers, and becomes the registry's source."""
+        """Listens, starts to dial the peers, and becomes the registry's source. Raises the errors of
+        listening."""
         node = await asyncio.to_thread(Node, transport_settings or transport.Settings(), by_loop=True)
         try:
             nodes = cls(registry, settings, node)
@@ -94,7 +96,7 @@ class Nodes:
         return nodes
 
     async def close(self) -> None:
-        """Ends fetches (clients that follow them are told), replication and sessions."""
+        """Ends fetches (clients that follow one are disconnected), replication and sessions."""
         if self.registry.source is self:
             self.registry.source = None
             self.registry.listeners.remove(self.replication)
@@ -112,13 +114,13 @@ class Nodes:
         return self.listener.address if self.listener is not None else ""
 
     def usable_peers(self) -> list[Peer]:
-        """Those that can be asked now, each once."""
+        """The peers that can be called now, each once."""
         by_id = {peer.id: peer for peer in self.callers.values() if peer.usable}
         by_id |= {peer.id: peer for peer in self.peers if peer.usable}
         return list(by_id.values())
 
     def figures(self) -> list[tuple[str, str, float]]:
-        """For metrics: (metric, label, value)."""
+        """Returns (metric, label, value) tuples for metrics."""
         peers = [peer for peer in self.peers if not peer.is_self]
         known = {peer.id for peer in peers}
         peers += [peer for peer in self.callers.values() if peer.id not in known]
@@ -139,7 +141,7 @@ class Nodes:
             found.append(("up", peer.address, float(peer.usable)))
         return found
 
-    # The registry's source.
+    # The interface `Source` of the registry.
 
     async def blob(self, repository: str, digest: Digest) -> IncomingBlob | None:
         fetch = await self.fetch(repository, digest)
@@ -151,11 +153,12 @@ class Nodes:
         return fetch.incoming
 
     async def fetch(self, repository: str, digest: Digest) -> Fetch | None:
-        """The one fetch of this blob, begun if need be; None: it cannot be had."""
+        """Returns the fetch of this blob, started if there is none yet; None if no source has it for this
+        repository."""
         fetch = self.fetches.get(digest)
         if fetch is not None and repository in fetch.repositories:
             return fetch
-        if fetch is not None:  # who may read one repository may not therefore read another
+        if fetch is not None:  # access to one repository gives no access to another
             if not await self.finder.has(repository, digest):
                 return None
             fetch.repositories.add(repository)
@@ -170,7 +173,8 @@ class Nodes:
         return await self.fetch(repository, digest)
 
     async def manifest(self, repository: str, reference: str) -> Manifest | None:
-        """By digest from any peer; by tag from upstream first, since tags move."""
+        """Fetches and stores a manifest: by digest from peers first, by tag from upstream first, because tags
+        move. None if no source has it."""
         by_digest = digests.is_digest(reference)
         found = None
         if not by_digest:
@@ -186,7 +190,7 @@ class Nodes:
     def is_stale(self, repository: str, tag: str) -> bool:
         return not digests.is_digest(tag) and self.upstreams.is_stale(repository, tag)
 
-    # A fetch's beginning.
+    # Starting a fetch.
 
     async def _begin(self, repository: str, digest: Digest) -> Fetch | None:
         await self._wait_for_peers()
@@ -198,7 +202,8 @@ class Nodes:
         return fetch
 
     async def _from_upstream(self, repository: str, digest: Digest) -> Fetch | None:
-        """With the lease we ask upstream; without it we wait for what the one who has it receives."""
+        """With the lease, fetches from upstream; without it, waits until the holder of the lease has
+        something to share. None if upstream does not have the blob."""
         subject = str(digest)
         while not await self._lease(subject):
             await asyncio.sleep(LEASE_RETRY_S)
@@ -230,7 +235,7 @@ class Nodes:
         return fetch
 
     def run_fetch(self, fetch: Fetch, subject: str = "") -> None:
-        """Lets it run; `subject` is the lease that ends with it."""
+        """Starts the fetch as a task; releases the lease `subject`, if given, when it ends."""
 
         async def run() -> None:
             try:
@@ -247,11 +252,11 @@ class Nodes:
         self._spawn(run())
 
     async def _wait_for_peers(self) -> None:
-        """Those that have not even been tried yet."""
+        """Waits for peers whose first connection attempt has not ended, up to FIRST_TRY_S."""
         await _together([peer.tried.wait() for peer in self.peers if not peer.tried.is_set()])
 
     async def _wait_for_links(self) -> bool:
-        """Those whose wire has just broken; whether there were any."""
+        """Waits for peers whose link has broken, up to FIRST_TRY_S; returns whether there were any."""
         broken = [peer.linked() for peer in (*self.peers, *self.callers.values()) if peer.between_links]
         await _together(broken)
         return bool(broken)
@@ -281,7 +286,7 @@ class Nodes:
         by_id |= {peer.id: peer for peer in self.usable_peers()}
         return [by_id[name] for name in lease.order(subject, by_id)]
 
-    # What peers ask.
+    # Handlers of calls from peers.
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -336,7 +341,8 @@ class Nodes:
         return messages.encode()
 
     async def _replicate(self, request: Request) -> bytes:
-        """A peer wants us to have a copy: answers when it is on disk."""
+        """Stores a copy of a blob or manifest at a peer's request; responds when it is on disk or has
+        failed."""
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         if messages.take_text(fields, "kind") == "manifest":
@@ -356,8 +362,6 @@ class Nodes:
             return messages.encode(stored=False)
         return messages.encode(stored=True)
 
-    # Inside.
-
     def _partial(self, repository: str, digest: Digest) -> Holding | None:
         fetch = self.fetches.get(digest)
         return fetch.holding if fetch is not None and repository in fetch.repositories else None
@@ -374,7 +378,7 @@ class Nodes:
 
 
 async def _together(waiting: list[Coroutine[Any, Any, Any]]) -> None:
-    """Waits for all of them, though not long."""
+    """Waits for all coroutines, up to FIRST_TRY_S."""
     if waiting:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(asyncio.gather(*waiting), FIRST_TRY_S)

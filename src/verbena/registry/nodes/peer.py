@@ -1,4 +1,4 @@
-"""Another node, as this one knows it: its session, what it was good for, and whether to ask it at all."""
+"""Another node: its session, its counters, and whether it should be called."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ CALL_TIMEOUT_S = 10.0
 
 
 class PeerFailed(Exception):
-    """It did not answer, or with nonsense: ask another."""
+    """The call failed or its response is invalid: try another peer."""
 
 
 class Peer:
-    """Made for an address, which it keeps dialling, or for a session that came in (`adopt()`)."""
+    """For an address, `keep()` keeps it connected; for an incoming session, the caller sets `id` and
+    `session`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.id = ""
         self.session: Session | None = None
         self.tried = asyncio.Event()
-        """Set after the first attempt to reach it."""
+        """Set after the first attempt to connect."""
         self.received_bytes = 0
         self.lies = 0
         self.stalls = 0
@@ -59,12 +60,12 @@ class Peer:
 
     @property
     def between_links(self) -> bool:
-        """Its wire broke, and the session is looking for another."""
+        """Whether its link is broken and the session is looking for another."""
         session = self.session
         return session is not None and not session.closed and session.state is SessionState.DISCONNECTED
 
     async def linked(self) -> None:
-        """Returns when its session has a link again, or is over."""
+        """Waits until its session has a link again or has ended."""
         session = self.session
         if session is not None:
             async for state in session.states():
@@ -72,12 +73,12 @@ class Peer:
                     return
 
     def lied(self, avoid_s: float) -> None:
-        """It sent wrong bytes: it is not asked for a while, twice as long each time."""
+        """Records that it sent wrong bytes: it is avoided for `avoid_s`, twice as long each further time."""
         self.lies += 1
         self.avoided_until = time.monotonic() + avoid_s * 2 ** min(self.lies - 1, 10)
 
     async def call(self, method: str, timeout_s: float = CALL_TIMEOUT_S, **fields: Any) -> dict[str, Any]:
-        """Asks it. Raises PeerFailed."""
+        """Calls a method of the peer and returns its response. Raises PeerFailed."""
         session = self.session
         if session is None:
             raise PeerFailed(f"{self.address} is not connected")
@@ -97,7 +98,8 @@ class Peer:
         tls: ssl.SSLContext | None,
         changed: Callable[[Peer], None],
     ) -> None:
-        """Dials and keeps dialling, until cancelled or until it turns out to be this node itself."""
+        """Connects, and reconnects with increasing delays, until cancelled or until the address turns out to
+        be this node itself."""
         retry_s = FIRST_RETRY_S
         while True:
             try:
@@ -110,7 +112,7 @@ class Peer:
             except (VerbenaError, PeerFailed, messages.BadMessage, OSError) as error:
                 self.problem = str(error)
                 await self._drop()
-                # Both ends of a session have its random number: a node that has it already is this one.
+                # Both ends of a session know its random id; a node that already has it has dialled itself.
                 self.is_self = isinstance(error, VerbenaError) and error.operation == "add a session"
                 self.tried.set()
                 if self.is_self:
@@ -129,7 +131,7 @@ class Peer:
             await self._drop()
 
     async def watch(self, changed: Callable[[Peer], None]) -> None:
-        """Tells of every change of its session, until that is over."""
+        """Calls `changed` at every state change of its session; returns when the session has ended."""
         assert self.session is not None
         async for _ in self.session.states():
             changed(self)

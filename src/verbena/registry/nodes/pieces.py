@@ -1,6 +1,6 @@
-"""Which piece of a blob is asked of whom, without I/O: who holds what, what is on its way, what is rare.
-Alone, pieces are taken in order, so that clients can follow; among nodes that fetch the same blob they are
-taken at random, rare ones first, so that the nodes have something to give each other."""
+"""Chooses which piece of a blob to request from which peer, without I/O. A node that fetches alone takes
+pieces in order, so that clients can follow. Among nodes that fetch the same blob, pieces are chosen at
+random, rare ones first, so that the nodes can exchange them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from verbena.registry.nodes.settings import PIECE
 
 OFFERED = 8
-"""From how many pieces a holder may choose the one that it has given away least."""
+"""The number of pieces among which a holder may choose the one that it has sent least often."""
 SLOWEST = 4.0
-"""A piece that takes so many times the usual is asked of another as well."""
+"""A piece that takes this many times the usual time is requested from a second peer too."""
 SHORTEST_STEAL_S = 0.25
 
 
 def count_of(size: int) -> int:
-    """How many pieces a blob has."""
+    """The number of pieces of a blob."""
     return -(-size // PIECE)
 
 
@@ -26,7 +26,7 @@ def mask_of(size: int) -> int:
 
 
 def bounds(index: int, size: int) -> tuple[int, int]:
-    """Where a piece begins, and its length."""
+    """Returns the offset and the length of a piece."""
     start = index * PIECE
     return start, min(PIECE, size - start)
 
@@ -41,7 +41,7 @@ def indexes(mask: int) -> list[int]:
 
 
 def some_of(mask: int, most: int, rng: random.Random) -> list[int]:
-    """Up to `most` members, from a random one on: enough of a draw, at a price that does not grow."""
+    """Returns up to `most` set bits, starting at a random one: random enough, at bounded cost."""
     turn = rng.randrange(mask.bit_length())
     upper = mask >> turn << turn
     found: list[int] = []
@@ -56,22 +56,22 @@ def some_of(mask: int, most: int, rng: random.Random) -> list[int]:
 
 @dataclass
 class Holder:
-    """A peer, as far as this blob goes."""
+    """What is known of one peer with regard to this blob."""
 
     held: int = 0
     whole: bool = False
     fed: bool = True
-    """Whether it has all, or is being given the rest by somebody who has."""
+    """Whether it has the whole blob, or still receives the rest from a node that has it."""
     live: bool = True
     elsewhere: int = 0
-    """What it has passed on already, to nodes that we know."""
+    """Pieces that it has already sent to nodes we know."""
     refused: int = 0
-    """What it was asked for in vain."""
+    """Pieces that were requested from it and that it did not send."""
 
 
 @dataclass(eq=False)
 class Offer:
-    """What a holder is asked for: one of `pieces`, of which no other is asked meanwhile."""
+    """A request to a holder for one of `pieces`; they are reserved for it until the request ends."""
 
     holder: str
     pieces: int
@@ -82,22 +82,23 @@ class Offer:
 
 @dataclass
 class Plan:
-    """For one blob. `held` is what has arrived; `offer()` says what to ask a holder for next."""
+    """The plan for one blob. `held` has the received pieces; `offer()` chooses what to request from a holder
+    next."""
 
     size: int
     patience_s: float = 10.0
-    """How long a whole holder's "others have it" is believed without a piece arriving."""
+    """How long "other nodes have it" from a holder of the whole blob is accepted while no piece arrives."""
     rng: random.Random = field(default_factory=random.Random)
     held: int = 0
     progress_at: float = 0.0
     usual_s: float = 0.0
     holders: dict[str, Holder] = field(default_factory=dict)
     origin: dict[int, str] = field(default_factory=dict)
-    """Who sent a piece, and, in `hearsay`, whether that was a node that had not verified it."""
+    """The sender of each piece; `hearsay` has the pieces whose sender had not verified them."""
     hearsay: int = 0
     offers: set[Offer] = field(default_factory=set)
     crowd: set[str] = field(default_factory=set)
-    """Live nodes of which a holder has said that they fetch the same blob."""
+    """Live nodes that, according to a holder, fetch the same blob."""
 
     @property
     def all(self) -> int:
@@ -112,18 +113,18 @@ class Plan:
         return not self.missing
 
     def fellows(self, but: str = "") -> list[str]:
-        """Live nodes that fetch the same blob."""
+        """Live nodes that fetch the same blob, except `but`."""
         told = {name for name in self.crowd if name not in self.holders}
         joined = {name for name, holder in self.holders.items() if holder.live and not holder.whole}
         return list((told | joined) - {but})
 
     @property
     def hopeful(self) -> bool:
-        """Whether somebody has, or will have, what is missing."""
+        """Whether a live peer has, or will have, the missing pieces."""
         return any(holder.live and (holder.whole or holder.fed) for holder in self.holders.values())
 
     def note(self, name: str, *, held: int, whole: bool, fed: bool = True) -> None:
-        """A peer has told what it has."""
+        """Records what a peer reports to have."""
         holder = self.holders.setdefault(name, Holder())
         if whole and not holder.whole:
             holder.refused = 0
@@ -139,7 +140,8 @@ class Plan:
         self.holders.pop(name, None)
 
     def offer(self, name: str, now: float) -> Offer | None:
-        """What to ask this holder for; None: nothing at present."""
+        """Returns a request for this holder, and reserves its pieces; None if there is nothing to request
+        now. The caller must end it with `landed()` or `returned()`."""
         holder = self.holders.get(name)
         if holder is None or not holder.live:
             return None
@@ -165,7 +167,7 @@ class Plan:
         self.rng.shuffle(drawn)
         drawn.sort(key=self._rarity)
         most = OFFERED if several else 1
-        # Not so many that nothing is left for the other holders.
+        # Leave enough pieces for the other holders.
         most = max(1, min(most, free.bit_count() // (2 * max(1, len(self.holders)))))
         chosen = 0
         for index in drawn[:most]:
@@ -176,7 +178,8 @@ class Plan:
         return sum(holder.held >> index & 1 for holder in self.holders.values() if holder.live)
 
     def _steal(self, name: str, useful: int, now: float) -> int:
-        """A piece that somebody else was asked for and is slow with; each is asked for twice at most."""
+        """Returns a piece that another peer is slow to send; each piece is requested from at most two
+        peers."""
         limit = max(SHORTEST_STEAL_S, SLOWEST * self.usual_s)
         twice = 0
         for offer in self.offers:
@@ -191,7 +194,7 @@ class Plan:
         return found & -found
 
     def landed(self, offer: Offer, index: int, now: float) -> bool:
-        """A piece came; whether it is new."""
+        """Records a received piece; returns whether it is new."""
         self.offers.discard(offer)
         took = now - offer.since
         self.usual_s = took if not self.usual_s else 0.8 * self.usual_s + 0.2 * took
@@ -206,7 +209,7 @@ class Plan:
         return True
 
     def returned(self, offer: Offer, *, elsewhere: bool = False, refused: bool = False) -> None:
-        """Nothing came of it: others may be asked."""
+        """Ends a request that brought no piece, so that its pieces may be requested from other peers."""
         self.offers.discard(offer)
         holder = self.holders.get(offer.holder)
         if holder is not None and elsewhere:

@@ -1,7 +1,6 @@
-"""All pieces are here, and the digest is wrong: who lied?
-Nothing that a peer says of a piece can be trusted, but a peer can be held to all it says at once: the file is
-made what one peer claims it to be, piece by piece, and hashed. If that is right, whoever sent the pieces that
-had to be replaced had sent wrong ones; if not, this peer's claim is false, and it is the next one's turn."""
+"""Repairs a fetch with all pieces but a wrong digest. Single pieces cannot be verified, so the file is made
+equal to one peer's piece digests and hashed. If the result is right, the senders of the replaced pieces sent
+wrong bytes; if not, this peer's digests are wrong and the next peer is tried."""
 
 from __future__ import annotations
 
@@ -20,15 +19,16 @@ if TYPE_CHECKING:
 
 
 async def mend(fetch: Fetch, window: Window) -> bool:
-    """Tries every peer that has the whole blob; False if none has it right. Liars are counted and avoided."""
+    """Tries every usable peer that has the whole blob; returns False if none has the right bytes. Peers that
+    sent wrong bytes are counted and avoided."""
     if fetch.find_more is not None:
-        await fetch.find_more(fetch)  # somebody may have it by now who had not
+        await fetch.find_more(fetch)  # another peer may have the blob by now
     origin = dict(fetch.plan.origin)
     liars: set[str] = set()
     suspected = dict.fromkeys(fetch.peers, 0)
     for name in origin.values():
         suspected[name] = suspected.get(name, 0) + 1
-    # Who sent least has most to tell about the rest.
+    # The peer that sent least is the best witness about the rest.
     for name in sorted(fetch.peers, key=lambda name: suspected[name]):
         peer = fetch.peers[name]
         if not peer.usable:
@@ -53,7 +53,8 @@ async def mend(fetch: Fetch, window: Window) -> bool:
 
 
 async def _as_claimed(fetch: Fetch, window: Window, peer: Peer) -> list[int] | None:
-    """Makes the file what `peer` says that it is; which pieces that took. None: it does not have it all."""
+    """Makes the file equal to what `peer` claims; returns the replaced pieces. None if the peer does not have
+    the whole blob. Raises PeerFailed."""
     repository = min(fetch.repositories)
     answer = await peer.call(messages.SUMS, 60.0, repository=repository, digest=str(fetch.digest))
     sums = answer.get("sums")
@@ -77,5 +78,6 @@ async def _as_claimed(fetch: Fetch, window: Window, peer: Peer) -> list[int] | N
 
 
 def _senders(fetch: Fetch, origin: dict[int, str], replaced: list[int]) -> set[str]:
-    """Who sent these pieces as verified ones. Who passed on what it had not verified is no liar."""
+    """Returns the peers that sent these pieces as verified ones; forwarding unverified pieces does not
+    count."""
     return {origin[index] for index in replaced if index in origin and not fetch.plan.hearsay >> index & 1}

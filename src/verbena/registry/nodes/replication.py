@@ -1,5 +1,5 @@
-"""Push replication: what clients push here is given to N peers, before the client has its answer or after.
-A peer is told, and fetches by the same way as for its own clients: RDMA WRITE into its window."""
+"""Replicates pushes to N peers, before the client gets its response (synchronous) or after it. A peer is
+notified and fetches the content as it does for its own clients: by RDMA WRITE into its window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 600.0
 
 
 class Replication:
-    """A listener of the registry's events. `peers` are those that can be asked now."""
+    """A listener of the registry's events. `peers` returns those that can be called now."""
 
     def __init__(self, peers: Callable[[], list[Peer]], *, replicas: int, synchronous: bool) -> None:
         self.done = 0
@@ -27,7 +27,8 @@ class Replication:
         self._tasks: set[asyncio.Task[int]] = set()
 
     async def __call__(self, event: Event) -> None:
-        """Raises Refused (503) if it is synchronous and too few peers have it; the push can be repeated."""
+        """Copies a push or mount. If synchronous, raises Refused (503) when too few peers stored it; the
+        client may repeat the push."""
         if event.action not in ("push", "mount") or event.digest is None or not self._replicas:
             return
         task = asyncio.ensure_future(self._copy(event))
@@ -38,7 +39,7 @@ class Replication:
             raise Refused("TOOMANYREQUESTS", message, status=503, headers={"Retry-After": "1"})
 
     async def settle(self) -> None:
-        """Waits for what is under way."""
+        """Waits for all copies in progress."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
@@ -47,7 +48,8 @@ class Replication:
         await self.settle()
 
     async def _copy(self, event: Event) -> int:
-        """To the first N by a hash of the repository that can take it, so that an image stays together."""
+        """Copies to the first N peers that accept it, in a hash order of the repository, so that one image's
+        parts stay together. Returns the number of copies."""
         by_id = {peer.id: peer for peer in self._peers()}
         copies = 0
         self.waiting += 1

@@ -1,5 +1,5 @@
-"""The giving end: pieces go from a file into registered memory and by RDMA WRITE into the asker's window.
-What this node has is a verified blob of the repository asked about, or the pieces of one on its way."""
+"""The serving side: pieces go from a file into registered memory, and by RDMA WRITE into the requester's
+window. This node serves verified blobs of the requested repository, and pieces of blobs it is fetching."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from verbena.transport import Node, RemoteRegion, Request, Session
 MOST_OPEN = 64
 IDLE_S = 30.0
 GATHER_S = 0.1
-"""How long news of single pieces is kept back to be told together."""
+"""How long changes by few pieces are held back, to be reported together."""
 FOLLOW_S = 5.0
 SENDERS = 4
 ASKING_S = 10.0
@@ -31,31 +31,31 @@ MOST_TOLD = 64
 
 @dataclass(frozen=True)
 class Holding:
-    """What can be given of a blob."""
+    """What this node can serve of a blob."""
 
     size: int
     held: int
     whole: bool
     fed: bool = True
     fd: int = -1
-    """Of a blob on its way; a whole one is opened by name."""
+    """The descriptor of an incomplete blob; a whole one is opened by name."""
     owner: object = None
     """Keeps `fd` open."""
 
 
 @dataclass
 class Given:
-    """A blob that is being given away: its descriptor, and who has which piece from us."""
+    """A blob being served: its descriptor, and which nodes got which piece from here."""
 
     fd: int
     used_at: float = 0.0
     busy: int = 0
     takers: dict[int, set[str]] = field(default_factory=dict)
     askers: dict[str, float] = field(default_factory=dict)
-    """Nodes that fetch it, and when they last asked."""
+    """Nodes that fetch it, with the time of their last request."""
 
     def crowd(self, asker: str, now: float) -> list[str]:
-        """The other nodes that fetch it, for one of them."""
+        """Registers `asker`; returns up to MOST_TOLD other nodes that fetch the blob."""
         self.askers[asker] = now
         if len(self.askers) > MOST_TOLD:
             self.askers = {node: at for node, at in self.askers.items() if now - at < ASKING_S}
@@ -67,7 +67,7 @@ class Given:
 
 
 class Source:
-    """Answers FIND, FOLLOW, SEND and SUMS. `partial` tells of blobs on their way."""
+    """Handles FIND, FOLLOW, SEND and SUMS. `partial` returns what this node has of a blob being fetched."""
 
     def __init__(
         self,
@@ -94,7 +94,8 @@ class Source:
         self._given: dict[Digest, Given] = {}
 
     def holding(self, repository: str, digest: Digest) -> Holding | None:
-        """What this node has of a repository's blob."""
+        """What this node has of a repository's blob; None if nothing. Starts to recall a blob that is only in
+        the bucket."""
         row = self._registry.metadata.blob(repository, digest)
         if row is None:
             return self._partial(repository, digest)
@@ -106,7 +107,8 @@ class Source:
         return Holding(size, coming.held, False, True, coming.incoming.fileno(), coming.incoming)
 
     async def find(self, request: Request) -> bytes:
-        """Size and pieces; a blob of one piece is written at once if a window was lent."""
+        """FIND: responds with size and pieces. Writes a blob of one piece at once if the requester lent a
+        window."""
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         holding = self.holding(repository, digest)
@@ -123,7 +125,7 @@ class Source:
         return messages.encode(found=True, sent=sent, crowd=crowd, **_described(holding))
 
     async def follow(self, request: Request) -> bytes:
-        """Answers when there is more than the asker knows of, or after a while."""
+        """FOLLOW: responds when there is more than the requester knows of, or after FOLLOW_S."""
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         known = messages.take_integer(fields, "known")
@@ -138,7 +140,7 @@ class Source:
             step = max(4, pieces.count_of(holding.size) // 16)
             if holding.whole or holding.fed != was_fed or count >= enough + step:
                 break
-            if count > known:  # something, but little: wait for more, though not for long
+            if count > known:  # only a few new pieces: wait a little longer for more
                 deadline = min(deadline, time.monotonic() + GATHER_S)
             left = deadline - time.monotonic()
             event = self._changed(digest)
@@ -151,8 +153,8 @@ class Source:
         return messages.encode(found=True, **_described(self.holding(repository, digest) or holding))
 
     async def send(self, request: Request) -> bytes:
-        """Writes one of the pieces asked for into the window. To a patient asker not one that nodes it knows
-        have from us already: they can give it, and we need not."""
+        """SEND: writes one of the requested pieces into the window. A patient requester gets no piece that
+        nodes it knows already got from here, because they can send it."""
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         offered, remote = messages.take_pieces(fields, "pieces"), messages.take_window(fields)
@@ -182,7 +184,8 @@ class Source:
         return messages.encode(found=True, piece=index, crowd=crowd, **_described(holding))
 
     async def sums(self, request: Request) -> bytes:
-        """SHA-256 of every piece of a whole blob: a claim, to compare pieces by without sending them."""
+        """SUMS: responds with SHA-256 of every piece of a whole blob, to find differing pieces without
+        sending them."""
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         holding = self.holding(repository, digest)
@@ -193,7 +196,7 @@ class Source:
         try:
             found = await loop.run_in_executor(self._registry.blobs.workers, piece_sums, path)
         except FileNotFoundError:
-            return messages.encode(found=False)  # it has just gone: a copy of what is in a bucket
+            return messages.encode(found=False)  # a cached copy of a blob in the bucket was just evicted
         return messages.encode(found=True, size=holding.size, sums=found)
 
     def close(self) -> None:
@@ -219,7 +222,8 @@ class Source:
         )
 
         def ended(job: asyncio.Future[None]) -> None:
-            # Here, not after an await: a handler that is cancelled goes before its buffer is free.
+            # In the callback, not after the await: a cancelled handler returns while the buffer is still in
+            # use.
             given.busy -= 1
             del keep[:]
             given.used_at = time.monotonic()
@@ -254,7 +258,8 @@ class Source:
 
 
 def send_piece(session: Session, fd: int, start: int, buffer: memoryview, remote: RemoteRegion) -> None:
-    """On a worker, without the GIL: the file's bytes straight into registered memory, then onto the wire."""
+    """Runs on a worker: reads the file into registered memory, then WRITEs it to the peer, without the
+    GIL."""
     done = 0
     while done < len(buffer):
         count = os.preadv(fd, [buffer[done:]], start + done)

@@ -1,4 +1,4 @@
-"""What nodes need to know, as plain values; the configuration's names where it has them."""
+"""Settings of the nodes as plain values, with the configuration's names where it has them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ MIB = 1 << 20
 @dataclass(frozen=True)
 class NodesSettings:
     peers: tuple[str, ...] = ()
-    """Where other nodes listen: "host:port". Our own address among them does no harm."""
+    """Addresses of other nodes, "host:port". This node's own address may be among them."""
     upstreams: tuple[str, ...] = ()
-    """Registries asked in turn for what no node has: "https://host", "http://user:password@host:port"."""
+    """Registries to query in turn for content that no node has: "https://host",
+    "http://user:password@host:port"."""
     listen: str = "127.0.0.1:0"
-    """Where other nodes are taken; empty: nowhere."""
+    """The address for other nodes; empty to accept none."""
     replicas: int = 0
-    """How many peers get what is pushed here."""
+    """The number of peers that get a copy of each push."""
     replicate_synchronously: bool = False
-    """Whether a push is answered only after they have it."""
+    """Whether the response to a push waits for the copies."""
     piece_timeout_s: float = 10.0
-    """A peer that takes longer for a piece stalls: others are asked."""
+    """After this time without the piece, the peer counts as stalled and others are tried."""
     tag_lifetime_s: float = 60.0
-    """How long a tag taken from upstream is believed before upstream is asked again."""
+    """How long a tag from upstream is served before upstream is queried again."""
     avoid_s: float = 600.0
-    """How long a peer that sent wrong bytes is not asked."""
+    """How long a peer that sent wrong bytes is avoided at first."""
     window_bytes: int = 32 * MIB
-    """Registered memory that peers write to, and the bound of what is on its way to us."""
+    """Registered memory that peers write to; it also bounds what is in transit to this node."""
     source_bytes: int = 16 * MIB
-    """Registered memory that files are read into on their way to peers."""
+    """Registered memory into which files are read before they are sent to peers."""
 
 
 PIECE = 4 * MIB
-"""What is asked for, checked and passed on at a time. All nodes must agree: it is in every message."""
+"""The unit of requests and transfers. All nodes must agree on it; SEND requests carry it."""

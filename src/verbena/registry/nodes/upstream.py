@@ -1,6 +1,6 @@
-"""A registry to take from by HTTP: blobs from any offset on, manifests by tag or digest. Bearer tokens and
-basic credentials as Docker-style registries want them. Blocking, for worker threads: a read of megabytes
-holds no GIL."""
+"""A client for upstream registries over HTTP: blobs from any offset, manifests by tag or digest, with the
+bearer tokens and basic credentials of Docker-style registries. Blocking, for worker threads; large reads run
+without the GIL."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
 class UpstreamFailed(Exception):
-    """It could not be reached, or answered with an error; the text says which."""
+    """The registry is unreachable or responded with an error; the message states which."""
 
 
 @dataclass
 class Body:
-    """A blob being received: `readinto()` until it gives 0."""
+    """A blob being received: call `readinto()` until it returns 0, then `close()`."""
 
     response: http.client.HTTPResponse
     connection: http.client.HTTPConnection
     size: int
-    """Of the whole blob."""
+    """The size of the whole blob."""
     socket: socket.socket | None
 
     def readinto(self, buffer: memoryview) -> int:
@@ -55,7 +55,7 @@ class Body:
         return done
 
     def abort(self) -> None:
-        """Ends a read that another thread is in."""
+        """Ends a read in another thread."""
         if self.socket is not None:
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
@@ -66,7 +66,7 @@ class Body:
 
 
 class Upstream:
-    """`url` may have a user and a password; a path in it goes before every repository's name."""
+    """`url` may contain user and password; its path is put before every repository name."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"https://{url}")
@@ -87,7 +87,8 @@ class Upstream:
         self._lock = threading.Lock()
 
     def blob(self, repository: str, digest: Digest, *, start: int = 0) -> Body | None:
-        """The blob's bytes from `start` on; None if it has no such blob. Raises UpstreamFailed."""
+        """Requests the blob from offset `start`; the caller must close the result. None if the registry does
+        not have it. Raises UpstreamFailed."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         found = self._get(repository, f"blobs/{digest}", headers)
         if found is None:
@@ -103,7 +104,8 @@ class Upstream:
         return Body(response, connection, start + int(length), connection.sock)
 
     def manifest(self, repository: str, reference: str) -> Manifest | None:
-        """None if it has none. Raises UpstreamFailed, also for one that has not the digest asked for."""
+        """Returns a manifest, or None if the registry does not have it. Raises UpstreamFailed, also for a
+        wrong digest."""
         found = self._get(
             repository, f"manifests/{quote(reference, safe=':')}", {"Accept": ", ".join(ACCEPTED)}
         )
@@ -190,7 +192,8 @@ class Upstream:
             return token if time.monotonic() < until else ""
 
     def _token(self, name: str, challenge: str) -> str:
-        """Asks whom the challenge names for a token to pull this repository by."""
+        """Requests a token to pull this repository from the realm of the challenge, and caches it. Raises
+        UpstreamFailed."""
         said = dict(_CHALLENGE.findall(challenge))
         realm = said.pop("realm", "")
         query = {key: said[key] for key in ("service", "scope") if key in said}

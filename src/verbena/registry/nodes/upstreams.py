@@ -1,5 +1,6 @@
-"""The upstream registries in turn, for an event loop; and which tags came from them, and when they were last
-asked about each. That is in the database: after a restart a tag that was pushed here is still our own."""
+"""Queries the upstream registries in turn, for an event loop, and records which tags came from them and when
+each was last checked. The record is in the database, so that a restart does not confuse those tags with
+pushed ones."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _TABLE = (
 
 
 class Upstreams:
-    """True if there are any. A broken one counts as having nothing, and the next is asked."""
+    """True if any is configured. A registry that fails counts as not having the content, and the next is
+    tried."""
 
     def __init__(self, urls: Sequence[str], registry: Registry, tag_lifetime_s: float) -> None:
         self.all = [Upstream(url) for url in urls]
@@ -42,7 +44,7 @@ class Upstreams:
             await self._registry.database.write(lambda c: c.execute(_TABLE).close())
 
     async def blob(self, repository: str, digest: Digest, start: int = 0) -> Body | None:
-        """The blob from `start` on, from the first that has it."""
+        """Returns the blob from offset `start`, from the first registry that has it, or None."""
         return await self._first(lambda upstream: upstream.blob(repository, digest, start=start))
 
     async def manifest(self, repository: str, reference: str) -> Manifest | None:
@@ -57,7 +59,7 @@ class Upstreams:
         return found
 
     def is_stale(self, repository: str, tag: str) -> bool:
-        """Whether a tag came from upstream, and so long ago that it may have moved."""
+        """Whether a tag came from upstream and was last checked more than `tag_lifetime_s` ago."""
         if not self.all:
             return False
         row = self._registry.database.row(

@@ -1,6 +1,6 @@
-"""Memory that peers write to: slots of one registered stretch, each lent to one session for one piece.
-It is ours again before a byte of it is looked at: whoever could still write could change it in between being
-hashed and being stored. A peer that comes late is refused by its dead key."""
+"""Memory that peers write to: slots of one allocation, each lent to one session for one piece. Access is
+revoked before the bytes are read, so that a peer cannot change them between hashing and storing. A late WRITE
+fails because its key is invalid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verbena.verbs import Access
 
 
 class Slot:
-    """One piece's room."""
+    """Memory for one piece."""
 
     def __init__(self, node: Node, memory: memoryview) -> None:
         self.memory = memory
@@ -22,30 +22,30 @@ class Slot:
         self._region: Region | None = None
 
     def lend(self, session: Session, length: int = PIECE) -> str:
-        """Lets the session's peer write to it; gives what it needs for that."""
+        """Lets the session's peer write to the slot; returns the encoded remote region for the request."""
         self._region = self._node.expose(self.memory[:length], access=Access.ALL, session=session)
         return self._region.remote.to_bytes().hex()
 
     async def take_back(self) -> None:
-        """Returns when nobody can write to it any more."""
+        """Revokes the peer's access; after it returns, no peer can write to the slot."""
         region, self._region = self._region, None
         if region is not None:
             if self._node.wires.keeping:
-                await asyncio.to_thread(region.revoke)  # an RDMA device takes its time
+                await asyncio.to_thread(region.revoke)  # revoking on an RDMA device takes long
             else:
                 region.revoke()
 
 
 class Window:
-    """`size` bytes in slots. Who asks for more waits: that is the credit."""
+    """`size` bytes in slots. `slot()` waits until one is free, which limits the pieces in transit."""
 
     def __init__(self, node: Node, size: int) -> None:
         count = max(2, size // PIECE)
         whole = node.allocate(count * PIECE)
         self._memory = memoryview(whole.memory).cast("B")
-        whole.revoke()  # the memory stays; slots of it are lent one by one
+        whole.revoke()  # the memory stays allocated; slots are exposed one by one
         slots = [Slot(node, self._memory[i * PIECE : (i + 1) * PIECE]) for i in range(count)]
-        self._free: asyncio.LifoQueue[Slot] = asyncio.LifoQueue()  # the warmest first
+        self._free: asyncio.LifoQueue[Slot] = asyncio.LifoQueue()  # most recently used first, for warm caches
         for slot in slots:
             self._free.put_nowait(slot)
 

@@ -1,5 +1,5 @@
-"""The page of this node beside its metrics: wires, sessions and errors as every node shows them, and the
-registry's own panels. It is on the metrics' address: who may read figures is not who may pull."""
+"""This node's page on the metrics address: wires, sessions and errors as on every node, and the registry's
+panels. It is separate from the registry's address because its readers need not have the right to pull."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORT_DIGEST = len("sha256:") + 12
 
 
 def add_node_page(server: Server, nodes: Nodes) -> None:
-    """Lets the server show it."""
+    """Adds the page to the server."""
     nodes.node.panels.update(panels(nodes))
 
     async def file(request: web.BaseRequest) -> web.StreamResponse:
@@ -34,7 +34,7 @@ def add_node_page(server: Server, nodes: Nodes) -> None:
         return _answer(kind, text)
 
     async def document(request: web.BaseRequest) -> web.StreamResponse:
-        # On this thread: the panels read what the event loop changes.
+        # On the event loop's thread, because the loop changes what the panels read.
         return _answer("application/json", page.document(nodes.node))
 
     server.pages.update(dict.fromkeys(page.FILES, checked(file)))
@@ -42,7 +42,7 @@ def add_node_page(server: Server, nodes: Nodes) -> None:
 
 
 def panels(nodes: Nodes) -> dict[str, Callable[[], Panel]]:
-    """By title."""
+    """The registry's panels by title."""
 
     def now() -> Panel:
         return state.node(nodes.registry, nodes, may_pull=lambda _: True)

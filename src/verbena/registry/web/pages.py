@@ -1,5 +1,5 @@
-"""What the page asks for. Repositories, tags and manifests it takes from the registry's own API; here are its
-files, this node's state, and where a blob lives. Who may not pull is not told."""
+"""Requests of the web page: its files, this node's state, and the locations of blobs. Repositories, tags and
+manifests come from the registry's API. Data is visible only with the right to pull it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {
     "/ui/app.js": ("app.js", "text/javascript; charset=utf-8"),
     "/ui/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-# Nothing but our own files: a name or annotation that a client pushed must never become a program here.
+# Only our own scripts may run: a pushed name or annotation must never be executed.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -38,7 +38,7 @@ Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 def add_pages(server: Server, nodes: Nodes | None) -> None:
-    """Lets the server show them."""
+    """Adds the pages to the server."""
     for path, (name, kind) in FILES.items():
         content = resources.files(__package__).joinpath("static", name).read_bytes()
         server.pages[path] = _file(content, kind)
@@ -53,7 +53,8 @@ class Pages:
         self._nodes = nodes
 
     async def node(self, request: web.BaseRequest) -> web.StreamResponse:
-        """This node, its peers, what is stored and what is on its way. For whoever may log in."""
+        """This node, its peers, what is stored, and transfers. Needs the same rights as the API's base
+        endpoint."""
         await self._allow(request, Route("base"))
         identity = await self._server.authenticator.identify(request, Route("base"))
         document = state.node(
@@ -62,7 +63,8 @@ class Pages:
         return answer_json({"version": __version__, **document}, HEADERS)
 
     async def where(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Which nodes have the blobs asked for, of one repository."""
+        """The nodes that have the requested blobs of one repository. Raises Refused without the right to
+        pull."""
         repository = request.query.get("repository", "")
         wanted = [parse_digest(text) for text in request.query.getall("digest", [])[:MOST_BLOBS]]
         if not wanted:
@@ -87,7 +89,7 @@ def _file(content: bytes, kind: str) -> Page:
 
 
 def checked(page: Page) -> Page:
-    """Refuses what is neither GET nor HEAD."""
+    """Wraps a page so that it refuses methods other than GET and HEAD."""
 
     async def show(request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):

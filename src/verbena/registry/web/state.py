@@ -1,4 +1,4 @@
-"""This node's state as the page shows it: plain values, made anew for each look."""
+"""This node's state for the web page, as plain values computed for each request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = "this node"
 
 
 def node(registry: Registry, nodes: Nodes | None, *, may_pull: Callable[[str], bool]) -> dict[str, Any]:
-    """Transfers of repositories that the asker may not pull from are not shown."""
+    """Returns the state; leaves out transfers of repositories that `may_pull` does not allow."""
     document: dict[str, Any] = {"stored": registry.metadata.totals(), "time": time.time()}
     if nodes is None:
         return document
@@ -44,7 +44,8 @@ def node(registry: Registry, nodes: Nodes | None, *, may_pull: Callable[[str], b
 async def places(
     registry: Registry, nodes: Nodes | None, repository: str, digest: Digest
 ) -> list[dict[str, Any]]:
-    """Who has a blob, and how much of it: here, and at every peer that answers."""
+    """Returns which nodes have a blob and how much of it: this node, the bucket, and every peer that
+    responds."""
     found: list[dict[str, Any]] = []
     if (row := registry.metadata.blob(repository, digest)) is not None:
         if not row[2] or registry.blobs.path_of(digest).exists():

@@ -1,4 +1,4 @@
-// The registry's page. Everything that came from a client is put into text nodes, never into markup.
+// The registry's web page. Text from clients goes into text nodes, never into markup.
 "use strict";
 
 const TYPES = [
@@ -13,7 +13,7 @@ let authorization = "", names = [], shown = 0, before = null;
 
 class Problem extends Error {}
 
-// Elements: make("td", {class: "number"}, "text", otherElement).
+// Creates an element: make("td", {class: "number"}, "text", otherElement).
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -59,7 +59,7 @@ async function get(url, accept = "application/json") {
 }
 
 let asking = null;
-// One dialog, however many requests want it.
+// One log-in dialog for all requests that need it.
 function ask() {
   asking ??= new Promise((resolve) => {
     login.showModal();
@@ -102,7 +102,7 @@ function showRepositories() {
   if (!wanted.length) list.append(make("li", {class: "faint"}, names.length ? "none with these letters" : "nothing is stored here yet"));
 }
 
-// What the address says: a repository, and a tag or digest in it.
+// The repository, and the tag or digest, in the address.
 function where() {
   const [name, reference] = location.hash.replace(/^#\/?/, "").split("@");
   return [decodeURIComponent(name || ""), decodeURIComponent(reference || "")];
@@ -188,7 +188,7 @@ function chips(places, size) {
     place.whole ? place.node : `${place.node}: ${Math.floor(100 * place.held / Math.max(1, size))} %`)));
 }
 
-// The first page: this node, its peers, what is on its way.
+// The start page: this node, its peers, transfers.
 
 async function overview() {
   const state = await (await get("/ui/node.json")).json();
@@ -241,7 +241,7 @@ function showTotals(stored) {
     many(stored.tags, "tag", "tags"), many(stored.blobs, "blob", "blobs"), bytes(stored.blob_bytes)].join(" · ");
 }
 
-// The keyboard: "/" filters, arrows go through a list, Escape comes back.
+// Keys: "/" focuses the filter, arrows move through a list, Escape clears the filter.
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || login.open) return;
@@ -261,7 +261,7 @@ document.addEventListener("keydown", (event) => {
 filter.addEventListener("input", showRepositories);
 window.addEventListener("hashchange", async () => { await show(); main.focus(); });
 
-// Light or dark: as the system has it, until somebody chooses.
+// Light or dark: follows the system until the user chooses.
 
 const theme = document.getElementById("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme || (dark.matches ? "dark" : "light")) === "dark";
@@ -279,7 +279,7 @@ async function refresh() {
   if (!document.hidden && !login.open) {
     try {
       if (!where()[0] && !main.querySelector(":focus")) await show();
-    } catch { /* the next turn tries again */ }
+    } catch { /* the next turn retries */ }
   }
   setTimeout(refresh, REFRESH_MS);
 }
