@@ -1,6 +1,6 @@
-"""Far memory: numpy-like arrays in another node's memory, one-sided, behind a write-back cache.
-Gives Array; allocate(), attach(), free() and stat() of a memory node; MemoryNode, which serves them.
-May depend on verbena.transport and below only; numpy is imported when an Array is made."""
+"""Far memory: numpy-like arrays in another node's memory, accessed one-sided through a write-back cache.
+Provides Array; allocate(), attach(), free() and stat() of a memory node; MemoryNode, which serves them.
+May depend on verbena.transport and below only; numpy is imported at first use."""
 
 from verbena.far.array import Array
 from verbena.far.client import allocate, attach, free, stat

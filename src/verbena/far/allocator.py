@@ -1,18 +1,18 @@
-"""First fit inside one stretch of memory. Pure arithmetic: it knows offsets, not bytes."""
+"""First-fit allocation of offsets within one block of memory. Pure arithmetic: it never touches the bytes."""
 
 from __future__ import annotations
 
 from bisect import insort
 
-ALIGNMENT = 4096  # a page: no two allocations share one
+ALIGNMENT = 4096  # one page, so that no two allocations share one
 
 
 class FirstFit:
-    """Pieces of [0, size), each at a multiple of ALIGNMENT."""
+    """Allocates parts of [0, size), each at a multiple of ALIGNMENT."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._free = [(0, size)] if size else []  # (offset, length), in order, never touching
+        self._free = [(0, size)] if size else []  # (offset, length), sorted, never adjacent
         self._taken: dict[int, int] = {}
 
     @property
@@ -24,7 +24,7 @@ class FirstFit:
         return max((length for _, length in self._free), default=0)
 
     def allocate(self, length: int) -> int | None:
-        """The offset of a piece of at least `length` bytes; None if no free piece is so long."""
+        """Returns the offset of at least `length` free bytes, or None if no free part is large enough."""
         wanted = max(1, -(-length // ALIGNMENT)) * ALIGNMENT
         for place, (offset, available) in enumerate(self._free):
             if available >= wanted or (available >= length > 0 and offset + available == self.size):
@@ -36,7 +36,7 @@ class FirstFit:
         return None
 
     def free(self, offset: int) -> None:
-        """Gives a piece back. KeyError if there is none at that offset."""
+        """Frees the allocation at `offset`. Raises KeyError if there is none."""
         insort(self._free, (offset, self._taken.pop(offset)))
         joined: list[tuple[int, int]] = []
         for start, length in self._free:

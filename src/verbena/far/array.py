@@ -1,4 +1,4 @@
-"""far.Array: a numpy-like window on a remote node's memory."""
+"""far.Array: a numpy-like view of a remote node's memory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 64 << 20
 BLOCK_BYTES = 64 << 10
-_READ_OVER = 4096  # bytes nobody asked for that cost less to read than another transfer
-_LONGEST_HULL = 4 << 20  # bytes that are read at once where some of them are not wanted
+_READ_OVER = 4096  # reading this many unneeded bytes is cheaper than another transfer
+_LONGEST_HULL = 4 << 20  # the most bytes read at once when some of them are unneeded
 _PREFETCH_CHUNK = 1 << 20
 _PREFETCH_THREADS = 2
 
 
 class Array:
-    """An array that lives in a peer's memory. Index it on the first axis by an integer, a slice, an integer
-    or a boolean array; further axes are indexed here. What you get is a copy of your own; assign to write.
+    """An array in a peer's memory. Index the first axis with an integer, a slice, or an integer or boolean
+    array; further axes are indexed locally. Reading returns a local copy; assign to write.
 
-    Reads and writes go through a cache of `cache_bytes` in blocks of `block_bytes`; 0 bytes: none, every
-    access goes to the wire. Writes reach the peer by flush(), by close(), or when their block makes room.
-    Caches know nothing of each other: have one user, or flush() after writing and then invalidate() before
-    reading elsewhere. Thread-safe; it blocks, so asyncio programs use it in a thread.
+    Accesses go through a cache of `cache_bytes` in blocks of `block_bytes`; with 0 bytes, every access is a
+    transfer. Assigned bytes reach the peer in flush(), in close(), or when their block is evicted. Caches are
+    not coherent: have one user, or flush() after writing and invalidate() before reading elsewhere.
+    Thread-safe. Calls block, so asyncio programs must use a thread.
 
-    The errors are the session's: a change of wire goes unnoticed, a lost peer is a BrokenLinkError."""
+    Raises the session's errors: a failover to another wire is transparent, a lost peer raises
+    BrokenLinkError."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Array:
     ) -> None:
         self.session = session
         self.remote = remote
-        self.name: str | None = None  # of a memory node's allocation that has one
+        self.name: str | None = None  # the name of its allocation on the memory node, if it has one
         self._allocation: int | None = None
         self._dtype: np.dtype[Any] = numpy().dtype(dtype)
         self._shape = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
@@ -74,7 +75,7 @@ class Array:
                 block_bytes=min(block_bytes, cache_bytes),
             )
         self._bytes: BlockCache | Window = self._cache or self._window
-        self._assigning = threading.RLock()  # part of a row is read, changed and written
+        self._assigning = threading.RLock()  # guards read-modify-write of partial rows
         self._fetchers: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -93,7 +94,7 @@ class Array:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return _product(self._shape)
 
     @property
@@ -139,8 +140,8 @@ class Array:
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def prefetch(self, key: Any = slice(None)) -> None:
-        """Begins to fetch rows into the cache, and returns at once. At most half of the cache is fetched,
-        from the first row on; nothing if there is no cache. Errors are left to the access that needs it."""
+        """Starts to fetch rows into the cache, and returns at once. Fetches at most half of the cache, from
+        the first row on; does nothing without a cache. Errors surface in the access that needs the rows."""
         self._check_open()
         cache, rows = self._cache, select(key, self._shape).rows
         if cache is None:
@@ -151,7 +152,7 @@ class Array:
             end = min(end, offset + left)
             left -= end - offset
             while offset < end:
-                # Whole multiples, so that neighbouring pieces have no block in common.
+                # Split at multiples of the piece size, so that neighbouring pieces share no block.
                 piece = min(cache.prefetch_bytes, _PREFETCH_CHUNK)
                 next_offset = min(end, (offset // piece + 1) * piece)
                 self._start(cache, offset, next_offset - offset)
@@ -162,25 +163,26 @@ class Array:
     # Consistency
 
     def flush(self) -> None:
-        """Returns when everything that was assigned is in the peer's memory."""
+        """Writes all assigned bytes to the peer's memory; returns when they have arrived. Raises the
+        session's errors."""
         self._check_open()
         if self._cache is not None:
             self._cache.flush()
 
     def invalidate(self, *, discard: bool = False) -> None:
-        """Forgets the cached copies, so that the next access sees what others wrote. Flushes first; `discard`
-        throws away what was not flushed instead."""
+        """Drops cached blocks, so that the next access sees what other users wrote. Flushes first; with
+        `discard`, drops unflushed bytes instead."""
         self._check_open()
         if self._cache is not None:
             self._cache.invalidate(discard=discard)
 
     def stats(self) -> dict[str, int]:
-        """Transfers (short READs or WRITEs in a row count as one) and bytes on the wire; the cache's hits,
-        misses, evictions, cached and dirty bytes."""
+        """Returns the number of transfers (short READs or WRITEs in a row count as one) and bytes on the
+        wire, and the cache's hits, misses, evictions, cached and dirty bytes."""
         return {**self._window.counters(), **(self._cache.counters() if self._cache else {})}
 
     def close(self) -> None:
-        """Flushes and stops; the peer's memory stays as it is. Closing again does nothing."""
+        """Flushes and closes; the peer's memory stays allocated. Idempotent. Raises the session's errors."""
         if self._closed:
             return
         try:
@@ -198,15 +200,13 @@ class Array:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The block's own error says more than a flush that fails for the same reason.
+        # The block's own error is more useful than a flush that fails for the same reason.
         with contextlib.suppress(VerbenaError) if error is not None else contextlib.nullcontext():
             self.close()
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
         return f"<far.Array{name} {self._shape} {self._dtype} at {self.session.peer}>"
-
-    # Inside
 
     @property
     def _gap(self) -> int:
@@ -221,7 +221,7 @@ class Array:
         return array
 
     def _piece(self, selection: Selection) -> tuple[int, NDArray[Any]] | None:
-        """If it is one stretch of bytes in one row: its offset, and an array for it."""
+        """For a selection of contiguous bytes in one row: its offset and a new array for it; else None."""
         keys = selection.local[1:]
         if not selection.is_one_row or not all(_is_basic(key) for key in keys):
             return None
@@ -229,7 +229,7 @@ class Array:
         row_offset = selection.rows[0] * self._row_bytes
         if not keys:
             return (row_offset, np.empty(self._row_shape, self._dtype)) if self._row_bytes else None
-        row = np.empty(self._row_shape, self._dtype)  # never touched: only to see where the part lies
+        row = np.empty(self._row_shape, self._dtype)  # never accessed: used only to compute the part's offset
         part = row[keys if Ellipsis in keys else (*keys, Ellipsis)]
         if not part.flags.c_contiguous or not part.size:
             return None
@@ -274,7 +274,7 @@ class Array:
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
-    """Its bytes, of whatever type: not every type has a buffer of its own."""
+    """The array's bytes. A view as uint8, because not every dtype supports the buffer protocol."""
     return memoryview(array.reshape(-1).view(numpy().uint8))
 
 

@@ -1,8 +1,8 @@
-"""A write-back cache of a window's bytes, in blocks: least recently used goes first, the bound holds.
+"""A write-back LRU cache of a window's bytes, in blocks, with a fixed capacity.
 
-A block knows which of its bytes it has, and which of these the peer has not. State changes under one lock,
-the wire is used outside it. Whoever uses the wire for some blocks claims them first, all at once, and others
-wait for them: so nobody holds a claim and waits for another, and no fetch overtakes a write."""
+Each block tracks its valid bytes and, of these, the dirty ones. State changes under one lock; transfers run
+outside it. A transfer first claims all its blocks at once, and other accesses to them wait. So no thread
+waits for a claim while it holds one, and no fetch overtakes a write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verbena.errors import setup_error
 from verbena.far.ranges import Ranges
 from verbena.far.window import Window
 
-_LONGEST_WRITE = 8 << 20  # bytes that are gathered for one transfer
+_LONGEST_WRITE = 8 << 20  # the most bytes combined into one transfer
 
 
 class _Block:
@@ -24,11 +24,11 @@ class _Block:
     def __init__(self, data: memoryview) -> None:
         self.data = data
         self.valid = Ranges()
-        self.dirty = Ranges()  # always within `valid`
+        self.dirty = Ranges()  # a subset of `valid`
 
 
 class BlockCache:
-    """Bytes [0, length) of `window`. Thread-safe."""
+    """Caches bytes [0, length) of `window`. Thread-safe. Methods raise the session's errors."""
 
     def __init__(self, window: Window, *, length: int, cache_bytes: int, block_bytes: int) -> None:
         if not 0 < block_bytes <= cache_bytes:
@@ -38,10 +38,10 @@ class BlockCache:
         self._length = length
         self._block_bytes = block_bytes
         self._capacity = cache_bytes // block_bytes
-        # One access claims half of the cache at most, so that two can go on side by side.
+        # One access claims at most half of the cache, so that two can proceed in parallel.
         self._group = max(1, self._capacity // 2)
         self._blocks: OrderedDict[int, _Block] = OrderedDict()
-        self._reserved = 0  # blocks that claims are going to add
+        self._reserved = 0  # blocks that current claims will add
         self._claims: list[range] = []
         self._changed = threading.Condition()
         self._counters = {"hits": 0, "misses": 0, "evictions": 0}
@@ -49,7 +49,7 @@ class BlockCache:
     # Access
 
     def read(self, offset: int, into: memoryview) -> None:
-        """Fills `into`, from the cache where it can."""
+        """Fills `into`, from the cache where possible."""
         if self._read_hit(offset, into):
             return
         if self._spans(offset, into.nbytes) > self._group:
@@ -67,7 +67,8 @@ class BlockCache:
             self._copy_out(offset, into)
 
     def _read_hit(self, offset: int, into: memoryview) -> bool:
-        """The common case in few steps: all of it is in one block, and nobody uses the wire."""
+        """The fast path: all bytes are valid in one block, and there is no claim. Returns whether it filled
+        `into`."""
         number, low = divmod(offset, self._block_bytes)
         high = low + into.nbytes
         with self._changed:
@@ -80,7 +81,7 @@ class BlockCache:
             return True
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Takes `data` in; it goes out when its blocks are needed for others, or by flush()."""
+        """Stores `data` in the cache; it is written when its blocks are evicted, or by flush()."""
         if self._spans(offset, data.nbytes) > self._group:
             self._write_around(offset, data)
             return
@@ -94,7 +95,7 @@ class BlockCache:
             self._copy_in(offset, data)
 
     def prefetch(self, offset: int, length: int) -> None:
-        """Fetches what is missing; `prefetch_bytes` at most."""
+        """Fetches the missing bytes of a range of at most `prefetch_bytes`."""
         numbers = self._numbers(offset, length)
         with self._changed:
             if self._has(numbers, offset, length):
@@ -104,11 +105,11 @@ class BlockCache:
 
     @property
     def prefetch_bytes(self) -> int:
-        """The longest piece that prefetch() takes."""
+        """The longest range that prefetch() accepts."""
         return self._group * self._block_bytes
 
     def flush(self) -> None:
-        """Writes all that the peer has not; returns when it has landed."""
+        """Writes all dirty bytes; returns when they are in the peer's memory."""
         with self._changed:
             dirty = sorted(number for number, block in self._blocks.items() if block.dirty)
         for numbers in _neighbours(dirty, max(1, _LONGEST_WRITE // self._block_bytes)):
@@ -116,7 +117,7 @@ class BlockCache:
                 self._write_back(numbers)
 
     def invalidate(self, *, discard: bool = False) -> None:
-        """Forgets everything, after a flush unless what was not written is to be discarded."""
+        """Drops all blocks, after a flush; with `discard`, drops dirty bytes instead of flushing."""
         everything = range(self._spans(0, self._length))
         while True:
             if not discard:
@@ -132,7 +133,7 @@ class BlockCache:
             dirty = sum(stop - start for block in self._blocks.values() for start, stop in block.dirty)
             return {**self._counters, "cached_bytes": cached, "dirty_bytes": dirty}
 
-    # Longer than the cache should hold: past it, but in step with it
+    # Accesses larger than half of the cache bypass it, but stay consistent with it.
 
     def _read_around(self, offset: int, into: memoryview) -> None:
         numbers = self._numbers(offset, into.nbytes)
@@ -149,7 +150,8 @@ class BlockCache:
     def _write_around(self, offset: int, data: memoryview) -> None:
         numbers = self._numbers(offset, data.nbytes)
         with self._claim(numbers):
-            # The ends may lie within blocks: what is dirty beside our part must not be lost with them.
+            # The first and last block may hold dirty bytes outside this range: write them before dropping the
+            # blocks.
             self._write_back(self._present(numbers))
             self._window.write(offset, data)
             with self._changed:
@@ -185,14 +187,14 @@ class BlockCache:
 
     @contextlib.contextmanager
     def _loaded(self, numbers: range) -> Iterator[None]:
-        """Claims the blocks, makes room and fetches what they lack. The body runs under the lock."""
+        """Claims the blocks, makes room and fetches their missing bytes. The body runs under the lock."""
         with self._room_for(numbers, fetch=True):
             yield
 
     @contextlib.contextmanager
     def _room_for(self, numbers: range, *, fetch: bool = False) -> Iterator[None]:
-        """Claims the blocks and makes room for those that are not there; the body runs under the lock with
-        all of them there, and complete if they were to be fetched."""
+        """Claims the blocks and makes room for the missing ones. The body runs under the lock with all blocks
+        present, and fully valid if `fetch`."""
         victims: list[int] = []
         with self._changed:
             self._changed.wait_for(lambda: self._can_begin(numbers))
@@ -200,7 +202,7 @@ class BlockCache:
             victims = self._choose_victims(numbers, len(new))
             spans = [numbers, *(range(n, n + 1) for n in victims)]
             self._claims += spans
-            # What leaves makes room only once it has been written.
+            # Evicted blocks free their room only after they have been written back.
             self._reserved += len(new)
         fetched: list[tuple[int, memoryview]] = []
         try:
@@ -233,7 +235,8 @@ class BlockCache:
         return max(0, len(self._blocks) + self._reserved + new - self._capacity)
 
     def _choose_victims(self, numbers: range, new: int) -> list[int]:
-        """As many as must go, least recently used first; fewer if the others are claimed."""
+        """Returns as many blocks as must be evicted, least recently used first; fewer if the others are
+        claimed."""
         victims: list[int] = []
         wanted = self._excess(new)
         for number in self._blocks:
@@ -244,8 +247,8 @@ class BlockCache:
         return victims
 
     def _fetch(self, numbers: range) -> list[tuple[int, memoryview]]:
-        """Reads what the claimed blocks lack, from the first byte to the last in one transfer: pieces with
-        their offsets."""
+        """Reads the missing bytes of claimed blocks, adjacent ranges in one transfer; returns (offset, bytes)
+        pieces."""
         with self._changed:
             gaps = [gap for number in numbers for gap in self._gaps(number)]
         pieces = []
@@ -268,7 +271,8 @@ class BlockCache:
             if number not in self._blocks:
                 length = self._block_length(number)
                 whole = fetched and fetched[0][1].nbytes == length and len(numbers) == 1
-                # A piece that is one whole block becomes it; longer ones would outlive their blocks.
+                # A piece of exactly one block is used as its buffer; a longer one would stay in memory after
+                # its blocks.
                 self._blocks[number] = _Block(fetched[0][1] if whole else memoryview(bytearray(length)))
                 if whole:
                     self._blocks[number].valid.add(0, length)
@@ -281,7 +285,7 @@ class BlockCache:
                 block.valid.add(low, high)
 
     def _write_back(self, numbers: Sequence[int]) -> None:
-        """Writes what is dirty in claimed blocks, neighbouring bytes in one transfer."""
+        """Writes the dirty bytes of claimed blocks, adjacent ones in one transfer."""
         with self._changed:
             extents = [
                 (number * self._block_bytes + start, self._blocks[number].data[start:stop])
@@ -289,7 +293,7 @@ class BlockCache:
                 if number in self._blocks
                 for start, stop in self._blocks[number].dirty
             ]
-        # Claimed blocks do not change, so their bytes can be taken without the lock.
+        # Claimed blocks do not change, so their bytes can be read without the lock.
         for start, stop in _joined([(offset, offset + data.nbytes) for offset, data in extents]):
             inside = [data for offset, data in extents if start <= offset < stop]
             joined = inside[0] if len(inside) == 1 else memoryview(b"".join(inside))
@@ -298,7 +302,7 @@ class BlockCache:
             for number in self._present(numbers):
                 self._blocks[number].dirty.clear()
 
-    # Under the lock
+    # These run under the lock.
 
     def _has(self, numbers: range, offset: int, length: int) -> bool:
         return all(
@@ -337,7 +341,7 @@ class BlockCache:
         return min(self._block_bytes, self._length - number * self._block_bytes)
 
     def _parts(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """The blocks of a range of bytes, each with the part of it that is meant."""
+        """Yields the blocks of a byte range, each with the part [low, high) of it within the block."""
         for number in self._numbers(offset, length):
             begin = number * self._block_bytes
             low, high = max(offset - begin, 0), min(offset + length - begin, self._block_bytes)
@@ -345,7 +349,7 @@ class BlockCache:
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ranges in order, those that touch made one."""
+    """Merges adjacent ranges of a sorted sequence."""
     first: int | None = None
     end = 0
     for start, stop in ranges:
@@ -360,7 +364,7 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _neighbours(numbers: list[int], most: int) -> Iterator[range]:
-    """Numbers in order, those that follow each other made one, up to so many."""
+    """Groups consecutive numbers into ranges of at most `most`."""
     for start, stop in _joined((number, number + 1) for number in numbers):
         for first in range(start, stop, most):
             yield range(first, min(first + most, stop))

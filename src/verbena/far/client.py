@@ -1,4 +1,4 @@
-"""Asking a memory node for memory. The calls block, as an Array does."""
+"""Client of a memory node. The calls block, as those of Array do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def allocate(
     cache_bytes: int = CACHE_BYTES,
     block_bytes: int = BLOCK_BYTES,
 ) -> Array:
-    """An array of zeros in the memory node's memory. Without a name it is this session's alone, and freed
-    when the session ends; a named one stays until free(), and others attach() to it.
-    BusyError if there is no room, StateError if the name is taken; otherwise as Session.call()."""
+    """Allocates a zeroed array on the memory node. Without a name it belongs to this session and is freed
+    when the session ends; a named one stays until free(), and other sessions can attach() to it. Raises
+    BusyError if there is no room, StateError if the name is taken, and the errors of Session.call()."""
     np = numpy()
     lengths = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
     kind = np.dtype(dtype)
@@ -49,7 +49,7 @@ def allocate(
 def attach(
     session: Session, name: str, *, cache_bytes: int = CACHE_BYTES, block_bytes: int = BLOCK_BYTES
 ) -> Array:
-    """The array of that name, with the dtype and shape it was allocated with. StateError if there is none."""
+    """Opens the named array with its original dtype and shape. Raises StateError if there is none."""
     answer = _ask(session, messages.ATTACH, name=name)
     note = answer.get("note")
     try:
@@ -65,8 +65,8 @@ def attach(
 
 
 def free(array: Array) -> None:
-    """Gives an array's memory back to its memory node; what was not flushed is discarded, and the array is
-    closed. StateError if it is gone already, or did not come from allocate() or attach()."""
+    """Frees the array's memory on its memory node; closes the array and discards unflushed bytes. Raises
+    StateError if it is already freed or did not come from allocate() or attach()."""
     if array._allocation is None:
         raise setup_error("far_unknown", operation=messages.FREE, detail="it is not a memory node's")
     if not array._closed:
@@ -76,7 +76,8 @@ def free(array: Array) -> None:
 
 
 def stat(session: Session) -> dict[str, Any]:
-    """What the memory node has: size, free, largest_free in bytes, allocations, names with their bytes."""
+    """Returns the memory node's size, free and largest_free in bytes, allocations, and names with their
+    sizes."""
     return _ask(session, messages.STAT)
 
 
@@ -102,7 +103,7 @@ def _nonsense(session: Session, method: str, detail: str) -> Exception:
 
 
 def _tuples(description: Any) -> Any:
-    """JSON has no tuples, and descriptions of structured types are lists of them."""
+    """Restores the tuples in dtype descriptions of structured types, which JSON turned into lists."""
     if isinstance(description, str):
         return description
     return [(name, _tuples(kind), *(tuple(shape) for shape in more)) for name, kind, *more in description]

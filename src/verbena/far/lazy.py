@@ -1,4 +1,4 @@
-"""numpy when it is needed: the rest of Verbena works without it."""
+"""Imports numpy on demand: the rest of Verbena works without it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verbena.errors import setup_error
 
 @functools.cache
 def numpy() -> ModuleType:
-    """The module. UnavailableError if it is not installed."""
+    """Returns the numpy module. Raises UnavailableError if it is not installed."""
     try:
         import numpy as module
     except ImportError as error:

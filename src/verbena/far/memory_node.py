@@ -1,5 +1,5 @@
-"""A memory node: one stretch of memory, lent in pieces to sessions. A piece belongs to its session: nobody
-else can reach it, and it is freed when the session ends. A named one is for all, until it is freed."""
+"""A memory node: lends parts of one block of memory to sessions. An unnamed allocation is accessible to its
+session only and is freed when the session ends; a named one is accessible to all until it is freed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Piece:
 
 
 class MemoryNode:
-    """Give `handlers` to listen(), on the loop that uses it; close() it before its node."""
+    """Pass `handlers` to listen() on the event loop that uses it; close() it before its node."""
 
     def __init__(self, node: Node, size: int) -> None:
         self.size = size
         self._node = node
         whole = node.allocate(size)
         self._memory = memoryview(whole.memory).cast("B")
-        whole.revoke()  # the memory stays; pieces of it are exposed one by one
+        whole.revoke()  # the memory stays allocated; parts of it are exposed one by one
         self._space = FirstFit(size)
         self._pieces: dict[int, _Piece] = {}
         self._names: dict[str, _Piece] = {}
@@ -54,7 +54,8 @@ class MemoryNode:
         }
 
     def stat(self) -> dict[str, Any]:
-        """Bytes in all, free, and free in one piece; allocations, and the named ones with their bytes."""
+        """Returns size, free and largest contiguous free bytes, the number of allocations, and names with
+        their sizes."""
         return {
             "size": self.size,
             "free": self._space.free_bytes,
@@ -64,7 +65,7 @@ class MemoryNode:
         }
 
     async def close(self) -> None:
-        """Ends everybody's use of the memory."""
+        """Revokes all access to the memory; returns when that is done."""
         for piece in list(self._pieces.values()):
             self._remove(piece)
         while self._tasks:
@@ -86,7 +87,7 @@ class MemoryNode:
             space = self._space
             detail = f"{nbytes} bytes; {space.free_bytes} are free, {space.largest_free} in one piece"
             return messages.refusal(Refusal("far_full", detail))
-        # Nothing cannot be exposed: an empty allocation has one byte.
+        # An empty region cannot be exposed, so an empty allocation exposes one byte.
         memory = self._memory[offset : offset + max(nbytes, 1)]
         region = self._node.expose(
             memory,
@@ -120,8 +121,6 @@ class MemoryNode:
     def _stat(self, request: Request) -> bytes:
         return messages.encode(**self.stat())
 
-    # Inside
-
     def _watch(self, session: Session) -> None:
         if session.id not in self._watched:
             self._watched.add(session.id)
@@ -136,7 +135,8 @@ class MemoryNode:
                 self._remove(piece)
 
     def _remove(self, piece: _Piece) -> asyncio.Task[None]:
-        """Nobody finds it from now on; its memory is free once no wire touches it, and it is zero again."""
+        """Removes an allocation from the tables at once; a task revokes access, zeroes the memory and frees
+        it."""
         del self._pieces[piece.id]
         if piece.name is not None:
             del self._names[piece.name]

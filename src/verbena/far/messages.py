@@ -1,4 +1,4 @@
-"""What a memory node is asked and what it answers: JSON objects, checked at the end that receives them."""
+"""Messages between client and memory node: JSON objects, validated by the receiver."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from verbena.errors import VerbenaError, setup_error
 
 ALLOCATE, ATTACH, FREE, STAT = "far.allocate", "far.attach", "far.free", "far.stat"
 
-# The error codes with which a memory node refuses a request; any other exception is remote_failure.
+# The error codes of a memory node's refusals; any other exception is reported as remote_failure.
 REFUSALS = frozenset({"far_full", "far_name_taken", "far_unknown"})
 LONGEST_NAME = 200
 LONGEST_NOTE = 4096
 
 
 class Refusal(Exception):
-    """The answer is no, for a reason that the asker can do something about."""
+    """The memory node refuses a request, for a reason that the client can act on."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -29,7 +29,7 @@ def encode(**fields: Any) -> bytes:
 
 
 def decode(payload: bytes) -> dict[str, Any]:
-    """The object; ValueError if it is none."""
+    """Returns the decoded object. Raises ValueError if the payload is not a JSON object."""
     fields = json.loads(payload)
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
@@ -41,7 +41,7 @@ def refusal(error: Refusal) -> bytes:
 
 
 def raise_refusal(answer: dict[str, Any], *, operation: str, peer: str) -> None:
-    """Raises what the answer refuses, if it does."""
+    """Raises the error of a refusal; returns if the response is not one."""
     code = answer.get("refused")
     if code is not None:
         raise _error(str(code), str(answer.get("detail", "")), operation, peer)
@@ -69,7 +69,8 @@ def take_name(fields: dict[str, Any]) -> str | None:
 
 
 def take_note(fields: dict[str, Any]) -> Any:
-    """What the client wants to have told to those who attach: its dtype and shape."""
+    """Returns the client's note, dtype and shape, for clients that attach. Raises ValueError if it is too
+    long."""
     note = fields.get("note")
     if len(json.dumps(note)) > LONGEST_NOTE:
         raise ValueError(f"a note is at most {LONGEST_NOTE} bytes long")

@@ -1,4 +1,4 @@
-"""A set of byte offsets, as the few ranges it is made of."""
+"""A set of byte offsets, stored as ranges."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class Ranges:
-    """Ranges [start, stop) in order, never touching each other."""
+    """Sorted ranges [start, stop) that never touch each other."""
 
     __slots__ = ("_starts", "_stops")
 
@@ -16,7 +16,7 @@ class Ranges:
         self._stops: list[int] = []
 
     def add(self, start: int, stop: int) -> None:
-        """Joins it with those that it touches."""
+        """Adds [start, stop), merged with the ranges that it touches."""
         if start >= stop:
             return
         first = bisect_left(self._stops, start)
@@ -28,12 +28,12 @@ class Ranges:
         self._stops[first:last] = [stop]
 
     def covers(self, start: int, stop: int) -> bool:
-        """Whether every byte of it is in the set."""
+        """Whether all of [start, stop) is in the set."""
         place = bisect_right(self._starts, start) - 1
         return start >= stop or (place >= 0 and stop <= self._stops[place])
 
     def gaps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """What of it is not in the set."""
+        """Yields the parts of [start, stop) that are not in the set."""
         for known_start, known_stop in list(self):
             if known_stop <= start:
                 continue

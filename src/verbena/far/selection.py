@@ -1,5 +1,5 @@
-"""Which rows of an array an index means, and what remains to be done with them once they are here: the rows,
-in ascending order and each once, are indexed by `local`, and numpy gives what the key would have given."""
+"""Translates an index into the rows to fetch and a local index. The rows are sorted and unique; indexing them
+with `local` yields the result of the original index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Selection:
 
     @property
     def is_one_row(self) -> bool:
-        """By an integer: the first axis goes."""
+        """Whether the first axis is indexed by an integer and disappears."""
         return type(self.local[0]) is int
 
     @property
@@ -30,7 +30,7 @@ class Selection:
 
 
 def select(key: Any, shape: tuple[int, ...]) -> Selection:
-    """What `key` means for an array of that shape. IndexError as numpy's."""
+    """Translates `key` for an array of this shape. Raises IndexError as numpy does."""
     keys = key if isinstance(key, tuple) else (key,)
     first, *rest = _without_leading_ellipsis(keys, len(shape))
     if first is None or isinstance(first, (bool, str)):
@@ -48,8 +48,8 @@ def select(key: Any, shape: tuple[int, ...]) -> Selection:
 
 
 def runs(rows: Any, *, gap: int, longest: int) -> Iterator[tuple[int, int]]:
-    """The places [start, stop) in `rows` of neighbours to be moved in one transfer: at most `gap` rows lie
-    between two of them, and if some do, they span `longest` rows at most."""
+    """Yields positions [start, stop) in `rows` to be moved in one transfer each: at most `gap` rows lie
+    between neighbours, and a transfer with such gaps spans at most `longest` rows."""
     if isinstance(rows, range) and rows.step == 1:
         if rows:
             yield 0, len(rows)
@@ -97,7 +97,7 @@ def _without_leading_ellipsis(keys: tuple[Any, ...], ndim: int) -> tuple[Any, ..
     if keys[0] is not Ellipsis:
         return keys
     taken = sum(_axes(key) for key in keys[1:])
-    # With nothing left to stand for it still makes an array of what would be a scalar, wherever it is.
+    # An ellipsis that stands for no axis still turns a scalar result into an array, in any position.
     return (slice(None), *keys) if taken < ndim else (*keys[1:], Ellipsis)
 
 

@@ -1,5 +1,5 @@
-"""The bytes of a remote region by offset, each access a transfer: short ones by one READ or WRITE, long ones
-in bulk. Counts what went over the wire."""
+"""Access to a remote region by offset: short accesses as single READs or WRITEs, long ones as bulk transfers.
+Counts transfers and bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 
 from verbena.transport import RemoteRegion, Session
 
-# A bulk transfer needs the peer's program, which compares checksums. On shm a short READ or WRITE is our own
-# copy, and a few of them are done before the peer has woken up.
+# A bulk transfer involves the peer's program, which compares checksums. Over shm, a short READ or WRITE is a
+# local copy, and several of them take less time than waking up the peer.
 _SHORT_BY_SHM = 64 << 10
 
 
@@ -23,7 +23,7 @@ class Window:
         self._counters = {"wire_reads": 0, "wire_read_bytes": 0, "wire_writes": 0, "wire_write_bytes": 0}
 
     def read(self, offset: int, into: memoryview) -> None:
-        """Fills `into`; the errors of Session.read()."""
+        """Fills `into`. Raises the errors of Session.read()."""
         length = into.nbytes
         if not length:
             return
@@ -37,7 +37,7 @@ class Window:
         self._count("wire_read", length)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Returns when it has landed; the errors of Session.write()."""
+        """Returns when the bytes are in the peer's memory. Raises the errors of Session.write()."""
         length = data.nbytes
         if not length:
             return

@@ -1,6 +1,6 @@
-"""Dask on Verbena's wires: the comm backend of addresses such as verbena://host:port.
-A comm is a session: shared memory on one host, RDMA where both ends have it, TCP elsewhere, with failover.
-`distributed` finds it by its entry point; a program need not import anything of Verbena."""
+"""Dask's comm backend for addresses such as verbena://host:port. Each comm is a session: over shared memory
+on one host, RDMA where both ends have it, TCP elsewhere, with failover. `distributed` finds it through its
+entry point; programs need not import Verbena."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from verbena.transport import control
 
 PREFIX = "verbena://"
 _MESSAGE = "dask.message"
-_MOST_UNREAD_BYTES = 64 << 20  # beyond it the peer's writes wait for our reader
-_MOST_UNANSWERED = 64  # short messages that a writer may be ahead
+_MOST_UNREAD_BYTES = 64 << 20  # past this, the peer's writes wait for our reader
+_MOST_UNANSWERED = 64  # short messages that a writer may send before it waits for replies
 _FLUSH_S = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 class Comm(core.Comm):
-    """One conversation of Dask's. Its reader gets what has arrived even after the peer has gone."""
+    """One Dask comm. Messages that have arrived can be read even after the peer has closed."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Comm(core.Comm):
                 self._arrived.clear()
                 await self._arrived.wait()
         except asyncio.CancelledError:
-            self.abort()  # an answer that comes later must not be taken for that of the next question
+            self.abort()  # a late reply must not be taken for the next one
             raise
         frames, nbytes = self._unread.popleft()
         self._unread_bytes -= nbytes
@@ -91,7 +91,7 @@ class Comm(core.Comm):
             answer = self._loop.create_task(self.session.call(_MESSAGE, message))
             self._unanswered.add(answer)
             answer.add_done_callback(self._on_answer)
-            if lent:  # the peer has them when it has answered
+            if lent:  # the reply means that the peer has copied them
                 await asyncio.shield(answer)
             elif len(self._unanswered) > _MOST_UNANSWERED:
                 await asyncio.wait(self._unanswered, return_when=asyncio.FIRST_COMPLETED)
@@ -136,10 +136,9 @@ class Comm(core.Comm):
     def extra_info(self) -> dict[str, Any]:
         return {"wire": self.session.wire, "reason": self.session.reason}
 
-    # Inside
-
     def on_message(self, request: verbena.Request) -> Awaitable[None] | None:
-        """The session's handler. Its answer says that the frames are here, and that there is room."""
+        """The session's handler. The reply means that the frames have been copied and that there is room for
+        more."""
         frames = dask_frames.decode(request.payload)
         if any(frame.regions for frame in frames):
             return self._pull(frames)
@@ -205,7 +204,7 @@ class Comm(core.Comm):
 
 
 class Connector(core.Connector):
-    """Opens comms; those of one event loop share a node."""
+    """Opens comms; those of one event loop and set of wires share a node."""
 
     async def connect(self, address: str, deserialize: bool = True, **connection_args: Any) -> Comm:
         host, port = parse_host_port(address)
@@ -213,7 +212,7 @@ class Connector(core.Connector):
         comm: Comm | None = None
 
         def the_comm(session: verbena.Session) -> Comm:
-            """A message of the peer's may be here before connect() has returned."""
+            """Returns the comm, created on first use: a message may arrive before connect() returns."""
             nonlocal comm
             if comm is None:
                 local = PREFIX + unparse_host_port(get_ip(ensure_ip(host)), 0)
@@ -235,7 +234,7 @@ class Connector(core.Connector):
                 tls=setup.client_tls,
                 config=setup.settings,
             )
-        except (ConfigurationError, DeniedError) as error:  # trying again would not help
+        except (ConfigurationError, DeniedError) as error:  # retrying would not help
             give_back(node)
             raise core.FatalCommClosedError(str(error)) from error
         except VerbenaError as error:
@@ -248,9 +247,9 @@ class Connector(core.Connector):
 
 
 class Listener(core.BaseListener):
-    """Accepts comms. `stop()` ends accepting; the comms that are open go on, as Dask expects."""
+    """Accepts comms. `stop()` only ends accepting; open comms continue, as Dask expects."""
 
-    prefix = PREFIX  # workers ask for it
+    prefix = PREFIX  # workers read this attribute
 
     def __init__(
         self,
@@ -270,7 +269,7 @@ class Listener(core.BaseListener):
         self._deserialize, self._allow_offload = deserialize, allow_offload
         self._setup = setup_for(connection_args)
         self._listener: verbena.Listener | None = None
-        self._stopped: verbena.Listener | None = None  # open for the sake of its comms
+        self._stopped: verbena.Listener | None = None  # stays open until its comms have ended
         self._comms: dict[int, Comm] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -303,10 +302,9 @@ class Listener(core.BaseListener):
         host = ensure_concrete_host(self._host or "0.0.0.0", default_host=self._default_host)
         return PREFIX + unparse_host_port(host, self._port)
 
-    # Inside
-
     def _comm(self, session: verbena.Session) -> Comm:
-        """The session's comm. Its first message may be here before we are told of the session."""
+        """Returns the session's comm, created on first use: its first message may arrive before
+        `on_session`."""
         comm = self._comms.get(session.id)
         if comm is None:
             comm = self._comms[session.id] = Comm(
@@ -318,7 +316,7 @@ class Listener(core.BaseListener):
             )
             comm.allow_offload = self._allow_offload
             if self._listener is None:
-                comm.abort()  # it came while we stopped
+                comm.abort()  # the session arrived during stop()
             else:
                 task = asyncio.get_running_loop().create_task(self._serve(comm))
                 self._tasks.add(task)
@@ -344,7 +342,7 @@ class Listener(core.BaseListener):
 
 
 class Backend(registry.Backend):
-    """What the entry point names."""
+    """The class that the entry point names."""
 
     def get_connector(self) -> Connector:
         return Connector()
@@ -375,7 +373,7 @@ class Backend(registry.Backend):
 
 
 def _memory(nbytes: int) -> memoryview:
-    """For a frame that is about to arrive; numpy's is not filled with zeros first."""
+    """Allocates memory for a frame; with numpy if it is installed, which does not zero it."""
     try:
         import numpy
     except ImportError:

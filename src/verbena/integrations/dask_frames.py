@@ -1,5 +1,5 @@
-"""How a message of Dask's travels by a session: short frames in a call, long ones pulled by the receiver.
-A long frame is lent where it lies and copied once, by the receiver, to where it stays. No I/O of its own."""
+"""Encodes a Dask message for a session: short frames travel in the call, long ones are pulled by the
+receiver. A long frame is exposed in place and copied once, by the receiver, to its destination. No I/O."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from verbena.transport import RemoteRegion
 
-SHORT_BYTES = 32 << 10  # a frame up to this costs less to copy than to lend
-MOST_COPIED_BYTES = 512 << 10  # of one message's frames together
+SHORT_BYTES = 32 << 10  # up to this size, copying a frame is cheaper than exposing it
+MOST_COPIED_BYTES = 512 << 10  # limit for all copied frames of one message
 
 _COUNT = struct.Struct("<I")
-_FRAME = struct.Struct("<QI")  # its length, and in how many regions it lies; none: its bytes follow
+_FRAME = struct.Struct("<QI")  # length and number of regions; with 0 regions the bytes are in the message
 _REGION_BYTES = 40
 
 Lend = Callable[[memoryview], Sequence[RemoteRegion]]
@@ -21,7 +21,7 @@ Lend = Callable[[memoryview], Sequence[RemoteRegion]]
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame as it arrived: bytes that came along, or regions to pull one after the other."""
+    """A received frame: bytes from the message, or regions to pull in order."""
 
     length: int
     data: memoryview | None
@@ -29,7 +29,7 @@ class Frame:
 
 
 def encode(frames: Sequence[memoryview], lend: Lend) -> bytes:
-    """A message; `lend` is asked for each frame that does not travel in it."""
+    """Encodes a message; calls `lend` for each frame that is not copied into it."""
     heads, bodies = [_COUNT.pack(len(frames))], []
     copied = 0
     for frame in frames:
@@ -45,7 +45,7 @@ def encode(frames: Sequence[memoryview], lend: Lend) -> bytes:
 
 
 def decode(message: bytes) -> list[Frame]:
-    """What encode() made; ValueError if it is something else."""
+    """Decodes a message of encode(). Raises ValueError if it is malformed."""
     try:
         frames = list(_frames(memoryview(message)))
     except struct.error as error:

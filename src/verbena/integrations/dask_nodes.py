@@ -1,4 +1,4 @@
-"""The nodes under Dask's comms: one for each event loop that connects, as long as it has comms."""
+"""The nodes of Dask's comms: one for each event loop that connects, while it has comms."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from verbena.config import Config, load
 from verbena.transport import Settings
 from verbena.transport.configured import client_tls, server_tls, settings_from
 
-# Dask notices dead workers by their comms, and has its own ways to go on: it must hear soon.
+# Dask detects dead workers by their comms and has its own recovery, so broken sessions must be reported soon.
 _MOST_RESUME_S = 5.0
 _MOST_RETRY_DELAY_MS = 100
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What verbena.toml and the environment say, as Dask needs it."""
+    """The configuration from verbena.toml and the environment, adapted for Dask."""
 
     config: Config
     settings: Settings
@@ -37,7 +37,8 @@ class Setup:
 
 
 def setup_for(connection_args: Mapping[str, Any]) -> Setup:
-    """RuntimeError if Dask asks for an encryption that this node cannot give."""
+    """Loads the configuration. Raises RuntimeError if Dask passes an SSL context, or requires encryption and
+    no TLS certificate is configured."""
     config = load()
     settings = settings_from(config)
     if connection_args.get("ssl_context") is not None:
@@ -54,7 +55,7 @@ def setup_for(connection_args: Mapping[str, Any]) -> Setup:
     settings = replace(
         settings,
         wires=wires,
-        metrics_listen="",  # one port, and many processes
+        metrics_listen="",  # many processes cannot share one port
         resume_timeout_s=min(settings.resume_timeout_s, _MOST_RESUME_S),
         retry_delay_ms=min(settings.retry_delay_ms, _MOST_RETRY_DELAY_MS),
     )
@@ -63,7 +64,7 @@ def setup_for(connection_args: Mapping[str, Any]) -> Setup:
 
 @dataclass(eq=False)
 class _Shared:
-    """A loop's node, and how many use it."""
+    """An event loop's node with its number of users."""
 
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     node: Node | None = None
@@ -74,7 +75,7 @@ _shared: dict[tuple[asyncio.AbstractEventLoop, tuple[str, ...]], _Shared] = {}
 
 
 async def borrow_node(settings: Settings) -> Node:
-    """The running loop's node; give_back() it."""
+    """Returns the running loop's node, created if needed; the caller must give_back() it."""
     key = (asyncio.get_running_loop(), settings.wires)
     shared = _shared.setdefault(key, _Shared())
     shared.users += 1
@@ -89,7 +90,7 @@ async def borrow_node(settings: Settings) -> Node:
 
 
 def give_back(node: Node) -> None:
-    """On the loop that borrowed it. The last one closes it, in the background."""
+    """Call it on the loop that borrowed the node. The last user closes the node, in the background."""
     for key, shared in list(_shared.items()):
         if shared.node is node:
             _release(key, shared)
@@ -105,5 +106,5 @@ def _release(key: tuple[asyncio.AbstractEventLoop, tuple[str, ...]], shared: _Sh
 
 
 def _close(node: Node) -> None:
-    with contextlib.suppress(RuntimeError):  # the interpreter ends, and with it what is to be closed
+    with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
         node.close()

@@ -1,4 +1,4 @@
-"""What a file system and a file server say to each other: a JSON object, then bytes. No I/O."""
+"""Messages between file system and file server: a JSON object, followed by bytes. No I/O."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 import struct
 from typing import Any
 
-CALL = "files"  # the one method; `do` in the message says what is wanted
-MOST_DATA = 16 << 20  # bytes in one message
+CALL = "files"  # the only method; the field `do` selects the operation
+MOST_DATA = 16 << 20  # maximum bytes of data in one message
 
 _LENGTH = struct.Struct("<I")
 
 
 def pack(words: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
-    """A message."""
+    """Encodes a message."""
     text = json.dumps(words, separators=(",", ":")).encode()
     return b"".join((_LENGTH.pack(len(text)), text, data))
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Its object and its bytes; ValueError if it is none."""
+    """Returns a message's object and bytes. Raises ValueError if it is malformed."""
     if len(message) < _LENGTH.size:
         raise ValueError("the message is too short")
     end = _LENGTH.size + _LENGTH.unpack_from(message)[0]

@@ -1,5 +1,5 @@
-"""A folder that other programs use by sessions: what `verbena file-node` runs, and its handlers for yours.
-Paths stay inside the folder, symbolic links included; nothing is written unless it was made writable."""
+"""Exports a folder to sessions: `verbena file-node` runs it, and programs can use its handlers. Paths cannot
+leave the folder, not even through symbolic links; writing must be enabled."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from typing import Any
 from verbena.integrations.file_messages import CALL, MOST_DATA, pack, unpack
 from verbena.transport import Handler, Request, Session
 
-UPLOADS = ".verbena-uploads"  # in the folder: a rename within one file system is atomic
+UPLOADS = ".verbena-uploads"  # in the same file system, so that the final rename is atomic
 _READ_ONLY = "the folder is exported for reading only"
 
 Answer = tuple[dict[str, Any], bytes]
 
 
 class FileServer:
-    """Serves `root`. `handlers` are for verbena.listen(); close() drops uploads that were not finished."""
+    """Serves `root`. Pass `handlers` to verbena.listen(); close() deletes unfinished uploads."""
 
     def __init__(self, root: str | os.PathLike[str], *, writable: bool = False) -> None:
         self.root = Path(root).resolve(strict=True)
         if not self.root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(root))
         self.writable = writable
-        self._uploads: dict[str, tuple[int, Path]] = {}  # by name: whose session, and where
+        self._uploads: dict[str, tuple[int, Path]] = {}  # name → (session id, path)
         self._lock = threading.Lock()
         self._watchers: dict[int, asyncio.Task[None]] = {}
 
@@ -45,10 +45,8 @@ class FileServer:
         for _, path in uploads.values():
             path.unlink(missing_ok=True)
         if self.writable:
-            with contextlib.suppress(OSError):  # there is none, or another server of this folder uses it
+            with contextlib.suppress(OSError):  # it does not exist, or another server uses it
                 (self.root / UPLOADS).rmdir()
-
-    # Inside
 
     async def _handle(self, request: Request) -> bytes:
         try:
@@ -65,7 +63,7 @@ class FileServer:
         return pack(answer, found)
 
     def _watch(self, session: Session) -> None:
-        """What a session uploads and does not finish goes with it."""
+        """Deletes a session's unfinished uploads when the session ends."""
         if self.writable and session.id not in self._watchers:
             self._watchers[session.id] = asyncio.ensure_future(self._until_over(session))
 
@@ -82,7 +80,7 @@ class FileServer:
                 path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        """Where it lies. PermissionError if that is outside, or ours."""
+        """Resolves a path. Raises PermissionError if it is outside the folder or in the uploads folder."""
         path = (self.root / name.strip("/")).resolve()
         inside = path == self.root or self.root in path.parents
         if not inside or UPLOADS in path.relative_to(self.root).parts:
@@ -90,7 +88,8 @@ class FileServer:
         return path
 
     def _place(self, name: str) -> Path:
-        """The same for what will be changed."""
+        """Resolves a path that will be changed. Raises PermissionError also if the folder is read-only or is
+        the path."""
         self._check_writable()
         path = self._path(name)
         if path == self.root:
@@ -113,7 +112,7 @@ class FileServer:
             try:
                 entries.append(_entry(self.root, child))
             except OSError:
-                continue  # it went meanwhile, or is a link to nothing
+                continue  # deleted since, or a dangling link
         return {"entries": entries}, b""
 
     def _read(self, session: int, data: memoryview, *, path: str, start: int, length: int) -> Answer:
@@ -154,7 +153,7 @@ class FileServer:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         target.parent.mkdir(parents=True, exist_ok=True)
         if exclusive:
-            os.link(source, target)  # fails if it is there, in one step
+            os.link(source, target)  # atomic, and fails if the target exists
             source.unlink()
         else:
             source.replace(target)
@@ -204,7 +203,7 @@ class FileServer:
 
 
 def _entry(root: Path, path: Path) -> dict[str, Any]:
-    found = path.stat()  # through links: what one would read
+    found = path.stat()  # follows links, as reading does
     kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
     name = "" if path == root else path.relative_to(root).as_posix()
     size = 0 if kind == "directory" else found.st_size

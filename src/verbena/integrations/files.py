@@ -1,6 +1,6 @@
-"""Files of another machine for fsspec: `verbena://host:port/path` names what a file server exports.
-pandas, Dask, Arrow and Zarr open such addresses by themselves once fsspec is installed; reads and writes go
-by a session, on the best wire. A file being written appears whole, when it is closed, or not at all."""
+"""An fsspec file system: `verbena://host:port/path` is a file on a file server. pandas, Dask, Arrow and Zarr
+open such URLs once fsspec is installed; accesses use a session on the best wire. A written file appears
+atomically when it is closed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _BLOCK_BYTES = 8 << 20
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """What a file server at host:port exports. `secret` and `wire` are those of verbena.connect_blocking().
-    FileNotFoundError, PermissionError and the like are the server's; VerbenaError if it cannot be reached."""
+    """The files of a server at host:port. `secret` and `wire` are passed to verbena.connect_blocking().
+    Raises the server's OSErrors, such as FileNotFoundError, and VerbenaError if it cannot be reached."""
 
     protocol = "verbena"
     root_marker = ""
@@ -46,7 +46,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def session(self) -> verbena.Session:
-        """The session with the server; opened at first use, and again when the former one has ended."""
+        """The session with the server; opened at first use, and again after it has ended or the process has
+        forked."""
         with self._lock:
             session = self._session
             forked = self._process != os.getpid()
@@ -57,7 +58,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
             return session
 
     def close(self) -> None:
-        """Ends the session; the next use opens another."""
+        """Closes the session; the next use opens another one."""
         with self._lock:
             session, self._session = self._session, None
         if session is not None and self._process == os.getpid():
@@ -70,7 +71,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = os.fspath(path)
         for prefix in ("verbena://", "verbena::"):
             if path.startswith(prefix):
-                path = path[len(prefix) :].partition("/")[2]  # without host and port
+                path = path[len(prefix) :].partition("/")[2]  # removes host and port
         return path.strip("/")
 
     @staticmethod
@@ -128,7 +129,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: Any = None,
         **options: Any,
     ) -> BufferedFile:
-        if "x" in mode and self.exists(path):  # told early; closing it makes sure
+        if "x" in mode and self.exists(path):  # an early check; commit() checks again atomically
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return BufferedFile(
             self,
@@ -177,8 +178,6 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         with self.open(path, "wb" if truncate or not self.exists(path) else "ab"):
             pass
 
-    # Inside
-
     def _ask(
         self, do: str, data: bytes | memoryview = b"", **words: Any
     ) -> tuple[dict[str, Any], memoryview]:
@@ -186,7 +185,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         try:
             answer = self.session.sync.call(CALL, message)
         except (BrokenLinkError, ClosedError):
-            self.close()  # the next request may find the server again; this one may have been done
+            self.close()  # the next request reconnects; no retry, as this one may have been executed
             raise
         found, rest = unpack(answer)
         if "errno" in found:
@@ -195,7 +194,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 class BufferedFile(AbstractBufferedFile):  # type: ignore[misc]
-    """An open file: reads blocks, or uploads them and puts the whole in place when it is closed."""
+    """An open file: reads blocks, or uploads them and commits the whole file when it is closed."""
 
     fs: FileSystem
 

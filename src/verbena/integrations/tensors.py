@@ -1,5 +1,5 @@
-"""Tensors of other libraries as memory that sessions move, without a copy: whatever offers DLPack on the CPU.
-torch, JAX, TensorFlow, CuPy's pinned arrays and numpy do. numpy is imported when it is needed."""
+"""Uses tensors of other libraries as memory for sessions, without a copy: any DLPack tensor in host memory,
+such as those of torch, JAX, TensorFlow, numpy and CuPy's pinned arrays. numpy is imported on demand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from verbena import Region
 
-_CPU_DEVICES = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost: the processor reads them
+_CPU_DEVICES = (1, 3, 11)  # kDLCPU, kDLCUDAHost, kDLROCMHost: accessible by the CPU
 
 
 class Tensor(Protocol):
-    """What DLPack asks of a tensor."""
+    """The protocol that DLPack requires of a tensor."""
 
     def __dlpack__(self, **options: Any) -> Any: ...
 
@@ -27,8 +27,8 @@ class Tensor(Protocol):
 
 
 def as_array(tensor: Tensor) -> NDArray[Any]:
-    """The same memory as a numpy array, for put(), get(), expose() and write(). Holds the tensor.
-    StateError if it is on a GPU (bring it to the host first) or not in one piece (make it contiguous)."""
+    """Returns the tensor's memory as a numpy array for put(), get(), expose() and write(); it keeps the
+    tensor alive. Raises StateError if the tensor is on a GPU (copy it to the host) or not contiguous."""
     device, _ = tensor.__dlpack_device__()
     if device not in _CPU_DEVICES:
         detail = f"the tensor is on a device of DLPack's type {device}, not in the processor's memory"
@@ -41,8 +41,8 @@ def as_array(tensor: Tensor) -> NDArray[Any]:
 
 
 def array_in(region: Region, dtype: DTypeLike, shape: int | Sequence[int]) -> NDArray[Any]:
-    """An array on exposed memory: what it holds, peers see. torch.from_dlpack() makes a tensor of it.
-    VerbenaError if the region is too small."""
+    """Returns an array on a region's memory, visible to peers; torch.from_dlpack() turns it into a tensor.
+    Raises VerbenaError if the region is too small."""
     np = _numpy()
     kind = np.dtype(dtype)
     lengths = (shape,) if isinstance(shape, int) else tuple(shape)
