@@ -1,4 +1,5 @@
-"""The entry point: parses, runs one subcommand, and turns errors and signals into text and an exit status."""
+"""The entry point: parses arguments, runs one subcommand, and maps errors and signals to text and exit
+status."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from types import FrameType
 
 from verbena.errors import VerbenaError
 
-# The one list of subcommands. Each is the module of its name beside this file, imported when it is run.
+# The one list of subcommands. Each is a module of that name in this folder, imported on demand.
 COMMANDS = (
     "serve",
     "cli",
@@ -56,11 +57,11 @@ exit status: 0 success, 1 failure, 2 wrong usage, 128 + n ended by signal n
 
 
 class Terminated(BaseException):
-    """SIGTERM, as an exception: everything under way is closed on its way up."""
+    """SIGTERM as an exception, so that context managers and finally blocks run."""
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for."""
+    """Imports the version only when --version is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from verbena import __version__
@@ -70,7 +71,7 @@ class _Version(argparse.Action):
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The command line, as a value: the reference page and the tests read it."""
+    """Builds the parser for the given subcommands. The reference page and the tests read it too."""
     parser = argparse.ArgumentParser(
         prog="verbena",
         description="RDMA for Python: one verbs model on several wires.",
@@ -99,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"verbena: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read our output has left; what is still buffered must not fail again at exit.
+        # The reader of our output has exited; redirect buffered output so that flushing at exit does not fail
+        # again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`verbena bench`: latency, rate or bandwidth between two processes, with the raw bound beside it."""
+"""`verbena bench`: measures latency, rate or bandwidth between two processes beside a raw baseline."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RATIO_NOTES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One size: what was measured, the raw bound beside it, and their ratio."""
+    """The result for one size: measurement, baseline and their ratio."""
 
     size: int
     subject: Series
@@ -112,9 +112,9 @@ def run(options: argparse.Namespace) -> int:
     if options.plot:
         plot.require()
     if options.pin:
-        # Before the device is opened: threads that it starts inherit it, as under taskset.
+        # Before the device is opened, so that the threads it starts inherit the affinity.
         os.sched_setaffinity(0, {options.pin[0]})
-    # Fails here, with its reason, rather than in the other process.
+    # Fail here with the reason, not in the other process.
     verbs.open_device(options.provider).close()
 
     budget = Budget(options.iterations, options.seconds)
@@ -226,7 +226,7 @@ def _plot(options: argparse.Namespace, outcomes: list[Outcome]) -> None:
 
 
 def _complete(options: argparse.Namespace) -> None:
-    """Fills defaults that depend on other options, and refuses what does not fit together."""
+    """Fills defaults that depend on other options; exits with a usage error if options conflict."""
     options.op = options.op or ("read" if options.what == "bandwidth" else "send")
     if options.size is None:
         options.size = [8] if options.op == "atomic" else [1 << 20 if options.what == "bandwidth" else 64]

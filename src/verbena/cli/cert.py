@@ -1,4 +1,4 @@
-"""`verbena cert`: a certificate authority for development, and the certificates of nodes."""
+"""`verbena cert`: a certificate authority for development, node certificates and a revocation list."""
 
 from __future__ import annotations
 

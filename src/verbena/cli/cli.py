@@ -1,4 +1,4 @@
-"""`verbena cli`: talks to the store, or to any other server that speaks its protocol, as redis-cli does."""
+"""`verbena cli`: a client for the store and other servers with the Redis protocol, like redis-cli."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Sends commands to a server that speaks the Redis protocol.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,  # -h is the host, as everywhere
+        add_help=False,  # -h is the host, as in redis-cli
     )
     add = parser.add_argument
     add("--help", action="help", help="show this and exit")
@@ -127,7 +127,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def connect(options: argparse.Namespace) -> Wire:
-    """A connection that has said who it is and where it wants to be."""
+    """Connects, authenticates, and selects protocol version and database. Raises VerbenaError if a step
+    fails."""
     wire = Wire(options.host, options.port, path=options.path, tls=_tls(options), server_name=options.sni)
     password = options.password or os.environ.get("VERBENA_CLI_AUTH", "")
     steps: list[tuple[str, ...]] = []
@@ -193,7 +194,7 @@ def _once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) 
 
 
 def _lines(wire: Wire, show: Callable[[Any], None]) -> int:
-    """Commands from the input, one a line."""
+    """Runs commands from standard input, one per line. Returns 1 if any failed."""
     status = 0
     for line in sys.stdin:
         try:

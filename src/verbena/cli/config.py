@@ -1,4 +1,4 @@
-"""`verbena config`: whether the configuration is right, what is in force, and what every key means."""
+"""`verbena config`: checks the configuration, prints the effective values, explains every key."""
 
 from __future__ import annotations
 
@@ -168,7 +168,8 @@ def _reference(options: argparse.Namespace) -> int:
 
 
 def _selected(options: argparse.Namespace) -> list[Key]:
-    """The keys that KEY names: a full name, a section, or the last part of a name."""
+    """Returns the keys that KEY selects: a full name, a section, or the last part of a name; exits with a
+    usage error if there is none."""
     name = (options.key or "").strip("[]").replace("-", "_")
     if not name:
         return list(KEYS.values())

@@ -1,4 +1,5 @@
-"""`verbena demo`: one process exposes an array, another reads and writes it one-sided and shows the cost."""
+"""`verbena demo`: one process exposes an array; another reads and writes it one-sided and prints the
+latencies."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Meter:
-    """The running figures: each turn does a little of every kind of access."""
+    """Running measurements: each turn does some accesses of every kind."""
 
     def __init__(self, link: Link, remote: RemoteMemory) -> None:
         sync = link.qp.sync
@@ -112,7 +113,7 @@ class _Meter:
 
 
 def _live(meter: _Meter, duration_s: float) -> None:
-    """Redraws the table in place on a terminal; elsewhere prints it now and then."""
+    """Redraws the table in place on a terminal; elsewhere prints it every PLAIN_REFRESH_S."""
     terminal = sys.stdout.isatty()
     start = time.monotonic()
     shown = start
@@ -136,14 +137,16 @@ def _cleared(lines: Sequence[str], *, terminal: bool) -> str:
 
 
 def _verify_read(link: Link, remote: RemoteMemory, wanted: int) -> None:
-    """All of the array, read one-sided, is what its owner put there."""
+    """Reads the whole array one-sided and compares it with the owner's checksum. Raises VerbenaError if they
+    differ."""
     link.qp.sync.read(link.window, remote)
     _same(zlib.crc32(view(link.window)), wanted, "read the whole array")
     print(f"  read {text.size(ARRAY_BYTES)} one-sided: equal to the owner's, by checksum")
 
 
 def _verify_write(link: Link, remote: RemoteMemory, peer: Peer) -> None:
-    """What was written one-sided is what the owner now sees."""
+    """Writes the whole array one-sided and compares the owner's checksum. Raises VerbenaError if they
+    differ."""
     pattern = bytes(range(256)) * (ARRAY_BYTES // 256)
     view(link.window)[:] = pattern
     link.qp.sync.write(link.window, remote)

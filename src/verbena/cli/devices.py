@@ -1,4 +1,4 @@
-"""`verbena devices`: what is here, what could be, and why it is not."""
+"""`verbena devices`: lists usable devices and why the others are not usable."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _details(attributes: DeviceAttributes) -> str:
 
 
 def _numa(node: int) -> str:
-    """The device's node, and what sessions make of it by default."""
+    """The device's NUMA node, and where sessions allocate buffers by default."""
     chosen, reason = choose_node("auto", node, online_nodes())
     here = str(node) if node >= 0 else "none"
     return f"{here}; sessions' buffers come from {f'node {chosen}' if chosen >= 0 else f'anywhere: {reason}'}"
@@ -123,7 +123,7 @@ def _provider_json(provider: ProviderInfo) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Attributes as JSON knows them: enumerations by name, GIDs as text."""
+    """Converts attributes for JSON: enumerations by name, GIDs as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):

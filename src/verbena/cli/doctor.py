@@ -30,7 +30,7 @@ exit status: 0 without an ERROR, else 1
 """
 
 COLOURS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.ERROR: "31"}
-INDENT = 7  # a verdict's width and the gap
+INDENT = 7  # width of a verdict plus the gap
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def _examine(
     providers: list[verbs.ProviderInfo], roots: Roots, options: argparse.Namespace
 ) -> Iterator[Diagnosis]:
-    """All checks, each line as soon as it is known."""
+    """Yields the diagnoses of all checks, each as soon as it is known."""
     yield from kernel.check_modules(roots)
     yield from adapters.check_adapters(roots)
     yield from devices.check_nodes(roots)
@@ -106,7 +106,7 @@ def _examine(
 
 
 def _config(options: argparse.Namespace) -> Config | errors.VerbenaError:
-    """What the node would be configured with, or what is wrong with that."""
+    """Returns the node's configuration, or the error that loading it raised."""
     try:
         return load_with_flags(options)
     except errors.VerbenaError as failure:

@@ -77,7 +77,7 @@ def as_json(code: str) -> dict[str, Any]:
 
 
 def lines(code: str) -> list[str]:
-    """The explanation as text for a terminal."""
+    """Formats an explanation for a terminal."""
     row = FOREIGN.get(code) or explain(code)
     number = f" ({WcStatus[code].value}, IBV_WC_{code})" if code in WcStatus.__members__ else ""
     found = [f"{row.code}{number}", *_wrapped(row.what, "  ", "  "), "", "  causes, likeliest first"]

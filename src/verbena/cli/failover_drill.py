@@ -1,4 +1,4 @@
-"""`verbena failover-drill`: breaks a wire on purpose, and reports how the sessions got over it."""
+"""`verbena failover-drill`: breaks a wire on purpose and reports how its sessions recovered."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _clean(words: str) -> str:
 
 
 def _parse_rest(argument: str) -> float:
-    """5, 5s, 500ms, 2min; anything else is a usage error."""
+    """Parses 5, 5s, 500ms or 2min; anything else is a usage error."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|ms|min)?", argument.strip())
     seconds = float(match[1]) * _UNITS[match[2] or ""] if match else -1.0
     if not 0 <= seconds <= 3600:

@@ -1,4 +1,4 @@
-"""`verbena file-node`: exports a folder to sessions, for fsspec's file system."""
+"""`verbena file-node`: exports a folder to sessions, for the fsspec file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verbena kv`: the files of a store, checked and repaired; servers compared under load."""
+"""`verbena kv`: checks and repairs the files of a store, and benchmarks servers."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _verify(disk: Disk) -> Inventory:
-    """What there is; a manifest that is lost is made again if the files say enough."""
+    """Verifies the files. Recreates a missing manifest if snapshots or a complete log show what it must
+    contain."""
     if not (disk.path / MANIFEST).exists():
         segments = disk.segment_files()
         snapshots = sorted(disk.path.glob("snapshot-*.vsnap"))

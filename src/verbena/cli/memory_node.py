@@ -1,4 +1,4 @@
-"""`verbena memory-node`: lends this machine's memory to sessions, for far.Array."""
+"""`verbena memory-node`: provides this machine's memory to sessions, for far.Array."""
 
 from __future__ import annotations
 

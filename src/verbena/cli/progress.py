@@ -1,4 +1,4 @@
-"""A progress bar on standard error: redrawn in place on a terminal, dots elsewhere, silent if off."""
+"""A progress bar on standard error: redrawn in place on a terminal, dots elsewhere, silent if disabled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOTS = 20
 
 
 class Progress:
-    """Shows how far a task has come. A context manager: whatever happens, the line is ended."""
+    """Shows the progress of a task. Use it as a context manager, which ends the line in any case."""
 
     def __init__(self, label: str, *, enabled: bool = True, stream: TextIO | None = None) -> None:
         self._label = label
@@ -29,7 +29,7 @@ class Progress:
         return self
 
     def update(self, fraction: float, *, note: str = "") -> None:
-        """Shows `fraction` (0 to 1) of the work as done; `note` is a few words beside the bar."""
+        """Shows `fraction` (0 to 1) of the work as done; `note` is a short text beside the bar."""
         fraction = min(max(fraction, 0.0), 1.0)
         if self._terminal:
             now = time.monotonic()

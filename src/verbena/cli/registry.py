@@ -1,5 +1,5 @@
-"""`verbena registry`: a container registry; `check` and `gc` look after its folder, beside it or without
-it."""
+"""`verbena registry`: runs a container registry. `check` and `gc` maintain its folder, also while it is
+served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Every configuration key has a flag: `verbena config reference KEY` prints it.
 
 SIGTERM or SIGINT: finish running requests, exit with status 0. SIGHUP: reopen the access log.
 """
-# Short spellings of keys.
+# Short names of configuration keys.
 SHORT = {
     "port": "registry.port",
     "folder": "registry.folder",

@@ -1,4 +1,4 @@
-"""Commands that ask a running node: the session, and its answers."""
+"""Sessions of commands with a running node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Secret and certificates come from verbena.toml or the environment, as the node's
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, optional: str) -> None:
-    """HOST:PORT, and every key of the configuration as a flag. `optional`: what happens without it."""
+    """Adds HOST:PORT and a flag for every configuration key. `optional` describes what happens without an
+    address."""
     parser.add_argument(
         "address", nargs="?", metavar="HOST:PORT", help=f"session address of the node ({optional})"
     )
@@ -28,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, optional: str) -> None:
 
 
 def open_session(options: argparse.Namespace) -> Session:
-    """As the configuration says. The errors of connect()."""
+    """Opens a session with the configured secret and certificates. Raises the errors of connect()."""
     return connect_blocking(options.address, config=load_with_flags(options))
 
 
 def ask(asker: Session, method: str, /, timeout_s: float, **arguments: Any) -> dict[str, Any]:
-    """One of Verbena's own methods. RemoteError if the node refuses."""
+    """Calls one of Verbena's own methods. Raises RemoteError if the node refuses."""
     answer: dict[str, Any] = json.loads(
         asker.sync.call(method, json.dumps(arguments).encode(), timeout_s=timeout_s)
     )
@@ -41,5 +42,5 @@ def ask(asker: Session, method: str, /, timeout_s: float, **arguments: Any) -> d
 
 
 def refusal(error: VerbenaError) -> str:
-    """What the node's handler said, without the name of its exception."""
+    """Returns the message of the node's handler, without the name of its exception."""
     return (error.detail or str(error)).partition(": ")[2] or str(error)

@@ -1,4 +1,4 @@
-"""`verbena serve`: the key-value store, for clients of Redis and Valkey and for sessions."""
+"""`verbena serve`: runs the key-value store for Redis and Valkey clients and for sessions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ async def _serve(config: Config) -> int:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.sessions is off")
     places, listener, rdma, cluster, replication = Listening(), None, None, None, None
     try:
-        # Slots move, so nobody reads a cluster's memory: it need not be any wire's.
+        # Slots move between nodes, so a cluster offers no one-sided reads; its memory need not be shared with
+        # wires.
         shared = gateway is not None and not config.cluster.enabled
         server = make_server(config, memory=gateway.memory if gateway is not None and shared else None)
         kept = Persistence(server, Settings.of(config.kv.persistence))
@@ -111,7 +112,7 @@ async def _serve(config: Config) -> int:
         except BaseException:
             await asyncio.to_thread(server.stop)
             raise
-        gc.freeze()  # what starting has made stays: the collector need not look at it again
+        gc.freeze()  # exclude long-lived objects of the start from garbage collection
         print(_banner(config, places, listener, rdma, cluster), flush=True)
         await stopped.wait()
         if replication is not None:
@@ -137,7 +138,7 @@ def _set(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
 
 
 def _wired(config: Config) -> transport.Settings:
-    """The sessions' settings, with the wire that the cluster demands."""
+    """The settings of sessions, plus the wire that the cluster requires."""
     settings, wanted = settings_from(config), WIRES.get(config.cluster.transport, config.cluster.transport)
     if config.cluster.enabled and wanted != "ibv" and wanted not in settings.wires:
         return replace(settings, wires=(*settings.wires, wanted))
@@ -147,7 +148,7 @@ def _wired(config: Config) -> transport.Settings:
 async def _join(
     config: Config, cluster: ClusterNode, places: Listening, listener: transport.Listener
 ) -> None:
-    """The others and their clients are told an address that they can reach."""
+    """Joins the cluster under an address that other nodes and clients can reach. Raises VerbenaError."""
     if not places.tcp:
         raise setup_error("invalid_argument", operation="join the cluster", detail="kv.tcp is off")
     host, _, port = places.tcp.rpartition(":")
@@ -161,7 +162,8 @@ async def _join(
 async def _sessions(
     config: Config, node: transport.Node, places: Listening, handlers: Mapping[str, transport.Handler]
 ) -> transport.Listener:
-    """Takes sessions. A port that is taken, and was not asked for, is replaced by a free one."""
+    """Listens for sessions. If the default port is in use, listens on a free one and adds a note; a
+    configured port raises."""
     try:
         return await transport.listen("", handlers=handlers, node=node, config=config)
     except VerbenaError as error:

@@ -1,4 +1,4 @@
-"""What the commands that run a service share: stop signals, and the address of sessions."""
+"""Shared by commands that run a service: stop signals and the --listen flag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_listen_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def stop_signal() -> asyncio.Future[signal.Signals]:
-    """A future that SIGTERM or SIGINT completes. Must be called on the running event loop."""
+    """Returns a future that SIGTERM or SIGINT completes. Call it on the running event loop."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -32,6 +32,6 @@ def stop_signal() -> asyncio.Future[signal.Signals]:
 
 
 def stopped_by(number: signal.Signals) -> int:
-    """Reports the signal on standard error; the exit status of a program that a signal ended."""
+    """Prints the signal to standard error; returns the exit status, 128 + n."""
     print(f"verbena: ended by {number.name}", file=sys.stderr)
     return 128 + number

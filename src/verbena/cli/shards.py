@@ -1,4 +1,4 @@
-"""`verbena shards`: who owns which slots, and moving them while they are in use."""
+"""`verbena shards`: prints the owners of slots, and moves slots while they are in use."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
 
 
 async def _ask_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[str, list[dict[str, Any]]]:
-    """What every node says that answers, by its id."""
+    """Returns the reports of all nodes that respond, by id; prints a warning for each of the others."""
     found = {}
     for member in map.members.values():
         try:
@@ -288,7 +288,7 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
         if move.id not in map.moves:
             break
         if move.source not in await store.leaseholders():
-            # Nobody is there to do it; it will read the map when it is back.
+            # The source is down and cannot abort; it will read the map when it is back.
             with contextlib.suppress(BusyError):
                 await store.compare_and_swap(
                     held.revision, map.abort_move(move.id), without_lease=move.source
@@ -308,7 +308,8 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
 async def _watch(
     options: argparse.Namespace, config: Config, store: MapStore, move: Move
 ) -> tuple[int, dict[str, Any]]:
-    """Until the map says what became of it. The source's own report says how far it is."""
+    """Shows progress from the source's reports until the map has the outcome. Returns exit status and last
+    report."""
     line = Line(config)
     try:
         return await _watched(options, store, move, line)
@@ -364,14 +365,16 @@ def _shown(report: dict[str, Any]) -> tuple[float, str]:
 
 
 class Line:
-    """To a node that is asked again and again, and need not write down each time that somebody has called."""
+    """A persistent session with a node that is queried repeatedly, so that it does not log a new session each
+    time."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._session: transport.Session | None = None
 
     async def status(self, member: Member) -> list[dict[str, Any]]:
-        """What it says about its moves. VerbenaError: it does not answer; the next time it is called anew."""
+        """Returns the node's report on its moves. Raises VerbenaError if it does not respond; the next call
+        reconnects."""
         try:
             if self._session is None:
                 self._session = await transport.connect(member.sessions, config=self._config)
@@ -403,7 +406,7 @@ async def _status_by(session: transport.Session, member: Member, about: bytes = 
 
 
 def find(map: ClusterMap, name: str) -> Member:
-    """A member by its name, its address or the beginning of its id. StateError: not exactly one."""
+    """Finds a member by name, address or prefix of its id. Raises StateError unless exactly one matches."""
     exact = [one for one in map.members.values() if name in (one.name, one.address, one.id)]
     found = exact or [one for one in map.members.values() if one.id.startswith(name.lower())]
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""Quantities as people write and read them, and plain tables."""
+"""Parses and formats quantities, and formats tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes from "64", "4K", "1M", "1MiB"; anything else is a usage error."""
+    """Parses "64", "4K", "1M" or "1MiB" into bytes; anything else is a usage error."""
     number = text.strip().upper().removesuffix("IB").removesuffix("B")
     suffix = number[-1:] if number[-1:] in "KMG" else ""
     digits = number[: len(number) - len(suffix)]
@@ -19,7 +19,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_seconds(argument: str) -> float:
-    """A positive time of at most a day; anything else is a usage error."""
+    """Parses a positive number of seconds below one day; anything else is a usage error."""
     try:
         seconds = float(argument)
     except ValueError:
@@ -30,7 +30,7 @@ def parse_seconds(argument: str) -> float:
 
 
 def size(count: int) -> str:
-    """1048576 → "1 MiB"; a size that is no whole multiple stays in bytes."""
+    """Formats a size: 1048576 → "1 MiB"; one that is not a whole multiple stays in bytes."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor and count % factor == 0:
             return f"{count // factor} {unit}"
@@ -38,7 +38,7 @@ def size(count: int) -> str:
 
 
 def amount(count: int) -> str:
-    """139770251 → "133 MiB": how much there is, in three digits."""
+    """Formats an amount in three digits: 139770251 → "133 MiB"."""
     for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return f"{_three(count / factor)} {unit}"
@@ -46,7 +46,7 @@ def amount(count: int) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """Three significant digits with the unit that suits them."""
+    """Formats a duration with three significant digits in a suitable unit."""
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if nanoseconds >= factor:
             return f"{_three(nanoseconds / factor)} {unit}"
@@ -54,17 +54,17 @@ def duration(nanoseconds: float) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Operations per second."""
+    """Formats operations per second."""
     return f"{_scaled(per_second)}/s"
 
 
 def bandwidth(bytes_per_second: float) -> str:
-    """Decimal units, as networks are sold."""
+    """Formats bytes per second, in decimal units."""
     return f"{_scaled(bytes_per_second, gap=' ')}B/s"
 
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
-    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    """Formats rows as aligned columns: the first left-aligned, the others right-aligned."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

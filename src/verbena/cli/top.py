@@ -1,4 +1,4 @@
-"""`verbena top`: a running node's sessions, wires, rates and latencies, live."""
+"""`verbena top`: shows sessions, wires, rates and latencies of a running node."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             if not live:
                 print(picture)
                 return 0
-            # Home, each line cleared to its end, then what was below: nothing flickers.
+            # Move home and clear each line's end and what is below, which avoids flicker.
             lines = "\x1b[K\n".join(picture.splitlines())
             print(f"\x1b[H{lines}\x1b[K\x1b[J", end="", flush=True)
             before = now
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _screen(live: bool) -> Iterator[None]:
-    """The terminal's other screen, without a cursor; what was there comes back."""
+    """Switches to the terminal's alternate screen without a cursor, and restores it afterwards."""
     if live:
         print("\x1b[?1049h\x1b[?25l\x1b[2J", end="", flush=True)
     try:

@@ -1,4 +1,4 @@
-"""What `verbena top` shows, from two statuses of a node. No I/O here."""
+"""The output of `verbena top`, computed from two statuses of a node. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTS = (
 
 
 def between(before: Status, now: Status) -> Rates:
-    """Per second, and how long things took, in the time between two looks."""
+    """Computes rates per second and latencies for the time between two statuses."""
     seconds = max(1e-3, now["looked_at"] - before["looked_at"])
     former = {session["id"]: session["wires"] for session in before["sessions"]}
     return {
@@ -43,7 +43,7 @@ def between(before: Status, now: Status) -> Rates:
 
 
 def picture(now: Status, rates: Rates, *, width: int = 110, height: int = 0) -> str:
-    """Lines for a screen of that size; height 0: as many as it takes."""
+    """Formats lines for a screen of this size; height 0 means no limit."""
     lines = [
         f"{_clean(now['node'])}  up {_age(now['uptime_s'])}  {now['sessions_open']} sessions"
         f" ({now['sessions_opened']} opened, {sum(now['sessions_ended'].values())} ended)"
@@ -122,7 +122,7 @@ def _sessions(now: Status, rates: Rates) -> list[str]:
 
 
 def _rates(now: Sequence[Status], before: Sequence[Status | None], seconds: float) -> Rates:
-    """Several wires of one session, or one of the node."""
+    """Rates over several wires of one session, or over one wire of the node."""
 
     def grown(*names: str) -> float:
         return sum(
@@ -164,7 +164,7 @@ def _latency(now: Sequence[dict[int, int]], before: Sequence[dict[int, int]]) ->
 
 
 def _quantile(counts: Mapping[int, int], wanted: float) -> int:
-    """An upper bound: the bucket's own."""
+    """Returns the upper bound of the bucket with the quantile."""
     seen = 0
     for bound in sorted(counts):
         seen += counts[bound]
@@ -187,5 +187,5 @@ def _age(seconds: float) -> str:
 
 
 def _clean(words: str) -> str:
-    """A peer's words must not steer the terminal."""
+    """Replaces unprintable characters, so that a peer cannot send control sequences to the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in words)

@@ -1,3 +1,3 @@
-"""What `verbena doctor` looks at, one theme per file: kernel, devices, limits, transfer.
-Gives functions that return diagnoses; the folders of the system they read are parameters.
-Depends on verbs and errors; knows no command line."""
+"""The checks of `verbena doctor`, one theme per file.
+Each function returns diagnoses; the system folders that it reads are parameters.
+Depends on verbs, transport, config and errors; parses no arguments."""

@@ -1,4 +1,4 @@
-"""Adapters in the PCI slots that could do RDMA, and whether the kernel has made an RDMA device of each."""
+"""PCI adapters that support RDMA, and whether the kernel has an RDMA device for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, names_in, ok, text_of, warn
 from verbena.cli.checks.kernel import Module, kernel_remedy, module_state
 
-# The driver that holds the adapter, and the module that adds RDMA to it.
+# The adapter's driver, and the module that adds RDMA to it.
 RDMA_MODULES = {
     "mlx5_core": "mlx5_ib",
     "mlx4_core": "mlx4_ib",
@@ -20,13 +20,13 @@ RDMA_MODULES = {
     "efa": "efa",
     "hfi1": "hfi1",
 }
-# For an adapter that no driver holds: by vendor, what to load.
+# Driver to load, by vendor, for an adapter without a driver.
 VENDORS = {"0x15b3": "mlx5_core", "0x1425": "cxgb4"}
 INFINIBAND_CLASS = "0x0207"
 
 
 def check_adapters(roots: Roots) -> list[Diagnosis]:
-    """One line for each adapter; none where there is no adapter that we know."""
+    """Returns one diagnosis for each known adapter; an empty list if there is none."""
     folder = roots.sys / "bus/pci/devices"
     return [found for name in names_in(folder) if (found := _adapter(folder / name, roots)) is not None]
 

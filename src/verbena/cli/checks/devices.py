@@ -31,7 +31,8 @@ Access = Callable[[Path, int], bool]
 
 
 def check_devices(provider: ProviderInfo, roots: Roots) -> Diagnosis:
-    """Which RDMA devices the kernel has. None at all is a WARN; one that cannot be used is an ERROR."""
+    """Lists the kernel's RDMA devices. WARN if there is none, ERROR if there are some but they cannot be
+    used."""
     check = "RDMA devices"
     names = names_in(roots.sys / "class/infiniband")
     remedy = EXPLANATIONS["no_device"].remedy
@@ -45,7 +46,8 @@ def check_devices(provider: ProviderInfo, roots: Roots) -> Diagnosis:
 
 
 def check_nodes(roots: Roots, *, access: Access = os.access) -> list[Diagnosis]:
-    """One line per node in /dev/infiniband that Verbena opens: this user must read and write it."""
+    """Returns one diagnosis for each node in /dev/infiniband that Verbena opens; this user needs read and
+    write access."""
     folder = roots.dev / "infiniband"
     wanted = [name for name in names_in(roots.sys / "class/infiniband_verbs") if name.startswith("uverbs")]
     there = [name for name in names_in(folder) if name.startswith("uverbs")]
@@ -61,7 +63,8 @@ def check_nodes(roots: Roots, *, access: Access = os.access) -> list[Diagnosis]:
 def check_device(
     device: DeviceAttributes, roots: Roots, *, cores: Collection[int] | None = None
 ) -> list[Diagnosis]:
-    """The device's ports, their GIDs and the NUMA node; `cores` are those that this process may use."""
+    """Checks the device's ports, GIDs and NUMA node. `cores` are those that this process may use (default:
+    its affinity)."""
     name = f"{device.provider}:{device.name}"
     if device.reason:
         return [
@@ -72,7 +75,7 @@ def check_device(
     for number, port in enumerate(device.ports, start=1):
         interface = interface_of(device.name, number, roots)
         found.append(_port(f"{name} port {number}", port, interface, any_active))
-        if port.state in ACTIVE and device.transport != "iWARP":  # iWARP is addressed by TCP alone
+        if port.state in ACTIVE and device.transport != "iWARP":  # iWARP is addressed over TCP only
             found.append(_gids(f"{name} GIDs {number}", port, interface))
     found.append(_numa(f"{name} NUMA node", device.numa_node, roots, cores))
     return found
@@ -108,7 +111,7 @@ def _port(check: str, port: PortAttributes, interface: str, any_active: bool) ->
             command = "sudo systemctl start opensm     (on one machine of the subnet)"
         else:
             command = f"sudo ip link set {interface} up" if interface else "rdma link"
-        # A spare port without a cable is common.
+        # A spare port without a cable is common, so it is no error if another port is active.
         verdict = Verdict.WARN if any_active else Verdict.ERROR
         return explained(check, verdict, finding, code="port_down", command=command)
     if 0 < port.active_mtu < SMALL_MTU:
@@ -154,7 +157,7 @@ def _numa(check: str, node: int, roots: Roots, cores: Collection[int] | None) ->
 
 
 def interface_of(device: str, port: int, roots: Roots) -> str:
-    """The network interface beneath a port; "" if there is none or it is not told."""
+    """Returns the network interface of a port; "" if there is none or it is unknown."""
     folder = roots.sys / "class/infiniband" / device
     beneath = names_in(folder / "device/net")
     return (
@@ -165,7 +168,7 @@ def interface_of(device: str, port: int, roots: Roots) -> str:
 
 
 def _cores(cpulist: str) -> set[int]:
-    """{0, 1, 2, 8} from "0-2,8"."""
+    """Parses a CPU list: {0, 1, 2, 8} from "0-2,8"."""
     found: set[int] = set()
     for part in filter(None, cpulist.split(",")):
         first, _, last = part.partition("-")

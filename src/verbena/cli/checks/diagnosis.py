@@ -1,4 +1,4 @@
-"""One line of the doctor's report, and where the system keeps what is looked at."""
+"""One diagnosis of the doctor's report, and the system folders that checks read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verbena.errors import EXPLANATIONS, VerbenaError
 
 
 class Verdict(str, enum.Enum):
-    """OK: works. WARN: works with less than there could be. ERROR: something here does not work."""
+    """OK: works. WARN: works, but could be better. ERROR: does not work."""
 
     OK = "OK"
     WARN = "WARN"
@@ -20,7 +20,7 @@ class Verdict(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was checked and found; unless it is OK, why it matters and the command that fixes it."""
+    """What was checked and found; unless it is OK, why it matters and how to fix it."""
 
     check: str
     verdict: Verdict
@@ -40,7 +40,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Roots:
-    """The system's folders."""
+    """The system's folders; tests replace them."""
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
@@ -71,15 +71,15 @@ def explained(
     reason: str = "",
     values: Mapping[str, object] | None = None,
 ) -> Diagnosis:
-    """A diagnosis in the words that the error of this code would have; `command` is what to type here.
-    `reason` stands in for the error's causes where nothing has failed yet."""
+    """Builds a diagnosis from the explanation of an error code, with `command` before its remedy. `reason`
+    replaces the error's causes if nothing has failed yet."""
     row = EXPLANATIONS[code].filled(values or {})
     causes = "\nor ".join(row.causes)
     return Diagnosis(check, verdict, finding, reason or causes, f"{command}\n{row.remedy}")
 
 
 def failed(check: str, failure: VerbenaError) -> Diagnosis:
-    """The diagnosis for an error that was raised."""
+    """Builds the diagnosis of an error that was raised."""
     where = f"{failure.operation} failed" if failure.operation else "failed"
     finding = ": ".join(filter(None, (where, failure.what, failure.detail)))
     code = f" [{failure.code}]" if failure.code else ""
@@ -87,7 +87,7 @@ def failed(check: str, failure: VerbenaError) -> Diagnosis:
 
 
 def text_of(path: Path) -> str:
-    """A file's text without its last newline; "" if it cannot be read."""
+    """Returns a file's text, stripped; "" if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -95,7 +95,7 @@ def text_of(path: Path) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What a folder holds, sorted; nothing if it is not there."""
+    """Returns the sorted names in a folder; an empty list if it cannot be read."""
     try:
         return sorted(entry.name for entry in folder.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Kernel modules, and the software devices that could be made with them."""
+"""Kernel modules, and the software devices that they make possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, error, names_in, ok, text_of, warn
 
-# By the distribution's ID in os-release. Debian's cloud kernels leave RDMA out, its ordinary ones have it.
+# By ID in os-release. Debian's cloud kernels have no RDMA modules; its regular kernels do.
 KERNELS = {
     "debian": 'sudo apt install "linux-image-$(dpkg --print-architecture)" && sudo reboot',
     "ubuntu": 'sudo apt install "linux-modules-extra-$(uname -r)"',
@@ -20,7 +20,7 @@ RDMA_TOOLS = {"debian": "sudo apt install iproute2", "fedora": "sudo dnf install
 RDMA_TOOLS["ubuntu"] = RDMA_TOOLS["debian"]
 ANY_RDMA_TOOL = "install the package iproute2, which has the tool"
 
-# What each is for; without the needed ones no hardware wire works.
+# The purpose of each module; hardware wires need all of them.
 NEEDED = {
     "ib_core": "the kernel's RDMA core",
     "ib_uverbs": "the device nodes /dev/infiniband/uverbs*",
@@ -30,7 +30,7 @@ SOFTWARE = {"rdma_rxe": ("rxe", "RoCE"), "siw": ("siw", "iWARP")}
 
 
 class Module(enum.Enum):
-    """How near a kernel module is."""
+    """Whether a kernel module is loaded, built in, on disk or absent."""
 
     LOADED = "loaded"
     BUILT_IN = "built into the kernel"
@@ -43,20 +43,21 @@ class Module(enum.Enum):
 
 
 def module_state(name: str, roots: Roots) -> Module:
-    """Where a module is found; the kernel's own list comes before its files on disk."""
+    """Returns a module's state; the kernel's own list takes precedence over files on disk."""
     listed = {line.partition(" ")[0] for line in text_of(roots.proc / "modules").splitlines()}
     if name in listed:
         return Module.LOADED
     folder = roots.modules / text_of(roots.proc / "sys/kernel/osrelease")
     if name in _file_names(text_of(folder / "modules.builtin")):
         return Module.BUILT_IN
-    if (roots.sys / "module" / name).is_dir():  # also where the kernel cannot load modules at all
+    if (roots.sys / "module" / name).is_dir():  # also correct for kernels without loadable modules
         return Module.BUILT_IN
     return Module.ON_DISK if name in _file_names(text_of(folder / "modules.dep")) else Module.ABSENT
 
 
 def check_modules(roots: Roots) -> list[Diagnosis]:
-    """One line per module. One that is not loaded is an ERROR only if a device here waits for it."""
+    """Returns one diagnosis per module. ERROR only if ib_uverbs is not loaded although an RDMA device
+    exists."""
     has_device = bool(names_in(roots.sys / "class/infiniband"))
     found = [_needed(name, use, roots, has_device) for name, use in NEEDED.items()]
     for name, (_, wire) in SOFTWARE.items():
@@ -66,8 +67,8 @@ def check_modules(roots: Roots) -> list[Diagnosis]:
 
 
 def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = shutil.which) -> Diagnosis:
-    """The software devices there are, or the command that makes one.
-    That none can be made is a WARN only if the machine has no RDMA device at all."""
+    """Lists the software devices, or names the command that creates one. WARN only if none can be created and
+    the machine has no RDMA device at all."""
     check = "software device"
     devices = roots.sys / "class/infiniband"
     kinds = tuple(kind for kind, _ in SOFTWARE.values())
@@ -117,12 +118,12 @@ def _needed(name: str, use: str, roots: Roots, has_device: bool) -> Diagnosis:
 
 
 def kernel_remedy(roots: Roots) -> str:
-    """The command that installs a kernel with everything."""
+    """Returns the command that installs a kernel with RDMA modules."""
     return _for_distribution(KERNELS, ANY_KERNEL, roots)
 
 
 def _for_distribution(commands: Mapping[str, str], otherwise: str, roots: Roots) -> str:
-    """The command for this distribution, or for one that it is like."""
+    """Returns the command for this distribution or, failing that, for one in its ID_LIKE."""
     release = text_of(roots.etc / "os-release")
     lines = re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', release, flags=re.MULTILINE)
     own_first = re.findall(r'^ID="?([^"\n]*)', release, flags=re.MULTILINE) + " ".join(lines).split()
@@ -130,7 +131,7 @@ def _for_distribution(commands: Mapping[str, str], otherwise: str, roots: Roots)
 
 
 def _interface(roots: Roots) -> str:
-    """The likeliest interface to carry RDMA: one that is up and has a device behind it, if there is one."""
+    """Returns the best interface for RDMA: preferably one that is up and has a device."""
     net = roots.sys / "class/net"
     names = [name for name in names_in(net) if name != "lo" and (net / name).is_dir()]
 
@@ -141,6 +142,6 @@ def _interface(roots: Roots) -> str:
 
 
 def _file_names(listing: str) -> set[str]:
-    """Module names in modules.dep or modules.builtin, where files are named with - or _."""
+    """Returns the module names in modules.dep or modules.builtin, with "-" replaced by "_"."""
     found = re.findall(r"^(?:[^\s:]*/)?([^/\s:]+)\.ko", listing, flags=re.MULTILINE)
     return {name.replace("-", "_") for name in found}

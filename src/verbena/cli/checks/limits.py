@@ -1,4 +1,4 @@
-"""What the system lets this process have: locked memory, huge pages, descriptors, its peers' memory."""
+"""Limits of this process: locked memory, huge pages, descriptors, access to the memory of peers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PTRACE_SCOPES = {
 
 
 def check_limits(roots: Roots) -> list[Diagnosis]:
-    """One line for each limit."""
+    """Returns one diagnosis for each limit."""
     return [
         check_memlock(roots),
         check_huge_pages(roots),
@@ -34,7 +34,7 @@ def check_limits(roots: Roots) -> list[Diagnosis]:
 
 
 def check_memlock(roots: Roots) -> Diagnosis:
-    """How much memory may be locked: hardware wires lock all that is registered."""
+    """Checks how much memory may be locked; hardware wires lock all registered memory."""
     check = "locked memory"
     limits = _limit(roots, "Max locked memory")
     if limits is None:
@@ -61,13 +61,13 @@ def check_memlock(roots: Roots) -> Diagnosis:
 
 
 def memlock_limit(roots: Roots) -> int | None:
-    """How many bytes this process may lock; None: any number, or it is not told."""
+    """Returns how many bytes this process may lock; None if it is unlimited or unknown."""
     limits = _limit(roots, "Max locked memory")
     return None if limits is None or _capable(roots, CAP_IPC_LOCK) else limits[0]
 
 
 def check_huge_pages(roots: Roots) -> Diagnosis:
-    """Reserved and free huge pages; nobody needs them who does not ask for them."""
+    """Checks reserved and free huge pages. They are optional, so having none is OK."""
     check = "huge pages"
     meminfo = _table(text_of(roots.proc / "meminfo"))
     total, free = meminfo.get("HugePages_Total", ""), meminfo.get("HugePages_Free", "")
@@ -90,7 +90,8 @@ def check_huge_pages(roots: Roots) -> Diagnosis:
 
 
 def check_process_vm(roots: Roots) -> Diagnosis:
-    """Whether one process may read another's memory (process_vm_readv), as shm does for plain buffers."""
+    """Checks whether a process may read another's memory (process_vm_readv), which shm does for plain
+    buffers."""
     check = "process_vm_readv"
     scope = text_of(roots.proc / "sys/kernel/yama/ptrace_scope")
     if not scope:
@@ -100,7 +101,7 @@ def check_process_vm(roots: Roots) -> Diagnosis:
         return ok(check, finding)
     if scope in ("1", "2") and _capable(roots, CAP_SYS_PTRACE):
         return ok(check, f"{finding}, but this process has CAP_SYS_PTRACE")
-    # Scope 3 cannot be lowered while the system runs.
+    # Scope 3 cannot be lowered until a reboot.
     command = (
         "sudo sysctl kernel.yama.ptrace_scope=0"
         if scope != "3"
@@ -117,7 +118,7 @@ def check_process_vm(roots: Roots) -> Diagnosis:
 
 
 def check_descriptors(roots: Roots) -> Diagnosis:
-    """How many descriptors this process may have: connections and completion queues hold some."""
+    """Checks the descriptor limit; connections and completion queues use descriptors."""
     check = "file descriptors"
     limits = _limit(roots, "Max open files")
     if limits is None:
@@ -143,7 +144,7 @@ def check_descriptors(roots: Roots) -> Diagnosis:
 
 
 def check_open_files(roots: Roots) -> Diagnosis:
-    """How many files the whole system has open, of how many it may."""
+    """Checks how many files the whole system has open, and its limit."""
     check = "open files"
     numbers = text_of(roots.proc / "sys/fs/file-nr").split()
     if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
@@ -161,7 +162,7 @@ def check_open_files(roots: Roots) -> Diagnosis:
 
 
 def _limit(roots: Roots, name: str) -> tuple[int | None, int | None] | None:
-    """A soft and a hard limit, None where there is none; None alone if it cannot be told."""
+    """Returns the soft and hard limit, each None if unlimited; None alone if they cannot be read."""
     limits = text_of(roots.proc / "self/limits")
     found = re.search(rf"^{re.escape(name)}\s+(\S+)\s+(\S+)", limits, flags=re.MULTILINE)
     if not found or not all(value == "unlimited" or value.isdigit() for value in found.groups()):

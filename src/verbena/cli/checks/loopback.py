@@ -1,4 +1,4 @@
-"""A transfer between two queue pairs of one device; as a program, for `transfer`, in a process of its own."""
+"""A transfer between two queue pairs of one device. `transfer` runs it as a program in a separate process."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from verbena.cli.measure.link import view
 from verbena.errors import VerbenaError
 from verbena.verbs import Context, MemoryRegion, PortState, QueuePair, RecvWorkRequest, SendWorkRequest
 
-LENGTH = 16 << 10  # small enough for the lowest memlock limit in use
+LENGTH = 16 << 10  # fits the smallest usual memlock limit
 ADDED = 7
 
 
 def transfer(name: str, *, timeout_s: float) -> tuple[dict[str, int], dict[str, int]]:
-    """WRITE, READ, SEND and, where the device can, FETCH_ADD; every byte is compared.
-    Nanoseconds by operation, and what the wire counted; a VerbenaError if one fails, is late or damaged."""
+    """Runs WRITE, READ, SEND and, if supported, FETCH_ADD, and compares every byte. Returns nanoseconds by
+    operation and the wire's counters. Raises VerbenaError if one fails, times out or delivers wrong bytes."""
     with verbs.open_device(name) as context:
         return exchange(context, timeout_s=timeout_s), context.counts
 
 
 def exchange(context: Context, *, timeout_s: float) -> dict[str, int]:
-    """transfer() on an opened device."""
+    """The operations of transfer(), on an open device."""
     with contextlib.ExitStack() as stack:
         pd = stack.enter_context(context.alloc_pd())
         near, far = (_queue_pair(context, pd, stack) for _ in range(2))
@@ -63,7 +63,7 @@ def exchange(context: Context, *, timeout_s: float) -> dict[str, int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the times, or the error, as one JSON object."""
+    """Runs transfer() and prints the times, or the error, as one JSON object."""
     name, timeout_s = arguments
     answer: dict[str, Any]
     try:
@@ -86,7 +86,7 @@ def _queue_pair(context: Context, pd: verbs.ProtectionDomain, stack: contextlib.
 def _connect(
     context: Context, near: QueuePair, far: QueuePair, stack: contextlib.ExitStack, timeout_s: float
 ) -> None:
-    if context.attributes.transport == "iWARP":  # its devices connect by address only
+    if context.attributes.transport == "iWARP":  # iWARP devices connect by address only
         listener = stack.enter_context(context.listen(""))
         caller = stack.enter_context(ThreadPoolExecutor(1))
         calling = caller.submit(context.connect_blocking, near, listener.address, timeout_s=timeout_s)
@@ -106,7 +106,7 @@ def _connect(
 
 
 def _message(near: QueuePair, far: QueuePair, local: MemoryRegion, timeout_s: float) -> None:
-    # Posted, not awaited: a receiver who polls is part of how a message is delivered.
+    # Posted, not awaited: the receiver must poll for the message to be delivered.
     near.post_send(SendWorkRequest(local=local[:]))
     for operation, queue in (("RECV", far.recv_cq), ("SEND", near.send_cq)):
         completions = queue.wait_blocking(timeout_s=timeout_s)

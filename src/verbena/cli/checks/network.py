@@ -1,4 +1,4 @@
-"""The network beneath RDMA ports: MTU, packets lost or damaged, congestion control, the firewall."""
+"""The network of RDMA ports: MTU, lost or damaged packets, congestion control, firewall."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from verbena.cli.checks.devices import ACTIVE, interface_of
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, names_in, ok, text_of, warn
 from verbena.verbs import DeviceAttributes
 
-ROCE_HEADERS = 58  # Ethernet's payload beside the data: IP, UDP, BTH and RETH, CRC
+ROCE_HEADERS = 58  # bytes of headers in an Ethernet frame's payload: IP, UDP, BTH and RETH, CRC
 LARGEST_MTU = 4096
 SOFTWARE = ("rxe", "siw")
 
-# Counters that stay 0 on a network that is well, and what they mean. rxe, mlx5 and others name them so.
+# Counters that stay 0 on a healthy network, with their meaning; names as in rxe, mlx5 and others.
 LOSS = {
     "local_ack_timeout_err": "acknowledgements that did not come in time",
     "packet_seq_err": "packets missing at the peer",
@@ -34,7 +34,7 @@ NOT_READY = {
 
 
 def check_network(device: DeviceAttributes, roots: Roots) -> Iterator[Diagnosis]:
-    """For each active port of an RDMA device."""
+    """Yields diagnoses for each active port of an RDMA device."""
     name = f"{device.provider}:{device.name}"
     folder = roots.sys / "class/infiniband" / device.name
     for number, port in enumerate(device.ports, start=1):
@@ -51,7 +51,8 @@ def check_network(device: DeviceAttributes, roots: Roots) -> Iterator[Diagnosis]
 def check_firewall(
     config_port: int, *, which: Callable[[str], str | None] = shutil.which, roots: Roots | None = None
 ) -> Diagnosis:
-    """Whether one filters here, and what must pass. Rules are for root to read, so they are not judged."""
+    """Reports whether the kernel may filter packets and which ports must be open. Does not read the rules,
+    which needs root."""
     roots = roots or Roots()
     check = "firewall"
     wanted = f"TCP {config_port} for sessions, the wires' own ports, UDP 4791 for RoCE v2"
@@ -92,7 +93,7 @@ def _counters(check: str, folder: Path) -> Diagnosis:
 
 
 def _mtu(check: str, active: int, interface: str, roots: Roots) -> Diagnosis:
-    """RoCE takes the largest of 256 … 4096 that fits the interface's."""
+    """Compares the MTU of RDMA and interface: RoCE uses the largest of 256 … 4096 that fits."""
     mtu = text_of(roots.sys / "class/net" / interface / "mtu")
     finding = f"RDMA {active}, {interface} {mtu or 'unknown'}"
     if not mtu.isdigit() or active >= LARGEST_MTU or int(mtu) >= LARGEST_MTU + ROCE_HEADERS:

@@ -1,4 +1,4 @@
-"""The path to another node, wire by wire: name, port, MTU, then a session on each wire with its figures."""
+"""The path to another node: name, port and MTU, then a session over each wire with latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verbena.transport.configured import settings_from
 PINGS = 200
 BULK_BYTES = 4 << 20
 BULK_TIMES = 8
-IP_MTU = 14  # <linux/in.h>; not in the socket module
+IP_MTU = 14  # from <linux/in.h>; the socket module does not have it
 IPV6_MTU = 24
 SMALL_PATH = 1280
 WIRES = ("shm", "ibv", "iwarp", "quic")
@@ -27,7 +27,8 @@ _ECHO = _native.transport.METHOD_ECHO
 
 
 def check_peer(address: str, config: Config, *, timeout_s: float) -> Iterator[Diagnosis]:
-    """Every line that can be told; the wires come last, each with a session of its own."""
+    """Yields the diagnoses; the wires come last, each with its own session. Stops after an error in name or
+    port."""
     where = parse_host_port(address)
     found = _resolve(where.host, where.port)
     yield found if isinstance(found, Diagnosis) else ok("peer name", f"{where.host} is {found[4][0]}")
@@ -58,7 +59,7 @@ def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]]
 def _reach(
     found: tuple[int, int, int, str, tuple[str, int]], address: str, timeout_s: float
 ) -> Iterator[Diagnosis]:
-    """TCP's own connection to the port where sessions are taken."""
+    """Opens a TCP connection to the port for sessions."""
     family, kind, protocol, _, where = found
     check = f"TCP to {address}"
     with socket.socket(family, kind, protocol) as probe:
@@ -99,7 +100,7 @@ def _path_mtu(probe: socket.socket, family: int) -> Diagnosis:
 
 
 def _wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> Diagnosis:
-    """A session on that wire alone, round trips and bulk both ways; or why there is none."""
+    """Opens a session over this wire only and measures it; on failure the diagnosis has the reason."""
     check = f"peer by {wire}"
     if not asked:
         how = {
@@ -126,7 +127,8 @@ def _wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> 
 
 
 def _measure(session: Session) -> str:
-    """Round trips of nothing, and the peer's echo of large messages, every byte compared."""
+    """Measures empty round trips, and the peer's echo of large messages with every byte compared. Raises
+    VerbenaError."""
     call = session._native.call
     for _ in range(PINGS // 10):
         call(_ECHO, b"", 5.0)

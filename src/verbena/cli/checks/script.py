@@ -1,4 +1,4 @@
-"""The doctor's remedies as a script: the commands to run, the rest as comments. It is printed, never run."""
+"""The doctor's remedies as a shell script: commands, and all other text as comments. Printed, never run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ HEAD = """\
 #!/bin/bash
 # What `verbena doctor` would have you run. Nothing was changed: read it, then run it, line by line or whole.
 set -u"""
-# What a remedy's line begins with if it is a command.
+# First words of remedy lines that are commands.
 _COMMANDS = ("sudo", "ulimit", "printf", "for", "rdma", "ping", "ss", "getent", "verbena")
 _PLACEHOLDER = re.compile(r"\b(?:ADDRESS|PREFIX|INTERFACE|COMMAND|HOST|PORT|FILE)\b|…|\$USER     ")
 _REBOOT = " && sudo reboot"
 
 
 def script(diagnoses: Iterable[Diagnosis]) -> str:
-    """For bash. A command with something to fill in is a comment; one that was there already is left out; a
-    reboot comes last, and by hand."""
+    """Returns a bash script. Commands with placeholders become comments; repeated commands are left out; a
+    reboot becomes a comment at the end."""
     parts, said, reboot = [HEAD], set[str](), False
     for diagnosis in diagnoses:
         if diagnosis.verdict is Verdict.OK or not diagnosis.remedy:

@@ -1,4 +1,5 @@
-"""The configuration against this machine: whether it is valid, and whether what it names is here."""
+"""Checks the configuration against this machine: whether it is valid, and whether the devices that it names
+exist."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from verbena.verbs import DeviceAttributes, ProviderInfo
 def check_settings(
     config: Config | VerbenaError, providers: list[ProviderInfo], roots: Roots
 ) -> Iterator[Diagnosis]:
-    """One line for the configuration itself; more if it asks for RDMA devices."""
+    """Yields diagnoses of the configuration; also of devices and locked memory if it enables RDMA."""
     check = "configuration"
     if isinstance(config, VerbenaError):
         yield failed(check, config)
@@ -42,7 +43,7 @@ def check_settings(
 
 
 def _listening(config: Config) -> Diagnosis:
-    """Whether a node could take sessions where the configuration says."""
+    """Checks whether the port for sessions is free."""
     check = "session port"
     where = HostPort(config.session.listen_address, config.session.listen_port)
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
@@ -60,7 +61,7 @@ def _listening(config: Config) -> Diagnosis:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What some keys say, whose names begin alike."""
+    """The values of keys with a common prefix."""
 
     prefix: str
     device: str
@@ -119,7 +120,7 @@ def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
         there = index < len(port.gids) and bool(port.gids[index])
         kind = port.gid_types[index] if index < len(port.gid_types) else ""
         if not there:
-            # The default's need not be there: the best is taken.
+            # Not an error for the default index: the best entry is used instead.
             verdict, so = (Verdict.ERROR, "") if wanted.gid_was_set else (Verdict.WARN, ": the best is taken")
             yield explained(check, verdict, f"{index} is empty{so}", code="no_gid", command=other)
         elif kind and kind != "RoCE v2":
@@ -135,7 +136,7 @@ def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
 
 
 def _locked(config: Config, roots: Roots) -> Diagnosis:
-    """Whether what the configuration registers ahead may be locked."""
+    """Checks whether the memory that the configuration registers at start may be locked."""
     check = "memory to be locked"
     rdma = config.network.rdma
     needed = rdma.recv_buffer_pool_size * rdma.recv_buffer_size

@@ -1,4 +1,5 @@
-"""A real transfer on each device, bounded in time: a driver that hangs or crashes is a line of the report."""
+"""A real transfer on each device, in a separate process with a time limit: a driver that hangs or crashes
+becomes a line of the report."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from verbena.verbs import ProviderInfo
 
 PROGRAM = (sys.executable, "-m", "verbena.cli.checks.loopback")
 KILL_S = 2.0
-KERNEL_PROVIDER = "ibv"  # whose absence the check of devices explains
+KERNEL_PROVIDER = "ibv"  # check_devices() explains its absence
 
 
 def check_transfers(
@@ -31,7 +32,7 @@ def check_transfers(
     timeout_s: float,
     program: Sequence[str] = PROGRAM,
 ) -> Iterator[Diagnosis]:
-    """One line per device: of every provider, or of `only` ("provider" or "provider:device")."""
+    """Yields one diagnosis per device of all providers, or of `only` ("provider" or "provider:device")."""
     wanted, _, device = only.partition(":")
     for provider in providers:
         if wanted and provider.name != wanted:
@@ -56,7 +57,7 @@ def check_transfers(
 
 @contextlib.contextmanager
 def _certificates(provider: str) -> Iterator[None]:
-    """QUIC does nothing without certificates: where none are set, throw-away ones serve for the trial."""
+    """QUIC needs certificates: if none are configured, creates temporary ones for the block."""
     if provider != "quic" or os.environ.get("VERBENA_QUIC_TLS_AUTHORITY"):
         yield
         return
@@ -74,7 +75,8 @@ def _certificates(provider: str) -> Iterator[None]:
 
 
 def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROGRAM) -> Diagnosis:
-    """Two queue pairs on one device, in a process that is killed when the time is up."""
+    """Runs a transfer between two queue pairs in a process, which is killed when the time limit has
+    passed."""
     check = f"transfer {name}"
     command = [*program, name, str(timeout_s)]
     try:
@@ -82,7 +84,7 @@ def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROG
     except OSError as refusal:
         return _crashed(check, 1, f"{refusal.strerror}: {refusal.filename}")
     try:
-        # Longer than the transfer's own waits: those know more of what was late.
+        # Longer than the transfer's own timeouts, whose errors are more specific.
         out, complaint = process.communicate(timeout=timeout_s + KILL_S)
     except subprocess.TimeoutExpired:
         late = errors.completion_error(
@@ -114,7 +116,7 @@ def _judge(check: str, status: int, out: str, complaint: str) -> Diagnosis:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    """What a wire counts itself, in words; those of nothing are left out."""
+    """Formats the wire's counters; leaves out those that are 0."""
     words = [f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if count]
     return f"; {', '.join(words)}" if words else ""
 
@@ -148,7 +150,7 @@ def _unavailable(provider: ProviderInfo, *, asked_for: bool) -> Diagnosis:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kills what still runs. One that hangs inside the kernel cannot be, and is left to it."""
+    """Kills a process that still runs. One that hangs in the kernel cannot be killed and is left behind."""
     if process.poll() is None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):

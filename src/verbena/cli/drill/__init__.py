@@ -1,1 +1,1 @@
-"""`verbena failover-drill` without a running node: two processes of its own."""
+"""`verbena failover-drill` without a running node: between two processes that it starts itself."""

@@ -1,4 +1,4 @@
-"""The other process of a drill without a running node: counts calls, exposes a block, leaves when told."""
+"""The server process of a standalone drill: counts calls and exposes a block; exits when its input ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The drill without a running node: another process serves, this one calls and copies meanwhile, and
-afterwards both count. A call that was lost, or done twice, would show."""
+"""The drill without a running node: another process serves while this one calls and copies; afterwards both
+compare their counts, so that a lost or repeated call is found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ EXIT_S = 15.0
 
 @dataclass
 class Traffic:
-    """Numbered calls on one thread, checked copies on another, until stop(). `problems` should stay empty."""
+    """Numbered calls on one thread, verified copies on another, until stop(). Failures are appended to
+    `problems`."""
 
     session: Session
     region: RemoteRegion
@@ -78,11 +79,11 @@ class Traffic:
 
 
 class Server:
-    """The other process."""
+    """The server process."""
 
     def __init__(self, options: argparse.Namespace, secret: str) -> None:
         command = [sys.executable, "-m", "verbena.cli.drill.server"]
-        # Through the pipe: a secret must not be seen in a list of processes.
+        # Sent through the pipe, because a secret on the command line would be visible to other users.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -105,7 +106,7 @@ class Server:
         return self._process.pid
 
     def close(self) -> None:
-        """It leaves when its input ends; if not, it is killed."""
+        """Ends the process's input and waits for it to exit; kills it after EXIT_S and raises."""
         try:
             self._process.communicate(timeout=EXIT_S)
         except BaseException:
@@ -142,7 +143,8 @@ def _drill(options: argparse.Namespace, server: Server, session: Session, asker:
     time.sleep(SETTLE_S)
     rounds = []
     try:
-        # First it may be dialled again at once, then it must rest: by the same wire, and by another.
+        # First round: the broken wire may be dialled again at once. Second round: it must rest, so another
+        # wire is used.
         for rest_s in dict.fromkeys((0.0, options.rest)):
             answer = remote.ask(
                 asker,

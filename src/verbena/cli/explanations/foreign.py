@@ -35,7 +35,7 @@ _MESSAGES = {
 
 
 def found_in(text: str) -> Iterator[tuple[int, str]]:
-    """The names of the table in a text, with their places."""
+    """Yields the positions and names of table entries in a text."""
     for match in _WORD.finditer(text):
         if match[0] in FOREIGN and (match[0] not in _PLAIN or match[0] == text.strip()):
             yield match.start(), match[0]
@@ -44,7 +44,7 @@ def found_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def messages_in(text: str) -> Iterator[tuple[int, str]]:
-    """Errno values by the C library's message. Used for texts in which no name was found."""
+    """Yields errno names by the C library's message; for texts in which no name was found."""
     small = text.lower()
     for message, name in _MESSAGES.items():
         if (place := small.find(message)) >= 0:

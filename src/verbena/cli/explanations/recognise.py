@@ -1,4 +1,4 @@
-"""Finds the failures that a text names: by code, by number, or by the messages of other programs. No I/O."""
+"""Finds failures in a text: by code, by number, or by messages of other programs. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from verbena.cli.explanations.foreign import FOREIGN, found_in, messages_in
 from verbena.errors import EXPLANATIONS, WcStatus
 
-# Messages of libibverbs (ibv_wc_status_str), of the kernel and of common RDMA programs, and the code of each.
+# Messages of libibverbs (ibv_wc_status_str), the kernel and common RDMA programs, with their codes.
 PHRASES: tuple[tuple[str, str], ...] = (
     (r"local length error", "LOC_LEN_ERR"),
     (r"local QP operation error", "LOC_QP_OP_ERR"),
@@ -47,7 +47,7 @@ _CODE = re.compile(r"\[(\w+)[\],]")
 
 
 def recognise(text: str) -> list[str]:
-    """The codes of the failures in a text, each once, in the order of their places."""
+    """Returns the codes of the failures in a text, each once, in order of position."""
     whole = text.strip()
     alone = whole.upper().removeprefix("IBV_WC_")
     if whole.isdigit():

@@ -1,4 +1,4 @@
-"""A bare TCP socket over loopback: what the iwarp wire is measured beside."""
+"""A bare TCP socket over loopback: the baseline of the iwarp wire."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from verbena._native import bench
 
 
 def tune(bare: socket.socket) -> None:
-    """What the wire gives its own sockets within a host: no delay, and no pacing. BBR paces, which is slow on
-    a loopback: beside a stream that goes by it the wire would look better than it is."""
+    """Sets the options that the wire sets on its own sockets within a host: no delay, and no pacing. BBR
+    paces and is slow on loopback, so a baseline with it would make the wire look better than it is."""
     bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if bare.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"bbr"):
         bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

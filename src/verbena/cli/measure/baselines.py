@@ -1,4 +1,4 @@
-"""Baselines beside which `verbena bench` reports its results: a bare ring and memcpy, without verbs."""
+"""Baselines of `verbena bench` without verbs: a bare ring and memcpy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Ring(Probe):
 
 
 class RingLatency(_Ring):
-    """Round trips over the best bare ring: payload copied in and out, both sides spinning."""
+    """Round trips over a bare ring: the payload is copied in and out, and both sides spin."""
 
     name = "bare ring"
     least = 1000
@@ -50,7 +50,7 @@ class RingLatency(_Ring):
 
 
 class RingRate(_Ring):
-    """Messages per second, one way, over the same ring."""
+    """Messages per second, one way, over the bare ring."""
 
     name = "bare ring"
 
@@ -67,7 +67,7 @@ class RingRate(_Ring):
 
 
 class Copy(Probe):
-    """memcpy between two shared mappings, one of them filled by the peer; bytes per second."""
+    """memcpy between two shared mappings, one of them written by the peer before; bytes per second."""
 
     name = "memcpy"
 

@@ -1,4 +1,4 @@
-"""Where and with what a figure was measured."""
+"""The environment of a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def describe() -> dict[str, object]:
-    """Versions, machine and, in a git tree, the commit: what makes two runs comparable."""
+    """Returns versions, machine and, in a git tree, the commit, so that runs can be compared."""
     return {
         "versions": {
             "verbena": _version("verbena"),
@@ -31,7 +31,8 @@ def describe() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """The commit of the tree that we were started in, with "+" if something there was changed."""
+    """Returns the commit of the current directory's git tree, with "+" if the tree has changes; None outside
+    a tree."""
     head = _git("rev-parse", "--short=12", "HEAD")
     return f"{head}+" if head and _git("status", "--porcelain") else head
 

@@ -1,4 +1,4 @@
-"""`verbena kv bench`: servers that speak the protocol of Redis, loaded by one client in turns."""
+"""`verbena kv bench`: loads several Redis-compatible servers in turn with one client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEN_KEYS = [KEY] * 10
 
 @dataclass
 class Test:
-    """A kind of request: its words, for values of so many bytes."""
+    """A kind of request. `words` builds its arguments for a given value."""
 
     words: Callable[[bytes], list[str | bytes]]
     summary: str
@@ -52,7 +52,7 @@ DEFAULT_TESTS = "set,get"
 
 @dataclass
 class Outcome:
-    """One test of one server."""
+    """The result of one test on one server."""
 
     test: str
     store: str
@@ -153,7 +153,7 @@ def _measure(
 ) -> list[Outcome]:
     value = b"x" * options.size
     with contextlib.ExitStack() as stack:
-        if name in ("get", "mget"):  # of keys that are there
+        if name in ("get", "mget"):  # these need existing keys
             for store in stores:
                 depth = max(1, min(64, (1 << 20) // options.size))
                 with Load(store, "SET", KEY, value, keys=options.keys, depth=depth, in_order=True) as fill:
@@ -188,7 +188,7 @@ def _measure(
 
 
 def _calibrate(load: Load, options: argparse.Namespace) -> int:
-    """How many batches fill a turn. Warms up, too."""
+    """Returns how many batches fill one round; also warms up."""
     batches: int = options.clients
     if options.requests:
         wanted: int = options.requests // options.pipeline

@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True)
 class Shape:
-    """What both ends of a link must agree on."""
+    """The parameters that both ends of a link must share."""
 
     provider: str
     mode: Mode = "native"
@@ -27,14 +27,15 @@ class Shape:
     max_send: int = 128
     settings: dict[str, str] = field(
         default_factory=dict
-    )  # environment variables, while the device is opened
+    )  # environment variables, set while the device is opened
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class Link:
-    """Opens all that one end needs; close() gives it back. Connect it, then call ready() before any SEND."""
+    """Opens the resources of one end; close() releases them. Connect it, then call ready() before any
+    SEND."""
 
     def __init__(self, shape: Shape, *, context: verbs.Context | None = None) -> None:
         self.shape = shape
@@ -44,7 +45,8 @@ class Link:
             self.pd = stack.enter_context(self.context.alloc_pd())
             depth = shape.max_send + shape.receives
             self.cq = stack.enter_context(self.context.create_cq(depth=depth))
-            # Native loops watch one queue for both directions; Python tells its receives apart by their own.
+            # Native loops poll one queue for both directions; Python uses a separate one to identify
+            # receives.
             own = shape.mode != "native"
             self.recv_cq = stack.enter_context(self.context.create_cq(depth=depth)) if own else self.cq
             self.qp = stack.enter_context(
@@ -68,7 +70,7 @@ class Link:
             self._stack = stack.pop_all()
 
     def ready(self) -> None:
-        """Posts all receives. The peer may send as soon as both ends have done so."""
+        """Posts all receives. The peer may send once both ends have done so."""
         if self.shape.mode == "native":
             check(bench.post_receives(*self.native, self.mailbox), "post receives")
             return
@@ -76,7 +78,7 @@ class Link:
             self.repost(slot)
 
     def slot(self, index: int) -> verbs.MemorySlice:
-        """Slot 0 is sent from; the others are received into."""
+        """Returns a slot of the mailbox: 0 is for sending, the others are for receiving."""
         start = index * self._stride
         return self.mail[start : start + self.shape.message_bytes]
 
@@ -85,7 +87,7 @@ class Link:
 
     @property
     def native(self) -> tuple[Any, Any]:
-        """The queue pair and completion queue as native loops take them."""
+        """The queue pair and completion queue as the native loops take them."""
         return self.qp._native.core, self.cq._native.core
 
     def close(self) -> None:
@@ -112,7 +114,7 @@ def view(region: Any) -> memoryview:
 
 
 def check(result: bench.LoopResult, operation: str) -> bench.LoopResult:
-    """Passes on the result of a native loop that went well; raises for one that did not."""
+    """Returns the result of a native loop that finished; raises VerbenaError for one that failed."""
     if result.finished:
         return result
     if result.status:

@@ -1,8 +1,5 @@
-"""The asker's handle of the other process: starts it, talks to it, ends it.
-
-A provider whose wire stays within one context gets a thread and the same context instead of a process;
-`Peer.kind` says which it is.
-"""
+"""Handle for the second process of a measurement: starts it, sends requests, ends it. A provider with a wire
+that cannot leave one context gets a thread with the same context instead; `Peer.kind` states which."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ from typing import Any, TextIO
 from verbena import errors, verbs
 from verbena.cli.measure.link import PATIENCE_S, Link, Shape
 
-# Providers whose wire does not leave the context, let alone the process.
+# Providers whose wire cannot leave the context.
 IN_PROCESS = frozenset({"fake"})
 EXIT_S = 15.0
 
 
 class Peer:
-    """A second process running server.py, and a file of memory shared with it for the raw baselines."""
+    """A second process that runs server.py, and a memory file shared with it for the raw baselines."""
 
     def __init__(self, provider: str, *, cores: Collection[int] | None = None) -> None:
         self.kind = "thread" if provider.partition(":")[0] in IN_PROCESS else "process"
@@ -40,11 +37,12 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """The process in which the peer runs: this one, if it is a thread."""
+        """The process in which the peer runs; this process if the peer is a thread."""
         return self._process.pid if self._process is not None else os.getpid()
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Sends a request and returns its first answer."""
+        """Sends a request and returns its first response. Raises VerbenaError if the peer fails or has
+        exited."""
         try:
             self._requests.write(json.dumps({"do": do, **arguments}) + "\n")
             self._requests.flush()
@@ -54,7 +52,8 @@ class Peer:
 
     @contextlib.contextmanager
     def busy(self, do: str, **arguments: Any) -> Iterator[None]:
-        """The peer works on `do` while the body runs; the body should do its counterpart."""
+        """The peer runs `do` while the body runs its counterpart. Raises VerbenaError if the peer does not
+        complete all rounds."""
         self.ask(do, **arguments)
         yield
         wanted = next(iter(arguments.values()))
@@ -64,7 +63,7 @@ class Peer:
             raise errors.setup_error("connect_timeout", operation=do, detail=detail)
 
     def connect(self, shape: Shape) -> tuple[Link, verbs.RemoteMemory]:
-        """A new link to the peer, ready for use, and the peer's window. Closes the peer's previous link."""
+        """Connects a new link and returns it with the peer's window. Closes the peer's previous link."""
         link = Link(shape, context=self._context)
         try:
             answer = self.ask("open", **shape.as_json())
@@ -77,13 +76,13 @@ class Peer:
         return link, verbs.RemoteMemory.from_bytes(bytes.fromhex(answer["window"]))
 
     def share(self, size_bytes: int) -> int:
-        """Gives the shared file a new, zeroed content of that size, and returns its descriptor."""
+        """Resizes the shared file, zeroed, and returns its descriptor."""
         os.ftruncate(self.shared_fd, 0)
         os.ftruncate(self.shared_fd, size_bytes)
         return self.shared_fd
 
     def close(self) -> None:
-        """Ends the peer and waits for it; one that does not leave by itself is killed."""
+        """Ends the peer and waits for it; a process that does not exit within EXIT_S is killed."""
         with contextlib.suppress(OSError, ValueError):
             self._requests.close()
         if self._process is not None:
@@ -105,7 +104,7 @@ class Peer:
             self.shared_fd = -1
 
     def kill(self) -> None:
-        """Ends the peer at once: for when we are told to leave ourselves."""
+        """Kills the peer's process at once; used when this process is being ended."""
         if self._process is not None:
             self._process.kill()
 

@@ -1,4 +1,4 @@
-"""Figures as pictures: a histogram of latencies, or a curve over sizes. Needs matplotlib, and only here."""
+"""Plots: a histogram of latencies, or a curve over sizes. Only this module needs matplotlib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verbena import errors
 from verbena.cli import text
 from verbena.cli.measure.stats import Summary
 
-# Bins are at least as wide: finer ones show the steps of the clock, not of what it measures.
+# Narrower bins would show the clock's resolution.
 MIN_BIN_NS = 20.0
 SUBJECT, BASELINE, INK, GRID = "#5b3fa8", "#9aa0a6", "#2b2b33", "#e6e6ea"
 
@@ -19,10 +19,10 @@ SUBJECT, BASELINE, INK, GRID = "#5b3fa8", "#9aa0a6", "#2b2b33", "#e6e6ea"
 def histogram(
     path: Path, *, title: str, subject: Sequence[float], baseline: Sequence[float], baseline_name: str
 ) -> None:
-    """The distribution of both, on a logarithmic axis of time, with their medians marked."""
+    """Plots both distributions on a logarithmic time axis, with their medians. Writes a PNG file."""
     figure, axes = _canvas(title)
     low = max(min(*subject, *baseline), 1.0)
-    # The axis ends where the last thousandth begins: one late sample would squeeze all others.
+    # The axis ends at p99.9, because a single late sample would compress all others.
     high = max(Summary.of(subject).quantiles[3], Summary.of(baseline).quantiles[3], low * 2) * 1.1
     edges = _edges(low, high)
     for samples, colour, name in ((baseline, BASELINE, baseline_name), (subject, SUBJECT, "verbena")):
@@ -51,7 +51,8 @@ def curve(
     baseline_name: str,
     unit: str,
 ) -> None:
-    """Bandwidth (`unit` "B/s") or rate ("ops/s") over sizes, subject and baseline."""
+    """Plots bandwidth (`unit` "B/s") or rate ("ops/s") over sizes, for subject and baseline. Writes a PNG
+    file."""
     figure, axes = _canvas(title)
     scale, prefix = (1e9, "GB/s") if unit == "B/s" else (1e6, "million operations/s")
     axes.plot(sizes, [value / scale for value in baseline], color=BASELINE, marker="o", label=baseline_name)
@@ -67,7 +68,7 @@ def curve(
 
 
 def require() -> None:
-    """Fails early, before anything is measured, if no picture could be drawn."""
+    """Raises UnsupportedError if matplotlib is missing. Call it before measuring."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -109,7 +110,7 @@ def _edges(low: float, high: float) -> list[float]:
 
 
 def _time_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20 … within the axis; every round number if it is short."""
+    """Returns ticks at 1, 2, 5, 10, 20 … within the axis; closer ones for a short axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 8)
     return [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]

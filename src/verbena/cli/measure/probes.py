@@ -1,8 +1,6 @@
-"""What is measured: one probe per question and way of driving it, all with the same two methods.
-
-A latency probe gives nanoseconds per operation (per round trip for SEND), many at a time; a rate probe gives
-one figure of operations per second for the whole run. Bandwidth is rate times size.
-"""
+"""Probes: one class per question and mode, with the same two methods, run() and close(). A latency probe
+returns nanoseconds per operation (per round trip for SEND), many per run; a rate probe returns one value,
+operations per second, for the whole run. Bandwidth is rate times size."""
 
 from __future__ import annotations
 
@@ -31,13 +29,13 @@ RATE_RECEIVES = 512
 
 
 class Probe(ABC):
-    """Something that can be run again and again; close() gives back what it holds."""
+    """A measurement that can be run repeatedly; close() releases its resources."""
 
-    least = 1  # operations in a run that is long beside waking the peer
+    least = 1  # operations in a run that is long compared with waking the peer
 
     @abstractmethod
     def run(self, count: int) -> Sequence[float]:
-        """Does `count` operations and returns samples."""
+        """Performs `count` operations and returns samples. Raises VerbenaError."""
 
     def close(self) -> None:
         return None
@@ -94,7 +92,7 @@ class LinkProbe(Probe):
 
 
 class NativeLatency(LinkProbe):
-    """The loop runs in C++: what the wire itself costs. A sample is the mean of `batch` operations."""
+    """A loop in C++, which measures the wire itself. A sample is the mean of `batch` operations."""
 
     least = 1000
 
@@ -180,7 +178,8 @@ class AsyncLatency(LinkProbe):
 
 
 class Rate(LinkProbe):
-    """Operations per second with the queue kept full, by whatever the mode offers for that."""
+    """Operations per second with many in flight, by the means of each mode; blocking Python SENDs and atomics
+    run one at a time."""
 
     def __init__(
         self, peer: Peer, shape: Shape, operation: Operation, *, depth: int = 64, sleeps: bool = False
@@ -216,7 +215,7 @@ class Rate(LinkProbe):
         return elapsed_ns
 
     def _python(self, count: int) -> int:
-        """One native call for the whole batch where there is a batch form, else one call per operation."""
+        """Uses one native call for the whole batch for reads and writes, else one call per operation."""
         if self._operation in ("read", "write"):
             rows = memoryview(array("Q", (0, 0, len(self._local)) * count)).cast("B").cast("Q", (count, 3))
             sync = self._qp.sync
@@ -248,7 +247,7 @@ class Rate(LinkProbe):
 
 
 class Scaled(Probe):
-    """Another probe's samples times a constant: bandwidth from rate."""
+    """Multiplies another probe's samples by a constant: bandwidth from rate."""
 
     def __init__(self, inner: Probe, factor: float) -> None:
         self._inner = inner
@@ -263,14 +262,16 @@ class Scaled(Probe):
 
 
 def enough(size: int) -> int:
-    """How many operations of a size make a fair rate: thousands of small ones, few large ones."""
+    """Returns how many operations of a size make a meaningful rate: thousands of small ones, few large
+    ones."""
     return max(4, min(20_000, (64 << 20) // size))
 
 
 def latency(
     peer: Peer, provider: str, operation: Operation, mode: str, size: int, *, batch: int = 1
 ) -> Probe:
-    """A latency probe of the given mode; `batch` is for native loops, which outrun the clock's resolution."""
+    """Creates a latency probe. `batch` applies to native loops, whose operations are shorter than the clock's
+    resolution."""
     shape = _shape(provider, mode, operation, size)
     if mode == "native":
         return NativeLatency(peer, shape, operation, batch=batch)
@@ -278,7 +279,7 @@ def latency(
 
 
 def rate(peer: Peer, provider: str, operation: Operation, mode: str, size: int, *, depth: int = 64) -> Probe:
-    """A rate probe: operations per second."""
+    """Creates a rate probe: operations per second."""
     shape = _shape(provider, mode, operation, size, receives=RATE_RECEIVES)
     return Rate(peer, shape, operation, depth=depth)
 
@@ -294,10 +295,9 @@ def bandwidth(
     sleeps: bool = False,
     depth: int = 4,
 ) -> Probe:
-    """A bandwidth probe: bytes per second. A few operations in flight are enough to keep a copy going.
+    """Creates a bandwidth probe: bytes per second. A few operations in flight keep a copy going.
 
-    A native one-sided loop that `sleeps` waits on the queue's descriptor instead of spinning.
-    """
+    A native one-sided loop with `sleeps` waits on the queue's descriptor instead of spinning."""
     shape = replace(_shape(provider, mode, operation, size, receives=8), settings=settings or {})
     return Scaled(Rate(peer, shape, operation, depth=depth, sleeps=sleeps), size)
 

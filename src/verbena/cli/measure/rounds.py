@@ -1,4 +1,4 @@
-"""Runs probes in turn, a short round each, so that noise and clock changes fall on all of them alike."""
+"""Runs probes in alternating short rounds, so that noise and clock changes affect all of them equally."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from verbena.cli.measure.probes import Probe
 from verbena.cli.measure.stats import Summary, median_of_medians
 
-ROUND_S = 0.1  # also how long a signal may have to wait for a native loop
+ROUND_S = 0.1  # also bounds how long a signal waits for a native loop
 
 
 @dataclass
 class Series:
-    """The samples of one probe, round by round."""
+    """The samples of one probe, by round."""
 
     rounds: list[Sequence[float]] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to measure: operations per probe, or seconds for all of them together."""
+    """How much to measure: operations per probe, or seconds for all probes together."""
 
     iterations: int | None = None
     seconds: float | None = None
@@ -42,7 +42,8 @@ class Budget:
 def interleave(
     probes: Sequence[Probe], budget: Budget, *, progress: Callable[[float], None] | None = None
 ) -> list[Series]:
-    """One series per probe. A first, discarded run warms each up and tells how long its rounds should be."""
+    """Returns one series per probe. A first, discarded run warms each probe up; with a time budget it also
+    determines the length of rounds."""
     series = [Series() for _ in probes]
     if budget.iterations is not None:
         counts = [max(1, budget.iterations // budget.rounds)] * len(probes)
@@ -72,10 +73,10 @@ def _round(probes: Sequence[Probe], counts: Sequence[int], series: Sequence[Seri
 
 
 def _count_for(probe: Probe, seconds: float) -> int:
-    """How many operations fill `seconds`: more and more until a run is long enough to tell."""
+    """Returns how many operations fill `seconds`; increases the count until a run is long enough to time."""
     count = probe.least
     while True:
-        # The better of two: waking the peer may take longer than all the operations.
+        # The shorter of two runs, because waking the peer may take longer than all the operations.
         elapsed = min(_timed(probe, count), _timed(probe, count))
         if elapsed >= seconds / 4 or count >= 1 << 22:
             return max(probe.least, int(count * seconds / max(elapsed, 1e-9)))

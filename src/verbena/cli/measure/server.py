@@ -1,8 +1,6 @@
-"""The other process of a measurement: does what it is told, line by line, over a pipe.
-
-A request is one line of JSON, {"do": name, ...}; every answer is one line too. What runs beside the
-asker's own loop answers twice: when it starts and when it is done. End of input is the order to leave.
-"""
+"""The second process of a measurement: executes requests from a pipe, until its input ends. Requests ({"do":
+name, ...}) and responses are lines of JSON. A request that runs beside a loop of the first process is
+answered twice: when it starts and when it is done."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ Answer = dict[str, Any]
 
 
 class Server:
-    """The peer's state between requests. Each do_ method yields its answers."""
+    """The peer's state between requests. Each do_ method yields its responses."""
 
     def __init__(self, context: verbs.Context | None = None) -> None:
         self._context = context
@@ -51,7 +49,7 @@ class Server:
                 self._tcp.close()
 
     def do_open(self, **shape: Any) -> Iterator[Answer]:
-        """Listens, says where, and accepts one connection."""
+        """Listens, reports the address, and accepts one connection."""
         self._close()
         self._link = link = Link(Shape(**shape), context=self._context)
         listener = link.context.listen("")
@@ -69,7 +67,7 @@ class Server:
         yield {"closed": True}
 
     def do_pong(self, rounds: int) -> Iterator[Answer]:
-        """The answering end of a SEND ping-pong, in the link's mode."""
+        """The responding end of a SEND ping-pong, in the link's mode."""
         link = self._opened()
         yield {"ready": True}
         if link.shape.mode == "native":
@@ -112,7 +110,7 @@ class Server:
         yield {"done": self._ring.consume(messages)}
 
     def do_tcp_open(self, message_bytes: int) -> Iterator[Answer]:
-        """Listens for a bare TCP connection; the previous one is closed."""
+        """Listens for a bare TCP connection; closes the previous one."""
         if self._tcp is not None:
             self._tcp.close()
         self._tcp = BareSocket(message_bytes)
@@ -138,14 +136,15 @@ class Server:
         yield {"done": getattr(self._tcp.pair, loop)(count)}
 
     def do_touch(self, fd: int) -> Iterator[Answer]:
-        """Writes every page of a shared file, so that it belongs to this process as a peer's memory would."""
+        """Writes every page of a shared file, so that this process allocates its pages, as for a peer's
+        memory."""
         size = os.fstat(fd).st_size
         with mmap.mmap(fd, size) as mapping:
             mapping[:] = b"\x5a" * size
         yield {"touched": size}
 
     def do_fill(self) -> Iterator[Answer]:
-        """Puts 0.0, 1.0, 2.0 … into the window, as a numpy array where there is numpy."""
+        """Fills the window with 0.0, 1.0, 2.0 …, through numpy if it is installed."""
         window = self._opened().window
         try:
             import numpy as np
@@ -161,7 +160,7 @@ class Server:
         yield {"filled": len(window), "kind": kind, "crc32": zlib.crc32(view(window))}
 
     def do_digest(self) -> Iterator[Answer]:
-        """What this process sees in its own window now."""
+        """Reports the checksum of this process's window."""
         yield {"crc32": zlib.crc32(view(self._opened().window))}
 
     def _opened(self) -> Link:
@@ -202,7 +201,7 @@ def _write(answers: TextIO, answer: Answer) -> None:
 
 
 def main() -> None:
-    # A terminal's Ctrl-C reaches the whole group: the asker decides, we leave when the pipe ends.
+    # Ctrl-C reaches the whole process group; this process ends when the first one closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if len(sys.argv) > 1:
         os.sched_setaffinity(0, {int(core) for core in sys.argv[1].split(",")})

@@ -1,4 +1,4 @@
-"""Samples and what is said about them."""
+"""Summary statistics of samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
 @dataclass(frozen=True)
 class Summary:
-    """The distribution of some samples, in their own unit."""
+    """The distribution of samples, in their own unit."""
 
     count: int
     minimum: float
@@ -21,7 +21,8 @@ class Summary:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Summary:
-        """Nearest-rank quantiles: each figure is one that was measured. No samples is a ValueError."""
+        """Computes nearest-rank quantiles, so that each value is one that was measured. Raises ValueError
+        without samples."""
         if not samples:
             raise ValueError("there are no samples to summarise")
         ordered = sorted(samples)
@@ -33,7 +34,7 @@ class Summary:
         return self.quantiles[0]
 
     def columns(self) -> list[tuple[str, float]]:
-        """Name and value, in the order in which they are shown."""
+        """Names and values, in display order."""
         named = [(name, value) for (name, _), value in zip(QUANTILES, self.quantiles, strict=True)]
         return [("min", self.minimum), *named, ("max", self.maximum)]
 
@@ -42,5 +43,5 @@ class Summary:
 
 
 def median_of_medians(rounds: Sequence[Sequence[float]]) -> float:
-    """The median over rounds of each round's median: one disturbed round does not move it."""
+    """The median of the rounds' medians, which one disturbed round does not change."""
     return statistics.median(statistics.median(samples) for samples in rounds)

@@ -1,5 +1,5 @@
-"""Stores to be compared: ours and redis-server, each started as a process of its own on loopback with nothing
-on disk, or any server that speaks RESP; and the client in C++ that loads them all alike."""
+"""Stores to compare: ours and redis-server, each started as a process on loopback without persistence, or any
+running RESP server; and the C++ client that loads them all in the same way."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from verbena.kv.client.resp_connection import ErrorReply, Wire, pack
 
 PREFIX = "verbena-bench:"
 DIGITS = 12
-KEY = f"{PREFIX}{'0' * DIGITS}"  # stands for any key in a request
+KEY = f"{PREFIX}{'0' * DIGITS}"  # placeholder for a random key in a request
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where a store is. `pid` is 0 and `sessions` empty if that is not known."""
+    """The address of a store. `pid` is 0 and `sessions` is empty if unknown."""
 
     name: str
     host: str
@@ -37,7 +37,7 @@ class Store:
     sessions: str = ""
 
     def wire(self) -> Wire:
-        """A connection that has said who it is."""
+        """Opens an authenticated connection. Raises VerbenaError."""
         wire = Wire(self.host, self.port, timeout_s=10)
         if self.password:
             answer = wire.call("AUTH", self.password)
@@ -51,7 +51,7 @@ class Store:
             return wire.call(*words)
 
     def remove_keys(self, keys: int, *, suffixes: tuple[str, ...] = ("",)) -> None:
-        """Those that a load may have left."""
+        """Deletes the keys that a load may have left."""
         with self.wire() as wire:
             for start in range(0, keys, 1000):
                 numbers = range(start, min(start + 1000, keys))
@@ -63,7 +63,7 @@ def verbena_store() -> Iterator[Store]:
     port = _free_port()
     ports = ["--kv-port", str(port), "--session-listen-port", "0"]
     command = [sys.executable, "-m", "verbena.cli", "serve", *ports]
-    # With its defaults: what the user has configured is for other servers.
+    # Run with defaults: the user's configuration is for other servers.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("VERBENA_")}
     with (
         tempfile.TemporaryDirectory(prefix="verbena-bench-") as folder,
@@ -113,7 +113,8 @@ def redis_store() -> Iterator[Store]:
 
 
 class Load:
-    """Requests of one kind to one store, by the client in C++. Where a word is KEY, keys take turns."""
+    """Requests of one kind to one store, sent by the C++ client. Occurrences of KEY are replaced by keys of
+    the key space."""
 
     def __init__(
         self,
@@ -147,7 +148,8 @@ class Load:
         )
 
     def run(self, batches: int) -> tuple[array[float], _native.bench.RespResult]:
-        """The nanoseconds that each batch took, and the whole. An error if the server closed or refused."""
+        """Returns the nanoseconds of each batch, and the totals. Raises VerbenaError if the server closed a
+        connection, did not respond, or sent an error."""
         samples = array("d", bytes(8 * batches))
         result = self._load.run(samples)
         if not result.finished or result.errors:

@@ -33,7 +33,7 @@ class _Tcp(Probe):
 
 
 class TcpLatency(_Tcp):
-    """Round trips over a bare TCP_NODELAY socket, both sides spinning."""
+    """Round trips over a bare TCP_NODELAY socket, with both sides spinning."""
 
     name = "bare TCP"
     least = 1000
@@ -51,7 +51,8 @@ class TcpLatency(_Tcp):
 
 
 class TcpStream(_Tcp):
-    """Bytes per second, one way, over a bare socket with blocking calls of `message_bytes`."""
+    """Bytes per second, one way, over a bare socket with blocking calls of `message_bytes`; messages per
+    second with scale=1."""
 
     name = "bare TCP"
 

@@ -1,4 +1,4 @@
-"""What `verbena cli` does beside commands: --stat, --latency, --pipe, --scan."""
+"""The modes of `verbena cli`: --stat, --latency, --pipe, --scan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def info(wire: Wire, *sections: str) -> dict[str, str]:
 
 
 def stat(wire: Wire, interval_s: float, count: int) -> int:
-    """A line of figures now and then; the heading again every 20 lines."""
+    """Prints one line of statistics per interval, with the heading every 20 lines. Returns 1 if the server
+    has no INFO."""
     before: int | None = None
     for number in range(count or sys.maxsize):
         now = info(wire)
@@ -48,7 +49,7 @@ def stat(wire: Wire, interval_s: float, count: int) -> int:
 
 
 def latency(wire: Wire, seconds: float) -> int:
-    """PING after PING; until interrupted, or for so many seconds."""
+    """Measures PINGs for `seconds`; with 0, until interrupted."""
     times: list[float] = []
     ends = time.monotonic() + seconds if seconds else float("inf")
     shown = 0.0
@@ -74,7 +75,7 @@ def _latency(times: list[float]) -> str:
 
 
 def scan(wire: Wire, pattern: str, count: int) -> int:
-    """All keys, or those that match, one a line."""
+    """Prints the matching keys, one per line. Returns 1 after an error reply."""
     cursor: bytes = b"0"
     while True:
         reply = wire.call("SCAN", cursor, *(("MATCH", pattern) if pattern else ()), "COUNT", str(count))
@@ -90,8 +91,8 @@ def scan(wire: Wire, pattern: str, count: int) -> int:
 
 
 def pipe(wire: Wire, source: BinaryIO) -> int:
-    """Sends RESP, or lines, from the input as fast as the server takes it, and counts the replies."""
-    end = secrets.token_hex(10).encode()  # the reply to a last ECHO tells that all others have come
+    """Sends the input, RESP or inline commands, and counts the replies. Returns 1 after errors."""
+    end = secrets.token_hex(10).encode()  # the reply to a final ECHO marks the end of the replies
     failed: list[BaseException] = []
 
     def send() -> None:

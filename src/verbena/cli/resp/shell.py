@@ -1,4 +1,4 @@
-"""The prompt of `verbena cli`: history, completion and hints from what the server says of its commands."""
+"""The prompt of `verbena cli`, with history; completion and hints come from the server's COMMAND DOCS."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from verbena.cli.resp import text as kv_text
 from verbena.kv.client.resp_connection import ErrorReply, PushReply, Wire
 
 HISTORY = "~/.verbena_cli_history"
-_SECRET = frozenset({"AUTH", "HELLO", "ACL"})  # lines that may hold passwords are not kept
+_SECRET = frozenset({"AUTH", "HELLO", "ACL"})  # lines that may contain passwords are not saved
 _STREAMS = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR"})
 
 
 class BadQuotes(ValueError):
-    """A line whose quotes do not match."""
+    """The quotes in a line do not match."""
 
 
 def split(line: str) -> list[bytes]:
-    """Words as redis-cli reads them: "…" with escapes, '…' without. BadQuotes if they do not match."""
+    """Splits a line as redis-cli does: "…" with escapes, '…' without. Raises BadQuotes."""
     words, at, data = [], 0, line.encode("utf-8", "surrogateescape")
     while at < len(data):
         if data[at : at + 1].isspace():
@@ -67,7 +67,7 @@ def _word(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 class Commands:
-    """Names and summaries, by COMMAND DOCS; nothing, if the server has none."""
+    """Names and summaries from COMMAND DOCS; empty if the server does not support it."""
 
     def __init__(self, wire: Wire) -> None:
         self.summaries: dict[str, str] = {}
@@ -83,12 +83,12 @@ class Commands:
             self._add(_pairs(fields.get(b"subcommands", {})))
 
     def completions(self, line: str) -> list[str]:
-        """Whole commands that begin so. Small letters stay small."""
+        """Returns the commands that begin with `line`, in lower case if it is."""
         found = [name for name in sorted(self.summaries) if name.startswith(line.upper())]
         return [name.lower() for name in found] if line.islower() else found
 
     def hint(self, words: list[bytes]) -> str:
-        """What the command is for."""
+        """Returns the summary of a command, or ""."""
         names = [word.decode("utf-8", "replace").upper() for word in words[:2]]
         return self.summaries.get(" ".join(names)) or self.summaries.get(names[0], "")
 
@@ -100,7 +100,7 @@ def _pairs(reply: Any) -> dict[Any, Any]:
 
 
 def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) -> int:
-    """Until the input ends, or `exit`."""
+    """Runs the prompt until the input ends or `exit`; reconnects when the connection is lost."""
     commands = Commands(wire)
     history = _prepare(commands)
     database, queued = 0, False
@@ -152,7 +152,7 @@ def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) 
 
 
 def _pushed(wire: Wire) -> bool:
-    """Whether a message waits that nobody asked for."""
+    """Whether an unsolicited push message is waiting."""
     wire.socket.setblocking(False)
     try:
         return wire.file.peek(1)[:1] == b">"
@@ -168,7 +168,7 @@ def _listen(wire: Wire, show: Callable[[Any], None]) -> None:
         while True:
             message = wire.read()
             show(list(message) if isinstance(message, PushReply) else message)
-    raise EOFError  # what comes later would be taken for replies
+    raise EOFError  # reconnect: later messages would be taken for replies
 
 
 def _help(commands: Commands, words: list[bytes]) -> None:
@@ -181,7 +181,7 @@ def _help(commands: Commands, words: list[bytes]) -> None:
 
 
 def _prepare(commands: Commands) -> str:
-    """Line editing, where there is a library for it; the history's file."""
+    """Sets up line editing if readline is available; returns the path of the history file, or ""."""
     try:
         import readline
     except ImportError:

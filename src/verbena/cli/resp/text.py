@@ -1,4 +1,4 @@
-"""Replies as `verbena cli` prints them: for people, raw, as CSV or as JSON."""
+"""Formats of replies in `verbena cli`: for people, raw, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from verbena.kv.client.resp_connection import ErrorReply
 from verbena.kv.server.monitor import quoted
 
-# Commands whose reply is a text of many lines: people are shown it as it is, as by redis-cli.
+# Commands with multi-line text replies, printed unchanged as in redis-cli.
 _TEXTS = {b"INFO", b"CLUSTER INFO", b"CLUSTER NODES", b"CLIENT LIST", b"CLIENT INFO", b"LATENCY DOCTOR",
           b"MEMORY DOCTOR"}  # fmt: skip
 
 
 def answer(words: Sequence[bytes], reply: Any) -> Any:
-    """The reply to a command, for the functions below: a text of many lines is `str`, whatever it came as."""
+    """Prepares a reply for the functions below: multi-line text becomes `str`."""
     names = {words[0].upper(), b" ".join(words[:2]).upper()}
     return reply.decode(errors="replace") if isinstance(reply, bytes) and names & _TEXTS else reply
 
 
 def for_people(reply: Any, indent: int = 0) -> str:
-    """With types and numbers, as redis-cli does on a terminal."""
+    """Formats with types and numbers, as redis-cli does on a terminal."""
     if isinstance(reply, ErrorReply):
         return f"(error) {reply}"
     if reply is None:
@@ -54,7 +54,7 @@ def _value(key: Any) -> Any:
 
 
 def raw(reply: Any) -> bytes:
-    """Bytes as they are, one item a line."""
+    """Formats without decoration, one item per line."""
     if reply is None:
         return b""
     if isinstance(reply, bytes):
