@@ -22,10 +22,10 @@ from verbena import far
 from verbena.cli import text
 
 ROW_BYTES = 4096
-ROWS = 16_384  # 64 MiB
-CHUNK = 256  # rows of a scan's step: 1 MiB
-AHEAD = 4 * CHUNK  # rows that are fetched in advance
-HOT = 1024  # rows of the working set that fits the cache
+ROWS = 16_384  # 64 MiB in all
+CHUNK = 256  # rows per step of a scan: 1 MiB
+AHEAD = 4 * CHUNK  # rows fetched in advance
+HOT = 1024  # rows of a working set that fits into the cache
 PICKS = 1000
 
 Scan = Callable[[Any], float]
@@ -33,7 +33,7 @@ Scan = Callable[[Any], float]
 
 @contextlib.contextmanager
 def memory_node() -> Iterator[tuple[str, str]]:
-    """The real command, as a process of its own: its address and secret."""
+    """Runs `verbena memory-node` as a process; yields its address and secret."""
     secret = secrets.token_hex(16)
     command = [
         sys.executable,
@@ -56,7 +56,7 @@ def memory_node() -> Iterator[tuple[str, str]]:
 
 
 def light(rows: Any) -> float:
-    """Work that numpy does as fast as memory gives."""
+    """Work that is limited by memory bandwidth."""
     return float(rows.sum())
 
 
@@ -92,7 +92,7 @@ def cold(array: far.Array, work: Scan) -> float:
 
 
 class Bench:
-    """The same array near, far, and far behind a cache."""
+    """The same data in a local array, in far memory without a cache, and in far memory with one."""
 
     def __init__(self, session: verbena.Session) -> None:
         random = np.random.default_rng(1)
@@ -105,7 +105,7 @@ class Bench:
 
 Work = Callable[[Bench], float]
 
-# The one list of questions: what, how numpy does it, how far memory does, bytes or rows per turn.
+# The one list of questions: name, work on the local array, work on far memory, bytes or rows per turn.
 QUESTIONS: list[tuple[str, Work, Work, int]] = [
     ("scan, light work", lambda b: scan(b.near, light), lambda b: scan(b.bare, light), ROWS * ROW_BYTES),
     ("the same, prefetch", lambda b: scan(b.near, light), lambda b: cold(b.cached, light), ROWS * ROW_BYTES),
@@ -145,7 +145,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
 
 def _figure(wire: str, bench: Bench, question: tuple[str, Work, Work, int], seconds: float) -> Figure:
     name, locally, remotely, amount = question
-    assert abs(locally(bench) - remotely(bench)) < 1e-3  # the same rows; it warms up, too
+    assert abs(locally(bench) - remotely(bench)) < 1e-3  # same result on both; also warms up
     times: tuple[list[float], list[float]] = ([], [])
     end = time.monotonic() + seconds
     while time.monotonic() < end or len(times[0]) < 3:

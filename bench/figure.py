@@ -1,4 +1,4 @@
-"""What every benchmark program here returns: figures, each beside its baseline and its bound."""
+"""The result type and main function of the benchmark programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Figure:
-    """One line. `passed` is None where there is no bound to keep: the line informs."""
+    """One line of results, with baseline and bound. `passed` is None for a line without a bound."""
 
     name: str
     measured: str
@@ -33,8 +33,8 @@ class Figure:
 
 
 class Ratio(NamedTuple):
-    """Of things measured in turn, pair by pair: when the machine changes its speed, it does so for both of a
-    pair."""
+    """The ratio of two things measured in turn, computed for each pair, because changes of the machine's
+    speed affect both of a pair."""
 
     median: float
     lowest: float
@@ -53,7 +53,7 @@ HEADER = ["figure", "measured", "baseline", "ratio", "bound", "verdict"]
 
 
 def end_tidily() -> None:
-    """Who is told to end, by `timeout` for instance, stops its servers and removes its folders."""
+    """Turns SIGTERM into SystemExit, so that servers are stopped and temporary folders removed."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
@@ -67,7 +67,7 @@ def program(
     description: str,
     arguments: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> None:
-    """The main of one benchmark program: a table for people, or JSON for run.py."""
+    """The main function of a benchmark program: prints a table, or JSON for run.py."""
     parser = argparse.ArgumentParser(description=description)
     add_seconds(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

@@ -1,4 +1,5 @@
-"""What the host of a virtual machine takes away from it, so that it is not taken for what is measured."""
+"""Processor time that the host of a virtual machine takes away (steal time), to keep it out of
+measurements."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ Measured = TypeVar("Measured")
 
 
 def stolen_ticks() -> int:
-    """Ticks of 10 ms for which processors had work and were not there, as the kernel counts them."""
+    """The kernel's count of steal time, in ticks of 10 ms."""
     with open("/proc/stat", encoding="ascii") as lines:
         return int(lines.readline().split()[8])
 
 
 def calmest(measure: Callable[[], Measured], *, tries: int, enough: float) -> tuple[Measured, float]:
-    """What was measured while the host took the least away, and which part of the processors' time that was:
-    of so many tries, or of fewer if one is calm enough."""
+    """Measures up to `tries` times, until the share of steal time is at most `enough`. Returns the
+    measurement with the lowest share, and that share."""
     best: tuple[Measured, float] | None = None
     for _ in range(tries):
         began, ticks = time.perf_counter(), stolen_ticks()

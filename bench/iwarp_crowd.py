@@ -25,7 +25,7 @@ WARM_UP = 8
 
 
 class Crowd:
-    """Queue pairs of one device, each with a receive posted, and one completion queue for all of them."""
+    """Queue pairs of one device, each with a posted receive, and one completion queue for all."""
 
     def __init__(self) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -50,7 +50,7 @@ class Crowd:
         )
 
     def arrivals(self) -> list[int]:
-        """Waits, and tells who has got a message."""
+        """Waits for completions; returns the indexes of queue pairs that received a message."""
         arrived = []
         for completion in self.cq.wait_blocking(max=256, timeout_s=PATIENCE_S):
             completion.raise_for_status(operation="serve a crowd")
@@ -118,7 +118,7 @@ def _dial(crowd: Crowd, address: str, count: int) -> None:
 
 
 def serve() -> None:
-    """The other process: accepts everybody, says what that took, then answers each message with one."""
+    """The server process: accepts all connections, reports its memory, then answers each message with one."""
     crowd = Crowd()
     with crowd.context.listen("", backlog=CONNECTIONS) as listener:
         _say(address=listener.address)

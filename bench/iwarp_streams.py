@@ -23,14 +23,14 @@ from verbena.cli.measure.tcp import TcpStream
 GIB = 1 << 30
 SIZE = 1 << 20
 CPU_BOUND = 1.3
-# Operation → what UCX does for the same.
+# Operation → the equivalent UCX test.
 OPERATIONS: dict[Operation, str] = {"write": "put", "read": "get"}
 UCX_TURNS = 3
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """Whether a CRC covers each segment, and the least share of a bare stream that must be left then."""
+    """Whether a CRC covers each segment, and the required share of a bare stream's bandwidth."""
 
     name: str
     settings: dict[str, str]
@@ -44,7 +44,7 @@ CHECKSUMS = (
 
 
 class Costed(Probe):
-    """Passes on another probe's samples and records the CPU seconds of both processes per GiB of each run."""
+    """Returns another probe's samples and records the CPU seconds of both processes per GiB of each run."""
 
     def __init__(self, inner: Probe, peer: Peer, size: int) -> None:
         self._inner, self._peer, self._size = inner, peer, size
@@ -73,12 +73,13 @@ def measure(options: argparse.Namespace) -> list[Figure]:
 
 
 def _beside_bare(operation: Operation, checksum: Checksum, seconds: float) -> list[Figure]:
-    """Two programs beside the bare stream: one that sleeps when there is nothing to do, as the bare one does,
-    and one that spins on its completion queue. That takes a core by intention: its CPU has no bound."""
+    """Measures two programs beside the bare stream: one sleeps while there is nothing to do, as the bare
+    one does; the other spins on its completion queue and uses a whole core on purpose, so its CPU has no
+    bound."""
     name = f"iwarp {operation.upper()} {text.size(SIZE)}, {checksum.name}"
     theirs: list[float] = []
     with contextlib.ExitStack() as stack:
-        # A peer has one link at a time.
+        # A peer has one link at a time, so each subject needs its own.
         peers = [stack.enter_context(Peer("iwarp:lo")) for _ in range(3)]
         subjects: list[Probe] = [TcpStream(peers[0], SIZE, towards_peer=operation == "write")]
         subjects += [

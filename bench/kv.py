@@ -36,7 +36,7 @@ TURNS = 5
 BATCH = 1000
 SMALL = b"x" * 32
 LOADED = 10_000_000
-STEP = 500  # batches of 16, so that LOADED are whole steps
+STEP = 500  # batches of 16; LOADED is a whole number of steps
 PAUSE_NS = 10e6
 
 
@@ -45,13 +45,13 @@ def measure(options: argparse.Namespace) -> list[Figure]:
         return [Figure("kv", "not measured", "redis-server or redis-benchmark is not installed", "–")]
     figures = []
     for part in (PARTS[name] for name in PARTS if not options.part or name in options.part):
-        # Fresh servers each: memory that is exposed to readers, and keys, change what the next part sees.
+        # Fresh servers for each part, because keys and exposed memory would affect the next one.
         with verbena_store() as ours, redis_store() as theirs:
             figures += part(ours, theirs, options.seconds)
     return figures
 
 
-# By RDMA, with one blocking client in Python
+# One blocking client in Python, over RDMA
 
 
 def _one_client(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
@@ -108,7 +108,7 @@ def _one_client(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
 
 
 def _tail(name: str, own_ns: list[float], bare_ns: list[float], bound: int) -> Figure:
-    """Neighbouring turns are compared; the ratio is the median of theirs."""
+    """Compares neighbouring turns; the ratio is the median of their ratios."""
     ratios = sorted(bare / own for own, bare in zip(own_ns, bare_ns, strict=True))
     ratio = statistics.median(ratios)
     return Figure(
@@ -214,11 +214,11 @@ def _times(function: Callable[[], object], count: int) -> float:
 
 @dataclass
 class Loading:
-    """How it went to load a store with keys, by the longest wait of each step of some 40 ms."""
+    """The result of loading a store with keys: the rate, and the longest wait in each step of about 40 ms."""
 
     rate: float
     waits: list[float]
-    undisturbed: list[float]  # of steps during which the host of a virtual machine took no processor away
+    undisturbed: list[float]  # steps without steal time
 
     @property
     def disturbed_part(self) -> float:
@@ -236,13 +236,13 @@ def _load(store: Store) -> Loading:
             if stolen_ticks() == before:
                 undisturbed.append(waits[-1])
     assert store.call("DBSIZE") == LOADED
-    # If the host was never still, all count.
+    # If every step had steal time, use all of them.
     return Loading(LOADED / elapsed_ns * 1e9, waits, undisturbed or waits)
 
 
 def _memory(ours: Store, theirs: Store, _seconds: float) -> list[Figure]:
     per_key, loading = {}, {}
-    with kv.Client(ours.sessions):  # from now on readers may look: the dearer way
+    with kv.Client(ours.sessions):  # from here on one-sided reads are possible: the costlier case
         for store in (ours, theirs):
             before = resident_bytes(store.pid)
             loading[store.name] = _load(store)
@@ -295,7 +295,7 @@ def _longest_wait(what: str, ours_ns: float, theirs_ns: float) -> Figure:
     )
 
 
-# The one list of parts, by the names that --part knows.
+# The one list of parts, by their names for --part.
 PARTS: dict[str, Callable[[Store, Store, float], list[Figure]]] = {
     "tcp": kv_tcp.measure,
     "one_client": _one_client,

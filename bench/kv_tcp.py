@@ -1,11 +1,8 @@
-"""The store by TCP beside redis-server, with redis-benchmark.
+"""The store over TCP compared with redis-server, by redis-benchmark.
 
-The two servers take turns, strictly: ours, theirs, ours, theirs. Two neighbouring turns are a pair, and a
-ratio is the median of the pairs' ratios: when the machine becomes slower or faster, it does so for both of a
-pair. This is fair to both: the same client with the same requests, turns of the same number of requests, as
-many for one as for the other, no turn left out, and a server that waits for its turn has no connection and
-sleeps.
-"""
+The servers alternate strictly, with the same client, requests and number of turns; no turn is left out. A
+ratio is the median over pairs of neighbouring turns, because changes of the machine's speed affect both of a
+pair. A server that waits for its turn has no connections and sleeps."""
 
 from __future__ import annotations
 
@@ -32,15 +29,15 @@ KEYS = 100_000
 CLIENTS = 50
 PAIRS = 9
 PAIRS_OF_LIMIT = 3
-# What a turn is made of, for --seconds 4: some 0.6 s, so that connecting is a small part of it.
+# Requests per turn for --seconds 4: about 0.6 s, so that connecting is a small part of it.
 REQUESTS = {1: 50_000, 16: 600_000}
 
 
 class Turn(NamedTuple):
-    rate: float  # requests a second
+    rate: float  # requests per second
     p99_ns: float
-    cpu_ns: float  # of the server's processor, for a request
-    busy: float  # the part of the time for which the client computed
+    cpu_ns: float  # CPU time of the server per request
+    busy: float  # CPU time of the client as a share of the elapsed time
 
 
 def measure(ours: Store, theirs: Store, seconds: float) -> list[Figure]:
@@ -106,7 +103,7 @@ def _figures(
 
 
 def _limit(what: str, theirs: Store, depth: int, requests: int) -> Figure:
-    """What redis-benchmark reaches with a server that has nothing to do: no store gets further."""
+    """The rate of redis-benchmark with a server that does no work, which is an upper limit for any store."""
     pairs = [
         (_null_turn(depth, requests).rate, _turn(theirs, "get", depth, requests).rate)
         for _ in range(PAIRS_OF_LIMIT)
@@ -122,7 +119,7 @@ def _limit(what: str, theirs: Store, depth: int, requests: int) -> Figure:
 
 @contextlib.contextmanager
 def null_store() -> Iterator[Store]:
-    """A server that only counts requests. It never sleeps, so it is there for its own turns only."""
+    """A server that only counts requests. It never sleeps, so it runs during its own turns only."""
     with subprocess.Popen([NULL_SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

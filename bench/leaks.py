@@ -18,14 +18,14 @@ REGISTRATIONS = 10_000
 CONNECTIONS = 1_000
 ALIVE = 100
 WARM_UP = 50
-# An allocator may keep a few mappings and pages of its own; a leak of one per round is far beyond these.
+# Allocators may keep a few mappings and pages; a leak of one per round is far above these limits.
 MAPS_SLACK = 8
 RSS_SLACK_KIB = 4096
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a process holds at one moment."""
+    """The resources that a process holds at one moment."""
 
     fds: int
     maps: int
@@ -66,7 +66,7 @@ def _registrations() -> Figure:
                     region.close()
             gc.collect()
 
-        register(REGISTRATIONS // 2)  # tables of keys grow to their full size once
+        register(REGISTRATIONS // 2)  # key tables grow to their full size once
         before = Holdings.of(os.getpid())
         register(REGISTRATIONS)
         return Holdings.of(os.getpid()).figure(f"shm {REGISTRATIONS:,} regions made and closed", before)

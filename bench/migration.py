@@ -89,7 +89,7 @@ def _options(wire: str, certificates: tuple[str, str, str]) -> tuple[str, ...]:
 
 
 def _copy(place: Path, wire: str, nbytes: int, certificates: tuple[str, str, str]) -> float:
-    """All slots from one node to another: bytes a second."""
+    """Moves all slots from one node to another; returns bytes per second."""
     place.mkdir()
     options = _options(wire, certificates)
     with cluster(place, 2, assign=False, keep=False, options=options) as made:
@@ -117,8 +117,8 @@ def _move(made: Cluster, slots: str, target: str, *options: str) -> dict[str, An
 
 
 def _latency(certificates: tuple[str, str, str], seconds: float) -> Figure:
-    """One segment of 4 KiB into the peer's memory, until it is there. Both wires in turn, as a machine's
-    speed changes with the minute; medians of turns."""
+    """WRITEs of a 4 KiB segment to the peer's memory, over both wires in turn, because the machine's speed
+    drifts; medians of the turns."""
     with _segments("shm", certificates) as shm, _segments("quic", certificates) as quic:
         turns = [(shm(seconds / LATENCY_TURNS), quic(seconds / LATENCY_TURNS)) for _ in range(LATENCY_TURNS)]
     fast, slow = (statistics.median(took) for took in zip(*turns, strict=True))
@@ -141,7 +141,8 @@ def settings(wire: str, certificates: tuple[str, str, str]) -> Settings:
 
 @contextmanager
 def _segments(wire: str, certificates: tuple[str, str, str]) -> Iterator[Callable[[float], float]]:
-    """A peer on that wire, and what writes to it for some seconds: the median of a segment's nanoseconds."""
+    """Starts a peer on a wire; yields a function that WRITEs segments for some seconds and returns the median
+    nanoseconds per segment."""
     command = [sys.executable, str(Path(__file__).parent / "migration_peer.py"), wire, *certificates]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdout is not None
@@ -163,7 +164,8 @@ def _segments(wire: str, certificates: tuple[str, str, str]) -> Iterator[Callabl
 
 
 def _pauses(folder: Path, moves: int) -> Figure:
-    """A range goes back and forth under load; what the source reports for each cut-over."""
+    """Moves a range back and forth under load; reports the pause that the source measured for each
+    cut-over."""
     place = folder / "pauses"
     place.mkdir()
     with cluster(place, 2, keep=False, options=("--cluster-write-pause-budget-ms", "10000")) as made:
@@ -190,7 +192,7 @@ def _pauses(folder: Path, moves: int) -> Figure:
 
 
 class _Load:
-    """Pipelined writes to all slots, at a steady rate."""
+    """Pipelined writes to all slots at a steady rate."""
 
     def __init__(self, made: Cluster) -> None:
         self._made = made
@@ -219,7 +221,7 @@ class _Load:
             due = self._began + self._done / WRITES_PER_S
             if (early := due - time.monotonic()) > 0:
                 time.sleep(early)
-            # Each batch goes to both nodes: one of them serves each key, the other says where it is.
+            # Each batch goes to both nodes: one serves a key, the other replies with a redirection.
             for wire in wires:
                 for offset in range(100):
                     wire.send("SET", f"load:{(number + offset) % 100_000}", number)

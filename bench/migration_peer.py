@@ -1,4 +1,4 @@
-"""The other end of migration.py's segments: lends a window on one wire until its input ends."""
+"""The peer process of migration.py: exposes a window on one wire until its input ends."""
 
 from __future__ import annotations
 

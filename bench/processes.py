@@ -1,4 +1,4 @@
-"""What processes of this host use, as the kernel counts it."""
+"""CPU time and memory of processes, from /proc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cpu_ns(pid: int) -> int:
-    """CPU time of all running threads of a process, without the time of other processes on its processors."""
+    """CPU time of all current threads of a process, in nanoseconds."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the thread has just ended
@@ -17,6 +17,6 @@ def cpu_ns(pid: int) -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident set of a process."""
+    """The resident set size of a process; 0 if the kernel does not report it."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
     return int(found[1]) * 1024 if found else 0

@@ -22,7 +22,7 @@ SIZE = 1 << 20
 TURNS = 3
 ROUND_TRIPS = 2000
 LATENCY_BOUND = 3.0
-# Bytes in a datagram, in words, and the least share of TLS over TCP.
+# Bytes per datagram (0: the default), description, required share of TLS over TCP.
 DATAGRAMS = ((1452, "1452-byte datagrams", 0.15), (0, "large datagrams", 0.35))
 
 

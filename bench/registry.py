@@ -36,7 +36,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 
 @dataclass
 class Server:
-    """A registry that serves, as a process."""
+    """A registry that runs as a process."""
 
     name: str
     port: int
@@ -54,7 +54,7 @@ class Server:
         return path if path.startswith("http") else f"http://127.0.0.1:{self.port}{path}"
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
-        """Status and Location."""
+        """Sends a request; returns status and Location."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         spelled = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, spelled)
@@ -115,7 +115,7 @@ def digest_of(file: Path) -> str:
 
 
 def push(server: Server, repository: str, file: Path, digest: str) -> None:
-    """POST, then PUT by curl, as clients do."""
+    """Pushes a blob: POST, then PUT with curl."""
     status, where = server.request("POST", f"/v2/{repository}/blobs/uploads/", b"")
     assert status == 202, status
     mark = "&" if "?" in where else "?"
@@ -127,7 +127,7 @@ def push(server: Server, repository: str, file: Path, digest: str) -> None:
 def pull(server: Server, repository: str, digest: str, times: int) -> None:
     url = server.url(f"/v2/{repository}/blobs/{digest}")
     processes = [subprocess.Popen(["curl", "-sf", "-o", "/dev/null", url]) for _ in range(times)]
-    statuses = [process.wait() for process in processes]  # all of them, also after a failure
+    statuses = [process.wait() for process in processes]  # wait for all, even after a failure
     if any(statuses):
         raise RuntimeError("a pull failed")
 
@@ -141,7 +141,7 @@ def put_manifest(server: Server, repository: str, tag: str, config: tuple[str, i
 
 
 def ask_on(port: int, path: str, seconds: float) -> int:
-    """How often one client on one connection gets a manifest."""
+    """Counts how many times one client gets a manifest on one connection."""
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {MANIFEST}\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(request)
@@ -184,7 +184,7 @@ def spent(server: Server, work: Callable[[], None]) -> Spent:
 
 
 def in_turns(servers: list[Server], work: Callable[[Server, int], None]) -> list[Spent]:
-    """The medians for each server over rounds in which they take turns; the first round warms up."""
+    """Returns each server's medians over alternating rounds; the first round is a discarded warm-up."""
     rounds = [[spent(server, lambda s=server, n=number: work(s, n)) for server in servers]  # type: ignore[misc]
               for number in range(ROUNDS + 1)][1:]  # fmt: skip
     return [
@@ -255,7 +255,7 @@ def manifests(servers: list[Server], folder: Path, seconds: float) -> Figure:
 
 
 def memory(servers: list[Server], folder: Path) -> Figure:
-    """Sixty-four clients at once push 16 MiB each, all of them different, then pull them."""
+    """Peak memory after 64 concurrent clients push different blobs of 16 MiB and pull them."""
     blob = folder / "small-blob"
     content = bytearray(os.urandom(SMALL))
     files = []

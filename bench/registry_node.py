@@ -1,4 +1,4 @@
-"""A registry node without HTTP, for registry_nodes.py: takes commands as lines of JSON, answers likewise."""
+"""A registry node without HTTP, for registry_nodes.py: commands and responses are lines of JSON."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ async def push(nodes: Nodes, files: list[str]) -> dict[str, Any]:
 
 
 async def fetch(nodes: Nodes, blobs: list[str]) -> dict[str, Any]:
-    """One after the other, each until it is verified and stored; the seconds of each."""
+    """Fetches blobs one after the other, each until it is verified and stored; returns the seconds of
+    each."""
     seconds = []
     for blob in blobs:
         begun = time.perf_counter()
@@ -81,7 +82,8 @@ async def figures(nodes: Nodes) -> dict[str, Any]:
 
 
 def own_mib() -> float:
-    """Memory, with shared pages divided among those who map them: windows of peers are mapped here, too."""
+    """Memory in use, with shared pages divided among the processes that map them, because peers' windows are
+    mapped here too."""
     text = Path("/proc/self/smaps_rollup").read_text()
     return int(text.partition("\nPss:")[2].split()[0]) / 1024
 

@@ -33,7 +33,7 @@ GIB = 1 << 30
 
 
 class Node:
-    """A node as a process."""
+    """A node that runs as a process."""
 
     def __init__(self, folder: Path, peers: list[str], wires: list[str]) -> None:
         program = Path(__file__).with_name("registry_node.py")
@@ -86,7 +86,7 @@ def children_cpu_s() -> float:
 
 
 def curl_and_sum(server: Server, digest: str, file: Path) -> subprocess.Popen[str]:
-    """One shell for both, as a script would do it."""
+    """Runs curl and sha256sum in one shell."""
     url = server.url(f"/v2/bench/blobs/{digest}")
     script = f"curl -sf -o {file} {url} && sha256sum {file}"
     return subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
@@ -108,7 +108,7 @@ def files_of(folder: Path, count: int, size: int) -> list[Path]:
 
 
 def large(folder: Path, server: Server) -> list[Figure]:
-    """256 MiB, in turns: each round another blob."""
+    """256 MiB blobs, a different one in each round; the wires and curl alternate."""
     files = files_of(folder, ROUNDS + 1, BLOB)
     names = [digest_of(file) for file in files]
     times: dict[str, list[float]] = {"shm": [], "iwarp": [], "curl": []}
@@ -160,7 +160,7 @@ def large(folder: Path, server: Server) -> list[Figure]:
 
 
 def small(folder: Path, server: Server) -> list[Figure]:
-    """64 KiB each, one after the other, all different."""
+    """Different blobs of 64 KiB, one after the other."""
     files = files_of(folder, SMALL_COUNT, SMALL)
     names = [digest_of(file) for file in files]
     for file, name in zip(files, names, strict=True):
@@ -202,7 +202,8 @@ def small(folder: Path, server: Server) -> list[Figure]:
 
 
 def crowd(folder: Path, server: Server) -> list[Figure]:
-    """One node has it, fifteen ask at once; the star: fifteen curls from one docker-registry."""
+    """One node has the blob and 15 others fetch it at once; the baseline is 15 curls from one
+    docker-registry."""
     [file] = files_of(folder, 1, BLOB)
     name = digest_of(file)
     push(server, "bench", file, name)

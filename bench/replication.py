@@ -25,13 +25,13 @@ from host import calmest
 
 from verbena.cli import text
 
-PAIRS = 15  # of turns without and with a replica: the machine drifts, and two that are neighbours drift alike
+PAIRS = 15  # pairs of turns without and with a replica: speed drifts, but equally for two neighbours
 LEAST_THROUGHPUT = 0.85
 MOST_LAG_S = 1e-3
-USE_S, USE_EVERY_S = 9, 0.01  # a replica's own measure is of the last eight seconds
+USE_S, USE_EVERY_S = 9, 0.01  # a replica reports its lag over the last eight seconds
 ROUNDS, PROBES = 5, 400
 TRIES, CALM = 4, 0.005
-LOOKS_S = 0.2e-3  # between two looks of a replica that has clients
+LOOKS_S = 0.2e-3  # the polling interval of a replica with clients
 WRITES = ("-t", "set", "-r", "100000", "-d", "64", "-q")
 WRITES_PER_S = 20_000
 LOADS = (
@@ -49,7 +49,7 @@ class Store:
     pid: int
 
     def threads_ns(self) -> dict[str, int]:
-        """How long each of its threads has had a core."""
+        """CPU time of each thread in nanoseconds."""
         found = {}
         for thread in Path(f"/proc/{self.pid}/task").iterdir():
             with contextlib.suppress(OSError):  # it has just ended
@@ -59,17 +59,17 @@ class Store:
 
 @dataclass(frozen=True)
 class Load:
-    """What redis-benchmark saw, and what a SET cost whom, in µs of a core."""
+    """The rate that redis-benchmark reports, and the CPU time per SET of client and stores, in µs."""
 
     rate: float
     client_us: float
     stores_us: list[float]
-    engine_us: float  # of the first store: its busiest thread, which is the engine's
+    engine_us: float  # the first store's busiest thread, which is the engine's
 
 
 @contextlib.contextmanager
 def store(*flags: str) -> Iterator[Store]:
-    """`verbena serve` as a process of its own."""
+    """Runs `verbena serve` as a process."""
     command = [sys.executable, "-m", "verbena.cli", "serve", "--kv-port=0", "--session-listen-port=0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -86,14 +86,14 @@ def store(*flags: str) -> Iterator[Store]:
 
 
 class Client:
-    """RESP by hand."""
+    """A minimal RESP client."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def run(self, *words: str) -> bytes:
-        """The reply as it came; good for short ones."""
+        """Sends a command; returns the raw reply, which must fit into one read."""
         raw = [word.encode() for word in words]
         self.socket.sendall(
             b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
@@ -102,7 +102,7 @@ class Client:
 
 
 def load(stores: list[Store], seconds: float, *, pipeline: int, clients: int = 20) -> Load:
-    """SETs by redis-benchmark to the first of these, for about so long."""
+    """Runs SETs against the first store with redis-benchmark, for about `seconds`."""
     count = int((60_000 if pipeline == 1 else 1_000_000) * seconds)
     command = ["redis-benchmark", "-p", str(stores[0].port), *WRITES]
     command += ["-c", str(clients), "-P", str(pipeline), "-n", str(count)]
@@ -124,14 +124,14 @@ def load(stores: list[Store], seconds: float, *, pipeline: int, clients: int = 2
 
 
 def throughput(name: str, pairs: list[tuple[Load, Load]]) -> list[Figure]:
-    """The primary's rate, and why: client, primary and replica share the cores of one machine."""
+    """Reports the primary's rate and its causes; client, primary and replica share one machine's cores."""
     ratios = sorted(after.rate / before.rate for before, after in pairs)
     ratio = statistics.median(ratios)
-    # The pair that is the most like all of them.
+    # The pair closest to the median.
     before, after = min(pairs, key=lambda pair: abs(pair[1].rate / pair[0].rate - ratio))
     cores = os.cpu_count() or 1
     most = [cores * 1e6 / (load.client_us + sum(load.stores_us)) for load in (before, after)]
-    reached = min(before.rate, most[0])  # one thread each: without a replica the cores are not all in use
+    reached = min(before.rate, most[0])  # without a replica, one thread per process does not use all cores
     return [
         Figure(
             name,
@@ -170,16 +170,16 @@ def follow(replica: int, primary: int) -> None:
 
 
 class Lags(NamedTuple):
-    """P99s in seconds."""
+    """P99 in seconds."""
 
-    told: float  # of all pieces of the log, as a replica that is in use says itself
-    seen: float  # as a client of both sees it
-    get: float  # what asking takes that client where nothing has to arrive
-    look: float  # how late a program that does nothing but look sees what comes
+    told: float  # of all pieces of the log, as a replica in use reports it
+    seen: float  # as a client of both stores sees it
+    get: float  # a GET by that client from the primary, without replication
+    look: float  # the delay of a program that only polls
 
 
 def lag(name: str, primary: int, replica: int) -> list[Figure]:
-    """While the host leaves the machine alone, as far as it does: it takes milliseconds at a time."""
+    """Measures lag while the host takes little processor time away; it takes milliseconds at a time."""
     lags, taken = calmest(lambda: _lags(primary, replica), tries=TRIES, enough=CALM)
     return [
         Figure(
@@ -213,7 +213,8 @@ def _lags(primary: int, replica: int) -> Lags:
 
 
 def use(primary: int, replica: int) -> float:
-    """Somebody writes and reads a hundred times a second; then the replica's own word on its lag."""
+    """Writes and reads a hundred times per second; then returns the replica's reported lag (P99) in
+    seconds."""
     writer, reader, until = Client(primary), Client(replica), time.perf_counter() + USE_S
     while time.perf_counter() < until:
         writer.run("SET", "probe", "")
@@ -225,7 +226,7 @@ def use(primary: int, replica: int) -> float:
 
 
 def probes(primary: int, replica: int) -> list[float]:
-    """From the primary's reply until the replica has the value, as a client of both sees it."""
+    """Seconds from the primary's reply until the replica has the value, as a client of both sees it."""
     writer, reader = Client(primary), Client(replica)
     return [_probe(writer, reader, f"{probe:08d}") for probe in range(PROBES)]
 
@@ -239,7 +240,7 @@ def _probe(writer: Client, reader: Client, value: str) -> float:
 
 
 def looks() -> Iterator[float]:
-    """How late a program that looks as often as a replica sees what comes at any moment."""
+    """The delays of a program that polls as often as a replica, for arrivals at any moment."""
     for _ in range(PROBES):
         began = time.perf_counter()
         time.sleep(LOOKS_S)
@@ -255,7 +256,7 @@ def turns(alone: Store, primary: Store, replica: Store, seconds: float, pipeline
 
 
 def write_steadily(port: int) -> None:
-    """SETs by one client, twenty a millisecond, until somebody ends it."""
+    """One client that sends 20 SETs per millisecond, until its process is terminated."""
     client, bunch = Client(port), WRITES_PER_S // 1000
     began, done = time.perf_counter(), 0
     while True:
@@ -273,7 +274,8 @@ def write_steadily(port: int) -> None:
 
 @contextlib.contextmanager
 def writing(port: int, flags: tuple[str, ...] | None) -> Iterator[None]:
-    """Somebody writes all the while: redis-benchmark with these flags, or, if None, one at a steady rate."""
+    """Runs writes during the block: redis-benchmark with these flags, a steady rate if None, nothing if
+    empty."""
     if flags is None:
         steady = multiprocessing.get_context("spawn").Process(
             target=write_steadily, args=(port,), daemon=True

@@ -1,5 +1,5 @@
-"""One page of a whole run: machine, commit, a table and a picture for each question, raw data beside it.
-The pictures are drawn here, as SVG; the page loads nothing."""
+"""The HTML report of a run: machine, commit, a table and a chart for each question; raw data in a JSON file.
+Charts are inline SVG; the page loads nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ STYLE = Path(__file__).with_name("report.css")
 
 
 def quantity(text: str) -> tuple[float, str] | None:
-    """The last quantity in a text, in its base unit, and its kind: time, bytes or rate; or None."""
+    """Returns the last quantity in a text in its base unit, and its kind (time, bytes or rate); None if there
+    is none."""
     found = _QUANTITY.findall(text)
     if not found:
         return None
@@ -33,7 +34,7 @@ def quantity(text: str) -> tuple[float, str] | None:
 
 
 def chart(figures: Sequence[Figure]) -> str:
-    """Two bars for each figure that has two quantities of one kind: ours, and the baseline."""
+    """Draws two bars, ours and the baseline, for each figure with two quantities of one kind."""
     rows = []
     for figure in figures:
         own, base = quantity(figure.measured), quantity(figure.baseline)
@@ -61,7 +62,7 @@ def chart(figures: Sequence[Figure]) -> str:
 
 
 def page(answers: Mapping[str, Sequence[Figure]], failed: Sequence[str], where: Mapping[str, Any]) -> str:
-    """The whole report, as HTML."""
+    """Returns the whole report as HTML."""
     figures = [figure for answer in answers.values() for figure in answer]
     bounds = [figure for figure in figures if figure.passed is not None]
     kept = sum(figure.passed is True for figure in bounds)
@@ -94,7 +95,7 @@ def page(answers: Mapping[str, Sequence[Figure]], failed: Sequence[str], where: 
 def write(
     path: Path, answers: Mapping[str, Sequence[Figure]], failed: Sequence[str], where: Mapping[str, Any]
 ) -> None:
-    """The page at `path`, the raw data beside it."""
+    """Writes the page to `path` and the raw data beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = {
         "environment": where,

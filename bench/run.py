@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
 DATA = ROOT / "build"
 
-# The one list of questions: name, program and its arguments.
+# The one list of questions: name, program, arguments.
 QUESTIONS = {
     "send-latency-pinned": ("send_latency.py", "--pin"),
     "send-latency": ("send_latency.py",),
@@ -46,7 +46,8 @@ QUESTIONS = {
     "kv": ("kv.py",),
     "replication": ("replication.py",),
 }
-# Questions with a page of their own; the others share bench.md. A page is written when all of its were asked.
+# Questions with their own page; the others share bench.md. A page is written only if all its questions were
+# run.
 OWN_PAGES = {"kv": "bench-kv", "registry": "bench-registry", "registry-nodes": "bench-registry"}
 
 TITLES = {
@@ -110,7 +111,7 @@ def main() -> int:
         parser.error(f"no question begins with {' or '.join(options.only)}")
 
     end_tidily()
-    load = os.getloadavg()[0]  # before we add to it
+    load = os.getloadavg()[0]  # before this run adds to it
     answers: dict[str, list[Figure]] = {}
     failed: list[str] = []
     with Progress("bench") as progress:
@@ -144,7 +145,7 @@ def _ask(command: tuple[str, ...], seconds: float) -> list[Figure]:
         try:
             said, complaint = asked.communicate()
         except BaseException:
-            asked.terminate()  # it has servers of its own to stop
+            asked.terminate()  # lets it stop its own servers
             raise
     if asked.returncode:
         raise subprocess.CalledProcessError(asked.returncode, asked.args, said, complaint)

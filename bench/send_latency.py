@@ -16,7 +16,7 @@ from verbena.cli.measure.rounds import Budget, interleave
 
 SIZE = 64
 TURNS = 3
-BATCH = 16  # the clock may tick in steps of 10 ns only
+BATCH = 16  # the clock's resolution may be only 10 ns
 UCX_ITERATIONS = 200_000
 
 
@@ -48,7 +48,7 @@ def measure(options: argparse.Namespace) -> list[Figure]:
 
     measured, ring_ns = statistics.median(subject_medians), statistics.median(ring_medians)
     name = f"shm SEND {SIZE} B round trip, {where}"
-    # The bounds hold for the pinned case; where the scheduler may move processes, the line informs.
+    # The bounds apply to pinned processes only; otherwise the scheduler may move them.
     ratio = measured / ring_ns
     figures = [
         Figure(

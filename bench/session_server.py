@@ -1,4 +1,4 @@
-"""The other end of the session benchmarks: echoes, natively and in Python, and lends memory."""
+"""The server of the session benchmarks: echoes, natively and in Python, and exposes memory."""
 
 from __future__ import annotations
 

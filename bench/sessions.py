@@ -26,7 +26,7 @@ from verbena.transport import RemoteRegion, Session, Settings
 SIZE = 64
 BULK = 1 << 30
 TASKS = 64
-BATCH = 16  # operations between looks at the clock, where they take less than a microsecond
+BATCH = 16  # operations per clock reading, because one takes less than a microsecond
 
 
 class Server:
@@ -56,8 +56,8 @@ class Server:
 
 
 class BlockingCall(Probe):
-    """session.call of an echo that native code answers, by a thread that blocks. A sample is the mean of
-    `batch`: a look at the clock from Python takes as long as a tenth of a call."""
+    """Blocking session.call of a native echo. A sample is the mean of `batch` calls, because reading the
+    clock from Python takes about a tenth of a call."""
 
     least = 1000
 
@@ -80,7 +80,7 @@ class BlockingCall(Probe):
 
 
 class Bulk(Probe):
-    """put() of a large buffer: bytes per second, with every fragment's checksum confirmed."""
+    """put() of a large buffer, with verified checksums; bytes per second."""
 
     least = 1
 
@@ -211,7 +211,7 @@ def _bulk(seconds: float) -> list[Figure]:
         Peer("iwarp:lo") as peer,
         Peer("iwarp:lo") as warm_peer,
         probes.bandwidth(peer, "iwarp:lo", "write", "native", BULK) as wire,
-        # The same mebibyte again and again stays in the caches of both ends, as no gibibyte does.
+        # One MiB written repeatedly stays in the caches of both ends; one GiB does not.
         probes.bandwidth(warm_peer, "iwarp:lo", "write", "native", 1 << 20) as warm,
         Bulk(server, "iwarp", data) as subject,
     ):

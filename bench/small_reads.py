@@ -17,7 +17,7 @@ BATCH_RATE = 5e6
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
-    # A peer each: a peer holds one link, and idle ones cost nothing.
+    # One peer per probe, because a peer holds one link; idle peers cost nothing.
     with (
         Peer("shm") as first,
         Peer("shm") as second,

@@ -26,15 +26,15 @@ from verbena.cli.measure.probes import NativeLatency, Rate
 
 PORT = "18515"
 MESSAGE, BLOCK = 64, 65_536
-DEPTH, SIGNAL_EVERY = 64, 32  # what the native loop does of itself with such a depth
-WRITES = 500  # in one call of the native loop
-MARGIN_S = 1  # perftest counts nothing at the beginning and the end
+DEPTH, SIGNAL_EVERY = 64, 32  # the native loop's behaviour at this depth
+WRITES = 500  # per call of the native loop
+MARGIN_S = 1  # perftest does not count at the beginning and the end
 TYPICAL = 4  # the column of the median
 NAMES = ("ib_send_lat us", "Verbena us", "ib_write_bw MiB/s", "Verbena MiB/s")
 
 
 def perftest(name: str, device: str, size: int, *options: str) -> list[str]:
-    """The row of figures that perftest's client prints."""
+    """Runs perftest; returns the row of results that its client prints."""
     command = [name, "-F", "-d", device, "-x", "1", "-s", str(size), *options]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -51,8 +51,8 @@ def perftest(name: str, device: str, size: int, *options: str) -> list[str]:
 
 
 def cycles_per_us() -> float:
-    """How fast the cycle counter runs. perftest times by it too, but guesses its speed from microseconds,
-    and under emulation guesses wrong."""
+    """Measures the frequency of the cycle counter. perftest estimates it over microseconds, and is wrong
+    under emulation."""
     code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; shl rdx, 32; or rax, rdx; ret
     here = ctypes.addressof(ctypes.c_char.from_buffer(code))
@@ -68,18 +68,19 @@ def send_lat_us(device: str, messages: int) -> float:
 
 
 def write_bw_mib(device: str, seconds: int) -> float:
-    """By their number in a given time, which asks no cycle counter."""
+    """Computes bandwidth from the number of WRITEs in a given time, which does not involve the cycle
+    counter."""
     length = ("-D", str(seconds + 2 * MARGIN_S), "-f", str(MARGIN_S))
     depth = ("-t", str(DEPTH), "-Q", str(SIGNAL_EVERY))
     return int(perftest("ib_write_bw", device, BLOCK, *depth, *length)[1]) / seconds * BLOCK / 2**20
 
 
 def our_lat_us(provider: str, messages: int) -> float:
-    # In a queue of two each SEND is signalled, as perftest's are.
+    # In a queue of two, every SEND is signalled, as in perftest.
     shape = Shape(provider, message_bytes=MESSAGE, window_bytes=8, receives=DEPTH, max_send=2)
     with Peer(provider) as peer, NativeLatency(peer, shape, "send") as probe:
         probe.run(100)
-        return statistics.median(probe.run(messages)) / 2000  # half a round trip, as perftest has it
+        return statistics.median(probe.run(messages)) / 2000  # half a round trip, as in perftest
 
 
 def our_bw_mib(provider: str, seconds: int) -> float:

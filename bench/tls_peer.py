@@ -1,5 +1,5 @@
-"""TLS 1.3 over TCP through Python's ssl: the stream beside which QUIC is measured. Run as a program it is
-the other end, which echoes 64 bytes or takes 256 MiB, whichever it is asked for."""
+"""TLS 1.3 over TCP through Python's ssl: the baseline of QUIC. Run as a program, it is the server, which
+echoes 64 bytes or receives 256 MiB, as the client requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHUNK = 1 << 20
 
 
 def _take(stream: ssl.SSLSocket, room: memoryview) -> bool:
-    """Fills `room`; False at the end."""
+    """Fills `room`; returns False at the end of the stream."""
     done = 0
     while done < len(room):
         n = stream.recv_into(room[done:])
@@ -28,7 +28,7 @@ def _take(stream: ssl.SSLSocket, room: memoryview) -> bool:
 
 
 class TlsPeer:
-    """A connection to a process of its own."""
+    """A connection to a server process."""
 
     def __init__(self, certificate: str, key: str, authority: str) -> None:
         command = [sys.executable, str(Path(__file__)), certificate, key]
@@ -43,7 +43,7 @@ class TlsPeer:
         self._room = memoryview(bytearray(CHUNK))
 
     def round_trip_ns(self, count: int) -> float:
-        """The mean of so many 64-byte round trips."""
+        """Returns the mean of `count` round trips of 64 bytes."""
         message, room = bytes(SMALL), self._room[:SMALL]
         begun = time.perf_counter_ns()
         for _ in range(count):
@@ -52,7 +52,7 @@ class TlsPeer:
         return (time.perf_counter_ns() - begun) / count
 
     def bulk_bytes_per_s(self) -> float:
-        """256 MiB one way, until the other end says that it has them."""
+        """Sends 256 MiB until the server confirms them; returns bytes per second."""
         chunk = bytes(CHUNK)
         self._stream.sendall(b"B" + bytes(SMALL - 1))
         _take(self._stream, self._room[:SMALL])

@@ -1,4 +1,4 @@
-"""UCX's own tests over shared memory and TCP (ucx_perftest): a peer from the field beside our figures."""
+"""Runs ucx_perftest over shared memory and TCP, for comparison with UCX."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def available() -> bool:
 
 
 def round_trip_ns(test: str, *, size: int, iterations: int, cores: Sequence[int] | None = None) -> float:
-    """The median round trip of one run over shared memory: twice the half that UCX prints."""
+    """The median round trip of one run over shared memory: twice the one-way latency that UCX prints."""
     return _median_ns(_run(TESTS[test], "posix,self", size, iterations, cores))
 
 
 def tcp_round_trip_ns(test: str, *, size: int, iterations: int) -> float:
-    """The same over TCP on loopback."""
+    """The median round trip of one run over TCP on loopback."""
     return _median_ns(_run(TCP_TESTS[test], "tcp,self", size, iterations))
 
 
@@ -53,7 +53,8 @@ def _median_ns(row: dict[str, str]) -> float:
 def _run(
     test: Sequence[str], transports: str, size: int, iterations: int, cores: Sequence[int] | None = None
 ) -> dict[str, str]:
-    """The last line of one run's CSV, by the names in its head. Set-up goes over loopback."""
+    """Runs one test; returns the last line of its CSV output by column name. Set-up goes over loopback.
+    Raises RuntimeError."""
     common = [*test, "-s", str(size), "-n", str(iterations), "-p", str(_free_port()), "-f", "-v"]
     environment = {
         **os.environ,

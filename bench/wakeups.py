@@ -22,7 +22,7 @@ BOUND = 1.2
 
 
 class WakeUp(Probe):
-    """The wake-up of an event loop in nanoseconds: write an eventfd, await the reader's callback."""
+    """An event loop's wake-up in nanoseconds: writes an eventfd and awaits the reader's callback."""
 
     name = "eventfd wake-up"
 

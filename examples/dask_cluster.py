@@ -1,4 +1,4 @@
-"""A Dask cluster on this machine whose scheduler, workers and client talk by Verbena's wires."""
+"""A local Dask cluster whose scheduler, workers and client communicate through Verbena sessions."""
 
 import numpy
 from distributed import Client, LocalCluster
@@ -16,5 +16,5 @@ if __name__ == "__main__":
 
         here, there = client.scheduler_info()["workers"]
         parts = [client.submit(numpy.full, 1_000_000, 1.5, workers=[worker]) for worker in (here, there)]
-        total = client.submit(lambda a, b: float((a + b).sum()), *parts)  # one part moves to the other
+        total = client.submit(lambda a, b: float((a + b).sum()), *parts)  # one part moves to the other worker
         print("sum of both parts", total.result())

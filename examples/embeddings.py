@@ -1,4 +1,4 @@
-"""One process holds a table of embeddings; another looks rows up one-sided, and adds to them, in place."""
+"""One process holds a table of embeddings; another reads rows and writes them back one-sided, in place."""
 
 import asyncio
 import multiprocessing
@@ -27,11 +27,11 @@ async def look_up(address):
 
         row = as_tensor(numpy.empty(WIDTH, dtype="f4"))
         wanted = table[7 * ROW_BYTES : 8 * ROW_BYTES]
-        await session.get(wanted, as_array(row))  # straight into the tensor; the owner does nothing
+        await session.get(wanted, as_array(row))  # directly into the tensor; the owner does nothing
         print(type(row).__name__, "row 7 begins with", float(row[0]), "by", session.wire)
 
         row += 1
-        await session.put(as_array(row), wanted)  # straight out of it
+        await session.put(as_array(row), wanted)  # directly from the tensor
 
 
 def client(address):

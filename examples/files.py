@@ -1,4 +1,4 @@
-"""Files of `verbena file-node DIR --writable`, read and written by fsspec.  python files.py [URL]"""
+"""Reads and writes files of `verbena file-node DIR --writable` through fsspec.  python files.py [URL]"""
 
 import sys
 
@@ -7,7 +7,7 @@ import numpy
 
 url = sys.argv[1] if len(sys.argv) > 1 else "verbena://127.0.0.1:7471"
 
-with fsspec.open(f"{url}/numbers.npy", "wb") as file:  # there when it is closed, and whole
+with fsspec.open(f"{url}/numbers.npy", "wb") as file:  # appears atomically when it is closed
     numpy.save(file, numpy.arange(1_000_000))
 
 with fsspec.open(f"{url}/numbers.npy", "rb") as file:

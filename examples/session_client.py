@@ -9,12 +9,12 @@ import verbena
 
 async def main(address: str) -> None:
     async with await verbena.connect(address) as session:
-        print(session)  # with which wire, and why
+        print(session)  # shows the wire and the reason for its choice
         print(await session.call("shout", b"hello"))
 
         remote = verbena.RemoteRegion.from_bytes(await session.call("borrow"))
         data, back = os.urandom(len(remote)), bytearray(len(remote))
-        await session.put(data, remote)  # one-sided, in fragments, each checked
+        await session.put(data, remote)  # one-sided, in fragments with checksums
         await session.get(remote, back)
         print(f"{len(remote) >> 20} MiB there and back:", "the same" if back == data else "DIFFERENT")
 

@@ -1,4 +1,5 @@
-"""A server for examples/session_client.py: answers and lends memory.  python session_server.py [ADDRESS]"""
+"""A server for examples/session_client.py: answers calls and exposes memory.  python session_server.py
+[ADDRESS]"""
 
 import asyncio
 import sys
@@ -11,7 +12,7 @@ async def main(address: str) -> None:
         return request.payload.upper()
 
     async def borrow(request: verbena.Request) -> bytes:
-        return region.remote.to_bytes()  # what the peer needs to reach it
+        return region.remote.to_bytes()  # the address and key that the peer needs
 
     handlers = {"shout": shout, "borrow": borrow}
     async with await verbena.listen(address, handlers=handlers) as listener:

@@ -1,4 +1,4 @@
-"""The parent exposes five bytes; the child, a process of its own, reads and overwrites them one-sided."""
+"""The parent exposes five bytes; a child process reads and overwrites them one-sided."""
 
 import multiprocessing
 
@@ -13,7 +13,7 @@ def open_end():
 
 def child(address, remote):
     context, domain, qp = open_end()
-    with context:  # closing the context closes all that was made from it
+    with context:  # closing the context closes everything created from it
         context.connect_blocking(qp, address)
         local = domain.allocate(5)
         qp.sync.read(local, remote)

@@ -1,4 +1,4 @@
-"""Writes deploy/grafana/verbena.json, the dashboard: a row of the table below is a panel."""
+"""Writes deploy/grafana/verbena.json, the Grafana dashboard: one panel for each row of the table below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "deploy/grafana/verbena.json"
 HERE = 'instance=~"$instance"'
 
-# Title, unit, what is drawn, the legend.
+# Title, unit, expression, legend.
 PANELS: tuple[tuple[str, str, str, str], ...] = (
     (
         "Links that are up, by wire",

@@ -1,4 +1,5 @@
-"""Makes the pictures of the registry's page for docs/guide: two nodes, some images, a blob on its way."""
+"""Takes the screenshots of the registry's page for docs/guide: two nodes, some images, a transfer in
+progress."""
 
 from __future__ import annotations
 

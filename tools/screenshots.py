@@ -1,4 +1,4 @@
-"""Takes the pictures of the node's page in docs/pictures: a store with clients, light and dark."""
+"""Takes the screenshots of the node's page in docs/pictures: a store with clients, light and dark."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def main() -> int:
 
 def _take(address: str, admin: str, out: Path) -> None:
     stop = threading.Event()
-    pages: list[str] = []  # of the callers' nodes
+    pages: list[str] = []  # of the clients' nodes
 
     def work(wire: str) -> None:
         with kv.Client(address, wire=wire) as client:

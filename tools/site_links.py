@@ -1,7 +1,6 @@
-"""A hook of mkdocs: lists the pages of folders in the navigation, and turns links that leave docs/ into text.
-
-Pages link to sources beside them, which a forge shows and a site has not; a link to a file that is nowhere is
-left for mkdocs to complain about."""
+"""An mkdocs hook: lists the pages of folders in the navigation, and turns links that leave docs/ into text,
+because the site does not contain their targets. A link to a file that does not exist is left unchanged, so
+that mkdocs reports it."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ def on_config(config: Any) -> Any:
         for title, pages in section.items():
             if isinstance(pages, list) and len(pages) == 1 and str(pages[0]).endswith("/*"):
                 found = (docs / pages[0][:-2]).glob("*.md")
-                # A folder's README.md is its index: it comes first.
+                # A folder's README.md is its index, so it comes first.
                 ordered = sorted(found, key=lambda path: (path.name != "README.md", path.name))
                 section[title] = [str(path.relative_to(docs)) for path in ordered]
     return config

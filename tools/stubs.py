@@ -11,7 +11,7 @@ STUBS = Path(__file__).parent.parent / "src" / "verbena" / "_native"
 
 
 def generate() -> dict[str, str]:
-    """The stubs of the installed verbena._native and its submodules, formatted as the rest of the tree."""
+    """Returns the stubs of the installed verbena._native and its submodules, formatted by ruff."""
     with tempfile.TemporaryDirectory() as folder:
         stubgen = [
             sys.executable,

@@ -1,4 +1,5 @@
-"""Uses an installed verbena: a device, a session between two nodes, the store with both kinds of client."""
+"""Smoke test of an installed verbena: a device, a session between two nodes, the store with both kinds of
+client."""
 
 from __future__ import annotations
 

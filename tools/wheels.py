@@ -1,10 +1,9 @@
 """Builds the source distribution and, from it, a wheel for each CPython here, and tries each wheel.
 
-Interpreters are python3.10 … python3.14 on the path, pyenv's, and those that --python names. With --debian,
-as root, one that is not here is taken from a newer Debian, unpacked below build/ by mmdebstrap. Build
-requirements are installed first; the build itself has no network. Each wheel is then installed
-into an environment of its own and used: verbs, two processes, a session, the store.
-"""
+Interpreters are python3.10 … python3.14 on the path, pyenv's, and those given with --python. With --debian,
+as root, missing ones come from a newer Debian that mmdebstrap unpacks below build/. Build requirements are
+installed first; the build itself runs without network where that is permitted. Each wheel is then installed
+into a clean environment and tested: verbs, two processes, a session, the store."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
 
-# Where a version is to be had that the stable Debian lacks, and what else is needed there.
+# The Debian release for versions that the stable one lacks, and the packages needed there.
 NEWER = {"3.13": "trixie", "3.14": "forky"}
 PACKAGES = "ca-certificates g++ cmake ninja-build libibverbs-dev librdmacm-dev libssl-dev"
 LENT = ("/dev", "/proc", "/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs", "/etc/hosts")
@@ -41,7 +40,7 @@ def main() -> int:
     parser.add_argument(
         "--debian", action="store_true", help="take versions that are not here from newer Debians"
     )
-    parser.add_argument("--sdist", help=argparse.SUPPRESS)  # for ourselves, in such a Debian
+    parser.add_argument("--sdist", help=argparse.SUPPRESS)  # internal, for the run inside that Debian
     options = parser.parse_args()
     if options.out == "-":
         with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +66,7 @@ def main() -> int:
 
 
 def _sdist(out: Path) -> Path:
-    """By the backend that pyproject.toml names."""
+    """Builds the source distribution with the backend of pyproject.toml."""
     out.mkdir(parents=True, exist_ok=True)
     code = "import sys, scikit_build_core.build as b; print(b.build_sdist(sys.argv[1]))"
     done = subprocess.run(
@@ -84,7 +83,7 @@ def _build_requirements() -> list[str]:
 
 
 def _unpacked(source: Path) -> Path:
-    """At one place for all builds, so that a compiler cache knows them again."""
+    """Unpacks to one fixed place for all builds, so that a compiler cache can be reused."""
     folder = ROOT / "build/wheels"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -109,20 +108,20 @@ def _interpreters(more: list[str]) -> dict[str, str]:
 
 
 def _without_network() -> tuple[str, ...]:
-    """What to run a command behind, so that it has none; nothing where that is not permitted."""
+    """Returns a command prefix that removes network access; empty if that is not permitted."""
     alone = ("unshare", "--net", "--map-root-user")
     permitted = subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0
     return alone if permitted else ()
 
 
 def _elsewhere(version: str, source: Path, out: Path) -> bool:
-    """The same in a clean Debian that has the interpreter; it is made once, and sees this tree."""
+    """Runs this program in a Debian with the interpreter, created once; this tree is mounted inside."""
     suite = NEWER[version]
     root = ROOT / f"build/debian-{suite}"
     if not (root / f"usr/bin/python{version}").exists():
         shutil.rmtree(root, ignore_errors=True)
         packages = [*PACKAGES.split(), f"python{version}-venv", f"python{version}-dev"]
-        # Snapshots and mirrors that lag behind are as good: signatures are checked all the same.
+        # Snapshots and outdated mirrors are acceptable, because signatures are still verified.
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
         command += ['--aptopt=Acquire::Check-Valid-Until "false"', suite, str(root)]
         subprocess.run(command, check=True)
@@ -150,7 +149,8 @@ def _version(python: str) -> str:
 
 
 def _wheel(version: str, python: str, tree: Path, out: Path) -> bool:
-    """Builds without a network from requirements that are installed first, then tries it elsewhere."""
+    """Builds a wheel without network from requirements installed before, then tests it in a clean
+    environment."""
     log = ROOT / f"build/log/wheel-{version}"
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, open(log, "w") as written:

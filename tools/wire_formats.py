@@ -1,4 +1,5 @@
-"""docs/reference/wire-formats.md from the layouts in the source: their structs, enumerations and comments."""
+"""Generates docs/reference/wire-formats.md from the structs, enumerations and comments of layouts in the
+source."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Title, and the headers that say it.
+# Title, and the headers of that section.
 NATIVE = (
     ("A session's messages", ("src/native/transport/session/message_layout.h",)),
     ("A session's memory", ("src/native/bind/verbs/remote_layout.h",)),
@@ -20,7 +21,7 @@ NATIVE = (
     ("The store on disk", ("src/native/kv/journal/log_layout.h",)),
     ("Valkey over RDMA", ("src/native/kv/protocol/valkey_rdma_layout.h",)),
 )
-# What Python packs: title, module, the struct's name, its fields.
+# Formats packed in Python: title, module, name of the struct, fields.
 PACKED = (
     (
         "A hello's frame",
@@ -88,7 +89,7 @@ _CONSTANT = re.compile(r"constexpr \w+ (\w+) = (\w+);")
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     lines = [
         "# Wire formats",
         "",
@@ -133,7 +134,7 @@ def _header(path: Path) -> list[str]:
             lines += [f"### {name} ({SIZES[kind]} bytes)", "", _words(comment), "", *_values(body), ""]
         else:
             comment, name, body = found.groups()
-            if "std::span" in body:  # a parsed message, not one that travels
+            if "std::span" in body:  # a parsed message, not a wire format
                 continue
             rows, size = _fields(body, known, constants)
             known[name] = size
