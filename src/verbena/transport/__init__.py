@@ -1,5 +1,5 @@
-"""Sessions: authenticated conversations between nodes on the best wire both have, with fallback in flight.
-Gives connect(), listen(), Node, Session, Pool, Region: calls, one-sided work, bulk transfer.
+"""Sessions: authenticated connections between nodes on the best common wire, with failover between wires.
+Provides connect(), listen(), Node, Session, Pool, Region: calls, one-sided operations, bulk transfer.
 May depend on verbena.verbs, verbena.config and below only."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from verbena.transport.region import Region, RemoteRegion
 from verbena.transport.session import Handler, Request, Session
 from verbena.transport.settings import Settings
 
-# The configuration's words for wires.
+# Names that the configuration uses for wires.
 WIRES = {"tcp": "iwarp", "rdma": "ibv"}
 
 __all__ = [
@@ -58,11 +58,9 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     config: Config | Settings | None = None,
 ) -> Session:
-    """A session with the node that listens at "host:port", on the best wire that works.
-    `wire` demands one (shm, ibv, iwarp, quic): it is used or refused, never replaced. `handlers` answer the
-    peer's calls on this loop. Without a `node` the session has one of its own, made from `config` (None: what
-    verbena.toml and the environment say).
-    AddressError, DeniedError (secret), TimedOutError, UnavailableError (no wire) if it fails."""
+    """Opens a session with the node at "host:port" on the best wire that works, or on `wire` only (shm, ibv,
+    iwarp, quic). `handlers` serve the peer's calls on this loop. Without `node` the session creates its own
+    from `config` (None: load()). Raises AddressError, DeniedError, TimedOutError or UnavailableError."""
     own = node is None
     config = config or load()
     if node is None:
@@ -87,7 +85,7 @@ def connect_blocking(
     tls: ssl.SSLContext | None = None,
     config: Config | Settings | None = None,
 ) -> Session:
-    """connect() without asyncio: use the session's `sync`."""
+    """connect() for threads, without handlers. Use the operations of the session's `sync`."""
     own = node is None
     config = config or load()
     if node is None:
@@ -113,9 +111,9 @@ async def listen(
     config: Config | Settings | None = None,
     native: bool = False,
 ) -> Listener:
-    """Accepts sessions at "host:port" (port 0: one is chosen, see `listener.address`; "": as configured) and
-    serves their calls by `handlers` on this loop: plain or async functions of a Request that return bytes.
-    `native`: a thread of its own drives the node, which is better when all handlers are native."""
+    """Accepts sessions at "host:port" ("": as configured; port 0: any, see `listener.address`) and runs
+    `handlers` on this loop: functions, plain or async, from a Request to bytes. `native`: a native thread
+    drives the new node instead of this loop, which is faster if all handlers are native."""
     owns = node is None
     config = config or load()
     configured = None if isinstance(config, Settings) else config

@@ -1,4 +1,4 @@
-"""Addresses of nodes: "host:port", "[v6]:port"."""
+"""Parses addresses of nodes: "host:port", "[v6]:port"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HostPort:
 
     @property
     def bracketed(self) -> str:
-        """The host as it stands before a colon."""
+        """The host, in brackets if it is an IPv6 address."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
@@ -24,7 +24,7 @@ class HostPort:
 
 
 def parse_host_port(text: str) -> HostPort:
-    """ "host", "host:port", "[v6]:port" or ":port" (every interface). AddressError if it is none of them."""
+    """Parses "host", "host:port", "[v6]:port" or ":port" (all interfaces). AddressError for anything else."""
     host, separator, port = text.rpartition(":")
     if text.startswith("[") and text.endswith("]"):
         host, separator, port = text, "", ""

@@ -1,4 +1,4 @@
-"""Methods that every listener serves, whatever the program does."""
+"""Methods that every listener serves in addition to the program's handlers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ async def _drill(node: Node, request: Request, asked: Mapping[str, Any]) -> Answ
     return {"node": node.name, "sessions": [one.as_json() for one in drilled]}
 
 
-# The one list of them. Arguments and answer are JSON objects; no arguments at all will do.
+# All built-in methods. The arguments and the reply are JSON objects; an empty payload means no arguments.
 BUILT_IN: Mapping[str, BuiltIn] = {"verbena.status": _status, "verbena.drill": _drill}
 
 
 def with_built_ins(node: Node, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-    """A program's handlers, and these. invalid_argument if the program has one of our names."""
+    """Returns the program's handlers and the built-in ones. invalid_argument if a program's handler has a
+    reserved name."""
     for name in handlers:
         if name.startswith(OWN_PREFIX):
             detail = f"{name!r}: names that begin with {OWN_PREFIX!r} are Verbena's own"

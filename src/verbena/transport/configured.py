@@ -1,4 +1,4 @@
-"""Sessions from the configuration: what verbena.toml says, as the values that nodes and listeners take."""
+"""Converts the configuration into the settings, options and TLS contexts of nodes and listeners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FALLBACKS = {"tcp": ("iwarp",), "quic": ("quic",), "none": ()}
 
 
 def settings_from(config: Config) -> Settings:
-    """A node's settings. ConfigurationError if the file of the secret cannot be used."""
+    """Returns the settings of a node. ConfigurationError if the file of the secret cannot be used."""
     network, rdma, session = config.network, config.network.rdma, config.session
     hardware = ("ibv",) if network.rdma_enabled else ()
     return Settings(
@@ -62,19 +62,19 @@ def settings_from(config: Config) -> Settings:
 
 
 def ibv_options(config: Config) -> IbvOptions:
-    """The RDMA device's."""
+    """Returns the options of the ibv wire. A negative GID index in the configuration means automatic."""
     index = config.network.rdma_gid_index
     return IbvOptions(port=config.network.rdma_port, gid_index=None if index < 0 else index)
 
 
 def iwarp_options(config: Config) -> IwarpOptions:
-    """The TCP wire's. It is encrypted if this node has a certificate, its key and an authority."""
+    """Returns the options of the iwarp wire: with TLS if certificate, key and authority are all set."""
     tls, iwarp = config.tls, config.iwarp
     crc: bool | None = iwarp.crc
     encrypted = None
     if tls.certificate and tls.key and tls.ca:
         encrypted = Tls(certificate=tls.certificate, key=tls.key, authority=tls.ca)
-        crc = None  # TLS finds what CRC32C would
+        crc = None  # TLS detects the corruption that CRC32C would
     return IwarpOptions(
         crc=crc,
         tls=encrypted,
@@ -84,7 +84,7 @@ def iwarp_options(config: Config) -> IwarpOptions:
 
 
 def quic_options(config: Config) -> QuicOptions | None:
-    """The UDP wire's, from the certificates that sessions have; None without an authority to check by."""
+    """Returns the options of the quic wire, with the certificates of [tls]; None if no authority is set."""
     tls, iwarp = config.tls, config.iwarp
     if not tls.ca:
         return None
@@ -103,17 +103,17 @@ def quic_options(config: Config) -> QuicOptions | None:
 
 
 def listen_address(config: Config) -> str:
-    """Where to listen, as listen() takes it."""
+    """Returns the configured address in the form that listen() takes."""
     return str(HostPort(config.session.listen_address, config.session.listen_port))
 
 
 def configure_log(config: Config) -> None:
-    """For services: writes what happens to sessions to standard error."""
+    """Writes session events to standard error, with the configured level and format. For services."""
     log.configure(level=config.log.level, style=config.log.format)
 
 
 def server_tls(config: Config) -> ssl.SSLContext | None:
-    """For listen(): TLS if there is a certificate. Errors as for server_context()."""
+    """Returns the TLS context for listen(); None if no certificate is set. Errors as for server_context()."""
     tls = config.tls
     if not tls.certificate:
         return None
@@ -127,7 +127,8 @@ def server_tls(config: Config) -> ssl.SSLContext | None:
 
 
 def client_tls(config: Config) -> ssl.SSLContext | None:
-    """For connect(): TLS if there is an authority to check the peer by. Errors as for client_context()."""
+    """Returns the TLS context for connect(); None if no authority is set. Errors as for client_context().
+    With tls.verify off, neither the peer's certificate nor its name is checked."""
     tls = config.tls
     if not tls.ca:
         return None

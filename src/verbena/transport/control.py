@@ -1,5 +1,5 @@
-"""The control thread: one event loop per process that sets sessions up and maintains them.
-A program with a busy loop, or without one, still accepts, connects and fails over."""
+"""The control thread: one event loop per process that opens and maintains sessions.
+Sessions are accepted and fail over even if the program's own loop is busy or absent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Control:
-    """This process's control thread."""
+    """The control loop of this process and its tasks."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -26,7 +26,7 @@ _control = _Control()
 
 
 def control_loop() -> asyncio.AbstractEventLoop:
-    """The control thread's loop, started at first use. It lives as long as the process does."""
+    """Returns the loop of the control thread, which starts at first use and runs until the process ends."""
     with _control.lock:
         if _control.loop is None:
             _control.loop = asyncio.new_event_loop()
@@ -35,7 +35,7 @@ def control_loop() -> asyncio.AbstractEventLoop:
 
 
 def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-    """Runs a coroutine on the control thread."""
+    """Schedules a coroutine on the control thread and returns its future. From any thread."""
     return asyncio.run_coroutine_threadsafe(coroutine, control_loop())
 
 
@@ -47,7 +47,8 @@ async def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine on the control thread and waits for it, without an event loop."""
+    """Runs a coroutine on the control thread and blocks until it ends. Not from the control thread.
+    An exception in the waiting thread, such as KeyboardInterrupt, cancels the coroutine."""
     future = submit(coroutine)
     try:
         return future.result()
@@ -57,7 +58,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def spawn(coroutine: Coroutine[Any, Any, object]) -> None:
-    """Starts a coroutine on the control thread; errors go to the loop's exception handler."""
+    """Starts a coroutine as a task. Call it on the control thread; errors go to its exception handler."""
     task = asyncio.ensure_future(coroutine)
     _control.tasks.add(task)  # the loop holds tasks weakly
     task.add_done_callback(_control.tasks.discard)

@@ -1,5 +1,5 @@
-"""A wire dialled directly, without a session: a queue pair connected to whoever listens there.
-For peers that know nothing of sessions: rping, a verbs program, another vendor's iWARP card."""
+"""Direct links: a queue pair connected to a listener of a wire, without a session.
+For peers that do not speak the session protocol: rping, verbs programs, iWARP cards of other vendors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from types import TracebackType
 from verbena import verbs
 from verbena.errors import setup_error
 
-# The schemes, and the wires they name.
+# URL scheme → wire.
 SCHEMES = {"rdma": "ibv", "ibv": "ibv", "iwarp": "iwarp", "tcp": "iwarp", "shm": "shm", "quic": "quic"}
 
 
 class DirectLink:
-    """A connected queue pair with all that it needs: `qp` moves bytes, `pd` registers memory.
-    Closing it, or leaving the `async with` block, disconnects and gives everything back."""
+    """A connected queue pair with its resources: `qp` transfers data, `pd` registers memory.
+    close(), or the end of `async with`, disconnects and closes all of them."""
 
     def __init__(self, context: verbs.Context, *, owns_context: bool, depth: int) -> None:
         self.context = context
@@ -28,11 +28,11 @@ class DirectLink:
 
     @property
     def private_data(self) -> bytes:
-        """What the peer said when it accepted."""
+        """The private data of the peer's accept; empty before the connection is established."""
         return self.connection.private_data if self.connection else b""
 
     def close(self) -> None:
-        """Closing again does nothing."""
+        """Disconnects and closes the queue pair and its resources. Idempotent."""
         if self.connection is not None:
             self.connection.disconnect()
         if self._owns_context:
@@ -57,8 +57,8 @@ class DirectLink:
 async def dial(
     url: str, *, private_data: bytes = b"", timeout_s: float = 5.0, depth: int = 128
 ) -> DirectLink:
-    """Connects to rdma://host:port, or by iwarp:// or quic://, or to shm://name. The errors of
-    Context.connect()."""
+    """Connects to rdma://host:port, iwarp://host:port, quic://host:port or shm://name. Close the link
+    afterwards. Errors as for open_device() and Context.connect()."""
     wire, address = _split(url)
     link = DirectLink(verbs.open_device(wire), owns_context=True, depth=depth)
     try:
@@ -72,7 +72,8 @@ async def dial(
 
 
 class DirectListener:
-    """Waits for peers on one wire: `async for link in listener`. A context manager."""
+    """Accepts peers on one wire: `async for link in listener`. An async context manager.
+    Errors as for open_device() and Context.listen()."""
 
     def __init__(self, url: str, *, private_data: bytes = b"", depth: int = 128) -> None:
         wire, address = _split(url)
@@ -88,11 +89,11 @@ class DirectListener:
 
     @property
     def url(self) -> str:
-        """Where peers dial, with the port or name that was chosen."""
+        """The URL that peers dial, with the actual port or name."""
         return f"{self._scheme}://{self._listener.address}"
 
     async def accept(self) -> DirectLink:
-        """The next peer, connected."""
+        """Waits for the next peer, accepts it and returns its link. ClosedError if the listener is closed."""
         request = await self._listener.accept()
         link = DirectLink(self.context, owns_context=False, depth=self._depth)
         try:
@@ -107,7 +108,7 @@ class DirectListener:
             yield await self.accept()
 
     def close(self) -> None:
-        """Also ends the links that came from it."""
+        """Closes the listener and every link that it accepted."""
         self.context.close()
 
     async def __aenter__(self) -> DirectListener:

@@ -1,4 +1,5 @@
-"""The listening end of sessions: hellos on a TCP port, links on every wire, and waiting for lost ones."""
+"""The server side of sessions: accepts handshakes on a TCP port and links on every wire, and ends sessions
+that do not return after a lost link."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from verbena.transport.observe import log
 from verbena.transport.session import Handler, Session
 from verbena.transport.wires import Wire
 
-_MOST_HELLOS = 256  # at once; more wait in the kernel's queue
+_MOST_HELLOS = 256  # concurrent handshakes; also the backlog of the listening socket
 
 _EVERYWHERE = {"0.0.0.0", "::"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
@@ -37,7 +38,8 @@ OnSession = Callable[[Session], object]
 
 
 class Waiter:
-    """Keeps an accepted session: the client dials, this end only gives up when that takes too long."""
+    """Supervises an accepted session: the client dials, and the session fails if it has no link for
+    `resume_timeout_s`. Runs on the control thread."""
 
     def __init__(self, session: Session, resume_timeout_s: float) -> None:
         self.attempts = AttemptGuard()
@@ -70,7 +72,7 @@ class Waiter:
 
 
 class Listener:
-    """Accepts sessions until it is closed. A context manager, plain or async."""
+    """Accepts sessions until it is closed. Created by listen(). An async context manager."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Listener:
     ) -> None:
         self.node = node
         self.address = ""
-        self.refused: dict[str, int] = {}  # hellos and links turned down, by reason
+        self.refused: dict[str, int] = {}  # rejected handshakes and links, by error code
         self._handlers = with_built_ins(node, handlers)
         self._events = events
         self._tls = tls
@@ -99,7 +101,7 @@ class Listener:
 
     @property
     def wires(self) -> tuple[str, ...]:
-        """Those on which it listens, best first."""
+        """The wires on which it listens, best first."""
         return tuple(offer.name for offer in self._offers)
 
     @property
@@ -107,15 +109,15 @@ class Listener:
         return self.node.sessions
 
     def stop_accepting(self) -> None:
-        """Takes no new sessions. Those that are open go on, and may still change wires; close() ends them."""
+        """Stops accepting new sessions. Open sessions continue and may change wires; close() ends them."""
         control.control_loop().call_soon_threadsafe(self._stop_accepting)
 
     async def close(self) -> None:
-        """Accepts no more, and closes the sessions. Closing again does nothing."""
+        """Stops accepting and closes the node's sessions, and the node if listen() created it. Idempotent."""
         await control.run(self._close())
 
     def close_blocking(self) -> None:
-        """close() without asyncio."""
+        """close() for threads."""
         control.run_blocking(self._close())
 
     async def __aenter__(self) -> Listener:
@@ -161,7 +163,7 @@ class Listener:
         log.event("listening", node=self.node.name, address=self.address, wires=" ".join(self.wires))
 
     def _check_exposure(self, where: HostPort) -> None:
-        """Strangers must not be let in by oversight."""
+        """Raises `credentials` if other machines could connect without authentication."""
         proven = self.node.settings.secret or (self._tls and self._tls.verify_mode is ssl.CERT_REQUIRED)
         if not proven and where.host not in _LOOPBACK:
             detail = f"{where} can be reached from other machines: give a secret, or require certificates"
@@ -171,14 +173,14 @@ class Listener:
         by_host = wire.name != "shm"
         host = HostPort(where.host or "0.0.0.0", 0)
         if wire.name == "ibv" and host.host in _EVERYWHERE and self._has_own_gid():
-            by_host = False  # the entry of the device's table is an address, which the client is told
+            by_host = False  # the GID is the address: the client must receive it
         try:
             listener = wire.context.listen(str(host) if by_host else "")
         except VerbenaError as error:
             self.node.wires.reasons[wire.name] = error.detail or error.what
             return
         self._listeners.append(listener)
-        # The client knows by which name it reaches this host; only the port is news to it.
+        # A client combines a bare port with the host name by which it reached this listener.
         bound_host, _, port = listener.address.rpartition(":")
         by_host = by_host or bound_host.strip("[]") in _EVERYWHERE
         address = f":{port}" if by_host else listener.address
@@ -321,5 +323,5 @@ class Listener:
 
 
 def _is_probe(request: verbs.ConnectRequest) -> bool:
-    """Nobody wants a link: a client asks whether the wire works, and hears it from the refusal."""
+    """Whether a client only tests that the wire works. It gets the answer from the rejection."""
     return request.private_data.rstrip(b"\0") == PROBE

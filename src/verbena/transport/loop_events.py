@@ -1,8 +1,6 @@
-"""One event loop's side of a node: futures of what it awaits, requests that it serves, and driving.
-A loop that drives spins for `busy_poll_us` after the last work; then it arms and sleeps on the node's
-descriptor. It spins by calling itself soon, so that other tasks run in between, and inside native code
-while there are none. When spinning has been in vain several times in a row, it sleeps at once, until
-something comes so soon that spinning would have found it. Without adaptive polling it never sleeps."""
+"""The part of a node that belongs to one event loop: futures of operations, delivery of requests, polling.
+A driving loop polls for `busy_poll_us` after the last event, then arms the node and sleeps on its descriptor.
+It polls from call_soon(), so that other tasks run in between."""
 
 from __future__ import annotations
 
@@ -20,16 +18,19 @@ from verbena.transport.serving import Workers
 if TYPE_CHECKING:
     from verbena.transport.node import Node
 
-# The answer; or outcome, status and detail of what failed; or None: it took too long.
+# The reply; or (outcome, status, detail) of a failure; or None after a timeout.
 Finished = bytes | tuple[int, int, bytes] | None
 
+# After this many fruitless spins in a row the loop sleeps without spinning, until an event arrives so soon
+# after falling asleep that spinning would have found it.
 _MOST_MISSES = 8
-_IDLE_TURN_S = 20e-6  # a loop that is back so soon has nothing else to do
-_NATIVE_SPIN_US = 20  # and can do without its turns for so long
+_IDLE_TURN_S = 20e-6  # a loop iteration shorter than this ran no other tasks
+_NATIVE_SPIN_US = 20  # then native code may poll for this long without delaying them
 
 
 class LoopEvents:
-    """Made and used on its loop only, but for close()."""
+    """Created and used on its loop only, except close(). `drives`: this loop polls the node.
+    Without adaptive polling a driving loop never sleeps."""
 
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop, *, drives: bool) -> None:
         self.queue = _native.transport.EventQueue()
@@ -56,7 +57,8 @@ class LoopEvents:
             self.kick()
 
     def expect(self) -> tuple[int, asyncio.Future[Finished]]:
-        """A token for something to be started, and the future of its end."""
+        """Returns a token for an operation to be started and the future of its result.
+        Call forget() with the token if the result is no longer wanted."""
         token = next(self._tokens)
         future: asyncio.Future[Finished] = self.loop.create_future()
         self._futures[token] = future
@@ -66,8 +68,8 @@ class LoopEvents:
         self._futures.pop(token, None)
 
     def kick(self) -> None:
-        """Something is expected: looks for it at once, and for a while."""
-        self._spin_until = 0.0  # that is, from the next look on
+        """Starts polling, or extends it, because an event is expected. Does nothing if not driving."""
+        self._spin_until = 0.0  # the next _look() sets it
         if not self._spinning and self._drives and not self._closed:
             self._spinning = True
             self._found = False
@@ -76,7 +78,7 @@ class LoopEvents:
 
     def _on_event(self) -> None:
         with contextlib.suppress(ClosedError):
-            self._native.acknowledge()  # else the loop would come here at every turn until it rests
+            self._native.acknowledge()  # otherwise this runs in every iteration until it sleeps
         if time.monotonic() - self._slept_at < self._spin_s:
             self._misses = 0
         self.kick()
@@ -91,7 +93,7 @@ class LoopEvents:
         is_idle = time.monotonic() - self._looked_at < _IDLE_TURN_S
         spin_us = _NATIVE_SPIN_US if is_idle and self._spin_s else 0
         found = self._native.drive(spin_us, self.queue, len(self._futures) // 2)
-        self._deliver()  # maybe of another thread's finding
+        self._deliver()  # another thread may have queued events
         if found:
             self._found = True
             self._spin_until = 0.0
@@ -114,7 +116,8 @@ class LoopEvents:
         self.queue.deliver(self._futures, self._on_request)
 
     def close(self) -> None:
-        """From any thread, once nothing arrives any more."""
+        """Delivers the remaining events on the loop and detaches from it. From any thread; call it after the
+        native node is closed, so that no event follows."""
         if not self._closed:
             self._closed = True
             if not self.loop.is_closed():

@@ -1,4 +1,4 @@
-"""A node: one program's end of its sessions, with the wires and the memory that they share."""
+"""A node: the local end of sessions, with the wires and the exposed memory that they share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SWEEP_EVERY_S = 1.0
 
 @functools.cache
 def boot_epoch() -> int:
-    """A random number for this run of this program; a forked child has its own."""
+    """Returns a random number that identifies this process; a forked child gets its own."""
     return secrets.randbits(63) | 1
 
 
@@ -48,7 +48,8 @@ os.register_at_fork(after_in_child=boot_epoch.cache_clear)
 
 
 def host_id() -> str:
-    """The same for two programs that can share memory: one kernel, one network namespace."""
+    """Returns a text that is equal for processes of one kernel and network namespace, which can use shm.
+    Empty if the kernel does not report it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/net').st_ino}"
@@ -57,18 +58,18 @@ def host_id() -> str:
 
 
 class Node:
-    """`by_loop`: the event loop that made it drives it, which suits handlers in Python; otherwise a native
-    thread does, which suits native handlers and programs without a loop. Closing it closes its sessions."""
+    """A context manager; close() closes its sessions. `by_loop`: the first event loop that uses it polls it,
+    which suits Python handlers; otherwise a native thread does. UnavailableError if no wire can be opened."""
 
     def __init__(self, settings: Settings | None = None, *, by_loop: bool = False) -> None:
         self.settings = settings or Settings()
         self.boot_epoch = boot_epoch()
         self.name = self.settings.node_name or _default_name()
-        self._private = False  # of one session, and closed with it
+        self._private = False  # belongs to one session and is closed with it
         self._sessions: dict[int, Session] = {}
         self._ledger = Ledger()
         self._metrics_servers: list[MetricsServer] = []
-        self.panels: dict[str, MakePanel] = {}  # by title: what the program adds to the node's page
+        self.panels: dict[str, MakePanel] = {}  # by title: panels that the program adds to the page
         self._capture: CaptureFile | None = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopEvents] = {}
         self._loops_lock = threading.Lock()
@@ -117,7 +118,7 @@ class Node:
 
     @property
     def sessions(self) -> list[Session]:
-        """Those that are open."""
+        """The open sessions."""
         return list(self._sessions.values())
 
     def expose(
@@ -127,15 +128,15 @@ class Node:
         access: Access = Access.REMOTE_READ,
         session: Session | None = None,
     ) -> Region:
-        """Lets peers use a buffer, which is held until the region is revoked: all of them, or one session's.
-        BufferError if it is read-only and `access` writes. Memory of allocate() is faster on one host."""
+        """Exposes a buffer to all peers, or to one session only. The region keeps the buffer until it is
+        revoked. BufferError if it is read-only and `access` writes. Over shm, allocate() is faster."""
         native = self._native.expose(
             buffer, access=int(access), only_session=session.id if session is not None else 0
         )
         return Region(self, buffer, native)
 
     def allocate(self, nbytes: int, *, access: Access = Access.ALL, session: Session | None = None) -> Region:
-        """Exposes zeroed memory that the best wire shares best."""
+        """Exposes new zeroed memory, allocated by the best wire. Revoke the region to free it."""
         wire = next(iter(self.wires))
         memory = wire.pd.allocate(
             nbytes,
@@ -146,29 +147,29 @@ class Node:
         return self.expose(memoryview(memory), access=access, session=session)  # type: ignore[arg-type]
 
     def snapshot(self) -> Snapshot:
-        """Its figures now, by wire, session and peer. Nothing is stopped or reset; from any thread."""
+        """Returns the current counters by wire, session and peer, and resets nothing. From any thread."""
         return self._ledger.snapshot(self)
 
     def info_rdma(self) -> dict[str, int]:
-        """The fields of `INFO rdma`: links that are up, and totals since the node was made."""
+        """Returns the fields of `INFO rdma`: established links, and totals since the node was created."""
         return info_rdma(self)
 
     def serve_metrics(self, address: str) -> MetricsServer:
-        """Shows the figures until the node closes: a page at http://`address`/, /metrics for Prometheus, and
-        /healthz. Port 0: one is chosen, see the server's `address`."""
+        """Serves a status page at http://`address`/, /metrics for Prometheus and /healthz until the node
+        closes. Port 0: a free one, see the server's `address`. AddressError if it cannot listen there."""
         return control.run_blocking(self._serve_metrics(address))
 
     async def drill(
         self, wire: str | None = None, *, rest_s: float = 0.0, wait_s: float | None = None
     ) -> list[Drilled]:
-        """Breaks the links of all sessions on `wire` (None: on any) on purpose; for `rest_s` this node does
-        not use it again. Tells how each fared, when all are back where they were or after `wait_s`."""
+        """Breaks the links of all sessions on `wire` (None: on any) to test failover; for `rest_s` this node
+        does not use the wire. Returns one result per session when all are back, or after `wait_s`."""
         return await drill(self, self.sessions, wire=wire, rest_s=rest_s, wait_s=wait_s)
 
     def capture(self, path: str | os.PathLike[str], *, headers_only: bool = False) -> CaptureFile:
-        """Writes every message of its sessions, and its own one-sided work, to a pcapng file that Wireshark
-        opens, until the capture or the node is closed. The file holds what the program sends: only its owner
-        may read it."""
+        """Writes messages and own one-sided operations to a pcapng file until the capture or the node closes.
+        The file contains payloads, so only its owner may read it. invalid_argument if a capture is running
+        or the file cannot be created."""
         if self._capture is not None and not self._capture.closed:
             detail = f"messages are being captured to {self._capture.path} already"
             raise setup_error("invalid_argument", operation="capture", detail=detail)
@@ -176,7 +177,7 @@ class Node:
         return self._capture
 
     def close(self) -> None:
-        """Ends its sessions and closes its wires. Closing again does nothing."""
+        """Closes the sessions, the metrics servers, the capture and the wires. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -215,10 +216,10 @@ class Node:
         state = "closed" if self._closed else f"wires {', '.join(self.wires.names)}"
         return f"<Node {self.name}: {state}, {len(self._sessions)} sessions>"
 
-    # Inside
+    # Internal
 
     def _events(self) -> LoopEvents:
-        """The running loop's side of this node."""
+        """Returns the LoopEvents of the running loop; creates them at first use."""
         loop = asyncio.get_running_loop()
         events = self._loops.get(loop)
         if events is None:
@@ -244,7 +245,7 @@ class Node:
                 control.spawn(session._close(notify_peer=False))
 
     def _sweep(self) -> None:
-        """Now and then, where registrations are kept: lets go of buffers that the program has dropped."""
+        """Releases cached registrations of buffers that the program no longer references; repeats."""
         if not self._closed:
             self._native.sweep_registrations()
             self._control.call_later(_SWEEP_EVERY_S, self._sweep)

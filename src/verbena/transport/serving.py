@@ -1,5 +1,5 @@
-"""Runs async handlers on their loop. A handler that never has to wait costs no task and no turn of the loop:
-workers, tasks that live on, run one handler after the other, the first step of each at once."""
+"""Runs async handlers on their event loop, in long-lived worker tasks that take one handler after another.
+An idle worker resumes synchronously, so a handler that never suspends costs no task and no loop iteration."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ _CANCELLED = "the handler was cancelled"
 
 
 class Workers:
-    """Of one loop; used on it only."""
+    """The worker tasks of one event loop. Use it on that loop only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._context = contextvars.copy_context()  # not that of whoever happens to be driving the loop
+        self._context = contextvars.copy_context()  # not the context of the current callback
         self._waiting: deque[tuple[Session, int, Awaitable[Buffer | None]]] = deque()
         self._idle: list[_Gate] = []
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
 
     def serve(self, session: Session, call: int, result: Awaitable[Buffer | None]) -> None:
-        """Awaits a handler's result and answers the call. From a callback of the loop, not from a task."""
+        """Awaits a handler's result in a worker and sends the reply or the failure. Call it from a callback
+        of the loop, not from a task: it may resume another task synchronously."""
         self._waiting.append((session, call, result))
         if self._idle:
             self._idle.pop().open()
@@ -43,7 +44,8 @@ class Workers:
             self._hire()
 
     def cancel(self, session: Session, call: int) -> None:
-        """The caller lost interest."""
+        """Cancels the handler of a call; a handler that has not started is closed and reported as failed.
+        Does nothing if the call has ended."""
         task = session._tasks.get(call)
         if task is not None:
             task.cancel()
@@ -57,7 +59,7 @@ class Workers:
                 return
 
     def close(self) -> None:
-        """Idle workers end; the others do when their handlers have."""
+        """Ends idle workers now, and busy ones when their handlers and those that wait have ended."""
         self._closed = True
         for gate in self._idle:
             gate.cancel()
@@ -68,7 +70,8 @@ class Workers:
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self) -> None:
-        """Ends when it was cancelled or left with another context: the next handler must not see either."""
+        """Runs waiting handlers. Ends after a cancellation or a changed context, which the next handler must
+        not inherit; a new worker then takes the rest."""
         task, context = asyncio.current_task(), contextvars.copy_context()
         assert task is not None
         gate = _Gate(self._loop)
@@ -101,13 +104,13 @@ class Workers:
 
 
 def describe(error: Exception) -> str:
-    """A handler's failure, as the caller is told."""
+    """Returns the text of a handler's exception that is sent to the calling peer."""
     return f"{type(error).__name__}: {error}"
 
 
 class _Gate:
-    """What an idle worker awaits: a future that resumes its task when it is opened, not at the loop's next
-    turn. What asyncio asks of a future is here, and no more."""
+    """A future that an idle worker awaits. open() resumes the task synchronously, not in the next iteration.
+    Implements only what asyncio requires of a future."""
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_resume")
 
@@ -122,7 +125,7 @@ class _Gate:
         if resume is not None:
             self._context.run(resume, self)
 
-    # For the task.
+    # Called by the task
 
     def __await__(self) -> Generator[_Gate, None, None]:
         self._asyncio_future_blocking = True

@@ -1,4 +1,4 @@
-"""What a node needs to know, as plain values; configured.py takes them from verbena.toml."""
+"""The settings of a node, as plain values. configured.py creates them from the configuration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from verbena.verbs import Context, IbvOptions, IwarpOptions, QuicOptions, open_d
 
 @dataclass(frozen=True)
 class Settings:
-    """The names and defaults are those of the configuration, where it has them."""
+    """Settings of a node. Names and defaults match the configuration where it has the same key."""
 
-    wires: tuple[str, ...] = ("shm", "ibv", "iwarp")  # best first; those that cannot be opened are left out
+    wires: tuple[str, ...] = ("shm", "ibv", "iwarp")  # best first; unusable ones are skipped
     devices: Mapping[str, str] = field(default_factory=dict)  # wire → device, if not its first
     node_name: str = ""
 
@@ -35,7 +35,7 @@ class Settings:
 
     max_send_size: int = 4 << 20
     num_memory_regions: int = 16
-    fragment_bytes: int = 1 << 20  # of a bulk transfer: each costs a question and its answer
+    fragment_bytes: int = 1 << 20  # of a bulk transfer; each fragment costs a round trip
     max_message_size: int = 64 << 20
     max_connections: int = 1000
     max_calls: int = 1024
@@ -48,21 +48,21 @@ class Settings:
     peer_timeout_ms: int = 10_000
     upgrade_delay_ms: int = 1000
     upgrade_delay_max_ms: int = 60_000
-    allow_drill: bool = False  # peers may ask this node to break its links
+    allow_drill: bool = False  # peers may request failover drills
     metrics_listen: str = ""
     capture_folder: str = ""
     capture_headers_only: bool = False
     secret: bytes = field(default=b"", repr=False)
-    iwarp: IwarpOptions | None = None  # None: as the environment says
+    iwarp: IwarpOptions | None = None  # None: from the environment
     quic: QuicOptions | None = None  # likewise
-    ibv: IbvOptions | None = None  # None: any port, and whichever GID reaches the peer
-    gid_key: str = "network.rdma_gid_index"  # where its GID index comes from
-    gid_is_default: bool = True  # nobody has chosen it: where there is no such entry, the best is taken
-    open_device: Callable[..., Context] = open_device  # tests put a wire in between
+    ibv: IbvOptions | None = None  # None: any port, and the GID that reaches the peer
+    gid_key: str = "network.rdma_gid_index"  # the configuration key of the GID index, for log events
+    gid_is_default: bool = True  # if the GID index does not exist, the best entry is used
+    open_device: Callable[..., Context] = open_device  # replaced by tests
 
     @property
     def window(self) -> int:
-        """Messages that a peer may have under way to us."""
+        """Maximum number of unacknowledged messages from a peer."""
         return self.recv_queue_depth
 
     @property

@@ -1,4 +1,4 @@
-"""The wires of a node: opened once, each with the queues and buffers that all sessions on it share."""
+"""The wires of a node: opened once, each with the queues and buffers that its sessions share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verbena.transport.settings import Settings
 
 @dataclass(frozen=True)
 class Wire:
-    """An opened wire."""
+    """An open wire with its protection domain, queues and buffer pools."""
 
     name: str
     context: verbs.Context
@@ -25,11 +25,11 @@ class Wire:
     port: _native.transport.Port
     settings: Settings
     keeps_registrations: bool
-    memory_node: int  # NUMA's; -1: memory comes from anywhere
-    memory_note: str  # why
+    memory_node: int  # NUMA node of the buffers; -1: any
+    memory_note: str  # why it is -1
 
     def create_qp(self) -> verbs.QueuePair:
-        """A queue pair for a link, to be closed by close_qp()."""
+        """Creates a queue pair for a link, within the limits of the device. Close it with close_qp()."""
         device = self.context.attributes
         settings = self.settings
         return self.queues.create_qp(
@@ -50,7 +50,8 @@ class Wire:
 
 
 class Wires:
-    """Opens wires when they are first wanted, and remembers why one could not be."""
+    """Opens every wire of the settings. A wire that cannot be opened is left out, with its reason in
+    `reasons`. close() closes them all."""
 
     def __init__(self, native: _native.transport.Node, settings: Settings) -> None:
         self._native = native
@@ -65,7 +66,7 @@ class Wires:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that are open, best first."""
+        """The open wires, best first."""
         return tuple(self._open)
 
     def __getitem__(self, name: str) -> Wire:
@@ -73,7 +74,7 @@ class Wires:
 
     @property
     def keeping(self) -> frozenset[str]:
-        """Those that keep programs' buffers registered."""
+        """The wires that cache registrations of the program's buffers."""
         return self._keeping
 
     def __iter__(self) -> Iterator[Wire]:
@@ -154,7 +155,8 @@ class Wires:
 
 
 def _active_device() -> str:
-    """The first RDMA device with a port that is ACTIVE; empty if there is none, which opening explains."""
+    """Returns the first RDMA device with an ACTIVE port. Empty if there is none: open_device() then reports
+    the reason."""
     for info in verbs.providers():
         if info.name == "ibv":
             for device in info.devices:

@@ -1,1 +1,1 @@
-"""How a session gets its links and replaces lost ones."""
+"""Creates the links of a session and replaces lost ones."""

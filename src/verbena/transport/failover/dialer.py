@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Dialer:
-    """Keeps one session linked. Runs on the control thread."""
+    """Opens one session and keeps it linked as the Failover policy decides. Runs on the control thread."""
 
     def __init__(self, node: Node, address: str, *, tls: ssl.SSLContext | None, wire: str | None) -> None:
         self.node = node
@@ -64,7 +64,7 @@ class Dialer:
             first_rest_s=settings.upgrade_delay_ms / 1000,
             longest_rest_s=settings.upgrade_delay_max_ms / 1000,
         )
-        if self.node._closed:  # meanwhile: it would not be closed with the others
+        if self.node._closed:  # during the handshake: close() would miss the new session
             raise self._ended()
         session = Session(self.node, agreement, peer=str(self.address), handlers=handlers, events=events)
         session._keeper = self
@@ -141,7 +141,7 @@ class Dialer:
         try:
             return await asyncio.wait_for(task, left_s)
         except VerbenaError:
-            raise  # one of its own, which may be a TimeoutError too
+            raise  # an error of `work`; some of these are also TimeoutErrors
         except (asyncio.TimeoutError, TimeoutError) as error:
             raise setup_error(
                 "connect_timeout",
@@ -242,7 +242,7 @@ class Dialer:
                 session._take_link(link, self._why(name, policy))
         except VerbenaError as error:
             if action.background and session._link is None:
-                # The better one broke when it was to take over.
+                # The better wire failed during the change-over, after the former link was closed.
                 session._set_state(LinkState.DISCONNECTED, None, f"{name}: {error.what}")
                 policy.link_lost(policy.wire or name, error.code, loop.time())
             session._log(
@@ -254,7 +254,7 @@ class Dialer:
         return policy.connected(name, loop.time())
 
     async def _answers(self, name: str) -> bool:
-        """Whether a better wire works at all, found out without touching the present link."""
+        """Whether a better wire works. Sends a probe and leaves the current link as it is."""
         wire = self.node.wires[name]
         qp = wire.create_qp()
         try:

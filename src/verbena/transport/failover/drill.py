@@ -1,4 +1,4 @@
-"""Breaking links on purpose in a running system, and watching how its sessions get over it."""
+"""Failover drills: breaks links on purpose in a running system and reports how its sessions recover."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from verbena.transport.session import Session
 
 LONGEST_REST_S = 3600.0
-# After the rest a better wire is dialled again when its back-off ends: 1 s, then twice as long each time.
+# Allowance for the return to the former wire: it is dialled when its back-off ends (1 s, doubled each time).
 BACK_S = 30.0
 
 
 @dataclass(frozen=True)
 class Drilled:
-    """How one session fared. Times count from the break."""
+    """The result of a drill for one session. Times count from the break."""
 
     session: str
     peer: str
     peer_name: str
     before: str
-    after: str | None = None  # the wire on which it went on
-    resumed_s: float | None = None  # None: it did not
-    back_s: float | None = None  # when it was on the former wire, or a better one, again
-    links: int = 0  # made since
+    after: str | None = None  # the wire of the first new link
+    resumed_s: float | None = None  # time to the first new link; None: there was none
+    back_s: float | None = None  # time to the former wire or a better one; None: not back
+    links: int = 0  # established since
     state: str = ""
     reason: str = ""
 
     @property
     def ok(self) -> bool:
-        """It went on, and is back where it was."""
+        """Whether the session resumed and is back on its former wire or a better one."""
         return self.resumed_s is not None and self.back_s is not None
 
     def as_json(self) -> dict[str, Any]:
@@ -58,9 +58,9 @@ class _Watched:
     changed: Callable[[], object] = field(default=lambda: None)
 
     def on_state(self, state: LinkState) -> None:
-        """On the control thread."""
+        """Records new links. Called on the control thread."""
         link, at = self.session._link, time.monotonic() - self.broken_at
-        # By its number: a peer that is quick dials anew before this end has noticed the loss.
+        # Compare the number: a fast peer establishes a new link before this end detects the loss.
         if state is LinkState.CONNECTED and link is not None and link.number != self.number:
             wire = link.wire.name
             self.links += 1
@@ -94,8 +94,8 @@ class _Watched:
 async def drill(
     node: Node, sessions: Iterable[Session], *, wire: str | None, rest_s: float, wait_s: float | None = None
 ) -> list[Drilled]:
-    """Breaks the links of those sessions that are on `wire` (None: whatever each is on). For `rest_s` the
-    node does not use the wires again. Returns when all are back where they were, or after `wait_s`."""
+    """Breaks the links of the `sessions` that are on `wire` (None: on any). For `rest_s` the node does not
+    use these wires. Returns a result for each when all are back or have ended, or after `wait_s`."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     order = node.settings.wires
@@ -138,7 +138,9 @@ async def drill(
 async def drill_for(
     node: Node, asker: Session, *, wire: str | None, rest_s: float, only: str | None
 ) -> list[Drilled]:
-    """For a peer, if it may. Its own session is spared, unless it is named."""
+    """Runs a drill that a peer requested, on all sessions but its own, or on the session `only`.
+    PermissionError if drills are not allowed or the peer is not authenticated; ValueError if a name is
+    unknown."""
     if not node.settings.allow_drill:
         raise PermissionError(
             f"node {node.name} does not allow drills: set allow_drill = true in [session] there"

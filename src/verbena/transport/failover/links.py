@@ -1,4 +1,4 @@
-"""Making a session's link on a wire: what is asked and answered in the private data, and taking it down."""
+"""Creates and closes the links of a session. The private data of the connection carries the link tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.001
 
 @dataclass
 class LiveLink:
-    """A session's link with all that must be closed with it."""
+    """An established link of a session with the resources that are closed with it."""
 
     wire: Wire
     qp: verbs.QueuePair
@@ -28,7 +28,7 @@ class LiveLink:
     watcher: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Afterwards nothing of it can land any more."""
+        """Disconnects and closes the queue pair. Afterwards no data of this link can arrive."""
         if self.watcher is not None:
             self.watcher.cancel()
         await asyncio.to_thread(_close, self.wire, self.connection, self.qp)
@@ -41,8 +41,9 @@ def _close(wire: Wire, connection: verbs.Connection | None, qp: verbs.QueuePair)
 
 
 async def dial_link(session: Session, wire: Wire, address: str, attempt: int) -> LiveLink:
-    """Makes a link and gives it to the session. A former link that is up stays until the new one is.
-    The errors of Context.connect(), or what the peer's refusal says."""
+    """Dials a link and attaches it to the session. A working former link stays until the new one is up.
+    Raises the errors of Context.connect(), the error that the peer's refusal names, or connect_timeout if
+    the change-over does not finish."""
     settings = session.node.settings
     replaces = session._link is not None and session._native.has_link
     if not replaces:
@@ -80,7 +81,7 @@ async def dial_link(session: Session, wire: Wire, address: str, attempt: int) ->
 async def accept_link(
     session: Session, wire: Wire, request: verbs.ConnectRequest, asked: LinkRequest
 ) -> LiveLink:
-    """The server's side: the request was verified."""
+    """Accepts a link request that was verified, and attaches the link. The server side of dial_link()."""
     settings = session.node.settings
     if not asked.replaces:
         await session._drop_now()
@@ -103,8 +104,8 @@ async def accept_link(
 
 
 async def _change_over(session: Session, prepared: _native.transport.Link) -> None:
-    """The new link is up: closes the former one, and waits until the peer has done so too. Only then can
-    nothing of the former one land any more at either end."""
+    """Closes the former link after the new one is up, and waits until the peer has done so too: only then
+    can no data of the former link arrive at either end. connect_timeout if the peer does not."""
     await session._drop_now()
     prepared.send_ready()
     deadline = asyncio.get_running_loop().time() + session.node.settings.timeout_s
@@ -147,5 +148,5 @@ async def _discard(
 
 
 def refuse(request: verbs.ConnectRequest, error: VerbenaError) -> None:
-    """Turns a link request down with the reason."""
+    """Rejects a link request and sends the reason."""
     request.reject(private_data=LinkRefusal.of(error).encode())

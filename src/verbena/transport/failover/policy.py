@@ -1,12 +1,16 @@
-"""When a link breaks: which wire to dial, when, and when to give up.
-A pure state machine, events and `now` in, one action out: it never dials, waits or reads a clock.
+"""The failover policy: after a link breaks, which wire to dial, when, and when to give up.
+A pure state machine: each event, with the time `now`, returns one action. It never dials, waits or reads
+a clock. The rules are in the comment below."""
 
-A lost wire is dialled again at once, then `connection_retries` times, `retry_delay_ms` apart; then it rests,
-and the best wire that does not rest is next. Rests last 1 s, then twice as long each time, 60 s at most, and
-begin anew once a link has held. While all wires rest the peer is probed; then they are dialled again, in
-turn, until `resume_timeout_s` is over. A wire that breaks soon after connecting, twice in a row, rests too,
-or waits for `retry_delay_ms` if there is no other. On a lesser wire the better ones are dialled in the
-background when they have rested. The program's own errors cost a wire nothing."""
+# - A lost wire is dialled again at once, then up to `connection_retries` times, `retry_delay_ms` apart. Then
+#   it rests, and the best wire that does not rest is next.
+# - A rest lasts 1 s, doubled each time up to 60 s, and in an outage at most a quarter of the time limit. It
+#   is 1 s again after a link has held for `flap_s`.
+# - While all wires rest, the peer is probed. Then they are dialled again in turn until `resume_timeout_s`.
+# - A wire that breaks within `flap_s` of connecting, twice in a row, rests too; if no other wire is ready, it
+#   is dialled after `retry_delay_ms` instead.
+# - While a worse wire is in use, better ones are dialled in the background after their rest.
+# - Errors that the program caused (OWN_ERRORS) do not count against a wire.
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ LONGEST_REST_S = 60.0
 FLAP_S = 5.0
 HISTORY = 64
 
-# Statuses that a request brings upon itself: the wire did its work.
+# Statuses that the request caused itself: the wire works.
 OWN_ERRORS = frozenset(
     {
         "drill",  # broken on purpose
@@ -35,16 +39,16 @@ OWN_ERRORS = frozenset(
         "REM_OP_ERR",
     }
 )
-# Reasons that dialling the same wire again cannot cure.
+# Reasons for which dialling the same wire again cannot succeed.
 HOPELESS = frozenset(
     {"no_device", "port_down", "provider_missing", "session_unknown", "unsupported_provider"}
 )
 
 
 class LinkState(enum.Enum):
-    """Where a session stands."""
+    """The state of a session's link."""
 
-    UNAVAILABLE = "unavailable"  # every wire was tried in vain, and rests
+    UNAVAILABLE = "unavailable"  # every wire was tried, failed and rests
     DISCONNECTED = "disconnected"  # between links
     CONNECTED = "connected"
     FAILED = "failed"
@@ -52,8 +56,8 @@ class LinkState(enum.Enum):
 
 @dataclass(frozen=True)
 class Dial:
-    """Dial the wire, and report connected() or dial_failed(); tick() at `until`. In the background: without
-    haste, and the present link goes on until the new one has taken over."""
+    """Dial the wire, then report connected() or dial_failed(); call tick() at `until`.
+    `background`: the current link stays in use until the new one replaces it."""
 
     wire: str
     until: float
@@ -62,21 +66,21 @@ class Dial:
 
 @dataclass(frozen=True)
 class Probe:
-    """Ask the peer for its boot epoch by a hello, and report probed(); tick() at `until`."""
+    """Request the peer's boot epoch by a handshake, then report probed(); call tick() at `until`."""
 
     until: float
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do but to report what happens, and tick() at `until`, which may be infinite."""
+    """Report the next event, and call tick() at `until`, which may be infinite."""
 
     until: float
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The session has failed, or was closed: `reason` is an error code. Stop what is under way."""
+    """The session has failed or was closed; `reason` is an error code. Cancel dials and probes."""
 
     reason: str
 
@@ -86,7 +90,7 @@ Action = Dial | Probe | Wait | GiveUp
 
 @dataclass(frozen=True)
 class Happening:
-    """A line of the history."""
+    """One entry of the history."""
 
     at: float
     wire: str
@@ -103,17 +107,16 @@ class _Wire:
     rest_s: float
     ready_at: float = -math.inf
     quick_breaks: int = 0  # in a row
-    pause_s: float = 0.0  # before it is dialled again at once
+    pause_s: float = 0.0  # before the first dial of the next outage
     # In this outage:
     turns: int = 0
-    unknown: bool = False  # the peer said there that it does not know the session
+    unknown: bool = False  # the last dial ended with session_unknown
 
 
 class Failover:
-    """One session's policy, at the end that dials. `wires` are best first; one `demanded` is never replaced.
-    `jitter` gives numbers from 0 to 1, and spreads rests so that many clients do not dial at once.
-
-    Call start() once, then report every event; each call returns the one thing to do now."""
+    """The policy of one session, on the dialling side. `wires` are best first; with `demanded` only that wire
+    is used. `jitter` returns numbers from 0 to 1 that vary rests, so that clients do not dial in step.
+    Call start() once, then report every event; each call returns the action to take."""
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class Failover:
         self._first_rest_s, self._longest_rest_s, self._flap_s = first_rest_s, longest_rest_s, flap_s
 
         self.state = LinkState.DISCONNECTED if self._wires else LinkState.UNAVAILABLE
-        self.wire: str | None = None  # that carries the session now
+        self.wire: str | None = None  # of the current link
         self.history: deque[Happening] = deque(maxlen=HISTORY)
         self._gave_up: GiveUp | None = None
         self._connected_at = -math.inf
@@ -149,14 +152,16 @@ class Failover:
         self._probed = False  # since the last dial
 
     def start(self, now: float, *, timeout_s: float | None = None) -> Action:
-        """Begin with the best wire. `timeout_s` limits the first connection; else resume_timeout_s does."""
+        """Starts with the best wire. `timeout_s` limits the first connection (None: resume_timeout_s).
+        GiveUp if there is no wire."""
         if not self._wires:
             return self._give_up("no_common_wire", now)
         limit_s = self._resume_timeout_s if timeout_s is None else timeout_s
         return self._begin_outage(self._wires[0], now, limit_s)
 
     def connected(self, wire: str, now: float) -> Action:
-        """The dial of `wire` succeeded, and it carries the session now."""
+        """Reports that the dial of `wire` succeeded and its link is in use. ValueError if it was not
+        dialled."""
         if self._gave_up:
             return self._gave_up
         self._end_dial(wire)
@@ -168,7 +173,8 @@ class Failover:
         return self._next(now)
 
     def dial_failed(self, wire: str, reason: str, now: float) -> Action:
-        """The dial of `wire` failed, with an error code. After session_unknown the peer is probed."""
+        """Reports that the dial of `wire` failed with the error code `reason`. After session_unknown the peer
+        is probed. ValueError if `wire` was not dialled."""
         if self._gave_up:
             return self._gave_up
         dialled = self._end_dial(wire)
@@ -185,7 +191,8 @@ class Failover:
         return self._next(now)
 
     def link_lost(self, wire: str, reason: str, now: float) -> Action:
-        """The link on `wire` broke, by a status or an error code. Late news of a former link is ignored."""
+        """Reports that the link on `wire` broke; `reason` is a status or an error code. Ignored if `wire` is
+        not that of the current link."""
         if self._gave_up:
             return self._gave_up
         if wire != self.wire:
@@ -197,7 +204,8 @@ class Failover:
         return self._begin_outage(lost, now, self._resume_timeout_s)
 
     def probed(self, boot_epoch: int | None, now: float) -> Action:
-        """The probe's answer; None if there was none."""
+        """Reports the peer's boot epoch, or None without a response. GiveUp if the peer has restarted or
+        every wire ended with session_unknown. ValueError if no probe was requested."""
         if self._gave_up:
             return self._gave_up
         if not self._probing:
@@ -211,15 +219,16 @@ class Failover:
         return self._next(now)
 
     def tick(self, now: float) -> Action:
-        """Time has passed."""
+        """Reports that the time of the last action has come."""
         return self._gave_up or self._next(now)
 
     def close(self, now: float) -> Action:
-        """The program closes the session."""
+        """Reports that the program closes the session."""
         return self._gave_up or self._give_up("closed", now)
 
     def story(self) -> str:
-        """What was tried in this outage, why it failed and when, in one line for an error's detail."""
+        """Returns the events of this outage with reasons and times, in one line for an error's detail.
+        Repeated events are counted; only the last 12 are shown."""
         lines: list[str] = []
         times = 0
         recent = [happening for happening in self.history if happening.at >= self._since]
@@ -236,7 +245,7 @@ class Failover:
         names = ", ".join(wire.name for wire in self._wires)
         return f"Failover({self.state.value}, wire={self.wire!r}, wires=[{names}], {self.story()!r})"
 
-    # What to do
+    # Actions
 
     def _next(self, now: float) -> Action:
         if self.state is LinkState.CONNECTED:
@@ -279,7 +288,7 @@ class Failover:
         self._gave_up = GiveUp(reason)
         return self._gave_up
 
-    # What is known of the wires
+    # State of the wires
 
     def _begin_outage(self, first: _Wire, now: float, limit_s: float) -> Action:
         self.state = LinkState.DISCONNECTED
@@ -287,7 +296,7 @@ class Failover:
         self._probed = False
         for wire in self._wires:
             wire.turns, wire.unknown = 0, False
-            # A long rest was meant for when there is another link: now each must have its chance in time.
+            # Long rests assume that another link works; in an outage every wire must be tried in time.
             wire.ready_at = min(wire.ready_at, now + limit_s / 4)
         self._begin_turn(self._ready([first], now), now)
         if self._turn:
@@ -300,7 +309,7 @@ class Failover:
         self._failures, self._not_before = 0, -math.inf
 
     def _may_retry(self, now: float) -> bool:
-        # Nor may a wire use up the others' share of the time, by long pauses or by slow dials.
+        # The time limit is shared by all wires, also if delays are long or dials slow.
         share_s = self._limit_s / len(self._wires)
         return self._failures < self._retries and now + self._retry_delay_s < self._turn_since + share_s
 
@@ -313,7 +322,7 @@ class Failover:
             others = [wire for wire in self._wires if wire is not lost]
             if self._ready(others, now):
                 self._rest(lost, now)
-            else:  # alone it is better than nothing, but not in a tight loop
+            else:  # the only usable wire: dial it, but not in a tight loop
                 lost.pause_s = self._retry_delay_s
 
     def _rest(self, wire: _Wire, now: float) -> None:
@@ -330,7 +339,7 @@ class Failover:
         return min(rest_s * (0.75 + 0.5 * self._jitter()), self._longest_rest_s)
 
     def _ready(self, wires: Sequence[_Wire], now: float) -> _Wire | None:
-        # By turns: where dials fail slowly, the first wires have rested before the last has been tried.
+        # Fewest turns first: if dials fail slowly, the first wires are ready again before the last is tried.
         rested = (wire for wire in wires if wire.ready_at <= now)
         return min(rested, key=lambda wire: wire.turns, default=None)
 

@@ -1,1 +1,1 @@
-"""How two nodes authenticate and agree on wires: the hello, TLS, link tokens."""
+"""Authentication of two nodes and agreement on wires: the handshake (hello), TLS, link tokens."""

@@ -1,4 +1,4 @@
-"""What goes into the hello and what comes out of it: plain values."""
+"""The inputs and results of the handshake, as plain values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_SECRET_BYTES = 16
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """This node, as it introduces itself. An empty host_id is never the same host."""
+    """The identity that a node sends. An empty host_id matches no other host."""
 
     name: str
     boot_epoch: int
@@ -22,8 +22,9 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class Authentication:
-    """What this end demands of the other, and shows it. "tls" means certificates both ways.
-    A secret needs 16 bytes or more: whoever listens can try guesses against a proof at leisure."""
+    """The authentication method that both ends must use. "tls" means certificates of both ends.
+    A secret needs at least 16 bytes, since an eavesdropper can test guesses against a recorded proof offline.
+    invalid_argument for an unknown method or an unsuitable secret."""
 
     method: Literal["none", "secret", "tls"] = "none"
     secret: bytes = field(default=b"", repr=False)
@@ -42,7 +43,7 @@ class Authentication:
 
 @dataclass(frozen=True)
 class WireOffer:
-    """A wire on which the server listens, and where."""
+    """A wire on which the server listens, and its address."""
 
     name: str
     address: str
@@ -50,7 +51,7 @@ class WireOffer:
 
 @dataclass(frozen=True)
 class Offer:
-    """What the server grants a client that has proven itself; wires best first."""
+    """What the server offers an authenticated client; wires are best first."""
 
     session_id: int
     wires: tuple[WireOffer, ...]
@@ -61,7 +62,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Caller:
-    """Server: a client that has proven itself. With purpose "open" it waits for welcome() or refuse()."""
+    """On the server: an authenticated client. If its purpose is "open", call welcome() or refuse()."""
 
     purpose: str
     name: str
@@ -73,7 +74,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Alive:
-    """Client: the answer to a probe."""
+    """On the client: the response to a probe."""
 
     name: str
     boot_epoch: int
@@ -82,7 +83,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Both: the hello succeeded. `wires` are those that both ends have, in the server's order, best first."""
+    """On both ends: the result of a handshake. `wires` are the common ones, best first for the server."""
 
     version: int
     session_id: int

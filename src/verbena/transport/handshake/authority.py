@@ -1,5 +1,5 @@
-"""A small certificate authority for development: itself, node certificates and lists of revoked ones, by the
-openssl command. Its files are what every TLS option takes. For production, use the authority you have."""
+"""A small certificate authority for development: creates its own certificate, node certificates and
+revocation lists with the openssl command, as files for the TLS options. Not meant for production."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from verbena.errors import VerbenaError, setup_error
 AUTHORITY_DAYS = 365
 NODE_DAYS = 30
 LIST_DAYS = 30
-LONGEST_DAYS = 825  # what browsers and others bear with in a certificate
+LONGEST_DAYS = 825  # the maximum that browsers and other clients accept
 
 _SIOCGIFADDR = 0x8915
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -31,7 +31,7 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 @dataclass(frozen=True)
 class NodeCertificate:
-    """A certificate and its private key, each a file, and until when it holds."""
+    """The files of a certificate and its private key, and when the certificate expires."""
 
     certificate: Path
     key: Path
@@ -39,7 +39,8 @@ class NodeCertificate:
 
 
 class Authority:
-    """An authority in a folder: ca.pem to hand out, ca.key to keep, revoked.pem, and what it has issued."""
+    """An authority in a folder: ca.pem and revoked.pem to distribute, ca.key to keep secret, and the
+    certificates that it has issued."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -52,7 +53,8 @@ class Authority:
     def create(
         cls, folder: str | os.PathLike[str], *, name: str = "Verbena development", days: int = AUTHORITY_DAYS
     ) -> Authority:
-        """Makes a new one; StateError if there is one: what that issued would be worth nothing."""
+        """Creates an authority with an empty revocation list. invalid_argument if the folder has one:
+        replacing it would invalidate the certificates that it has issued."""
         authority = cls(folder)
         if authority.key.exists() or authority.certificate.exists():
             raise _refused(
@@ -72,8 +74,9 @@ class Authority:
         return authority
 
     def issue(self, name: str, names: Sequence[str] = (), *, days: int = NODE_DAYS) -> NodeCertificate:
-        """A certificate for a node: `name`.pem and `name`.key. `names` are all names and addresses that it is
-        called by; without any it is `name` alone. A certificate of that name is replaced."""
+        """Creates `name`.pem and `name`.key for a node, or replaces them. `names` are its host names and
+        addresses (default: `name`). It expires no later than the authority. invalid_argument if the name is
+        not usable, or the authority is missing or expires within a day."""
         self._check_here()
         _check_days(days)
         if not name or "/" in name or name in ("ca", "revoked") or name.startswith("."):
@@ -96,7 +99,8 @@ class Authority:
         return NodeCertificate(certificate, key, self._expires(certificate))
 
     def revoke(self, certificate: str | os.PathLike[str]) -> Path:
-        """Takes a certificate back: its number is on the list from now on. Gives the list, to hand out."""
+        """Adds a certificate to the revocation list and returns the path of the list, for distribution.
+        invalid_argument if there is no such file or no authority."""
         self._check_here()
         path = Path(certificate)
         if not path.exists():
@@ -141,7 +145,7 @@ class Authority:
                 *("-sha256", "-days", days, "-extfile", lines, "-out", made),
             )
             made_key.chmod(0o600)
-            # Each by itself is replaced at once: who reads them meanwhile finds a mismatch, and looks again.
+            # Each file is replaced atomically, but not both: a reader in between sees a mismatch and retries.
             made_key.replace(key)
             made.replace(certificate)
 
@@ -162,7 +166,7 @@ class Authority:
 
 
 def addresses_here() -> list[str]:
-    """Every address of this machine, for a certificate that is to serve on any of its interfaces."""
+    """Returns every IP address of this machine, for a certificate that is valid on all its interfaces."""
     found = {"127.0.0.1"}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, interface in socket.if_nameindex():
@@ -196,7 +200,7 @@ def _check_days(days: int) -> None:
 
 @contextlib.contextmanager
 def _workshop(folder: Path) -> Iterator[Path]:
-    """A folder that nobody else can look into, where renaming to the other is one step."""
+    """Creates a private temporary folder inside `folder`, so that a rename from it is atomic."""
     with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as shop:
         yield Path(shop)
 

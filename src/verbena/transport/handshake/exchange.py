@@ -1,6 +1,5 @@
-"""Runs a hello over an asyncio stream, within one time limit for all of it, and closes the stream.
-
-The limit is for the whole hello: a peer that sends a byte now and then gains nothing by it."""
+"""Runs a handshake over an asyncio stream and closes the stream.
+One time limit covers the whole handshake, so a peer cannot extend it by sending slowly."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ _FAREWELL_S = 1.0
 async def dial(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: ClientHello, *, timeout_s: float
 ) -> Agreement:
-    """The client's end of an "open" hello. VerbenaError if it fails, TimedOutError if it takes too long."""
+    """Runs the client side of an "open" handshake. VerbenaError if it fails, TimedOutError after
+    `timeout_s`. The stream is closed in any case."""
     end = await _bounded(_converse(reader, writer, hello), writer, hello, timeout_s)
     if not isinstance(end, Agreement):
         raise TypeError("dial() is for a hello with purpose 'open'")
@@ -33,7 +33,7 @@ async def dial(
 async def probe(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: ClientHello, *, timeout_s: float
 ) -> Alive:
-    """The client's end of a "probe" hello; errors as for dial()."""
+    """Runs the client side of a "probe" handshake. Errors as for dial()."""
     end = await _bounded(_converse(reader, writer, hello), writer, hello, timeout_s)
     if not isinstance(end, Alive):
         raise TypeError("probe() is for a hello with purpose 'probe'")
@@ -49,9 +49,9 @@ async def serve(
     timeout_s: float,
     agreed: Callable[[Agreement], object] | None = None,
 ) -> Agreement | Caller:
-    """The server's end: an Agreement, or the Caller if it only probed. `decide` is asked what to offer a
-    caller that has proven itself; a VerbenaError from it turns the caller down, and is raised again here.
-    `agreed` is told before the caller is, whose next step may come before the stream is closed."""
+    """Runs the server side; returns the Agreement, or the Caller of a probe. `decide` returns the offer for
+    an authenticated caller, or raises a VerbenaError to reject it, which is raised here too. `agreed` runs
+    before WELCOME is sent, since the caller's first link may arrive before serve() returns."""
     end = await _bounded(_converse(reader, writer, hello, decide, agreed), writer, hello, timeout_s)
     assert isinstance(end, (Agreement, Caller))
     return end

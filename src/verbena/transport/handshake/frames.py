@@ -1,7 +1,6 @@
-"""The frames of the hello: magic, type, length and one JSON object with known fields only.
-
-A frame has one spelling: sorted keys, no spaces, ASCII. What would not be written back byte for byte is
-refused, so that a changed byte is never a matter of taste, and nothing hides in what a parser skips."""
+"""The frames of the handshake: magic, type, length and one JSON object with exactly the known fields.
+Only the canonical encoding is accepted (sorted keys, no spaces, ASCII), so that every changed byte is
+detected and a frame holds nothing that a parser would ignore."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Check = Callable[[Any], bool]
 
 
 class FrameType(enum.IntEnum):
-    HELLO = 1  # client: the same fields in every version, since it is what versions are agreed with
+    HELLO = 1  # from the client; the same fields in every version, since it negotiates the version
     CHALLENGE = 2
     PROOF = 3
     WELCOME = 4
@@ -41,12 +40,12 @@ PURPOSES = ("open", "probe")
 
 
 def is_name(value: Any) -> bool:
-    """Whether a node or a wire may be called so: 1 to 64 letters, digits and ._:/@+-"""
+    """Whether it is a valid name of a node or a wire: 1 to 64 letters, digits and ._:/@+-"""
     return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._:/@+-]{1,64}", value) is not None
 
 
 def _number(low: int, high: int) -> Check:
-    return lambda value: type(value) is int and low <= value <= high  # bool is an int, and not wanted
+    return lambda value: type(value) is int and low <= value <= high  # type(): a bool is an int too
 
 
 def _hex(*lengths_bytes: int) -> Check:
@@ -61,14 +60,14 @@ def _one_of(*words: str) -> Check:
 
 
 def _text(most: int, *, least: int = 0) -> Check:
-    # Printable: it ends up in terminals and logs.
+    # Printable, since it is shown in terminals and logs.
     return lambda value: isinstance(value, str) and least <= len(value) <= most and value.isprintable()
 
 
 def _list(check: Check, *, least: int, most: int, key: Callable[[Any], object] = lambda item: item) -> Check:
     def valid(value: Any) -> bool:
         well = isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
-        return well and len({key(item) for item in value}) == len(value)  # no two of a name
+        return well and len({key(item) for item in value}) == len(value)  # no duplicates
 
     return valid
 
@@ -116,7 +115,7 @@ FIELDS: Mapping[FrameType, Mapping[str, Check]] = {
 
 
 def encode(kind: FrameType, fields: Fields) -> bytes:
-    """The frame with these fields; invalid_argument if this side would not accept it itself."""
+    """Returns the frame with these fields. invalid_argument if a FrameReader would not accept it."""
     wrong = _wrong_field(kind, fields)
     if wrong is None:
         body = _canonical(fields)
@@ -127,20 +126,20 @@ def encode(kind: FrameType, fields: Fields) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream into frames. Holds at most one frame, and refuses a wrong one at its first wrong byte."""
+    """Splits a byte stream into frames. Each part of a header is checked as soon as it has arrived."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameType, Fields, bytes]]:
-        """Type, fields and raw bytes of each frame that is complete; bad_message for anything else."""
+        """Yields type, fields and raw bytes of each complete frame. bad_message for invalid data."""
         self._buffer += data
         while frame := self._next():
             yield frame
 
     @property
     def empty(self) -> bool:
-        """Whether no byte of a further frame has come."""
+        """Whether no byte of another frame is buffered."""
         return not self._buffer
 
     def _next(self) -> tuple[FrameType, Fields, bytes] | None:
@@ -164,7 +163,7 @@ class FrameReader:
 
 
 def bad_message(detail: str) -> VerbenaError:
-    """The error for what the peer should not have sent."""
+    """Returns the error for invalid data from the peer."""
     return setup_error("bad_message", operation="hello", detail=detail)
 
 

@@ -1,16 +1,15 @@
-"""The hello: two nodes agree on a version, prove who they are, and learn what a session needs. No I/O here.
+"""The handshake (hello): two nodes negotiate a version, authenticate, and agree on the values of a session.
 
     client                                     server
     HELLO      versions, node, nonce, wires →
-                                             ← CHALLENGE  version, node, nonce, how to authenticate
+                                             ← CHALLENGE  version, node, nonce, authentication method
     PROOF      that it knows the secret     →
                                              ← WELCOME    its own proof, session, wires, limits
-                                               (ALIVE to a probe, REFUSAL at any point)
+                                               (ALIVE for a probe, REFUSAL at any point)
 
-A proof covers every byte that went over the wire before it, in both directions, and its own frame. Both
-nonces are in there, so nothing recorded can be used again; so are the version and the method, so neither can
-be talked down. Without a secret (methods "none" and "tls") the proof is keyed with nothing: a checksum.
-`hello_io` does the I/O."""
+A proof covers all earlier bytes of both directions and its own frame. These include both nonces, which
+prevents replay, and the version and the method, which prevents a downgrade. Without a secret (methods "none"
+and "tls") the proof has an empty key and is only a checksum. There is no I/O here; exchange.py does it."""
 
 from __future__ import annotations
 
@@ -60,23 +59,23 @@ __all__ = [
 
 VERSIONS = (1,)
 
-# What a refusal may say. Any other code from a peer is only a rejection.
+# The codes of a refusal. Any other code from a peer counts as "rejected".
 _REFUSAL_CODES = {"bad_message", "credentials", "downgrade", "no_common_wire", "rejected", "version_mismatch"}
 
 Random = Callable[[int], bytes]
 
 
-Event = bytes | Caller | Alive | Agreement  # bytes are to be sent
+Event = bytes | Caller | Alive | Agreement  # bytes must be sent to the peer
 
 
 class _Hello(ABC):
-    """What both ends do: frames in order, the transcript, proofs, and failing once and for all."""
+    """The parts common to both ends: order of frames, transcript, proofs. An error is final."""
 
     def __init__(
         self, node: NodeInfo, auth: Authentication, peer: str, identity: str, random: Random
     ) -> None:
         self.peer = peer
-        self.farewell = b""  # after an error: what to tell the peer before hanging up
+        self.farewell = b""  # after an error: the bytes to send before closing
         self._node, self._auth, self._identity, self._random = node, auth, identity, random
         self._reader = FrameReader()
         self._transcript = b""
@@ -84,8 +83,8 @@ class _Hello(ABC):
         self._error: VerbenaError | None = None
 
     def receive(self, data: bytes) -> list[Event]:
-        """Takes what came and returns what to send and what it means, in that order.
-        After an error send `farewell` and hang up: every further call raises the same."""
+        """Processes received bytes and returns events in order; send those that are bytes.
+        After an error send `farewell` and close the connection: every further call raises the same error."""
         events: list[Event] = []
         try:
             self._check()
@@ -103,19 +102,19 @@ class _Hello(ABC):
         return events
 
     def receive_eof(self, errno: int | None = None) -> NoReturn:
-        """The peer hung up, or the connection broke with `errno`, too early: always raises."""
+        """Reports that the peer closed the connection, or that it broke with `errno`. Always raises."""
         self._check()
         detail = f"the {'connection broke' if errno else 'peer hung up'} {self.progress}"
         raise self._fail(setup_error(self._eof_code(), operation="hello", detail=detail, errno=errno))
 
     @property
     def progress(self) -> str:
-        """How far it has come, for messages."""
+        """The progress of the handshake, for messages."""
         return f"before {self._due.name}" if self._due else "after the last frame"
 
     @abstractmethod
     def _take(self, kind: FrameType, fields: Fields, raw: bytes) -> list[Event]:
-        """The frame that was due."""
+        """Processes the expected frame and returns the events."""
 
     def _eof_code(self) -> str:
         return "rejected"
@@ -132,7 +131,7 @@ class _Hello(ABC):
         return self._error
 
     def _seal(self, label: bytes, kind: FrameType, fields: Fields) -> bytes:
-        """The frame with its proof in it, added to the transcript."""
+        """Returns the frame with its proof, and adds it to the transcript."""
         proof = self._proof(label, kind, fields)
         raw = encode(kind, {**fields, "proof": proof.hex()})
         self._transcript += raw
@@ -157,8 +156,9 @@ class _Hello(ABC):
 
 
 class ClientHello(_Hello):
-    """The dialling end. Send start(), then feed receive() until it gives an Agreement, or Alive for a probe.
-    `secure`: inside TLS, whose peer is `peer_identity`. `expect_node` refuses a server of another name."""
+    """The client side. Send start(), then call receive() until it returns an Agreement, or Alive for a probe.
+    `secure`: inside TLS, with the peer `peer_identity`. `expect_node`: `credentials` if the server has
+    another name. invalid_argument for the method "tls" without TLS."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class ClientHello(_Hello):
         self._due = FrameType.CHALLENGE
 
     def start(self) -> bytes:
-        """The first frame."""
+        """Returns the first frame, to be sent."""
         return self._first
 
     def _take(self, kind: FrameType, fields: Fields, raw: bytes) -> list[Event]:
@@ -211,7 +211,7 @@ class ClientHello(_Hello):
         return [self._on_welcome(fields)]
 
     def _eof_code(self) -> str:
-        # In TLS 1.3 this is all a client sees of a server that does not take its certificate.
+        # With TLS 1.3 a client sees only this if the server rejects its certificate.
         return "tls_handshake" if self._secure and self._due is FrameType.CHALLENGE else super()._eof_code()
 
     def _on_challenge(self, fields: Fields, raw: bytes) -> bytes:
@@ -244,8 +244,8 @@ class ClientHello(_Hello):
 
 
 class ServerHello(_Hello):
-    """The listening end. receive() gives the Caller once it has proven itself; an "open" one is then answered
-    with welcome() or refuse(), a probe has been answered already."""
+    """The server side. receive() returns the Caller once it is authenticated. If its purpose is "open", call
+    welcome() or refuse(); the response to a probe is among the events."""
 
     def __init__(
         self,
@@ -266,8 +266,8 @@ class ServerHello(_Hello):
         self._due = FrameType.HELLO
 
     def welcome(self, offer: Offer) -> list[Event]:
-        """Answers the Caller with those wires of the offer that it has: a frame to send, then the Agreement.
-        no_common_wire if there is none."""
+        """Accepts the Caller: returns the frame to send and the Agreement, with the common wires.
+        no_common_wire if there is none; invalid_argument if no Caller waits."""
         caller = self._waiting_caller()
         wires = [
             {"name": wire.name, "address": wire.address} for wire in offer.wires if wire.name in caller.wires
@@ -297,7 +297,7 @@ class ServerHello(_Hello):
         ]
 
     def refuse(self, error: VerbenaError) -> bytes:
-        """Turns the Caller down: a frame to send before hanging up."""
+        """Rejects the Caller: returns the frame to send before closing the connection."""
         self._waiting_caller()
         self._fail(error)
         self._caller = None
@@ -345,7 +345,7 @@ class ServerHello(_Hello):
 
 
 def hkdf(material: bytes, *, salt: bytes, info: bytes, length_bytes: int = KEY_BYTES) -> bytes:
-    """HKDF-SHA256 (RFC 5869)."""
+    """Derives a key with HKDF-SHA256 (RFC 5869)."""
     key = hmac.digest(salt, material, "sha256")
     block, output = b"", b""
     for number in range(1, -(-length_bytes // 32) + 1):
@@ -371,7 +371,7 @@ def _agreement(version: int, peer: Fields, welcome: Fields, key: bytes, identity
 
 
 def _blind(host_id: str, nonce: bytes) -> str:
-    # Tells the same host from others without telling a stranger which host it is.
+    # Lets the server recognise its own host without disclosing the host id to other peers.
     return hashlib.sha256(b"verbena host" + nonce + host_id.encode()).hexdigest()
 
 

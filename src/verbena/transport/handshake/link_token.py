@@ -1,7 +1,6 @@
-"""What two ends tell each other in the private data when a link is made: which session, and how far it got.
-
-Private data has 56 bytes on InfiniBand, whose connection manager pads it with zeros: so no token ends in one.
-Each is signed with the session key over the wire's name too, so it opens no link on another wire."""
+"""Link tokens: the private data of a link's connection, with the session and the last received message.
+InfiniBand carries 56 bytes and pads them with zeros, so no token ends in a zero byte. A token is signed with
+the session key, including the wire's name, so it is not valid on another wire."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from verbena.errors import VerbenaError, setup_error
 
 VERSION = 2
 MAX_BYTES = 56
-PROBE = b"probe"  # in place of a token: does the wire work?
+PROBE = b"probe"  # instead of a token: only tests whether the wire works
 MAC_BYTES = 24
 _END = b"\x01"
 
@@ -28,10 +27,9 @@ assert max(_REQUEST.size, _ANSWER.size) + MAC_BYTES + len(_END) <= MAX_BYTES
 
 @dataclass(frozen=True)
 class LinkRequest:
-    """In the connect: the client resumes, or begins, a session. `received` is the highest sequence number
-    processed in order; `attempt` is higher than in any request before. `window` messages of up to
-    `slot_bytes` each may be under way to the client. `replaces`: the client's present link is up, and both
-    ends keep theirs until this one is."""
+    """The token of a connect. `received` is the highest sequence number processed in order; `attempt` rises
+    with every request. The client has room for `window` messages of up to `slot_bytes`.
+    `replaces`: the current link works, and both ends keep it until the new one is up."""
 
     session_id: int
     attempt: int
@@ -41,7 +39,7 @@ class LinkRequest:
     replaces: bool = False
 
     def encode(self, *, key: bytes, wire: str) -> bytes:
-        """The signed token for a link on `wire`; invalid_argument if a number does not fit."""
+        """Returns the signed token for a link on `wire`. invalid_argument if a number is out of range."""
         fields = _pack(
             _REQUEST,
             "LinkRequest",
@@ -56,13 +54,14 @@ class LinkRequest:
 
     @staticmethod
     def session_of(data: bytes) -> int:
-        """Which session a token claims to be of, so that its key can be looked up. Nothing is proven yet."""
+        """Returns the session id of a token, to look up its key. The token is not verified; call decode()."""
         session_id: int = _split(_REQUEST, data)[0][1]
         return session_id
 
     @classmethod
     def decode(cls, data: bytes, *, key: bytes, wire: str) -> LinkRequest:
-        """The request, verified: bad_message, version_mismatch or credentials if it is not one."""
+        """Verifies a token and returns the request. bad_message, version_mismatch or credentials if it is not
+        valid."""
         values, fields, mac = _split(_REQUEST, data)
         _verify(mac, _mac(key, b"client", wire, fields))
         _, session_id, attempt, received, window, slot_bytes, replaces = values
@@ -71,27 +70,27 @@ class LinkRequest:
 
 @dataclass(frozen=True)
 class LinkAnswer:
-    """In the accept: what the server has received, and how much it can take."""
+    """The token of an accept: the last message that the server received in order, and its buffers."""
 
     received: int
     window: int
     slot_bytes: int
 
     def encode(self, *, key: bytes, wire: str, attempt: int) -> bytes:
-        """The signed token that answers the request with that `attempt`."""
+        """Returns the signed token that answers the request with that `attempt`."""
         fields = _pack(_ANSWER, "LinkAnswer", self.received, self.window, self.slot_bytes)
         return fields + _mac(key, b"server", wire, fields, attempt) + _END
 
     @classmethod
     def decode(cls, data: bytes, *, key: bytes, wire: str, attempt: int) -> LinkAnswer:
-        """The answer to that attempt, verified; errors as for LinkRequest.decode()."""
+        """Verifies the answer to that attempt and returns it. Errors as for LinkRequest.decode()."""
         values, fields, mac = _split(_ANSWER, data)
         _verify(mac, _mac(key, b"server", wire, fields, attempt))
         return cls(*values[1:])
 
 
 class LinkRefusalReason(enum.IntEnum):
-    """Why the server rejects a link. Zero is no reason, so that a refusal never ends in it."""
+    """Why the server rejects a link. Zero is not used, since padding would hide it."""
 
     VERSION = 1
     SESSION_UNKNOWN = 2
@@ -99,7 +98,7 @@ class LinkRefusalReason(enum.IntEnum):
     STALE_ATTEMPT = 4
     BUSY = 5
     CLOSED = 6
-    DRILL = 7  # the wire rests: broken on purpose
+    DRILL = 7  # the wire is disabled by a failover drill
     OTHER = 255
 
 
@@ -125,25 +124,25 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class LinkRefusal:
-    """In the reject: why. It is not signed, since the server may not know the session: act on it only after
-    asking by a hello."""
+    """The private data of a reject: the reason. It is not signed, since the server may not know the session;
+    confirm it by a handshake before ending the session."""
 
     reason: LinkRefusalReason
     text: str = ""
 
     @classmethod
     def of(cls, error: VerbenaError) -> LinkRefusal:
-        """The refusal that tells the peer about `error`."""
+        """Returns the refusal for `error`; codes without a reason of their own become OTHER."""
         return cls(_REASONS.get(error.code, LinkRefusalReason.OTHER), error.detail)
 
     def encode(self) -> bytes:
-        """The token; a text that is too long is cut."""
+        """Returns the private data. A long text is truncated, unprintable characters become "?"."""
         text = "".join(c if c.isprintable() else "?" for c in self.text).encode("utf-8", "replace")
         return bytes([self.reason]) + text[: MAX_BYTES - 1].decode("utf-8", "ignore").encode()
 
     @classmethod
     def decode(cls, data: bytes) -> LinkRefusal:
-        """The refusal. Never fails: whatever a stranger's reject holds, it is a reject, for OTHER reasons."""
+        """Returns the refusal in a reject. Never fails: unknown data gives the reason OTHER."""
         data = data.rstrip(b"\0")
         text = data[1:MAX_BYTES].decode("utf-8", "replace")
         if not data or data[0] not in LinkRefusalReason._value2member_map_ or not text.isprintable():
@@ -151,20 +150,20 @@ class LinkRefusal:
         return cls(LinkRefusalReason(data[0]), text)
 
     def error(self, *, operation: str, peer: str = "") -> VerbenaError:
-        """The error for a dial that was refused so."""
+        """Returns the error for a dial that ended with this refusal."""
         code = _CODES.get(self.reason, "rejected")
         detail = self.text or self.reason.name.lower().replace("_", " ")
         return setup_error(code, operation=operation, peer=peer, detail=detail)
 
 
 class AttemptGuard:
-    """Lets each attempt of a session through once, and none after a later one."""
+    """Accepts the attempts of a session in rising order only, so that a replayed token is rejected."""
 
     def __init__(self) -> None:
         self.last = 0
 
     def accept(self, attempt: int) -> None:
-        """Takes note of a verified request's attempt; stale_attempt if it is not a new one."""
+        """Records the attempt of a verified request. stale_attempt if it is not higher than the last."""
         if attempt <= self.last:
             detail = f"attempt {attempt} after {self.last}"
             raise setup_error("stale_attempt", operation="accept link", detail=detail)
@@ -180,7 +179,7 @@ def _pack(layout: struct.Struct, name: str, *values: int) -> bytes:
 
 
 def _split(layout: struct.Struct, data: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
-    """Values, their bytes and the mac of a token that has the right shape."""
+    """Returns the values, their bytes and the MAC of a token, after a check of version and length."""
     data = bytes(data).rstrip(b"\0")
     if data and data[0] != VERSION:
         detail = f"this end speaks version {VERSION}, the other {data[0]}"
@@ -194,7 +193,7 @@ def _split(layout: struct.Struct, data: bytes) -> tuple[tuple[int, ...], bytes, 
 
 def _mac(key: bytes, end: bytes, wire: str, fields: bytes, attempt: int | None = None) -> bytes:
     name = wire.encode()
-    # Every part but the name has a fixed length for each end, so one length makes the whole unambiguous.
+    # All other parts have a fixed length for each end, so the length of the name makes it unambiguous.
     parts = (end, bytes([len(name)]), name, fields, b"" if attempt is None else _ATTEMPT.pack(attempt))
     return hmac.digest(key, b"".join(parts), "sha256")[:MAC_BYTES]
 

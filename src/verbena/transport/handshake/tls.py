@@ -1,7 +1,6 @@
 """TLS for the control connection: contexts from files, errors that name the file, and the peer's identity.
-
-TLS 1.3 only, no resumption: the connection lives for one hello. A file that cannot work is refused when the
-context is made, not when the first peer calls."""
+TLS 1.3 only, without resumption, since a connection lasts for one handshake. Unusable files are reported
+when a context is created, not when the first peer connects."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ StrPath = str | os.PathLike[str]
 _OUT_OF_TIME = (9, 10)
 _REVOKED = 23
 
-# Kinds of name in a certificate, the most telling first.
+# Kinds of names in a certificate, the most specific first.
 _IDENTITIES = ("URI", "DNS", "IP", "CN")
 
 
@@ -31,9 +30,9 @@ def client_context(
     key: StrPath | None = None,
     revoked: StrPath | None = None,
 ) -> ssl.SSLContext:
-    """For dialling: the server must have a certificate of `ca` for the name dialled (`server_hostname`).
-    `certificate` and `key` show the server who this is; those on the list `revoked` are not believed.
-    tls_file, tls_key_mismatch or tls_expired if a file is no good."""
+    """Returns a context for clients: the server needs a certificate of `ca` for `server_hostname` that is not
+    on the list `revoked`. `certificate` and `key` authenticate this end. tls_file, tls_key_mismatch or
+    tls_expired if a file is not usable; invalid_argument for a key without a certificate."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT)
     _load_ca(context, ca)
     _load_revoked(context, revoked)
@@ -52,8 +51,9 @@ def server_context(
     require_client_certificate: bool = True,
     revoked: StrPath | None = None,
 ) -> ssl.SSLContext:
-    """For listening. `key` may be in the certificate's file. With `require_client_certificate` clients must
-    have a certificate of `ca`. Errors as for client_context()."""
+    """Returns a context for servers. `key` may be in the file of the certificate. With
+    `require_client_certificate` clients need a certificate of `ca`; invalid_argument if `ca` is missing.
+    Errors as for client_context()."""
     context = _context(ssl.PROTOCOL_TLS_SERVER)
     _load_certificate(context, certificate, key)
     if require_client_certificate and ca is None:
@@ -67,10 +67,10 @@ def server_context(
 
 
 def peer_identity(connection: Any) -> str:
-    """Whom the verified certificate names, as "URI:…", "DNS:…", "IP:…" or, last, "CN:…"; "" if it shows none.
-    Takes the SSLObject: `writer.get_extra_info("ssl_object")`, or None outside TLS."""
+    """Returns the name in the peer's verified certificate: "URI:…", "DNS:…", "IP:…" or, last, "CN:…"; "" if
+    there is none. `connection`: `writer.get_extra_info("ssl_object")`, which is None without TLS."""
     certificate: Mapping[str, Any] = {}
-    with contextlib.suppress(ValueError):  # OpenSSL's alert came first: whoever reads next gets it
+    with contextlib.suppress(ValueError):  # the handshake failed: the next read raises the alert
         certificate = (connection.getpeercert() if connection is not None else None) or {}
     names = [(kind.removesuffix(" Address"), name) for kind, name in certificate.get("subjectAltName", ())]
     names += [
@@ -81,7 +81,7 @@ def peer_identity(connection: Any) -> str:
 
 
 def handshake_error(error: ssl.SSLError, *, peer: str = "") -> VerbenaError:
-    """The error for a TLS connection that failed, for the caller to raise from `error`."""
+    """Returns the error for a failed TLS connection. The caller raises it from `error`."""
     code = "tls_handshake"
     if isinstance(error, ssl.SSLCertVerificationError):
         code = "tls_expired" if error.verify_code in _OUT_OF_TIME else code
@@ -94,8 +94,8 @@ def handshake_error(error: ssl.SSLError, *, peer: str = "") -> VerbenaError:
 
 
 def watch_handshakes(context: ssl.SSLContext, refused: Callable[[VerbenaError], object]) -> None:
-    """For a listener's context: `refused` is told of each handshake that failed, and the caller hears why.
-    asyncio alone does neither: it closes the connection without sending OpenSSL's alert."""
+    """Calls `refused` for each failed handshake on a server's context, and lets the client receive the alert.
+    asyncio does neither: it closes the connection without sending OpenSSL's alert."""
 
     class Watched(ssl.SSLObject):
         _told = False
@@ -110,7 +110,7 @@ def watch_handshakes(context: ssl.SSLContext, refused: Callable[[VerbenaError], 
                     raise
                 self._told = True
                 refused(handshake_error(error))
-                # asyncio then sends what there is to send, the alert, and closes when the caller does.
+                # asyncio then sends the pending alert, and closes when the client does.
                 raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the caller is told") from error
 
     context.sslobject_class = Watched
@@ -160,7 +160,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: StrPath, key: StrPat
     holder = certificate if key is None else key
 
     def no_passphrase() -> str:
-        # OpenSSL would ask on the terminal, and hang a service that has none.
+        # OpenSSL would prompt on the terminal, and block a service that has none.
         raise _file_error("tls_file", holder, "key", "it is encrypted")
 
     try:
@@ -185,8 +185,8 @@ def _holds_certificate(path: StrPath) -> bool:
 
 
 def _check_itself(certificate: StrPath, key: StrPath | None, *, protocol: int) -> None:
-    """Shows the certificate to a verifier that trusts just it: what is wrong now is wrong with itself.
-    A handshake in memory is the one way to ask OpenSSL through Python whether a certificate has expired."""
+    """Runs a handshake in memory against a verifier that trusts only this certificate, so that every failure
+    is a fault of the certificate. Python offers no other way to check its expiry. tls_expired or tls_file."""
     listening, dialling = _context(ssl.PROTOCOL_TLS_SERVER), _context(ssl.PROTOCOL_TLS_CLIENT)
     dialling.check_hostname = False
     dialling.verify_mode = ssl.CERT_NONE
@@ -203,7 +203,7 @@ def _check_itself(certificate: StrPath, key: StrPath | None, *, protocol: int) -
         listening.wrap_bio(upwards, downwards, server_side=True),
     )
     try:
-        for end in ends * 2:  # ClientHello; ServerHello to Finished; the client's; done
+        for end in ends * 2:  # ClientHello; ServerHello to Finished; client's Finished; done
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
     except ssl.SSLCertVerificationError as error:

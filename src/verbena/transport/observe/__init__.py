@@ -1,1 +1,1 @@
-"""What operators see of a node: metrics, status, page, log, capture."""
+"""Observation of a node: metrics, status, status page, log, packet capture."""

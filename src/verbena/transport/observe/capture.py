@@ -1,9 +1,6 @@
 """Writes a node's messages and one-sided operations to a pcapng file for Wireshark.
-
-Native code keeps the packets in bounded memory and a thread here writes them. A packet is a header of 24
-bytes (src/native/transport/capture/capture.h) and the message as it travelled, or the address, key and status
-of a WRITE or READ with the beginning of its data. If the disk is too slow, packets are dropped; the end of
-the file records how many."""
+Native code buffers packets (src/native/transport/capture/capture.h) in bounded memory and a thread here
+writes them. If the disk is too slow, packets are dropped; the end of the file records how many."""
 
 from __future__ import annotations
 
@@ -23,7 +20,8 @@ if TYPE_CHECKING:
     from verbena.transport.node import Node
 
 LINKTYPE_USER0 = 147
-# Version, direction (0 sent, 1 received), kind (0 message, 1 WRITE, 2 READ), 0, length, session, wire.
+# Precedes the message, or OPERATION and the beginning of the data of a WRITE or READ:
+# version, direction (0 sent, 1 received), kind (0 message, 1 WRITE, 2 READ), 0, length, session, wire.
 PSEUDO_HEADER = struct.Struct("<BBBBIQ8s")
 OPERATION = struct.Struct("<QIBxxx")  # of a WRITE or READ: remote address, key, status; then data
 MESSAGE_HEADER_BYTES = _native.transport.MESSAGE_HEADER_BYTES
@@ -35,14 +33,15 @@ _BYTE_ORDER = 0x1A2B3C4D
 
 
 class CaptureFile:
-    """Made by Node.capture(). A context manager."""
+    """A running capture, created by Node.capture(). A context manager. invalid_argument if the file cannot be
+    created. If a write fails, the capture ends with the error in `failure`; sessions continue."""
 
     def __init__(self, node: Node, path: str | os.PathLike[str], *, headers_only: bool) -> None:
         self.path = Path(path)
         self.packets = 0  # seen so far
         self.dropped = 0  # of these, not in the file
         self.closed = False
-        self.failure: OSError | None = None  # why it ended early
+        self.failure: OSError | None = None  # the write error that ended it
         self._node = node
         snap_bytes = MESSAGE_HEADER_BYTES if headers_only else 1 << 30
         self._captured = _native.transport.Capture(snap_bytes=snap_bytes, room_bytes=ROOM_BYTES)
@@ -62,13 +61,13 @@ class CaptureFile:
         self._thread.start()
 
     def flush(self) -> None:
-        """What was captured so far is in the file."""
+        """Writes the packets captured so far to the file."""
         with self._lock:
             if not self.closed:
                 self._write()
 
     def close(self) -> None:
-        """Ends the capture. Closing again does nothing."""
+        """Ends the capture, writes the remaining packets and the statistics, closes the file. Idempotent."""
         with self._lock:
             if self.closed:
                 return
@@ -105,20 +104,20 @@ class CaptureFile:
         try:
             while rest and self.failure is None:
                 rest = rest[self._file.write(rest) or 0 :]
-        except OSError as error:  # the disk is full: sessions go on
+        except OSError as error:  # such as a full disk
             self.failure = error
             self._node._native.set_capture(None)
 
 
 def file_in(folder: str, node: str) -> Path:
-    """A name for a node's file that no other has."""
+    """Returns a unique path for a node's capture file in `folder`."""
     stem = re.sub(r"[^A-Za-z0-9._-]", "-", node)
     return Path(folder) / f"{stem}-{os.getpid()}-{time.time_ns()}.pcapng"
 
 
 def _head(node: str, snap_bytes: int) -> bytes:
     section = struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1) + _options((4, b"verbena"))
-    # Zero: no limit. The unit of time is 10⁻⁹ s.
+    # Snap length zero: no limit. Option 9: timestamps in units of 10⁻⁹ s.
     snap = 0 if snap_bytes > 1 << 20 else snap_bytes + PSEUDO_HEADER.size
     interface = struct.pack("<HHI", LINKTYPE_USER0, 0, snap) + _options(
         (2, node.encode()), (3, b"session messages and one-sided work"), (9, b"\x09")

@@ -19,9 +19,9 @@ logger.addHandler(logging.NullHandler())
 
 Field = str | int | float | None
 MOST_RECENT = 100
-MOST_TEXT = 300  # longer fields are cut: peers choose some of them
+MOST_TEXT = 300  # longer fields are truncated, since peers choose some of them
 
-# The one list of events: level and message.
+# All events: level and message.
 EVENTS: Mapping[str, tuple[int, str]] = {
     "listening": (logging.INFO, "accepting sessions"),
     "wire_absent": (logging.WARNING, "a configured wire is not usable"),
@@ -84,7 +84,7 @@ def event(name: str, **fields: Field) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time, level, words, fields."""
+    """One line of text: time, level, message, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record)} {record.levelname} {record.getMessage()}"
@@ -107,8 +107,8 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(*, level: str = "info", style: str = "text", stream: TextIO | None = None) -> logging.Handler:
-    """Writes the events of that level and above to standard error or `stream`, as "text" or as "json".
-    Called again, it replaces what it did before."""
+    """Writes events of `level` and above to `stream` (default: standard error) as "text" or "json".
+    Returns the handler. Another call replaces it."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.set_name("verbena")
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
@@ -125,7 +125,8 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _plain(value: Field) -> str:
-    """A peer's words must not look like lines or fields of ours."""
+    """Formats a value; quotes texts that could be mistaken for other lines or fields, since peers choose
+    some of them."""
     if isinstance(value, float):
         return f"{value:.3f}"
     text = str(value)

@@ -1,4 +1,4 @@
-"""A node's status as a JSON document: what `verbena top` shows, and any peer may ask for."""
+"""The status of a node as a JSON document. `verbena top` shows it, and any peer may request it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _QUANTILES = (("p50_ns", 0.50), ("p99_ns", 0.99))
 
 
 def status(now: Snapshot, *, most: int = MOST_SESSIONS, beside: int = 0) -> dict[str, Any]:
-    """Plain values. Of many sessions the `most` busiest; the one of id `beside`, which asks, is left out."""
+    """Returns the status as plain values, with the `most` busiest sessions. The session with the id `beside`,
+    which made the request, is left out."""
     others = sorted((session for session in now.sessions if session.id != beside), key=_work, reverse=True)
     return {
         "node": now.node,
@@ -75,6 +76,6 @@ def _times(times: Histogram) -> dict[str, Any]:
         "count": times.count,
         "sum_ns": times.sum_ns,
         **{name: times.quantile_ns(q) for name, q in _QUANTILES},
-        # Those that are not empty, so that whoever asks twice can tell how it was in between.
+        # Not only quantiles: from two responses a client computes the latencies of the time in between.
         "buckets": [[BOUNDS_NS[bucket], count] for bucket, count in enumerate(times.buckets) if count],
     }

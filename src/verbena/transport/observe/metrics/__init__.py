@@ -1,3 +1,3 @@
-"""A node's figures: read at any time without stopping anything, totals that never go backwards.
-Gives the values (figures), the one table of metrics (table), its text (prometheus) and page (endpoint).
-This file stays empty: the reference page is written from the table before anything native is built."""
+"""Metrics of a node: values (counters, ledger), the table of metrics (table), Prometheus text (prometheus),
+status page (page) and HTTP server (endpoint).
+This file imports nothing: the reference page is generated from the table before native code is built."""

@@ -1,4 +1,4 @@
-"""What was counted, as plain values: figures of one session or of many, and a node's snapshot."""
+"""Counters and latencies as plain values: of a session, a peer or a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUNDS_NS = tuple(map(_native.transport.histogram_bound_ns, range(BUCKETS)))  # 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Times: how many fell into each bucket, and their sum."""
+    """A histogram of times: the count of each bucket, and the sum."""
 
     sum_ns: int = 0
     buckets: tuple[int, ...] = (0,) * BUCKETS
@@ -26,7 +26,8 @@ class Histogram:
         return sum(self.buckets)
 
     def quantile_ns(self, q: float) -> float | None:
-        """The time that a share of `q` did not exceed, within 25 %; None if there were none."""
+        """Returns the `q`-quantile, accurate to 25 % (the middle of its bucket); None if there are no
+        times."""
         wanted, seen = q * self.count, 0
         for bucket, count in enumerate(self.buckets):
             seen += count
@@ -36,7 +37,7 @@ class Histogram:
         return None
 
     def below(self, bucket: int) -> int:
-        """How many were shorter than the bucket's bound."""
+        """Returns the number of times below the upper bound of the bucket."""
         return sum(self.buckets[: bucket + 1])
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -46,7 +47,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Figures:
-    """What was done on one wire: by a session, with a peer, or by the whole node."""
+    """Counters and latencies of one wire: of a session, a peer or the node."""
 
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
     times: Mapping[str, Histogram] = field(
@@ -55,7 +56,7 @@ class Figures:
 
     @classmethod
     def of(cls, native: Mapping[str, Any]) -> Figures:
-        """From one wire of session.metrics()."""
+        """Converts the value of one wire in session.metrics()."""
         times = {operation: native[f"{operation}_ns"] for operation in OPERATIONS}
         return cls(
             {name: native[name] for name in COUNTS},
@@ -76,7 +77,7 @@ ByWire = Mapping[str, Figures]
 
 
 def total(several: Iterable[ByWire]) -> dict[str, Figures]:
-    """Added up, wire by wire."""
+    """Returns the sums by wire."""
     sums: dict[str, Figures] = {}
     for by_wire in several:
         for wire, figures in by_wire.items():
@@ -86,7 +87,7 @@ def total(several: Iterable[ByWire]) -> dict[str, Figures]:
 
 @dataclass(frozen=True)
 class SessionFigures:
-    """An open session."""
+    """An open session and its counters by wire."""
 
     id: int
     peer: str
@@ -110,7 +111,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Registrations:
-    """Programs' buffers that are kept registered: how often that helped, and what there is now."""
+    """The cache of registered buffers of the program: hits, misses and evictions so far, current content."""
 
     hits: int = 0
     misses: int = 0
@@ -121,25 +122,25 @@ class Registrations:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A node at one moment. `wires` counts everything since it was made, ended sessions too."""
+    """The state of a node at one moment. `wires` has the totals since it was created, with ended sessions."""
 
     node: str
     uptime_s: float
     wires: ByWire
     sessions: tuple[SessionFigures, ...]
     open_wires: tuple[str, ...]
-    absent_wires: Mapping[str, str]  # why
-    opened: int  # sessions, ever
-    ended: Mapping[str, int]  # by reason
-    refused: Mapping[str, int]  # hellos and links turned down, by reason
+    absent_wires: Mapping[str, str]  # wire → why it is not usable
+    opened: int  # sessions since the node was created
+    ended: Mapping[str, int]  # sessions, by reason
+    refused: Mapping[str, int]  # rejected handshakes and links, by reason
     regions: int
     pools: tuple[Pool, ...]
     registrations: Registrations = field(default_factory=Registrations)
-    wire_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # a wire's own, by its name
+    wire_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # kept by the wires themselves
 
     @property
     def peers(self) -> dict[str, dict[str, Figures]]:
-        """By the peer's name, then by wire: of the sessions that are open."""
+        """The totals of open sessions, by name of the peer, then by wire."""
         names = dict.fromkeys(session.peer_name for session in self.sessions)
         return {
             name: total(session.wires for session in self.sessions if session.peer_name == name)
@@ -148,7 +149,7 @@ class Snapshot:
 
     @property
     def connections(self) -> dict[str, int]:
-        """Links that are up, by wire."""
+        """The number of established links, by wire."""
         counts = dict.fromkeys(self.open_wires, 0)
         for session in self.sessions:
             if session.state == "connected" and session.wire is not None:
@@ -156,5 +157,5 @@ class Snapshot:
         return counts
 
     def total(self, count: str) -> int:
-        """Of all wires."""
+        """Returns the sum of a counter over all wires."""
         return sum(figures[count] for figures in self.wires.values())

@@ -1,5 +1,5 @@
-"""The node's page and its metrics: a very small HTTP server on the control thread. It knows GET of a few
-paths, reads no more than a few KiB, waits a few seconds at most, and closes each connection after it."""
+"""Serves the status page and the metrics of a node: a small HTTP server on the control thread.
+It supports GET of a few paths, limits size, time and connections, and closes after each response."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REASONS = {
 
 
 class MetricsServer:
-    """Made by Node.serve_metrics(), and closed with the node."""
+    """Created by Node.serve_metrics(), closed with the node."""
 
     def __init__(self, node: Node) -> None:
         self.address = ""
@@ -67,7 +67,7 @@ class MetricsServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        too_many = len(self._tasks) > MOST_CONNECTIONS  # now: those that come in the same turn are behind it
+        too_many = len(self._tasks) > MOST_CONNECTIONS  # before any await, in order of arrival
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError, TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._exchange(reader, writer, too_many), 2 * TIMEOUT_S)
@@ -93,8 +93,8 @@ class MetricsServer:
         writer.write(head.encode("ascii") + content)
         await writer.drain()
         writer.write_eof()
-        # Whatever the peer still sends is read away: closing over unread bytes would reset the answer. Those
-        # who were silent or too many get no more of our time.
+        # Discard what the client still sends: closing with unread bytes would reset the connection and lose
+        # the response. Silent and excess clients are not waited for.
         if status not in (408, 503):
             while await asyncio.wait_for(reader.read(MOST_REQUEST_BYTES), TIMEOUT_S):
                 pass
@@ -122,6 +122,6 @@ class MetricsServer:
             return 200, *await asyncio.to_thread(page.file, path)
         if path == "/status.json":
             return 200, JSON, await asyncio.to_thread(page.document, self._node)
-        # Not here: adding up many sessions takes a while, and this thread accepts and fails over.
+        # In another thread: a snapshot of many sessions is slow, and this thread accepts and fails over.
         text = await asyncio.to_thread(lambda: prometheus.render(snapshot(self._node)))
         return 200, prometheus.CONTENT_TYPE, text

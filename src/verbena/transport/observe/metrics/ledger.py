@@ -1,4 +1,4 @@
-"""What a node remembers of sessions that have ended, so that its totals never go backwards."""
+"""Keeps the totals of a node, including those of ended sessions, so that they never decrease."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """One per node. Its lock makes a session's end one step: before, the session counts; after, this does."""
+    """The totals of one node. Its lock makes the end of a session atomic: a snapshot includes its counters
+    exactly once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +40,7 @@ class Ledger:
             self._opened += 1
 
     def end(self, session: Session, reason: str) -> bool:
-        """False: it had ended already."""
+        """Adds the counters of a session to the totals. False if it had ended before."""
         with self._lock:
             if session.node._sessions.pop(session.id, None) is None:
                 return False
@@ -74,12 +75,13 @@ class Ledger:
 
 
 def snapshot(node: Node) -> Snapshot:
-    """The node's figures now. Nothing is stopped or reset; from any thread."""
+    """Returns the current counters of the node, and resets nothing. From any thread."""
     return node._ledger.snapshot(node)
 
 
 def info_rdma(node: Node) -> dict[str, int]:
-    """The fields of `INFO rdma`: links that are up, and totals since the node was made, over all wires."""
+    """Returns the fields of `INFO rdma`: established links and totals of all wires since the node was
+    created."""
     now = snapshot(node)
     return {
         "rdma_connections": sum(now.connections.values()),
@@ -108,7 +110,7 @@ def _session(session: Session, now: float) -> SessionFigures:
 
 
 def _wire_counts(node: Node) -> dict[str, dict[str, int]]:
-    """Of wires that count more than sessions see: callers turned away, garbage, datagrams."""
+    """Returns the counters that wires keep outside of sessions, by wire; empty if the node is closed."""
     try:
         counts = {wire.name: wire.context.counts for wire in node.wires}
     except ClosedError:

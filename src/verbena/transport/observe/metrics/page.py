@@ -1,5 +1,5 @@
-"""What the node's page shows, as one JSON document: status, panels of the program's, recent errors explained.
-The page itself is plain files beside the package: no build step, nothing from elsewhere."""
+"""The content of the status page as one JSON document: status, panels of the program, recent errors.
+The page consists of static files in the package; it has no build step and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ FILES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
-# The browser is told to load nothing but what lies beside the page.
+# Content-Security-Policy: the browser loads only the files of the page.
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'"
 
 
 def file(path: str) -> tuple[str, str]:
-    """The content type and the text of one of FILES."""
+    """Returns the content type and the text of one of FILES."""
     name, kind = FILES[path]
     text = resources.files("verbena.transport.observe").joinpath("page", name)
     return kind, text.read_text(encoding="utf-8")
 
 
 def document(node: Node) -> str:
-    """status.json. From any thread."""
+    """Returns the text of status.json. From any thread."""
     return json.dumps(
         {
             "version": version("verbena"),
@@ -52,7 +52,7 @@ def document(node: Node) -> str:
 
 
 def _panel(title: str, make: MakePanel) -> Panel | None:
-    """A panel that fails says so; the others stay."""
+    """Creates a panel. An exception is shown in the panel, so that the others still work."""
     try:
         panel = make()
     except Exception as error:
@@ -61,7 +61,7 @@ def _panel(title: str, make: MakePanel) -> Panel | None:
 
 
 def _explained(event: log.Recent) -> dict[str, Any]:
-    """With the words for its reason, if that is the code of a failure."""
+    """Returns the event, with an explanation if its reason is an error code."""
     code = str(event.fields.get("reason", ""))
     explanation = None
     if code in EXPLANATIONS:

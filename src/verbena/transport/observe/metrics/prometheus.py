@@ -1,4 +1,4 @@
-"""Prometheus' text format, version 0.0.4."""
+"""Renders metrics in the Prometheus text format, version 0.0.4."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def render(snapshot: Snapshot) -> str:
-    """The whole page."""
+    """Returns the text of /metrics."""
     return "".join(f"{line}\n" for metric in METRICS for line in _lines(metric, snapshot))
 
 

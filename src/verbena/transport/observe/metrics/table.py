@@ -1,4 +1,4 @@
-"""The one table of metrics: the Prometheus page and docs/reference/metrics.md are made from it."""
+"""The table of all metrics. The Prometheus text and docs/reference/metrics.md are generated from it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 from verbena.transport.observe.metrics.counters import OPERATIONS, Histogram, Snapshot
 
 Value = int | float | Histogram
-Sample = tuple[tuple[str, ...], Value]  # the labels' values, in the order of the metric's labels
+Sample = tuple[tuple[str, ...], Value]  # label values in the order of the metric's labels, and the value
 Read = Callable[[Snapshot], Iterable[Sample]]
 
 TYPES = ("send", "recv", "read", "write")
 STATES = ("connected", "disconnected", "unavailable")
 
 _FIRST, _LAST = 35, 135  # buckets below 1.024 µs and below 34.4 s
-# Every second bucket of ours: two per doubling.
+# Every second native bucket: two per doubling.
 LATENCY_BUCKETS = tuple(range(_FIRST, _LAST + 1, 2))
 
 
@@ -60,7 +60,7 @@ def _by_reason(counts: Mapping[str, int]) -> Iterable[Sample]:
     return [((reason,), count) for reason, count in sorted(counts.items())]
 
 
-# Counts of a wire that are gauges.
+# Counters of a wire that are gauges.
 _PRESENT = ("connections", "half_open")
 
 
@@ -74,7 +74,7 @@ def _wire_events(now: Snapshot) -> Iterable[Sample]:
 
 
 def _wire_connections(now: Snapshot) -> Iterable[Sample]:
-    """`connections` includes those that are half open."""
+    """Splits the connections of each wire; `connections` includes half-open ones."""
     return [
         sample
         for wire, counts in now.wire_counts.items()
@@ -292,7 +292,7 @@ them. A value equal to a bound is in the bucket above it.
 
 
 def page() -> str:
-    """docs/reference/metrics.md."""
+    """Returns the text of docs/reference/metrics.md."""
     rows = []
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)

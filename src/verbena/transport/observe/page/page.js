@@ -1,9 +1,9 @@
-// Shows status.json every second: rates and latencies are of the time between two looks. Everything that a
-// peer may have named goes into the page as text, never as markup.
+// Fetches status.json every second; rates and latencies cover the time between two responses. Texts that a
+// peer may have chosen are inserted as text, never as markup.
 "use strict";
 
 const EVERY_MS = 1000;
-let former = null; // the answer before, for rates
+let former = null; // the previous response, for rates
 let paused = false;
 let timer = 0;
 
@@ -96,7 +96,7 @@ function wires(status, before, seconds) {
     rows, [2, 3, 4, 5, 6, 7, 8, 9]));
 }
 
-// The counts of the bounds since the look before; all of them if there was nothing since.
+// Returns the bucket counts since the previous response; all of them if there were none since.
 function between(now, then) {
   if (!then) return [now.buckets, "since start"];
   const past = new Map(then.buckets);
@@ -195,7 +195,7 @@ async function look() {
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       const now = await answer.json();
       const seconds = former ? now.status.uptime_s - former.uptime_s : 0;
-      if (seconds < 0) former = null; // it was started anew
+      if (seconds < 0) former = null; // the node has restarted
       document.title = `${now.status.node} · Verbena`;
       at("node").textContent = now.status.node;
       at("about").textContent = `Verbena ${now.version}, up ${age(now.status.uptime_s)}, sessions ${now.status.sessions_open}, regions ${now.status.regions}`;
