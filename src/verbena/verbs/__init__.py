@@ -1,5 +1,5 @@
 """The verbs: devices, protection domains, memory regions, completion queues, queue pairs, connections.
-Gives the same model on every wire; a provider that lacks something says so in its capabilities.
+Provides the same model on every wire; the capabilities of a device report what its provider lacks.
 May depend on verbena.errors and the native core only."""
 
 from verbena._native import (

@@ -1,4 +1,4 @@
-"""What may be done with a memory region."""
+"""Access rights of memory regions."""
 
 import enum
 
@@ -6,11 +6,9 @@ from verbena import _native
 
 
 class Access(enum.IntFlag):
-    """Rights of a memory region, to be combined with |. Reading by its owner needs none."""
+    """Access rights of a memory region, combined with |. Local reads need no right."""
 
-    LOCAL_WRITE = (
-        _native.ACCESS_LOCAL_WRITE
-    )  # the wire may write for its owner: receives, and results of READs
+    LOCAL_WRITE = _native.ACCESS_LOCAL_WRITE  # local writes by the wire: receives, and results of READs
     REMOTE_WRITE = _native.ACCESS_REMOTE_WRITE
     REMOTE_READ = _native.ACCESS_REMOTE_READ
     REMOTE_ATOMIC = _native.ACCESS_REMOTE_ATOMIC

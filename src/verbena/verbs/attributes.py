@@ -1,4 +1,4 @@
-"""What devices, ports and queue pairs say of themselves: frozen values, read once."""
+"""Attributes of devices, ports and queue pairs, as frozen values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PortAttributes:
 
 @dataclass(frozen=True)
 class DeviceAttributes:
-    """A device's limits and facts. `reason` says why it cannot be used, or is empty."""
+    """Limits and properties of a device. `reason` is why it cannot be used, or empty."""
 
     name: str
     provider: str
@@ -65,14 +65,14 @@ class DeviceAttributes:
 
     @property
     def gid(self) -> Gid:
-        """The first valid GID of port 1; all zero if it has none."""
+        """The first valid GID of port 1; all zero if there is none."""
         port_gids = self.ports[0].gids if self.ports else ()
         return next((gid for gid in port_gids if gid), Gid(bytes(16)))
 
 
 @dataclass(frozen=True)
 class QpLimits:
-    """What a queue pair was made for: at least what was asked."""
+    """The actual limits of a queue pair: at least those that were requested."""
 
     max_send: int
     max_recv: int
@@ -87,7 +87,7 @@ class QpLimits:
 
 @dataclass(frozen=True)
 class QpAttributes:
-    """A queue pair's state and the attributes that its transitions have set so far."""
+    """The state of a queue pair and the attributes that its transitions have set."""
 
     state: QpState
     access_flags: Access

@@ -1,4 +1,4 @@
-"""Where work requests report how they ended."""
+"""Completion queues: the results of work requests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class CompletionQueue(Resource):
-    """Completions of raw requests, oldest first, by polling or by event. Those of awaited and blocking
-    operations go to whoever waits for them and are never seen here."""
+    """Returns the completions of posted requests, oldest first, by polling or events. Completions of asyncio
+    and blocking operations go to their callers and do not appear here."""
 
     __slots__ = ("_events", "_native", "context")
 
@@ -25,30 +25,32 @@ class CompletionQueue(Resource):
         self.context = context
         self._native = native
         self._events = CompletionEvents(native)
-        # A loop holds its readers; without this a queue that is dropped unclosed would stay with the loop.
+        # Event loops reference their readers: without this, a queue dropped unclosed would leave its readers.
         weakref.finalize(self, self._events.close).atexit = False
 
     @property
     def capacity(self) -> int:
-        """How many completions it holds."""
+        """The maximum number of completions that it holds."""
         return self._native.capacity
 
     @property
     def overrun(self) -> bool:
-        """Completions were lost because nobody polled in time; its queue pairs are in ERR."""
+        """Whether completions were lost because the queue was not polled in time; its queue pairs are in
+        ERR."""
         return self._native.overrun
 
     @property
     def tracked(self) -> int:
-        """How many awaited or blocking operations are under way."""
+        """The number of asyncio and blocking operations in progress."""
         return self._native.tracked
 
     def poll(self, max: int = 16) -> list[WorkCompletion]:
-        """What has completed, at most `max` (and 256) of it; an empty list if nothing has."""
+        """Returns up to `max` completions (at most 256); an empty list if there is none."""
         return self._native.poll(max)
 
     async def wait(self, max: int = 16, *, timeout_s: float | None = None) -> list[WorkCompletion]:
-        """poll(), but waits on the event loop until there is something. An empty list when the time is up."""
+        """Waits until there are completions, then returns them like poll(); an empty list after
+        `timeout_s`."""
         found = self._native.poll(max)
         if found or timeout_s == 0:
             return found
@@ -57,21 +59,21 @@ class CompletionQueue(Resource):
     def wait_blocking(
         self, max: int = 16, *, timeout_s: float | None = None, spin_us: int = 50
     ) -> list[WorkCompletion]:
-        """poll(), but blocks until there is something: spins for `spin_us`, then sleeps.
-        An empty list when the time is up."""
+        """wait() for threads: spins for `spin_us`, then sleeps."""
         return self._native.wait(max, -1.0 if timeout_s is None else timeout_s, spin_us)
 
     def arm(self, *, solicited_only: bool = False) -> None:
-        """Makes fileno() readable at the next completion (or the next solicited or failed one), once.
-        Poll once more after it: what came before rings no bell."""
+        """Makes fileno() readable once, at the next completion (`solicited_only`: the next solicited or
+        failed one). Poll again afterwards: completions from before arm() cause no event."""
         self._native.arm(solicited_only)
 
     def acknowledge(self) -> None:
-        """Takes the event: fileno() is not readable any more until the queue is armed and rings again."""
+        """Consumes the event: fileno() is no longer readable until the queue is armed and has another
+        event."""
         self._native.acknowledge()
 
     def fileno(self) -> int:
-        """A descriptor for select, poll, epoll or asyncio."""
+        """Returns the descriptor of the events, for select, poll, epoll or asyncio."""
         return self._native.fileno()
 
     def _close_native(self) -> None:

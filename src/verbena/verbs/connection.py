@@ -1,4 +1,4 @@
-"""A managed connection: two queue pairs that the connection manager took to RTS."""
+"""Managed connections: the connection manager takes two queue pairs to RTS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ OVER = frozenset({ConnectionState.REJECTED, ConnectionState.FAILED, ConnectionSt
 def connect_params(
     max_rd_atomic: int, private_data: bytes, timeout_s: float, given: dict[str, int]
 ) -> _native.ConnectParams:
-    """The native parameters, with those `given` in place of the defaults; TypeError for an unknown one."""
+    """Returns the native parameters: the defaults, replaced by those `given`. TypeError for an unknown
+    one."""
     depth = min(max_rd_atomic, MOST_RD_ATOMIC)
     values = {"responder_resources": depth, "initiator_depth": depth, "retry_count": 7, "rnr_retry": 7}
     if unknown := set(given) - set(values):
@@ -31,7 +32,8 @@ def connect_params(
 
 
 class Connection:
-    """One end of a connection. disconnect(), or leaving the `with` block, takes both queue pairs to ERR."""
+    """One end of a connection. disconnect(), or the end of the `with` block, moves both queue pairs to
+    ERR."""
 
     __slots__ = ("__weakref__", "_address", "_native", "_operation", "_readiness")
 
@@ -52,25 +54,25 @@ class Connection:
 
     @property
     def private_data(self) -> bytes:
-        """What the peer said when it accepted or rejected."""
+        """The private data of the peer's accept or reject."""
         return self._native.private_data
 
     @property
     def failure(self) -> errors.VerbenaError | None:
-        """Why the connection failed or ended, as an error to look at or raise; None while it lasts, and when
-        either side just ended it. What no request can tell, such as a WRITE refused after it completed, is
-        found here."""
+        """The error that ended the connection; None while it lasts, and after an orderly end by either side.
+        Includes errors that no request reports, such as a WRITE that the peer refused after its
+        completion."""
         code = self._native.error_code
         if self.state not in OVER or not code:
             return None
         return errors.setup_error(code, operation=self._operation, peer=self._address)
 
     def disconnect(self) -> None:
-        """Ends the connection: both queue pairs go to ERR, and what they hold is flushed."""
+        """Ends the connection: both queue pairs move to ERR, and their pending requests are flushed."""
         self._native.disconnect()
 
     async def wait_disconnected(self) -> None:
-        """Returns when the connection has ended, by either side or by failure."""
+        """Waits until the connection has ended, by either side or by a failure."""
         while self._look() not in OVER:
             await self._readiness.wait()
 
@@ -95,7 +97,7 @@ class Connection:
         self._raise_unless_established()
 
     def _look(self) -> ConnectionState:
-        self._native.acknowledge()  # before looking: what changes afterwards rings again
+        self._native.acknowledge()  # first: a later change causes another event
         return self._native.state
 
     def _left(self, deadline: float, timeout_s: float) -> float:
@@ -109,7 +111,7 @@ class Connection:
 
     def _raise_unless_established(self) -> None:
         state = self.state
-        # A quick peer may be done and gone again before anybody looked: it was established, then ended.
+        # DISCONNECTED: the connection was established, and a fast peer has ended it already.
         if state in (ConnectionState.ESTABLISHED, ConnectionState.DISCONNECTED):
             return
         code = "rejected" if state is ConnectionState.REJECTED else self._native.error_code or "peer_died"

@@ -1,4 +1,4 @@
-"""An opened device: domains, completion queues and connections come from it."""
+"""Contexts: open devices, which create protection domains, completion queues and connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verbena.verbs.resource import Resource
 
 
 class Context(Resource):
-    """An opened device. Closing it closes all that came from it.
+    """An open device. close() closes everything that was created from it.
     It belongs to the process that opened it: after a fork the child must open its own."""
 
     def __init__(self, native: _native.Context) -> None:
@@ -25,7 +25,7 @@ class Context(Resource):
 
     @cached_property
     def attributes(self) -> DeviceAttributes:
-        """The device's limits and facts, as they were when first asked for."""
+        """The limits and properties of the device, read at first use."""
         return DeviceAttributes.from_native(self._native.query())
 
     @property
@@ -35,25 +35,25 @@ class Context(Resource):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has happened to it so far, by name; empty where the wire counts nothing of its own."""
+        """The counters that the wire keeps itself, by name; empty if it keeps none."""
         return dict(self._native.counts())
 
     def alloc_pd(self) -> ProtectionDomain:
-        """A protection domain: only regions and queue pairs of the same one work together."""
+        """Creates a protection domain. Regions and queue pairs work together only within one domain."""
         return self._adopt(ProtectionDomain(self, self._native.alloc_pd()))
 
     def create_cq(self, depth: int = 256) -> CompletionQueue:
-        """A completion queue for at least `depth` completions that were not polled yet."""
+        """Creates a completion queue that holds at least `depth` completions."""
         return self._adopt(CompletionQueue(self, self._native.create_cq(depth)))
 
     def set_memory_node(self, node: int) -> str:
-        """Memory allocated from now on comes from this NUMA node while it has some; -1: from anywhere.
-        Says why that cannot be, or nothing."""
+        """Makes later allocations prefer this NUMA node (-1: none). Returns an empty text, or the reason why
+        that is not possible."""
         return self._native.set_memory_node(node)
 
     def listen(self, address: str = "", *, backlog: int = 128) -> Listener:
-        """Waits for connections at an address of the wire's own kind; "" has one chosen (`listener.address`).
-        AddressError if it is taken or not valid."""
+        """Listens at an address in the format of the wire; "" selects one, see `listener.address`.
+        AddressError if the address is in use or not valid."""
         return self._adopt(Listener(self, self._native.listen(address, backlog)))
 
     async def connect(
@@ -65,10 +65,10 @@ class Context(Resource):
         timeout_s: float = 5.0,
         **params: int,
     ) -> Connection:
-        """Takes a queue pair in RESET or INIT to RTS with whoever listens at `address`; `params` may be
-        responder_resources, initiator_depth, retry_count, rnr_retry. What the wire makes of private data is
-        in `capabilities`: InfiniBand and RoCE carry 56 bytes of it, and drop zeros at its end.
-        RejectedError (with the peer's private_data), AddressError or TimedOutError if that fails."""
+        """Moves a queue pair from RESET or INIT to RTS with the listener at `address`. `params`:
+        responder_resources, initiator_depth, retry_count, rnr_retry. InfiniBand and RoCE carry 56 bytes of
+        private data, without zeros at its end. RejectedError (with the peer's private_data), AddressError or
+        TimedOutError if it fails."""
         connection = self._begin_connect(qp, address, private_data, timeout_s, params)
         await connection._established(timeout_s)
         return connection
@@ -82,7 +82,7 @@ class Context(Resource):
         timeout_s: float = 5.0,
         **params: int,
     ) -> Connection:
-        """connect() without asyncio."""
+        """connect() for threads."""
         connection = self._begin_connect(qp, address, private_data, timeout_s, params)
         connection._established_blocking(timeout_s)
         return connection

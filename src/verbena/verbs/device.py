@@ -1,4 +1,4 @@
-"""Which wires and devices there are, and how to open one."""
+"""Lists providers and devices, and opens a device."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class Device:
     attributes: DeviceAttributes
 
     def open(self, *, options: Options | None = None) -> Context:
-        """A context on it; UnavailableError with the reason if it cannot be."""
+        """Opens the device. Errors as for open_device()."""
         return open_device(f"{self.provider}:{self.name}", options=options)
 
 
 @dataclass(frozen=True)
 class ProviderInfo:
-    """A wire that this build knows: whether it can be used here, else why not, and its devices."""
+    """A provider of this build: whether it is available on this machine, otherwise the reason, and its
+    devices."""
 
     name: str
     available: bool
@@ -39,19 +40,19 @@ class ProviderInfo:
 
 
 def providers() -> list[ProviderInfo]:
-    """Every provider, in order of the build's list."""
+    """Returns every provider of this build, in its order."""
     return [_info(name) for name in _native.provider_names()]
 
 
 def devices() -> list[Device]:
-    """Every device of every available provider."""
+    """Returns every device of every available provider."""
     return [device for info in providers() for device in info.devices]
 
 
 def open_device(name: str, *, options: Options | None = None) -> Context:
-    """Opens "provider" (its first device) or "provider:device", with options if the provider has some.
-    UnavailableError, with the reason, if there is no such thing or it cannot be used here; StateError if the
-    options are not the provider's, or make no sense."""
+    """Opens "provider" (its first device) or "provider:device". UnavailableError, with the reason, if it does
+    not exist or cannot be used on this machine; StateError if the options are of another provider or not
+    valid."""
     provider, _, device = name.partition(":")
     native = find_provider(provider)
     if options is None:
@@ -68,7 +69,8 @@ def open_device(name: str, *, options: Options | None = None) -> Context:
 
 
 def find_provider(name: str) -> _native.Provider:
-    """The native provider, if it can be used here."""
+    """Returns the native provider. UnavailableError if it does not exist or cannot be used on this
+    machine."""
     known = _native.provider_names()
     if name not in known:
         detail = f"there is no provider {name!r}; this build has {', '.join(known)}"

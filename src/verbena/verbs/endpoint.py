@@ -1,4 +1,4 @@
-"""What two queue pairs tell each other, by any means, before they connect."""
+"""The address of a queue pair, which two ends exchange before connect_to()."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _LAYOUT = struct.Struct("<16sIIH")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A queue pair's address: port, number and first packet number. The peer's connect_to() takes it."""
+    """The address of a queue pair, for the peer's connect_to(): GID and LID of the port, number of the queue
+    pair, first packet sequence number."""
 
     gid: Gid
     qp_num: int
@@ -20,12 +21,12 @@ class Endpoint:
     lid: int = 0
 
     def to_bytes(self) -> bytes:
-        """26 bytes, little endian: gid, qp_num, psn, lid."""
+        """Returns 26 bytes, little endian: gid, qp_num, psn, lid."""
         return _LAYOUT.pack(bytes(self.gid), self.qp_num, self.psn, self.lid)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Endpoint:
-        """The endpoint that to_bytes() described; ValueError if the length is wrong."""
+        """Returns the endpoint that to_bytes() encoded. ValueError if the length is wrong."""
         if len(data) != _LAYOUT.size:
             raise ValueError(f"an Endpoint is {_LAYOUT.size} bytes, not {len(data)}")
         gid, qp_num, psn, lid = _LAYOUT.unpack(data)

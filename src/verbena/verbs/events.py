@@ -1,9 +1,8 @@
-"""Completions as asyncio events: one reader per completion queue and loop, one native call per wake-up.
+"""Delivers completions to asyncio futures: one pair of readers per completion queue and loop.
+An awaited operation is watched: the native router keeps its completion until drain() returns it."""
 
-An operation that is awaited is *watched*: the native router holds its completion until drain() fetches it,
-with all others that have finished. Nobody who waits is forgotten: watching and expecting arm the queue before
-they look once more, and drain() arms again while anything is still watched.
-"""
+# No wake-up is lost: watch() and expect_event() arm the queue before the state is checked once more, and
+# drain() arms it again while operations are watched.
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ ResultT = TypeVar("ResultT")
 
 
 class CompletionEvents:
-    """The futures that wait for one completion queue, in any number of event loops."""
+    """The futures that wait for one completion queue, in one or several event loops."""
 
     def __init__(self, native: _native.CompletionQueue) -> None:
         self._native = native
         self._operations: dict[int, asyncio.Future[WorkCompletion]] = {}
         self._onlookers: list[asyncio.Future[None]] = []
-        # The queue's descriptors are duplicated per loop: the queue may close while a loop still has them.
+        # Duplicates of the queue's descriptors per loop: the queue may close while a loop still polls them.
         self._readers: dict[asyncio.AbstractEventLoop, tuple[int, int]] = {}
 
     async def completion(self, token: int, keep: object) -> WorkCompletion:
-        """The completion of an operation that was started. If the wait is cancelled the operation goes on in
-        the wire, and `keep` lives until it has ended."""
+        """Waits for the completion of a started operation and returns it. If the wait is cancelled, the
+        operation continues on the wire, and `keep` is referenced until it ends."""
         loop = asyncio.get_running_loop()
         if loop not in self._readers:
             self._attach(loop)
@@ -50,8 +49,8 @@ class CompletionEvents:
     async def until(
         self, attempt: Callable[[], ResultT], timeout_s: float | None = None, *, every_s: float | None = None
     ) -> ResultT | None:
-        """Calls `attempt` at every event until its result is true; None when the time is up.
-        With `every_s` also now and then without one, for what no completion tells of."""
+        """Calls `attempt` after every event until its result is true, and returns it; None after `timeout_s`.
+        With `every_s` also at this interval, for changes that cause no completion."""
         loop = asyncio.get_running_loop()
         if loop not in self._readers:
             self._attach(loop)
@@ -75,12 +74,13 @@ class CompletionEvents:
                 return attempt() or None
 
     def close(self) -> None:
-        """Wakes everybody, with what the queue still has, and leaves every loop. Close the queue after."""
+        """Delivers the remaining completions, wakes all waiting tasks and removes the readers from all loops.
+        Close the queue afterwards."""
         readers, self._readers = self._readers, {}
         try:
             self._deliver(None)
         except ClosedError:
-            return  # in a forked child: the loops, like the queue, are its parent's
+            return  # in a forked child: the loops and the queue belong to the parent
         for loop, descriptors in readers.items():
             _call_in(loop, _detach, loop, descriptors)
 
@@ -116,13 +116,14 @@ def _resolve_in(here: asyncio.AbstractEventLoop | None, future: asyncio.Future[A
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """Calls at once in this thread's own loop, or one that is closed; later in another."""
+    """Calls the function now if `loop` is running in this thread or is closed; otherwise schedules it
+    there."""
     if loop.is_closed() or loop is asyncio._get_running_loop():
         function(*arguments)
     else:
         try:
             loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:  # it was closed since we looked
+        except RuntimeError:  # the loop was closed after the check
             function(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""A port's global address."""
+"""The global identifier (GID) of a port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Gid:
-    """16 bytes that read as an IPv6 address: str() gives the text, bytes() the bytes."""
+    """16 bytes in the format of an IPv6 address: str() returns the text, bytes() the bytes. All zero is
+    false."""
 
     raw: bytes
 
@@ -18,7 +19,7 @@ class Gid:
 
     @classmethod
     def parse(cls, text: str) -> Gid:
-        """The GID of an IPv6 text; ValueError if it is none."""
+        """Parses an IPv6 address. ValueError if it is not valid."""
         return cls(ipaddress.IPv6Address(text).packed)
 
     def __bytes__(self) -> bytes:

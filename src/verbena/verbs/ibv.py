@@ -1,4 +1,4 @@
-"""What the ibv wire can be told when a device is opened."""
+"""Options of the ibv wire."""
 
 from __future__ import annotations
 

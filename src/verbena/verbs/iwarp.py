@@ -28,7 +28,7 @@ class IwarpOptions(StreamOptions):
     tls: Tls | None = option("encrypt every connection, and reject unencrypted ones", TLS_VARIABLES, "off")
 
     def to_native(self) -> _native.IwarpOptions:
-        """The native form, completed from the environment; StateError for a value out of range."""
+        """Returns the native options, completed from the environment. StateError for a value out of range."""
         native = _native.IwarpOptions()
         self.apply_to(native)
         return native

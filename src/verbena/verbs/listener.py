@@ -1,4 +1,4 @@
-"""The server's side of the connection manager."""
+"""The server side of the connection manager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Listener(Resource):
-    """Waits for peers. A context manager, plain or async."""
+    """Accepts connection requests. A context manager, blocking or async."""
 
     __slots__ = ("_native", "_readiness", "context")
 
@@ -29,17 +29,17 @@ class Listener(Resource):
 
     @property
     def address(self) -> str:
-        """Where peers connect to, with the port or name that was chosen."""
+        """The address that peers connect to, with the actual port or name."""
         return self._native.address
 
     async def accept(self) -> ConnectRequest:
-        """The next peer that wants a connection. ClosedError when the listener is closed meanwhile."""
+        """Waits for the next request; accept() or reject() it. ClosedError if the listener is closed."""
         while (request := self._native.next()) is None:
             await self._readiness.wait()
         return ConnectRequest(self.context, request)
 
     def accept_blocking(self, timeout_s: float | None = None) -> ConnectRequest:
-        """accept() without asyncio; TimedOutError when nobody came in time."""
+        """accept() for threads. TimedOutError if no request arrives within `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (request := self._native.next()) is None:
             left = None if deadline is None else deadline - time.monotonic()
@@ -66,7 +66,7 @@ class Listener(Resource):
 
 
 class ConnectRequest:
-    """A peer that waits for an answer; dropped unanswered it is rejected."""
+    """A connection request of a peer. If it is dropped without accept() or reject(), it is rejected."""
 
     __slots__ = ("_context", "_native", "peer", "private_data")
 
@@ -79,7 +79,8 @@ class ConnectRequest:
     async def accept(
         self, qp: QueuePair, *, private_data: bytes = b"", timeout_s: float = 5.0, **params: int
     ) -> Connection:
-        """Takes a queue pair in RESET or INIT to RTS with this peer. Errors and `params` as for connect()."""
+        """Moves a queue pair from RESET or INIT to RTS with this peer. Errors and `params` as for
+        Context.connect()."""
         connection = self._begin_accept(qp, private_data, timeout_s, params)
         await connection._established(timeout_s)
         return connection
@@ -87,13 +88,13 @@ class ConnectRequest:
     def accept_blocking(
         self, qp: QueuePair, *, private_data: bytes = b"", timeout_s: float = 5.0, **params: int
     ) -> Connection:
-        """accept() without asyncio."""
+        """accept() for threads."""
         connection = self._begin_accept(qp, private_data, timeout_s, params)
         connection._established_blocking(timeout_s)
         return connection
 
     def reject(self, *, private_data: bytes = b"") -> None:
-        """Turns the peer down; it gets a RejectedError with these bytes."""
+        """Rejects the request; the peer gets a RejectedError with this private data."""
         self._native.reject(private_data)
 
     def _begin_accept(

@@ -1,4 +1,4 @@
-"""Memory that a wire may use: registered, with keys."""
+"""Memory regions: registered memory that a wire can access."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class MemoryRegion(_native.MemoryRegion):
-    """Made by pd.register() and pd.allocate(). [a:b] is a part of it, `remote` describes it to a peer.
-    Its bytes are a buffer, memoryview(mr); views stay valid after close(), which ends the wire's use.
-    Dropping the last reference closes it too."""
+    """Created by pd.register() and pd.allocate(). mr[a:b] is a slice of it, `remote` describes it to a peer,
+    memoryview(mr) is its memory. close(), or dropping the last reference, ends the access of the wire; views
+    of the memory stay valid."""
 
     __slots__ = ("__weakref__", "pd")
 

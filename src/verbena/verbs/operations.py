@@ -1,8 +1,6 @@
-"""The operations of a queue pair for asyncio. Each returns when its own completion has come.
-
-One that has completed by the time it is posted returns without a turn of the event loop; a loop of nothing
-but such operations should `await asyncio.sleep(0)` now and then.
-"""
+"""The asyncio operations of a queue pair. Each returns after its completion.
+An operation that completes while it is posted returns without suspending: a loop of such operations should
+`await asyncio.sleep(0)` regularly, so that other tasks run."""
 
 from __future__ import annotations
 
@@ -25,19 +23,20 @@ if TYPE_CHECKING:
     Local: TypeAlias = Piece | Sequence[Piece]
 
 WORD = 2**64 - 1
-ROOM_RETRY_S = 0.002  # room may come without a completion: unsignalled requests end silently
+ROOM_RETRY_S = 0.002  # unsignalled requests make room without a completion
 
 
 class Received(NamedTuple):
-    """What a message brought."""
+    """The length of a received message, and its immediate if it has one."""
 
     byte_count: int
     immediate: int | None
 
 
 class AsyncOperations:
-    """Mixed into QueuePair. A failure raises what its status stands for, and leaves the queue pair in ERR.
-    A full queue is waited for. What is cancelled goes on in the wire; its memory is kept until it ends."""
+    """A mixin of QueuePair. A failed operation raises the error of its status and leaves the queue pair in
+    ERR. If the queue is full, operations wait. A cancelled operation continues on the wire, and its memory is
+    kept until it ends."""
 
     __slots__ = ()
 
@@ -53,21 +52,22 @@ class AsyncOperations:
         inline: bool = False,
         solicited: bool = False,
     ) -> None:
-        """Sends a message; done when the peer has it in a receive. Bytes go inline, without registration."""
+        """Sends a message; returns when it is in a receive of the peer. `bytes` are sent inline, without
+        registration."""
         token = self._native.start_send(local, immediate, inline, solicited)
         if token is not None:
             start = self._native.start_send
             await self._finish(self.send_cq, "send", token, local, start, local, immediate, inline, solicited)
 
     async def recv(self, local: Local) -> Received:
-        """Posts a receive and waits for its message."""
+        """Posts a receive and returns the length and the immediate of its message."""
         token = self._native.start_recv(local)
         if isinstance(token, int):
             token = await self._finish(self.recv_cq, "recv", token, local, self._native.start_recv, local)
         return Received(token.byte_count, token.immediate)
 
     async def read(self, local: Local, remote: RemoteMemory) -> None:
-        """Reads the peer's memory into `local`; as many bytes as `local` has."""
+        """Reads the peer's memory into `local`, for the length of `local`."""
         token = self._native.start_read(local, remote)
         if token is not None:
             await self._finish(self.send_cq, "read", token, local, self._native.start_read, local, remote)
@@ -80,7 +80,8 @@ class AsyncOperations:
         immediate: int | None = None,
         solicited: bool = False,
     ) -> None:
-        """Writes into the peer's memory. Only an `immediate` tells the peer: it takes one of its receives."""
+        """Writes to the peer's memory. The peer is notified only with an `immediate`, which consumes one of
+        its receives."""
         token = self._native.start_write(local, remote, immediate, solicited)
         if token is not None:
             start = self._native.start_write
@@ -89,19 +90,19 @@ class AsyncOperations:
             )
 
     async def compare_swap(self, remote: RemoteMemory, expected: int, desired: int) -> int:
-        """Stores `desired` in the peer's 8 bytes if they hold `expected`; returns what they held."""
+        """Stores `desired` in the peer's 8 bytes if they contain `expected`; returns the previous value."""
         return await self._atomic(Opcode.COMPARE_SWAP, remote, expected & WORD, desired & WORD)
 
     async def fetch_add(self, remote: RemoteMemory, delta: int) -> int:
-        """Adds to the peer's 8 bytes, modulo 2**64; returns what they held."""
+        """Adds `delta` to the peer's 8 bytes, modulo 2**64; returns the previous value."""
         return await self._atomic(Opcode.FETCH_ADD, remote, delta & WORD, 0)
 
     async def read_many(self, local: Piece, remote: RemoteMemory, operations: Buffer) -> int:
-        """sync.read_many() in a worker thread."""
+        """Runs sync.read_many() in a worker thread."""
         return await asyncio.to_thread(self._native.run_many, Opcode.READ, local, remote, operations)
 
     async def write_many(self, local: Piece, remote: RemoteMemory, operations: Buffer) -> int:
-        """sync.write_many() in a worker thread."""
+        """Runs sync.write_many() in a worker thread."""
         return await asyncio.to_thread(self._native.run_many, Opcode.WRITE, local, remote, operations)
 
     async def _atomic(self, opcode: Opcode, remote: RemoteMemory, compare_add: int, swap: int) -> int:
@@ -129,9 +130,9 @@ class AsyncOperations:
         start: Callable[..., Any],
         *arguments: object,
     ) -> Any:
-        """Waits for a started operation; if there was no room, starts it when there is."""
+        """Waits for a started operation and raises its error. If the queue was full, starts it first."""
         if token == FULL:
-            # Wrapped, since an operation that completes at once has None for a token.
+            # In a tuple, since the token of an operation that completed at once is None.
             def attempt() -> tuple[Any] | None:
                 started = start(*arguments)
                 return None if started == FULL else (started,)

@@ -1,4 +1,4 @@
-"""The scope in which memory regions and queue pairs may be used together."""
+"""Protection domains: the scope in which memory regions and queue pairs can be used together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class ProtectionDomain(Resource):
-    """Regions registered in one domain are refused to the queue pairs of another."""
+    """Creates regions, queue pairs and shared receive queues. Queue pairs cannot use regions of another
+    domain. close() closes all that it created."""
 
     __slots__ = ("_native", "context")
 
@@ -35,19 +36,20 @@ class ProtectionDomain(Resource):
         access: Access = Access.LOCAL_WRITE | Access.REMOTE_READ,
         pin: bool = False,
     ) -> MemoryRegion:
-        """Registers a contiguous buffer (bytearray, numpy, mmap, array, memoryview), held until close().
-        RegistrationError if it is read-only and `access` writes, not contiguous, or cannot be pinned."""
+        """Registers a contiguous buffer (bytearray, numpy, mmap, array, memoryview) and keeps it until
+        close(). RegistrationError if it is read-only and `access` writes, not contiguous, or cannot be
+        pinned."""
         return self._adopt(MemoryRegion(self, buffer, 0, access, pin, False))
 
     def allocate(
         self, nbytes: int, *, access: Access = Access.ALL, huge_pages: bool = False, pin: bool = False
     ) -> MemoryRegion:
-        """Registers zeroed memory that the wire shares best; memoryview() and numpy.frombuffer() see it.
-        RegistrationError if there is no such memory, or it cannot be pinned."""
+        """Allocates zeroed memory of the kind that suits the wire and registers it. Access it with
+        memoryview() or numpy.frombuffer(). RegistrationError if it is not available or cannot be pinned."""
         return self._adopt(MemoryRegion(self, None, nbytes, access, pin, huge_pages))
 
     def create_srq(self, max_recv: int = 256, *, max_sge: int = 4) -> SharedReceiveQueue:
-        """A queue of receives for several queue pairs of this domain."""
+        """Creates a receive queue for several queue pairs of this domain."""
         return self._adopt(SharedReceiveQueue(self, self._native.create_srq(max_recv, max_sge)))
 
     def create_qp(
@@ -63,8 +65,8 @@ class ProtectionDomain(Resource):
         max_inline: int = 64,
         signal_all: bool = False,
     ) -> QueuePair:
-        """A queue pair in RESET; without `recv_cq` its receives complete in `send_cq` too.
-        The limits granted may be higher: see `qp.limits`. More than the device has raises StateError."""
+        """Creates a queue pair in RESET. Without `recv_cq` its receives complete in `send_cq` too.
+        The actual limits, in `qp.limits`, may be higher. StateError for more than the device supports."""
         recv_cq = recv_cq or send_cq
         native = self._native.create_qp(
             send_cq._native,
@@ -78,7 +80,7 @@ class ProtectionDomain(Resource):
             signal_all,
         )
         qp = QueuePair(self, native, send_cq=send_cq, recv_cq=recv_cq, srq=srq)
-        # A queue is closed after the queue pairs that use it.
+        # Registered with all of them, so that a queue is closed after the queue pairs that use it.
         for user in {id(parent): parent for parent in (self, send_cq, recv_cq, srq) if parent}.values():
             user._adopt(qp)
         return qp

@@ -1,4 +1,4 @@
-"""A queue pair: one end of a reliable connection. Set-up and raw posts; the rest is in operations.py."""
+"""Queue pairs: one end of a reliable connection. State changes and posts; operations.py has the rest."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from verbena.verbs.shared_receive_queue import SharedReceiveQueue
 
 REMOTE_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-MOST_RD_ATOMIC = 16  # outstanding READs and atomics; more gains nothing and costs the responder memory
+MOST_RD_ATOMIC = 16  # outstanding READs and atomics; more is not faster and costs the responder memory
 
 
 class QueuePair(AsyncOperations, Resource):
-    """A send and a receive queue. Awaited operations are its own methods, blocking ones those of `sync`."""
+    """A send and a receive queue. asyncio operations are its methods, blocking ones the methods of `sync`."""
 
     __slots__ = ("_connection", "_native", "_psn", "pd", "recv_cq", "send_cq", "srq", "sync")
 
@@ -59,17 +59,17 @@ class QueuePair(AsyncOperations, Resource):
 
     @property
     def limits(self) -> QpLimits:
-        """What it was made for."""
+        """The actual limits, which may be higher than requested."""
         return QpLimits.from_native(self._native.limits)
 
     @property
     def attributes(self) -> QpAttributes:
-        """What its transitions have set."""
+        """The current state and the attributes that modify() or a connection has set."""
         return QpAttributes.from_native(self._native.attributes)
 
     @property
     def capabilities(self) -> dict[str, str]:
-        """What this connection can do with this peer, in words."""
+        """The features of the connection to the current peer, as texts by name."""
         return dict(self._native.capabilities)
 
     @property
@@ -79,16 +79,15 @@ class QueuePair(AsyncOperations, Resource):
 
     @property
     def endpoint(self) -> Endpoint:
-        """What the peer's connect_to() needs; give it to the peer by any means."""
+        """The address that the peer's connect_to() needs. Send it to the peer over any channel."""
         device = self.pd.context.attributes
         return Endpoint(device.gid, self.number, self._psn, device.ports[0].lid if device.ports else 0)
 
     def modify(self, state: QpState, **attributes: int | Gid | Access) -> None:
-        """Walks one edge of the state diagram with exactly what is given.
-        INIT: port, pkey_index, access_flags.
-        RTR: dest_gid, dest_lid, path_mtu, dest_qp_num, rq_psn, max_dest_rd_atomic, min_rnr_timer;
-        gid_index if it is not to be chosen.
-        RTS: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic. A StateError has changed nothing."""
+        """Moves to `state` with exactly these attributes. After a StateError nothing has changed.
+        INIT: port, pkey_index, access_flags. RTR: dest_gid, dest_lid, path_mtu, dest_qp_num, rq_psn,
+        max_dest_rd_atomic, min_rnr_timer; gid_index is optional (default: automatic).
+        RTS: sq_psn, timeout, retry_count, rnr_retry, max_rd_atomic."""
         wanted = _native.QpAttributes()
         wanted.state = state
         for name, value in attributes.items():
@@ -111,9 +110,9 @@ class QueuePair(AsyncOperations, Resource):
         rnr_retry: int = 7,
         min_rnr_timer: int = 12,
     ) -> None:
-        """Takes it from RESET (or INIT) to RTS towards a peer's `endpoint`; the peer does the same with ours.
-        Without `gid_index` the entry of the port's table that reaches the peer is taken. The defaults wait
-        67 ms per try, seven times, and for ever for the peer's receives."""
+        """Moves from RESET or INIT to RTS, connected to the peer's `endpoint`; the peer must do so with ours.
+        Without `gid_index` the GID that reaches the peer is used. By default a request is retried seven times
+        after 67 ms each, and without limit while the peer has no receive posted."""
         if max_rd_atomic is None:
             max_rd_atomic = min(self.pd.context.attributes.max_rd_atomic, MOST_RD_ATOMIC)
         if self.state is not QpState.INIT:
@@ -140,12 +139,13 @@ class QueuePair(AsyncOperations, Resource):
         self._native.peer = f"{endpoint.gid}, queue pair {endpoint.qp_num}"
 
     def post_send(self, *requests: SendWorkRequest) -> None:
-        """Posts requests in order; each reports to `send_cq` if signalled or failed. Local memory is kept
-        for the last `max_send` of them. QueueFullError and StateError tell in `accepted` how many went in."""
+        """Posts requests in order; signalled and failed ones complete in `send_cq`. The last `max_send` keep
+        their local memory alive. QueueFullError or StateError if not all were posted; `accepted` is how many
+        were."""
         self._native.post_send(requests)
 
     def post_recv(self, *requests: RecvWorkRequest) -> None:
-        """Posts receives in order; each reports to `recv_cq`. Errors as for post_send()."""
+        """Posts receives in order; each completes in `recv_cq`. Errors as for post_send()."""
         self._native.post_recv(requests)
 
     def _belongs_to(self, connection: Connection, peer: str) -> None:

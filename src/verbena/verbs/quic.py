@@ -37,7 +37,7 @@ class QuicOptions(StreamOptions):
     )
 
     def to_native(self) -> _native.QuicOptions:
-        """The native form, completed from the environment; StateError for a value out of range."""
+        """Returns the native options, completed from the environment. StateError for a value out of range."""
         if self.datagram_bytes is not None and self.datagram_bytes < SHORTEST_DATAGRAM:
             detail = f"datagram_bytes is {self.datagram_bytes}; QUIC requires at least {SHORTEST_DATAGRAM}"
             raise errors.setup_error("invalid_argument", operation="open_device", detail=detail)

@@ -1,4 +1,4 @@
-"""Waiting until a descriptor is readable, in an event loop or a thread."""
+"""Waits until a descriptor is readable, in an event loop or a thread."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import select
 import time
 
-SLICE_S = 0.05  # how soon a blocked thread notices that the object was closed
+SLICE_S = 0.05  # after this time a blocked thread notices close()
 
 
 class Readiness:
-    """The waits for one descriptor; close() ends them all. A wait may end early: look, and wait again."""
+    """Waits for one descriptor; close() ends all waits. A wait may end early: check the state, and wait
+    again."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -19,12 +20,12 @@ class Readiness:
         self._closed = False
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Returns when the descriptor is readable, the time is up, or close() was called."""
+        """Returns when the descriptor is readable, after `timeout_s`, or after close()."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        copy = os.dup(self._descriptor)  # a loop has one reader per descriptor, and several tasks may wait
+        copy = os.dup(self._descriptor)  # a loop allows one reader per descriptor, but several tasks wait
         loop.add_reader(copy, _wake, future)
         timer = None if timeout_s is None else loop.call_later(max(timeout_s, 0), _wake, future)
         self._waiting.add(future)
@@ -38,7 +39,7 @@ class Readiness:
             os.close(copy)
 
     def wait_blocking(self, timeout_s: float | None = None) -> None:
-        """The same, blocking the thread."""
+        """wait() for threads."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""What every object of the verbs has in common: it is closed once, and its children before it."""
+"""The base class of verbs objects: close() is idempotent and closes children first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SelfT = TypeVar("SelfT", bound="Resource")
 
 
 class Resource:
-    """A context manager with an idempotent close(). A child holds its parent, the parent knows it weakly."""
+    """A context manager with an idempotent close(). A child references its parent; the parent references its
+    children weakly."""
 
     __slots__ = ("__weakref__", "_children", "_closed", "_numbers")
 
@@ -31,7 +32,7 @@ class Resource:
         return self._closed
 
     def close(self) -> None:
-        """Closes the children, newest first, then this. Closing again does nothing."""
+        """Closes the children, newest first, then this object. Idempotent."""
         if self._closed:
             return
         self._closed = True

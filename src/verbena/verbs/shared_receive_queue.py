@@ -1,4 +1,4 @@
-"""Receives that several queue pairs share."""
+"""Receive queues that several queue pairs share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SharedReceiveQueue(Resource):
-    """Each message for any of its queue pairs takes the oldest receive."""
+    """A message for any of its queue pairs consumes the oldest receive."""
 
     __slots__ = ("_native", "pd")
 
@@ -23,7 +23,8 @@ class SharedReceiveQueue(Resource):
         self._native = native
 
     def post_recv(self, *requests: RecvWorkRequest) -> None:
-        """Posts receives in order. QueueFullError, with `accepted`, if there is not room for all."""
+        """Posts receives in order. QueueFullError if there is no room for all; `accepted` is the number
+        posted."""
         self._native.post_recv(requests)
 
     def _close_native(self) -> None:

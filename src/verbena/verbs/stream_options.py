@@ -15,8 +15,8 @@ TLS_VARIABLES = "TLS_…, see below"
 
 
 def option(meaning: str, variable: str, default: str, *, maximum: int = MAXIMUM, value: Any = None) -> Any:
-    """A field for one option: what it means, its environment variable without the wire's prefix, and the
-    documented default."""
+    """Returns a dataclass field for one option: its meaning, its environment variable without the prefix of
+    the wire, and its documented default."""
     return field(
         default=value,
         metadata={"meaning": meaning, "variable": variable, "default": default, "maximum": maximum},
