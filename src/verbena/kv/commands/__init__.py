@@ -1,5 +1,5 @@
-"""Commands in Python, one function each. `data` holds those on keys and values, `server` those on the server.
-The modules here are what commands are made of: declaration, arguments, replies."""
+"""Commands in Python, one function each: `data` has those on keys and values, `server` those on the server.
+The modules of this package are shared by all commands: declaration, arguments, replies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verbena.kv.commands import data, server
 
 
 def load() -> None:
-    """Imports every module of commands, which declares them."""
+    """Imports every module of commands. The import declares them in COMMANDS."""
     for package in (data, server):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

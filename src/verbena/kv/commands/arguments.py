@@ -20,7 +20,8 @@ _SPACES = b" \t\n\v\f\r"
 
 
 def as_integer(arg: bytes) -> int | None:
-    """A 64-bit number in its one canonical spelling: no "+1", "01", "-0" or " 1"; else None."""
+    """Parses a 64-bit integer in its canonical form, so not "+1", "01", "-0" or " 1". None for anything
+    else."""
     if _INTEGER.fullmatch(arg) is None:
         return None
     number = int(arg)
@@ -35,7 +36,8 @@ def integer(arg: bytes, error: str = "") -> int:
 
 
 def integer_within(arg: bytes, least: int, error: str, most: int = INT64_MAX) -> int:
-    """The same text is the error for what is no number and for what is out of range."""
+    """Parses an integer from `least` to `most`. CommandError with `error` if it is not one or out of
+    range."""
     number = as_integer(arg)
     if number is None or not least <= number <= most:
         raise CommandError(error)
@@ -43,7 +45,7 @@ def integer_within(arg: bytes, least: int, error: str, most: int = INT64_MAX) ->
 
 
 def count_within(arg: bytes, most: int) -> int:
-    """A count whose sign means something, between -most and most."""
+    """Parses a signed count from -most to most. CommandError if it is out of range."""
     number = integer(arg)
     if not -most <= number <= most:
         raise CommandError(f"ERR value is out of range, value must between {-most} and {most}")
@@ -51,7 +53,8 @@ def count_within(arg: bytes, most: int) -> int:
 
 
 def _strtod(arg: bytes) -> tuple[float, bool] | None:
-    """As strtod() of a whole word, with its ERANGE; None: it is no number (or NaN)."""
+    """Parses a whole argument like strtod(); returns the value and whether ERANGE is set. None if it is not a
+    number, or NaN."""
     if _DECIMAL.fullmatch(arg):
         value = float(arg)
         if value == 0.0:
@@ -68,7 +71,8 @@ def _strtod(arg: bytes) -> tuple[float, bool] | None:
 
 
 def as_float(arg: bytes) -> float | None:
-    """A double: infinities and hexadecimal are, NaN and what overflows or vanishes are not."""
+    """Parses a double; infinities and hexadecimal are allowed. None for NaN, overflow, underflow to zero, and
+    anything else."""
     read = _strtod(arg)
     return None if read is None or (read[1] and (read[0] == 0.0 or math.isinf(read[0]))) else read[0]
 
@@ -81,7 +85,7 @@ def floating(arg: bytes, error: str = "") -> float:
 
 
 def format_double(number: float) -> bytes:
-    """As replies of both protocols spell it."""
+    """Formats a double as the replies of both protocols do."""
     return b"%.17g" % number
 
 
@@ -97,7 +101,8 @@ def timeout_seconds(arg: bytes) -> float:
 
 
 def key_count(arg: bytes, rest: Sequence[bytes], error: str) -> int:
-    """Parses the number of keys that follow; `rest`: the arguments after it."""
+    """Parses the number of keys in `rest`, the arguments that follow. CommandError with `error` if it is not
+    positive, SyntaxMistake if there are fewer arguments."""
     count = integer_within(arg, 1, error)
     if count > len(rest):
         raise SyntaxMistake()
@@ -105,11 +110,12 @@ def key_count(arg: bytes, rest: Sequence[bytes], error: str) -> int:
 
 
 def score_range(low: bytes, high: bytes) -> tuple[float, bool, float, bool]:
-    """The least score, whether it is excluded itself, the greatest, whether that is."""
+    """Parses a range of scores: returns the minimum, whether it is exclusive, the maximum, whether it is
+    exclusive. CommandError if one is not a number."""
 
     def bound(arg: bytes) -> tuple[float, bool]:
         excluded = arg[:1] == b"("
-        # strtod() again, but here nobody looks for leading spaces, an empty word or overflow.
+        # Like Redis, which calls strtod() here without a check for leading spaces, an empty text or overflow.
         text = (arg[1:] if excluded else arg).split(b"\0")[0]
         read = _strtod(text.lstrip(_SPACES)) if text else (0.0, False)
         if read is None:
@@ -120,7 +126,7 @@ def score_range(low: bytes, high: bytes) -> tuple[float, bool, float, bool]:
 
 
 class LexBound:
-    """One end of a range of members: `word` is None for an end beyond all members."""
+    """One end of a lexicographical range. `member` is None for "-" and "+", the ends beyond all members."""
 
     __slots__ = ("excluded", "infinity", "member")
 
@@ -137,7 +143,7 @@ class LexBound:
             raise CommandError("ERR min or max not valid string range item")
 
     def admits_above(self, member: bytes) -> bool:
-        """As the lower end: is the member above it?"""
+        """Whether the range includes the member, if this is its lower end."""
         if self.member is None:
             return self.infinity < 0
         return member > self.member if self.excluded else member >= self.member
@@ -149,7 +155,7 @@ class LexBound:
 
 
 def clamp_range(start: int, stop: int, length: int) -> tuple[int, int]:
-    """Redis's inclusive, possibly negative, positions as a Python slice."""
+    """Converts inclusive positions, possibly negative, to the bounds of a slice; (0, 0) if it is empty."""
     if start < 0:
         start = max(start + length, 0)
     if stop < 0:
@@ -159,7 +165,8 @@ def clamp_range(start: int, stop: int, length: int) -> tuple[int, int]:
 
 
 def numkeys_at(position: int, *before: int) -> Callable[[list[bytes]], list[int]]:
-    """A `find_keys` for commands that say at `position` how many keys follow; `before` are keys too."""
+    """Returns a `find_keys` for commands with the number of keys at `position`, followed by the keys.
+    `before`: positions of further keys."""
 
     def find(argv: list[bytes]) -> list[int]:
         count = as_integer(argv[position]) if position < len(argv) else None

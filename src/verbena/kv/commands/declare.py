@@ -56,7 +56,7 @@ class Command:
     name: str
     arity: int  # counts the name; negative: the minimum
     flags: frozenset[str]
-    keys: tuple[int, int, int]  # first, last, step; (0, 0, 0): none, or see `find_keys`
+    keys: tuple[int, int, int]  # first, last, step; (0, 0, 0): no keys, or `find_keys` locates them
     group: str
     summary: str
     since: str = "1.0.0"
@@ -65,7 +65,7 @@ class Command:
     explicit: bool = False  # the function logs its effects itself; else the log gets the command
     categories: frozenset[str] = field(
         default_factory=frozenset
-    )  # of ACL, beyond those that follow from flags
+    )  # ACL categories in addition to those that follow from the flags
     channels: tuple[int, int, int] = (0, 0, 0)  # as `keys`: arguments that have a slot but are not keys
     key_flags: tuple[str, str] = ("", "")  # Redis's key flags of the first key, and of the other keys
 

@@ -1,4 +1,4 @@
-"""docs/reference/commands.md, from what the commands are declared with."""
+"""Generates docs/reference/commands.md from the declarations of the commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a command may answer. Plain values do for most: int, bytes (a bulk string), str (a simple string such
-as "OK"), None, float, bool, list, dict and frozenset; each client gets them in the protocol that it speaks.
-The classes here are for the rest. An error is raised, or stands inside a list."""
+"""The replies of commands. Most are plain values: int, bytes (bulk string), str (simple string such as "OK"),
+None, float, bool, list, dict and frozenset, encoded in the protocol of the client. The classes here are for
+the other replies. An error is raised, or is an element of a list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 
 class CommandError(Exception):
-    """An error reply: its text begins with the code in capitals, "ERR …" or "WRONGTYPE …"."""
+    """An error reply. Its text starts with the code in capitals: "ERR …" or "WRONGTYPE …"."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -17,7 +17,7 @@ class CommandError(Exception):
 
 
 class Refusal(CommandError):
-    """An error reply, as clients raise it: it says what a redirection means to them."""
+    """An error reply, as clients raise it. str() explains a redirection of a cluster."""
 
     def __str__(self) -> str:
         if self.text.split(" ", 1)[0] not in ("MOVED", "ASK"):
@@ -49,7 +49,7 @@ class SyntaxMistake(CommandError):
 
 
 class Pairs:
-    """Pairs: of lists for RESP3, one after the other for RESP2."""
+    """Pairs of values: an array of arrays in RESP3, a flat array in RESP2."""
 
     __slots__ = ("items",)
 
@@ -58,13 +58,13 @@ class Pairs:
 
 
 class NullArray:
-    """A null array: the reply of a blocking pop that timed out. RESP3 has a single null."""
+    """A null array, such as the reply of a blocking pop after its timeout. In RESP3 it is the null."""
 
     __slots__ = ()
 
 
 class Verbatim:
-    """Text for people, such as INFO's: a bulk string for RESP2."""
+    """Text to be displayed, such as that of INFO: a verbatim string in RESP3, a bulk string in RESP2."""
 
     __slots__ = ("text",)
 
@@ -73,7 +73,7 @@ class Verbatim:
 
 
 class Push:
-    """A message that no request asked for; RESP2 gets it as an array."""
+    """An out-of-band message: a push in RESP3, an array in RESP2."""
 
     __slots__ = ("items",)
 
@@ -82,7 +82,7 @@ class Push:
 
 
 class NoReply:
-    """Nothing now: the answer was written already, comes later, or there is none."""
+    """No reply now: it was written already, follows later, or there is none."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""BITFIELD: integers of any width at any bit of a string."""
+"""BITFIELD: integers of any width at any bit offset of a string."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def _put(text: bytearray, step: _Step, number: int) -> None:
 
 
 def _fitted(number: int, step: _Step) -> int | None:
-    """The number as the field can hold it; None: it cannot and is to fail."""
+    """Returns the number as it fits the field, by the OVERFLOW mode; None if it does not fit and FAIL is
+    set."""
     least = -(1 << (step.width - 1)) if step.signed else 0
     most = least + (1 << step.width) - 1
     if least <= number <= most:
@@ -105,7 +106,7 @@ def _run(call: Call, key: bytes, args: Sequence[bytes], *, only_read: bool) -> R
         if step.name == b"GET":
             replies.append(before)
             continue
-        # A value for an unsigned field is taken as 64 unsigned bits, so -1 is the greatest.
+        # SET of an unsigned field takes the operand as 64 unsigned bits, so -1 is the maximum.
         wanted = before + step.operand if step.name == b"INCRBY" else step.operand
         if step.name == b"SET" and not step.signed:
             wanted &= (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""Bitmaps: strings seen as rows of bits, the first being the highest of the first byte."""
+"""Bitmaps: strings as sequences of bits. Bit 0 is the most significant bit of the first byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_BITS = 512 * 1024 * 1024 * 8  # of the largest string
 
 
 def bit_offset(arg: bytes, width: int = 0) -> int:
-    """Where a bit is; with a width "#3" counts in such fields."""
+    """Parses a bit offset; with a `width`, "#3" means 3 * width. CommandError if it is not in a string."""
     counted = width > 0 and arg[:1] == b"#"
     offset = as_integer(arg[1:] if counted else arg)
     if offset is not None and counted:
@@ -51,7 +51,8 @@ def getbit(call: Call, key: bytes, offset: bytes) -> Reply:
 
 
 def _bounds(args: Sequence[bytes], length: int) -> tuple[int, int]:
-    """First and last bit of a range given in bytes or (BIT) bits; none: the last is before the first."""
+    """Returns the first and last bit of a range in bytes or, with BIT, bits. If it is empty, the last is
+    before the first."""
     first = integer(args[0]) if args else 0
     last = integer(args[1]) if len(args) > 1 else -1
     unit = args[2].upper() if len(args) > 2 else b"BYTE"
@@ -66,7 +67,7 @@ def _bounds(args: Sequence[bytes], length: int) -> tuple[int, int]:
 
 
 def _part(text: bytes, first: int, last: int) -> tuple[int, int]:
-    """The bits of a range as one number, and how many they are."""
+    """Returns the bits of a range as one number, and their count."""
     number = int.from_bytes(text[first >> 3 : (last >> 3) + 1], "big") >> (7 - (last & 7))
     width = last - first + 1
     return number & ((1 << width) - 1), width
@@ -105,7 +106,7 @@ def bitpos(call: Call, key: bytes, bit: bytes, *args: bytes) -> Reply:
         number ^= (1 << width) - 1
     if number:
         return first + width - number.bit_length()
-    # Without a last position the string is followed by clear bits for ever.
+    # Without an end position, the string counts as followed by clear bits.
     return last + 1 if not wanted and len(args) < 2 else -1
 
 

@@ -1,4 +1,4 @@
-"""Places on the earth: members of a sorted set whose scores are geohashes. Searches are in geo_search.py."""
+"""Geospatial indexes: sorted sets whose scores are geohashes. Searches are in geo_search.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which places are near: GEOSEARCH and its older relatives."""
+"""Searches in geospatial indexes: GEOSEARCH and the older GEORADIUS commands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def _box(request: _Request, width: bytes, height: bytes, in_unit: bytes) -> None
 
 
 def _centre(value: SortedSet | None, member: bytes) -> geohash.Place:
-    """Where a member is; anywhere if there is no key: nothing will be found."""
+    """Returns the position of a member; any position if the key does not exist, since nothing is found then.
+    CommandError if the member does not exist."""
     if value is None:
         return 0.0, 0.0
     if member not in value:
@@ -70,7 +71,7 @@ def _centre(value: SortedSet | None, member: bytes) -> geohash.Place:
 def _options(
     request: _Request, args: Sequence[bytes], value: SortedSet | None, *, search: bool, may_store: bool
 ) -> None:
-    """The options after the key, or after centre and radius of GEORADIUS."""
+    """Parses the options after the key, or after the centre and radius of GEORADIUS, into `request`."""
     position = 0
     while position < len(args):
         name, left = args[position].upper(), len(args) - position - 1
@@ -120,7 +121,7 @@ def _check(request: _Request, name: str, *, search: bool) -> None:
 
 
 def _distance(request: _Request, centre: geohash.Place, where: geohash.Place) -> float | None:
-    """How far a place is from the centre; None: it is outside."""
+    """Returns the distance of a place from the centre; None if it is outside the area."""
     if request.box_m is not None:
         width_m, height_m = request.box_m
         if geohash.latitude_distance_m(centre[1], where[1]) > height_m / 2:
@@ -147,7 +148,7 @@ def _search(value: SortedSet, request: _Request, centre: geohash.Place) -> list[
             found.append(_Found(distance, member, score, where))
             if request.any and len(found) == request.count:
                 break
-    # The nearest are meant by COUNT, unless any will do.
+    # COUNT selects the nearest, except with ANY.
     order = request.order or (b"ASC" if request.count and not request.any else b"")
     if order:
         found.sort(key=lambda one: one.distance_m, reverse=order == b"DESC")
@@ -202,14 +203,14 @@ def geosearchstore(call: Call, target: bytes, key: bytes, *args: bytes) -> Reply
 
 
 def _around(call: Call, key: bytes, args: Sequence[bytes], *, by_member: bool, may_store: bool) -> Reply:
-    """GEORADIUS: the centre, the radius, its unit, options."""
+    """Runs GEORADIUS or GEORADIUSBYMEMBER: centre, radius, unit, options."""
     value = call.db.get(key, SortedSet)
     request = _Request()
     if by_member:
         request.centre, args = _centre(value, args[0]), args[1:]
     else:
         request.centre, args = place(args[0], args[1]), args[2:]
-    if value is not None or not by_member:  # as in Redis, nobody looks at the radius around no member
+    if value is not None or not by_member:  # like Redis, which skips the radius without a member
         _radius(request, args[0], args[1])
     _options(request, args[2:], value, search=False, may_store=may_store)
     _check(request, "georadius", search=False)

@@ -1,4 +1,4 @@
-"""Hashes: fields and their values under one key."""
+"""Hashes: fields and their values."""
 
 from __future__ import annotations
 
@@ -192,14 +192,15 @@ def count_of_pairs(count: int) -> None:
 
 
 def repetitions(count: int) -> int:
-    """A negative count may ask for more than there is memory; Redis would try."""
+    """Returns the absolute value of a negative count. CommandError if it is too large: Redis would try to
+    allocate the reply."""
     if -count > MOST_REPETITIONS:
         raise CommandError("ERR value is out of range")
     return -count
 
 
 def random_choice(members: list[bytes], count: int) -> list[bytes]:
-    """So many of them, each once; a negative count: as many, repeated perhaps."""
+    """Returns up to `count` distinct random members, or exactly -count with repetitions if it is negative."""
     if count < 0:
         return random.choices(members, k=repetitions(count))
     return members if count >= len(members) else random.sample(members, count)

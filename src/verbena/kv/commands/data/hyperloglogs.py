@@ -1,4 +1,4 @@
-"""How many different elements, about: PFADD, PFCOUNT, PFMERGE."""
+"""Approximate counts of distinct elements: PFADD, PFCOUNT, PFMERGE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys whatever they hold: to list, rename, copy, move, dump and restore."""
+"""Keys of any type: KEYS, SCAN, RENAME, COPY, MOVE, DUMP, RESTORE."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _rename(call: Call, source: bytes, target: bytes, *, only_if_free: bool) -> 
     expires_ms = call.db.expires_ms(source)
     call.db.delete(source)
     call.db.put(target, value, expires_ms=expires_ms)
-    # Told in this order, a log that is cut between the two has the value twice rather than never.
+    # The new key is logged first: a log cut between the two records has the value twice, not zero times.
     call.db.changed(target, event="rename_to")
     call.db.changed(source, b"DEL", source, event="rename_from")
     return True
@@ -160,7 +160,8 @@ def restore(call: Call, key: bytes, ttl: bytes, payload: bytes, *args: bytes) ->
 
 
 def _restore_options(args: tuple[bytes, ...]) -> set[bytes]:
-    """What evicts may be told how old a key is; who asks is answered, and the engine begins anew."""
+    """Parses the options of RESTORE. IDLETIME and FREQ are checked but have no effect: the engine starts with
+    new access statistics."""
     flags: set[bytes] = set()
     position = 0
     while position < len(args):

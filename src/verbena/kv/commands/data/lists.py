@@ -1,4 +1,4 @@
-"""Lists: pushes, pops, positions. What moves or waits is in list_moves.py."""
+"""Lists: pushes, pops, positions. Moves and blocking commands are in list_moves.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rpushx(call: Call, key: bytes, *elements: bytes) -> Reply:
 
 
 def take(value: List, count: int, *, left: bool) -> list[bytes]:
-    """Pops up to so many elements."""
+    """Pops up to `count` elements from one end."""
     pop = value.popleft if left else value.pop
     return [pop() for _ in range(min(count, len(value)))]
 

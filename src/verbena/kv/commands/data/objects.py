@@ -1,4 +1,5 @@
-"""OBJECT: how Redis would keep a value. Ours are kept otherwise; programs ask, so the rules are Redis's."""
+"""OBJECT: encoding, idle time and frequency of a value. Verbena stores values differently, but reports the
+encoding that Redis would use, since programs depend on it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def _small(args: Iterable[bytes]) -> bool:
 
 
 def encoding(value: Value | bytes) -> bytes:
-    """What a fresh Redis with its defaults would choose for this content."""
+    """Returns the encoding that Redis with default settings would choose for this value."""
     if isinstance(value, bytes):
         if as_integer(value) is not None:
             return b"int"

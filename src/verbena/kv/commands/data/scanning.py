@@ -1,7 +1,6 @@
-"""HSCAN, SSCAN, ZSCAN and SCAN: cursors that survive changes, and Redis's patterns.
-
-A collection is scanned in the order of its members' hashes: the cursor is the hash to go on from, so who is
-there from the first call to the last is seen, whatever comes and goes meanwhile. One sort serves a scan."""
+"""HSCAN, SSCAN, ZSCAN and SCAN: options, cursors that stay valid during changes, and Redis's patterns.
+A collection is scanned in the order of its members' hashes, and the cursor is the hash to continue with.
+So a scan returns every member that exists from its first call to its last."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, Set, SortedSet
 
-AT_ONCE = 128  # so many members are given by one call, whatever COUNT says
+AT_ONCE = 128  # collections of up to this size are returned by one call, whatever COUNT is
 _MASK = (1 << 62) - 1
 _CACHED = 8
 
@@ -65,11 +64,11 @@ class _Snapshot(NamedTuple):
     members: list[bytes]
 
 
-_snapshots: dict[int, _Snapshot] = {}  # by id() of the value; the last used last
+_snapshots: dict[int, _Snapshot] = {}  # sorted members by id() of the value, least recently used first
 
 
 def members(value: Scannable, cursor: int, count: int) -> tuple[int, list[bytes]]:
-    """The next cursor, 0 at the end, and the members from `cursor` on."""
+    """Returns the next cursor (0 at the end) and about `count` members from `cursor` on."""
     there: Iterable[bytes] = value.scores if isinstance(value, SortedSet) else value
     if len(value) <= AT_ONCE:
         return 0, list(there)
@@ -112,8 +111,9 @@ def scan(
 
 @lru_cache(maxsize=256)
 def pattern(glob: bytes) -> re.Pattern[bytes]:
-    """Redis's globs: * ? [a-z] [^a] \\x. A run of stars is one, and what stands between two stars is looked
-    for once, without going back: a pattern costs no more than its length times the key's."""
+    """Compiles a glob of Redis: * ? [a-z] [^a] \\x. Successive stars are merged, and a part between two stars
+    is matched at its first position without backtracking, so the cost is at most pattern length times key
+    length."""
     pieces: list[list[bytes]] = [[]]
     position = 0
     while position < len(glob):
@@ -142,7 +142,8 @@ def pattern(glob: bytes) -> re.Pattern[bytes]:
 
 
 def _bracket(glob: bytes, position: int) -> tuple[bytes, int]:
-    """A class from after its "[" on, and where the pattern continues. One never closed ends with it."""
+    """Converts a character class, from after its "[". Returns the regular expression and the position after
+    it. An unclosed class extends to the end of the pattern."""
     inverted = glob[position : position + 1] == b"^"
     position += inverted
     ranges: list[tuple[int, int]] = []

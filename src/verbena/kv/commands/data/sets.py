@@ -1,4 +1,4 @@
-"""Sets: members, each once."""
+"""Sets: members, random members, and operations on several sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SORT: the elements of a list, set or sorted set, ordered by themselves or by other keys."""
+"""SORT: orders the elements of a list, set or sorted set by their values or by other keys."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def _read(args: Sequence[bytes], *, may_store: bool) -> _Request:
 
 
 def _looked_up(call: Call, pattern: bytes, element: bytes) -> bytes | None:
-    """The string, or the field of a hash ("key_*->field"), that a pattern names for an element."""
+    """Returns the string, or the field of a hash ("key_*->field"), that a pattern selects for an element;
+    None if there is none."""
     if pattern == b"#":
         return element
     before, star, after = pattern.partition(b"*")
@@ -85,7 +86,7 @@ def _ordered(call: Call, elements: list[bytes], request: _Request) -> list[bytes
     by = request.by
     args = elements if by is None else [_looked_up(call, by, element) for element in elements]
     if request.alpha:
-        # One that has no word comes before those that have.
+        # Elements without a value come first.
         texts = [(arg is not None, arg or b"") for arg in args]
         if by is not None:
             order = sorted(range(len(elements)), key=lambda i: texts[i], reverse=request.descending)
@@ -102,7 +103,7 @@ def _run(call: Call, key: bytes, request: _Request) -> Reply:
         raise WrongType()
     elements = list(value) if value is not None else []
     if not request.sorts and isinstance(value, Set) and request.store is not None:
-        request.by, request.alpha = None, True  # what is stored is to be the same everywhere
+        request.by, request.alpha = None, True  # stored results must not depend on the order in memory
     if request.sorts:
         elements = _ordered(call, elements, request)
     elif isinstance(value, SortedSet) and request.descending:

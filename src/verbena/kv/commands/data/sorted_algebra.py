@@ -1,4 +1,4 @@
-"""Sorted sets: unions, intersections and differences, also with plain sets, whose scores are 1."""
+"""Sorted sets: unions, intersections and differences, also with plain sets, whose members have score 1."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Aggregate = Callable[[float, float], float]
 
 def _sum(one: float, other: float) -> float:
     total = one + other
-    return 0.0 if math.isnan(total) else total  # of two infinities
+    return 0.0 if math.isnan(total) else total  # ∞ + -∞
 
 
 AGGREGATES: dict[bytes, Aggregate] = {b"SUM": _sum, b"MIN": min, b"MAX": max}
 
 
 class _Request(NamedTuple):
-    inputs: list[Mapping[bytes, float]]  # without weights yet
+    inputs: list[Mapping[bytes, float]]  # before weights are applied
     weights: list[float]
     aggregate: Aggregate
     scores: bool
@@ -52,7 +52,7 @@ def _read(
     stores: bool = False,
     card: bool = False,
 ) -> _Request:
-    """The words from the number of keys on."""
+    """Parses the arguments from the number of keys on, and reads the scores of the keys."""
     count = integer(args[0])
     if count < 1:
         raise CommandError(f"ERR at least 1 input key is needed for '{name}' command")
@@ -88,7 +88,8 @@ def _read(
 
 
 def _weighed(request: _Request) -> list[tuple[Mapping[bytes, float], float]]:
-    """The smallest first, as Redis does: sums of doubles depend on their order."""
+    """Returns the inputs with their weights, smallest first like Redis: sums of doubles depend on the
+    order."""
     return sorted(zip(request.inputs, request.weights, strict=True), key=lambda pair: len(pair[0]))
 
 

@@ -1,4 +1,4 @@
-"""Sorted sets: ranges by place, by score and by member, to read, count, store and remove."""
+"""Sorted sets: reads, counts, stores and removes ranges by rank, score or member."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def _first_above(value: SortedSet, score: float) -> int:
 
 
 def lex_slice(value: SortedSet, low: LexBound, high: LexBound, *, reverse: bool = False) -> tuple[int, int]:
-    """The members between two words. They are meant to have one score; if they have not, it is the first run
-    of members within the range that Redis would find, from the end that it starts at."""
+    """Returns the slice of members in a lexicographical range, which requires that all scores are equal. If
+    they are not, returns what Redis would: the first run of members in the range, from the end where it
+    starts."""
     order = value.order
     if order[0][0] == order[-1][0]:
         score = order[0][0]
@@ -63,7 +64,7 @@ def lex_slice(value: SortedSet, low: LexBound, high: LexBound, *, reverse: bool 
 
 @dataclass
 class _Range:
-    """What ZRANGE and its relatives were asked for."""
+    """The options of ZRANGE and its older forms."""
 
     by: bytes = b"RANK"
     reverse: bool = False
@@ -104,7 +105,8 @@ def _options(args: Sequence[bytes], chosen: _Range, allowed: frozenset[bytes]) -
 
 
 def _select(call: Call, key: bytes, first: bytes, last: bytes, chosen: _Range) -> list[tuple[float, bytes]]:
-    """The pairs (score, member) of a range, in the order asked for. Bounds are read without a key too."""
+    """Returns the pairs (score, member) of a range in the requested order. Checks the bounds even if the key
+    does not exist."""
     low, high = (last, first) if chosen.reverse else (first, last)
     places = scores = args = None
     if chosen.by == b"SCORE":
@@ -172,7 +174,8 @@ def zrangestore(call: Call, target: bytes, key: bytes, first: bytes, last: bytes
 
 
 def store(call: Call, target: bytes, scores: dict[bytes, float], event: str) -> int:
-    """A sorted set of these under `target`, instead of whatever there was."""
+    """Replaces the value at `target` by a sorted set of these scores, or deletes it if there are none;
+    returns the number of members."""
     if scores:
         call.db.put(target, SortedSet.of(scores))
         call.db.changed(target, event=event)

@@ -1,5 +1,5 @@
-"""Sorted sets: members and scores, one by one. Ranges are in sorted_ranges.py, unions and the like in
-sorted_algebra.py, pops in sorted_pops.py."""
+"""Sorted sets: single members and their scores. Ranges are in sorted_ranges.py; unions, intersections and
+differences in sorted_algebra.py; pops in sorted_pops.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings: what the engine does not do itself."""
+"""Strings: the commands that are not native."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
 from verbena.kv.server.call import Call
 
-MOST_CELLS = 128 * 1024 * 1024  # 512 MiB of them
+MOST_CELLS = 128 * 1024 * 1024  # 512 MiB
 
 
 @command("SUBSTR", arity=4, flags="readonly", keys=(1, 1, 1), group="string",
@@ -60,7 +60,8 @@ def lcs(call: Call, first: bytes, second: bytes, *args: bytes) -> Reply:
 
 
 def _table(one: bytes, other: bytes) -> list[array[int]]:
-    """Row i, column j: the length for the first i bytes of one and j of the other."""
+    """Returns the table of LCS lengths: row i, column j is for the first i bytes of `one` and j of
+    `other`."""
     row = array("I", bytes(4 * (len(other) + 1)))
     table = [row]
     for byte in one:
@@ -75,7 +76,7 @@ def _table(one: bytes, other: bytes) -> list[array[int]]:
 
 
 def _walk(one: bytes, other: bytes, table: list[array[int]]) -> tuple[bytes, list[tuple[int, int, int]]]:
-    """The subsequence and its runs (where in each, how long), the last first."""
+    """Returns the subsequence and its runs (position in `one`, position in `other`, length), last first."""
     text = bytearray()
     ranges: list[tuple[int, int, int]] = []
     i, j, run = len(one), len(other), 0

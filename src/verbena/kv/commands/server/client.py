@@ -1,4 +1,4 @@
-"""CLIENT: about connections, one's own and others'."""
+"""CLIENT: inspects and controls connections."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def kill(call: Call, *args: bytes) -> Reply:
 
 def _kill(call: Call, clients: list[Client]) -> None:
     for client in clients:
-        client.native.close(at_once=client.id != call.client.id)  # one's own: after the answer
+        client.native.close(at_once=client.id != call.client.id)  # the caller's own: after the reply
 
 
 @command(
@@ -215,7 +215,7 @@ def reply(call: Call, mode: bytes) -> Reply:
         client.replies_off = True
     elif name == b"SKIP":
         if not client.replies_off:
-            client.skip_replies = 2  # this very command counts it down once
+            client.skip_replies = 2  # the end of this command decrements it once
     else:
         raise SyntaxMistake()
     client.update_dispatch()

@@ -1,4 +1,4 @@
-"""CLUSTER, ASKING: what clients ask to find their nodes, and how an operator changes the map."""
+"""CLUSTER, ASKING, READONLY, READWRITE: lets clients find nodes, and operators change the cluster map."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def readwrite(call: Call) -> Reply:
     return "OK"
 
 
-# What there is
+# Queries
 
 
 @_declare("INFO", 2, "Returns the state of the cluster.")
@@ -260,7 +260,7 @@ def count_failure_reports(call: Call, id: bytes) -> Reply:
     return node_of(call).gossip.failure_reports(id_from(call, id))
 
 
-# What changes the map
+# Changes of the map
 
 
 @_declare("MEET", -4, "Checks that a node is a member: nodes join through the map's store.", flags=CHANGE)

@@ -1,4 +1,4 @@
-"""COMMAND: what there is, from the declarations."""
+"""COMMAND: describes the commands, from their declarations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verbena.kv.server.call import Call
 from verbena.kv.values.glob import matches
 
 LOOK = "loading stale"
-# Of those that have subcommands; most have none. In redis-server DEBUG is one command.
+# Flags of commands with subcommands; most have none. In redis-server DEBUG is a single command with flags.
 _CONTAINERS = {"DEBUG": frozenset(["admin", "noscript", "loading", "stale"])}
 
 
@@ -30,7 +30,7 @@ def subcommands(name: str) -> list[Command]:
 
 
 def describe(name: str) -> list[Any] | None:
-    """One row of COMMAND INFO; None: there is no such command."""
+    """Returns a row of COMMAND INFO; None if there is no such command."""
     name = name.upper().replace("|", " ")
     found = COMMANDS.get(name)
     inner = subcommands(name)

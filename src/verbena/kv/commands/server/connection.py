@@ -1,4 +1,4 @@
-"""Who a client is and how it talks: AUTH, HELLO, SELECT, RESET, QUIT."""
+"""Authentication, protocol and database of a connection: AUTH, HELLO, SELECT, RESET, QUIT."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMis
 from verbena.kv.server.call import Call
 from verbena.kv.server.clients import Client
 
-VERSION = "7.2.0"  # of Redis: what clients may expect
+VERSION = "7.2.0"  # the version of Redis that HELLO reports
 WRONG_PASSWORD = "WRONGPASS invalid username-password pair or user is disabled."
 BASIC = "noscript loading stale fast no_auth skip_monitor allow_busy"
 
@@ -152,7 +152,7 @@ def reset(call: Call) -> Reply:
 
 
 def discard(call: Call, client: Client) -> None:
-    """Ends a transaction, if there is one, and the watching of keys."""
+    """Discards the client's transaction, if there is one, and stops watching keys."""
     if client.watching:
         call.server.engine.unwatch(client.id)
     client.forget_transaction()

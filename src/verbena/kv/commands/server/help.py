@@ -1,4 +1,4 @@
-"""HELP of the commands that have subcommands: from what these declare."""
+"""The HELP subcommands, generated from the declarations of the other subcommands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from verbena.kv.commands.declare import COMMANDS, Function, command
 from verbena.kv.commands.replies import Reply
 from verbena.kv.server.call import Call
 
-# Each with the group it belongs to.
+# Command with subcommands → its group.
 CONTAINERS = {
     "ACL": "server",
     "CLIENT": "connection",

@@ -1,4 +1,4 @@
-"""What took long, and what memory is used for: SLOWLOG, LATENCY, MEMORY, DEBUG."""
+"""Slow commands, latency and memory: SLOWLOG, LATENCY, MEMORY, DEBUG."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def latency_histogram(call: Call, *names: bytes) -> Reply:
     since="4.0.0",
 )
 def memory_usage(call: Call, key: bytes, *args: bytes) -> Reply:
-    # SAMPLES is of no use here: all of it has been counted.
+    # SAMPLES has no effect: the size is maintained, not sampled.
     if args and (len(args) != 2 or args[0].upper() != b"SAMPLES" or integer(args[1]) < 0):
         raise SyntaxMistake()
     details = call.db.details(key)

@@ -1,4 +1,4 @@
-"""Commands about what is kept on disk: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, WAITAOF, DEBUG RELOAD."""
+"""Persistence: SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE, WAITAOF, DEBUG RELOAD, DEBUG LOADAOF."""
 
 from __future__ import annotations
 

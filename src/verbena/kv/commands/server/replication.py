@@ -1,4 +1,4 @@
-"""Replicas: who follows whom, and waiting until they have what was written."""
+"""Replication: ROLE, REPLICAOF, SLAVEOF, WAIT."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def role(call: Call) -> Reply:
 
 
 def _follow(call: Call, host: bytes, port: bytes) -> Reply:
-    if call.server.services.cluster is not None:  # the map says who follows whom
+    if call.server.services.cluster is not None:  # the cluster map assigns replicas
         raise CommandError("ERR REPLICAOF not allowed in cluster mode.")
     if (host.upper(), port.upper()) == (b"NO", b"ONE"):
         if call.server.services.replication is not None:

@@ -1,4 +1,4 @@
-"""The server as a whole: INFO, CONFIG, the emptying of databases, its end."""
+"""The server as a whole: INFO, CONFIG, FLUSHDB, FLUSHALL, SWAPDB, MONITOR, SHUTDOWN."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def time_(call: Call) -> Reply:
 
 
 def _check_mode(args: tuple[bytes, ...]) -> None:
-    """Memory is given back in small pieces in any case, so that nobody waits for it."""
+    """Checks the option ASYNC or SYNC. It has no effect: memory is always freed in small steps."""
     if len(args) > 1 or (args and args[0].upper() not in (b"ASYNC", b"SYNC")):
         raise SyntaxMistake()
 
@@ -85,7 +85,7 @@ def flushall(call: Call, *mode: bytes) -> Reply:
     for database in call.server.databases:
         if len(database):
             database.clear()
-    call.server.engine.invalidate_all()  # also where there was nothing
+    call.server.engine.invalidate_all()  # also if all databases were empty
     if call.server.execution.logging:
         call.server.engine.log(call.db.index, (b"FLUSHALL",))
     return "OK"

@@ -1,4 +1,4 @@
-"""CLIENT TRACKING and what belongs to it: caches at clients."""
+"""Client-side caching: CLIENT TRACKING, CACHING, TRACKINGINFO, GETREDIR."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _read(call: Call, args: tuple[bytes, ...]) -> tuple[TrackingOptions, list[by
 
 
 def _check_overlap(prefixes: list[bytes], there: set[bytes]) -> None:
-    """One change must not be told twice."""
+    """Raises CommandError if prefixes overlap: a change would then be reported twice."""
     pairs = [(one, other, "an existing prefix") for one in prefixes for other in sorted(there)]
     pairs += [(one, other, "another provided prefix") for one, other in combinations(prefixes, 2)]
     for one, other, which in pairs:

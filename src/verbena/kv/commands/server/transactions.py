@@ -1,4 +1,4 @@
-"""Several commands as one: MULTI, EXEC, and WATCH for those who read before they write."""
+"""Transactions: MULTI, EXEC, DISCARD, WATCH, UNWATCH."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def exec_(call: Call) -> Reply:
     try:
         for argv in queue:
             found = find(argv)
-            if found is None:  # it was there when it was queued
+            if found is None:  # it existed when it was queued
                 reply: Reply = CommandError("ERR unknown command")
             else:
-                # Rights may have changed since it was queued.
+                # Permissions may have changed since it was queued.
                 denied = (
                     None if client.user.may_do_all else server.acl.check(client, found, argv, call.now_ms)
                 )
@@ -89,7 +89,7 @@ def watch(call: Call, *keys: bytes) -> Reply:
     if call.client.queue is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in keys:
-        call.db.exists(key)  # one that has expired goes now, and is no change later
+        call.db.exists(key)  # deletes an expired key now, so that this is not a change later
         call.client.native.watch(call.db.index, key)
     call.client.watching = True
     return "OK"
