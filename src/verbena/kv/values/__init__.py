@@ -1,1 +1,1 @@
-"""Collections and the algorithms on them. Depends on nothing else in verbena.kv."""
+"""Collections and algorithms on them. May not depend on the rest of verbena.kv."""

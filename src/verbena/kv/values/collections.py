@@ -1,4 +1,4 @@
-"""The types that Python holds. Strings are the engine's."""
+"""The types of values except strings, which the engine stores itself."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from sortedcontainers import SortedList
 
 from verbena import _native
 
-# What a collection of few takes, and then each element.
+# Estimated memory: of a small collection, and of each element, in bytes.
 _EMPTY_DICT = sys.getsizeof({b"": b""})
-_EMPTY_SORTED = _EMPTY_DICT + 700  # a sorted list is an object with lists of its own
-_WORD = 40  # of a bytes object: its head, and what is lost by rounding up
-_PLACE = 45  # of an entry in a dict, which is between a third and two thirds full
+_EMPTY_SORTED = _EMPTY_DICT + 700  # a SortedList consists of several lists
+_WORD = 40  # overhead of a bytes object: its header and the allocator's rounding
+_PLACE = 45  # an entry of a dict, which is between one and two thirds full
 _PAIR = _PLACE + 2 * _WORD
 _MEMBER = _PLACE + _WORD
-_DRAWN = 40  # a place in the list of a set that was drawn from, and its number
+_DRAWN = 40  # an entry of Set.drawn, and its index
 _SCORED = _MEMBER + sys.getsizeof(0.0) + sys.getsizeof((0.0, b"")) + 8
 
 
-_NOTED = 1 << 15  # names in one set: growing it, and looking for what is left in it, stays short
+_NOTED = 1 << 15  # maximum names in one set, so that growing and scanning it stays short
 
 
 class Changes:
-    """What has become of elements: the names of those that have changed or gone, and how often anything has
-    happened. Who comes is only counted, since a dict has it at the end."""
+    """Records changes of a collection: the names of changed and removed elements, and the number of changes.
+    New elements are only counted, since a dict has them at its end."""
 
     __slots__ = ("_full", "_names", "count")
 
@@ -45,7 +45,7 @@ class Changes:
             self._names = set()
 
     def take(self) -> set[bytes]:
-        """Some of the names, which are forgotten here; no more are left when it is empty."""
+        """Removes and returns some of the names; an empty set if none are left."""
         if self._full:
             return self._full.pop()
         names, self._names = self._names, set()
@@ -53,15 +53,15 @@ class Changes:
 
 
 class Walked:
-    """What a copy that is made in pieces needs to know of a collection: what has changed since it began."""
+    """A collection that reports its changes, for copies that are made in steps."""
 
     __slots__ = ()
     walks: tuple[Changes, ...]
 
     def begin_walk(self) -> Changes:
-        """From now on what changes is told here, until end_walk()."""
+        """Starts to record changes. Call end_walk() with the result when the copy is finished."""
         changes = Changes()
-        self.walks = (*self.walks, changes)  # type: ignore[misc]  # the heirs have the slot
+        self.walks = (*self.walks, changes)  # type: ignore[misc]  # subclasses have the slot
         return changes
 
     def end_walk(self, changes: Changes) -> None:
@@ -81,9 +81,9 @@ def _shed(elements: dict[bytes, Any], count: int) -> None:
         dict.popitem(elements)
 
 
-# What nobody has any more is freed by shed(), about so many elements at a time; `held` is of no use by then.
+# shed() frees an unreferenced collection in steps of about `count` elements; `held` is not updated then.
 class Hash(Walked, dict[bytes, bytes]):
-    """Fields and their values. `held` is about how much memory they take, counted as they come and go."""
+    """Fields and their values. `held` is the estimated memory in bytes, updated by every change."""
 
     TYPE: ClassVar[str] = "hash"
     __slots__ = ("__weakref__", "held", "walks")
@@ -112,7 +112,7 @@ class Hash(Walked, dict[bytes, bytes]):
             self._tell_new(len(new) - len(changed))
 
     def discard(self, field: bytes) -> bool:
-        """True: it was there."""
+        """Removes a field. Returns whether it existed."""
         old = super().pop(field, None)
         if old is None:
             return False
@@ -129,14 +129,14 @@ class Hash(Walked, dict[bytes, bytes]):
         _shed(self, count)
 
 
-# Elements, left to right. It is native: a copy in pieces must reach any place of it at once.
+# Native, since a copy in steps needs direct access to any position.
 List = _native.kv.List
 
 
 class Set(Walked, dict[bytes, int | None]):
-    """Members. Once one was drawn by chance from a large set, `drawn` has them in any order and each member's
-    value is its place there, so that a draw costs the same however many they are. Use add(), discard().
-    `held` as a hash has it."""
+    """Members; change them with add() and discard() only. After the first draw() from a large set, `drawn`
+    lists the members in any order and each dict value is the index there, so that draws take constant time.
+    `held` is the estimated memory in bytes."""
 
     TYPE: ClassVar[str] = "set"
     __slots__ = ("__weakref__", "drawn", "held", "walks")
@@ -148,7 +148,7 @@ class Set(Walked, dict[bytes, int | None]):
         self.held = _EMPTY_DICT + _MEMBER * len(self) + sum(map(len, self))
 
     def add(self, member: bytes) -> bool:
-        """True: it is new."""
+        """Adds a member. Returns whether it is new."""
         if member in self:
             return False
         self.held += _MEMBER + len(member)
@@ -163,7 +163,7 @@ class Set(Walked, dict[bytes, int | None]):
         return True
 
     def discard(self, member: bytes) -> bool:
-        """True: it was there."""
+        """Removes a member. Returns whether it existed."""
         place = self.pop(member, -1)
         if place == -1:
             return False
@@ -179,7 +179,7 @@ class Set(Walked, dict[bytes, int | None]):
         return True
 
     def draw(self) -> bytes:
-        """A member by chance; it stays."""
+        """Returns a random member and keeps it. The set must not be empty."""
         if self.drawn is None:
             if len(self) <= 64:
                 return next(islice(self, random.randrange(len(self)), None))
@@ -195,12 +195,12 @@ class Set(Walked, dict[bytes, int | None]):
 
 
 def _lists(order: SortedList[tuple[float, bytes]]) -> list[list[tuple[float, bytes]]]:
-    return order._lists  # type: ignore[attr-defined,no-any-return]  # the stubs have the public names only
+    return order._lists  # type: ignore[attr-defined,no-any-return]  # not in the stubs
 
 
 class SortedSet(Walked):
-    """Members with scores, ordered by score and then by member; others read `scores` and `order`, and change
-    neither. `held` as a hash has it."""
+    """Members with scores, ordered by score, then by member. Other code may read `scores` and `order`, but
+    not change them. `held` is the estimated memory in bytes."""
 
     TYPE: ClassVar[str] = "zset"
     __slots__ = ("__weakref__", "_hidden", "held", "order", "scores", "walks")
@@ -208,7 +208,7 @@ class SortedSet(Walked):
     def __init__(self) -> None:
         self.scores: dict[bytes, float] = {}
         self.order: SortedList[tuple[float, bytes]] = SortedList()
-        self._hidden = 0  # lists of the order
+        self._hidden = 0  # number of lists of `order` that _hide() has untracked
         self.walks = ()
         self.held = _EMPTY_SORTED
 
@@ -231,7 +231,7 @@ class SortedSet(Walked):
         return (member for _, member in self.order)
 
     def put(self, member: bytes, score: float) -> None:
-        score += 0.0  # of the two zeros only the positive one is stored
+        score += 0.0  # stores -0.0 as 0.0
         old = self.scores.get(member)
         if old is None:
             self.held += _SCORED + len(member)
@@ -255,13 +255,13 @@ class SortedSet(Walked):
         return True
 
     def pop(self, place: int) -> tuple[float, bytes]:
-        """Takes the one at a place in the order."""
+        """Removes and returns the pair (score, member) at a rank."""
         score, member = self.order.pop(place)
         self._forget(member)
         return score, member
 
     def remove_range(self, start: int, stop: int) -> None:
-        """By places in the order."""
+        """Removes the members with ranks from `start` to before `stop`."""
         gone = self.order[start:stop]
         del self.order[start:stop]
         self._hide()
@@ -269,7 +269,8 @@ class SortedSet(Walked):
             self._forget(member)
 
     def _hide(self) -> None:
-        """Keeps the collector from looking into the order's lists. New ones come when one is split."""
+        """Excludes the lists of `order` from garbage collection, which would traverse them. Call it again
+        when their number has changed, since a split creates a new list."""
         order: Any = self.order
         self._hidden = len(order._lists)
         _native.kv.untrack([order, order._maxes, order._index, order._lists, *order._lists])
@@ -289,7 +290,7 @@ class SortedSet(Walked):
             self.put(member, score)
 
     def shed(self, count: int) -> None:
-        # One list of the order goes at a time: one by one costs ten times that.
+        # Frees one list of `order` per step: element by element costs ten times as much.
         lists = _lists(self.order)
         _shed(self.scores, len(lists.pop()) if lists else count)
 

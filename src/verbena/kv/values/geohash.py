@@ -1,5 +1,5 @@
-"""Places as 52-bit numbers, the bits of longitude and latitude alternating, and distances on the sphere: with
-Redis's constants and order of operations, so that scores and distances are the same to the last digit."""
+"""Geohashes: positions as 52-bit numbers with alternating bits of longitude and latitude, and distances on
+the sphere. Constants and order of operations are those of Redis, so that results are identical."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 STEP = 26
 LONGITUDE = (-180.0, 180.0)
-LATITUDE = (-85.05112878, 85.05112878)  # where the square map of the world ends
+LATITUDE = (-85.05112878, 85.05112878)  # the limits of the Web Mercator projection
 EARTH_RADIUS_M = 6372797.560856
 _ALPHABET = "0123456789bcdefghjkmnpqrstuvwxyz"
 _RADIAN = math.pi / 180.0
@@ -17,7 +17,7 @@ Range = tuple[float, float]
 
 
 def is_score(score: float) -> bool:
-    """Whether it stands for a place: a sorted set may have any."""
+    """Whether a score is a geohash; a sorted set may contain other scores."""
     return 0 <= score < 1 << (2 * STEP)
 
 
@@ -26,7 +26,7 @@ def is_place(longitude: float, latitude: float) -> bool:
 
 
 def _spread(number: int) -> int:
-    """The bits of a 32-bit number at the even places of a 64-bit one."""
+    """Spreads the bits of a 32-bit number to the even bits of a 64-bit number."""
     number = (number | number << 16) & 0x0000FFFF0000FFFF
     number = (number | number << 8) & 0x00FF00FF00FF00FF
     number = (number | number << 4) & 0x0F0F0F0F0F0F0F0F
@@ -50,7 +50,7 @@ def encode(longitude: float, latitude: float, latitudes: Range = LATITUDE) -> in
 
 
 def decode(score: float) -> Place:
-    """The middle of the cell that a score stands for."""
+    """Returns the centre of the cell of a score."""
     bits = int(score) if math.isfinite(score) else 1 << 63
     north, east = _gathered(bits), _gathered(bits >> 1)
     scale = float(1 << STEP)
@@ -65,7 +65,7 @@ def decode(score: float) -> Place:
 
 
 def text(score: float) -> bytes:
-    """The eleven letters that maps on the web use; they cover all latitudes."""
+    """Returns the standard geohash string of eleven characters, which uses latitudes from -90 to 90."""
     bits = encode(*decode(score), (-90.0, 90.0))
     letters = [_ALPHABET[bits >> 52 - 5 * (place + 1) & 31] for place in range(10)]
     return "".join([*letters, "0"]).encode()
@@ -87,6 +87,6 @@ def distance_m(one: Place, other: Place) -> float:
 
 
 def rows_within(centre: Place, height_m: float) -> Range:
-    """The latitudes that are no farther from the centre than this."""
+    """Returns the lowest and highest latitude within this distance of the centre."""
     reach = height_m / EARTH_RADIUS_M / _RADIAN
     return centre[1] - reach, centre[1] + reach

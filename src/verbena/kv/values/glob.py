@@ -1,4 +1,4 @@
-"""Patterns as Redis has them: * ? [a-z] [^a] and \\ before a character that is meant as it is."""
+"""Patterns of Redis: * ? [a-z] [^a], and \\ before a literal character."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def compiled(pattern: bytes) -> re.Pattern[bytes]:
         char = pattern[at : at + 1]
         at += 1
         if char == b"*":
-            if not out or out[-1] != b".*":  # several stars in a row would only take longer
+            if not out or out[-1] != b".*":  # successive stars only cost time
                 out.append(b".*")
         elif char == b"?":
             out.append(b".")
@@ -30,7 +30,8 @@ def compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def _class(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The set of characters behind a bracket, and where it ends: with the pattern, if it is never closed."""
+    """Converts a character class, from after its "[". Returns the regular expression and the position after
+    it. An unclosed class extends to the end of the pattern."""
     negated = pattern[at : at + 1] == b"^"
     at += negated
     chosen: set[int] = set()

@@ -1,9 +1,10 @@
-"""HyperLogLog as Redis keeps it in a string: 2^14 registers of 6 bits, with the same hash, header and
-estimate, so that a string made there counts here and the other way round.
+"""HyperLogLogs in the string format of Redis: 2^14 registers of 6 bits, with the same hash and estimate, so
+that both programs can read each other's strings.
 
-    "HYLL"  encoding (0 dense, 1 sparse)  3 unused  the last count, 8 bytes, the top bit: it is out of date
+    "HYLL"  encoding (0 dense, 1 sparse)  3 unused  cached count, 8 bytes; its top bit marks it as stale
 
-Sparse registers are runs: 00nnnnnn zeros, 01nnnnnn nnnnnnnn more zeros, 1vvvvvnn a value up to 4 times."""
+Sparse registers are runs: 00nnnnnn up to 64 zeros, 01nnnnnn nnnnnnnn up to 16384 zeros, 1vvvvvnn a value up
+to 4 times."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ _RUN = re.compile(rb"(?s)(.)\1*")
 
 
 class Invalid(ValueError):
-    """The string is no HyperLogLog."""
+    """The string is not a HyperLogLog."""
 
 
 class Corrupt(ValueError):
-    """It says that it is one, but its runs make no sense."""
+    """The header is that of a HyperLogLog, but the runs are not valid."""
 
 
 def murmur64a(key: bytes) -> int:
@@ -47,7 +48,7 @@ def murmur64a(key: bytes) -> int:
 
 
 def place(element: bytes) -> tuple[int, int]:
-    """An element's register, and what that register is at least: 1 + the zeros that its hash ends with."""
+    """Returns an element's register and its minimum value: 1 + the number of trailing zeros of the hash."""
     mixed = murmur64a(element)
     rest = mixed >> 14 | 1 << _BITS_OF_HASH
     return mixed & (REGISTERS - 1), (rest & -rest).bit_length()
@@ -70,7 +71,7 @@ def empty() -> bytes:
 
 
 def registers(text: bytes) -> bytearray:
-    """One byte for each register."""
+    """Returns the registers, one byte each. Corrupt if the runs are not valid."""
     found = bytearray(REGISTERS)
     if is_dense(text):
         for group in range(REGISTERS // 4):
@@ -128,7 +129,7 @@ def _dense(values: bytes | bytearray) -> bytes:
 
 
 def encode(values: bytes | bytearray, *, dense: bool) -> bytes:
-    """Registers as a string whose count is out of date; dense also if they do not fit otherwise."""
+    """Encodes registers, with a stale count; dense if requested, or if the sparse form would not fit."""
     if not dense and max(values) <= _SPARSE_MOST_VALUE:
         runs = _sparse(values)
         if len(runs) <= _SPARSE_MOST_BYTES:
@@ -137,7 +138,7 @@ def encode(values: bytes | bytearray, *, dense: bool) -> bytes:
 
 
 def add(text: bytes, elements: tuple[bytes, ...]) -> bytes | None:
-    """The string with these elements; None: it has them already, as far as it can tell."""
+    """Returns the string with these elements added; None if no register changes. Corrupt if it is invalid."""
     places = [place(element) for element in elements]
     if is_dense(text):
         return _add_dense(text, places)
@@ -176,14 +177,14 @@ def merged(texts: list[bytes]) -> bytearray:
 
 @lru_cache(maxsize=64)
 def count(text: bytes) -> int:
-    """How many elements it has seen, about."""
+    """Returns the approximate number of distinct elements: the cached count, or a new estimate if stale."""
     if not text[_HEADER - 1] & 0x80:
         return int.from_bytes(text[8:_HEADER], "little")
     return estimate(registers(text))
 
 
 def estimate(values: bytes | bytearray) -> int:
-    """Ertl's improved estimator, in doubles and in Redis's order of operations."""
+    """Returns Ertl's improved estimate, computed in doubles in the order that Redis uses."""
     many = float(REGISTERS)
     total = many * _tau((many - values.count(_BITS_OF_HASH + 1)) / many)
     for value in range(_BITS_OF_HASH, 0, -1):

@@ -1,4 +1,4 @@
-"""Sums of x87 long doubles, 64 bits of mantissa: what HINCRBYFLOAT of Redis gives on x86-64."""
+"""Arithmetic of x87 long doubles (64 bits of mantissa), for the results that Redis has on x86-64."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SMALLEST_EXPONENT = -16445
 
 
 class Infinite(ArithmeticError):
-    """What was read is an infinity, which no sum takes."""
+    """The text is an infinity, which cannot be added."""
 
 
 def rounded(number: Fraction) -> Fraction | None:
-    """The nearest long double, ties to even; None: too large for one."""
+    """Returns the nearest long double, ties to even; None if the number is too large."""
     if number == 0:
         return number
     magnitude = abs(number)
@@ -34,7 +34,8 @@ def rounded(number: Fraction) -> Fraction | None:
 
 
 def read(word: bytes) -> Fraction | None:
-    """A word as strtold() reads it; None: it is none, or beyond a long double's range."""
+    """Parses a text like strtold(). None if it is not a number or out of range; Infinite if it is
+    infinite."""
     if len(word) > 255:
         return None
     if _INFINITE.fullmatch(word):
@@ -61,7 +62,7 @@ def read(word: bytes) -> Fraction | None:
 
 
 def spelled(number: Fraction) -> bytes:
-    """Up to 17 digits after the point, without zeros at the end."""
+    """Formats a number with up to 17 decimals, without trailing zeros."""
     scaled = round(abs(number) * 10**17)
     whole, part = divmod(scaled, 10**17)
     text = f"{whole}.{part:017d}".rstrip("0").rstrip(".")
