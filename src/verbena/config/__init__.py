@@ -1,6 +1,6 @@
 """The configuration: `verbena.toml`, VERBENA_… variables and flags, checked against one table of keys.
-The table is the sections' dataclasses (`network.py`, `service.py`); parsing, the command line, the reference
-page and the sample are made from it. Depends on `verbena.errors` alone, so that every layer can use it."""
+The table consists of the dataclasses of the sections (network.py, service.py, store.py, registry.py); parser,
+flags, reference page and sample are generated from it. May depend on verbena.errors only."""
 
 from verbena.config.kinds import Secret
 from verbena.config.load import load, loads, override, places, read_secret

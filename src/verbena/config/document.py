@@ -1,4 +1,4 @@
-"""A configuration file as a value: its tables, where each key stands, and what is not TOML in it."""
+"""Parses a configuration file: its tables, the position of each key, and its syntax errors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ else:
     import tomli as tomllib
 
 MOST_SYNTAX_ERRORS = 20
-LONGEST_LINE = 10_000  # tomllib's time grows with the square of some
-# A statement that cannot go on in the next line, so that the text can be understood without it.
+LONGEST_LINE = 10_000  # tomllib needs quadratic time for some long lines
+# A statement that ends on its line, so that the rest of the text can be parsed without it.
 _ONE_LINE = re.compile(r"\s*[A-Za-z0-9_.-]+\s*=(?!.*(?:\"\"\"|'''))[^\[\]{}]*")
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text, the tables that could be read from it, and the mistakes that kept the rest from being read."""
+    """A text, the tables parsed from it, and the syntax errors of the parts that could not be parsed."""
 
     name: str
     text: str
@@ -37,12 +37,13 @@ class Document:
     problems: tuple[ConfigurationProblem, ...] = ()
 
     def line_of(self, path: Path) -> int | None:
-        """The line of a key, or of what it is in."""
+        """Returns the line of a key, or of the nearest enclosing table; None if neither is known."""
         span = self._span(path)
         return self._place(span.key[0])[0] if span else None
 
     def problem(self, path: Path, message: str, *, at_key: bool = False) -> ConfigurationProblem:
-        """A mistake in what could be read; the caret stands under the value, or under the key."""
+        """Returns a problem of a parsed key, with an excerpt that marks the value, or the key with
+        `at_key`."""
         key = ".".join(map(str, path))
         span = self._span(path)
         if span is None:
@@ -73,7 +74,8 @@ class Document:
 
 
 def read(data: bytes, name: str) -> Document:
-    """The document in a file's bytes; never raises. A byte order mark and CRLF are fine."""
+    """Parses the bytes of a file. Never raises: errors are in `problems`. A byte order mark and CRLF are
+    accepted."""
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -98,7 +100,7 @@ def read(data: bytes, name: str) -> Document:
             problems.append(problem)
         else:
             return Document(name, rest, tables, locate(rest), tuple(problems))
-        # One wrong line need not hide what is wrong below it.
+        # Remove the wrong line and parse again, to report further errors too.
         if not problem.line or not _ONE_LINE.fullmatch(lines[problem.line - 1]):
             break
         lines[problem.line - 1] = ""

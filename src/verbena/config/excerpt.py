@@ -1,4 +1,4 @@
-"""A line of a file as a message may show it: short, no control characters, and nothing of a secret."""
+"""Excerpts of a file for messages: shortened, without control characters and without secrets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _TELLING = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
 
 
 class Excerpts:
-    """The lines of one file, to be shown one by one."""
+    """The lines of one file."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
 
     def line(self, number: int) -> str:
-        """The line without what may be secret; nothing if it is not known where a secret ends."""
+        """Returns a line with possible secrets removed; an empty text if the file has a secret in a
+        multi-line string, whose end is not known."""
         if not 0 < number <= len(self._lines) or self._has_long_secret:
             return ""
         text = self._lines[number - 1][:LONGEST]
@@ -35,7 +36,7 @@ class Excerpts:
 
     @cached_property
     def _has_long_secret(self) -> bool:
-        """Whether a secret is written over several lines, each of which may look like anything."""
+        """Whether a secret is a multi-line string, so that any line may be a part of it."""
         return any(
             line.startswith(('"""', "'''"), match.end()) and _is_secret(match[1])
             for line in self._lines
@@ -45,7 +46,7 @@ class Excerpts:
 
 
 def _is_secret(name: str) -> bool:
-    """Whether a key of this name, right or misspelt, holds what must not be shown."""
+    """Whether a key of this name, possibly misspelt, contains a secret."""
     if name in _OPEN:
         return False
     return name in _SECRETS or bool(_TELLING.search(name)) or nearest(name, _SECRETS) is not None

@@ -1,4 +1,4 @@
-"""The keys as command-line flags: `--network-rdma-cq-size 8192`, `--no-network-rdma-huge-pages`."""
+"""Command-line flags for the keys: `--network-rdma-cq-size 8192`, `--no-network-rdma-huge-pages`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PREFIX = "config:"
 
 
 def add_flags(parser: argparse.ArgumentParser, *, listed: Iterable[str] = ()) -> None:
-    """Gives the parser --config and a flag for every key. Those of the `listed` sections appear in --help."""
+    """Adds --config and a flag for every key except secrets. --help shows those of the `listed` sections."""
     parser.add_argument(
         "--config",
         metavar="FILE",
         help="the file to read (default: the first that `verbena config --help` names)",
     )
-    # Short forms would be ambiguous, or worse: --session-secret would be taken for --session-secret-file.
+    # No abbreviations: --session-secret would be accepted as --session-secret-file.
     parser.allow_abbrev = False
     shown = set(listed)
     for section in SECTIONS:
@@ -31,7 +31,7 @@ def add_flags(parser: argparse.ArgumentParser, *, listed: Iterable[str] = ()) ->
 
 
 def given_flags(options: argparse.Namespace) -> dict[str, str]:
-    """What the flags of add_flags() were set to: text by full key."""
+    """Returns the values of the flags of add_flags() that were given, as text by full key."""
     return {
         name.removeprefix(_PREFIX): value
         for name, value in vars(options).items()
@@ -40,12 +40,12 @@ def given_flags(options: argparse.Namespace) -> dict[str, str]:
 
 
 def load_with_flags(options: argparse.Namespace) -> Config:
-    """`load()` with the file and flags of a command line."""
+    """Calls load() with the file and the flags of a command line."""
     return load(options.config, flags=given_flags(options))
 
 
 def _add_flag(group: argparse._ActionsContainer, key: Key, flag: str, *, listed: bool) -> None:
-    # argparse takes % in a help text for the start of a field.
+    # argparse interprets % in a help text.
     words = f"{key.meaning} (default: {key.default_toml})".replace("%", "%%") if listed else argparse.SUPPRESS
     destination = f"{_PREFIX}{key.path}"
     if isinstance(key.kind, Boolean):

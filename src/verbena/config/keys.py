@@ -1,6 +1,6 @@
-"""How the table is written and read: a section is a frozen dataclass, a key is one of its fields.
-The builders (`integer`, `size` …) stand where a field's default does and carry the rest of its row;
-`rows()` walks a tree of sections and gives every row."""
+"""Declares the table of keys: a section is a frozen dataclass, a key is one of its fields.
+The functions integer(), size() and so on create fields that contain the row of a key; rows() returns the rows
+of all sections."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SectionType = TypeVar("SectionType", bound="Section")
 
 
 class Section:
-    """A section of the file. The docstring's first line says what it is about."""
+    """A section of the file. The first line of its docstring appears in the reference."""
 
     READ_BY: ClassVar[str] = ""
 
 
 @dataclass(frozen=True)
 class Key:
-    """One row of the table: a key's names, what it may hold, and what it means."""
+    """One row of the table: names, kind of value, default and meaning of a key."""
 
     section: str
     name: str
@@ -39,12 +39,12 @@ class Key:
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """The environment variable of the key."""
         return f"VERBENA_{self.path}".replace(".", "_").upper()
 
     @property
     def flag(self) -> str | None:
-        """The command-line flag that sets it. A secret has none: everyone can see a command line."""
+        """The command-line flag of the key; None for a secret, since all users can see a command line."""
         return None if self.kind.secret else f"--{self.path}".replace(".", "-").replace("_", "-")
 
     @property
@@ -86,12 +86,12 @@ def secret(shortest: int, meaning: str, more: str = "") -> Secret:
 
 
 def section(cls: type[SectionType]) -> SectionType:
-    """A field that is a section of its own."""
+    """Returns a field that contains a section."""
     return dataclasses.field(default_factory=cls, metadata={"section": cls})
 
 
 def sections(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, type[Section]]]:
-    """Every section below `cls` with its name, each before those within it."""
+    """Yields every section below `cls` with its full name, outer ones first."""
     for field in dataclasses.fields(cls):
         if "section" in field.metadata:
             name = f"{prefix}{field.name}"
@@ -100,7 +100,7 @@ def sections(cls: type[Any], prefix: str = "") -> Iterator[tuple[str, type[Secti
 
 
 def rows(cls: type[Any]) -> Iterator[Key]:
-    """Every key below `cls`, in the order of the file."""
+    """Yields every key below `cls`, in the order of the file."""
     for name, section_class in sections(cls):
         for field in dataclasses.fields(cast(Any, section_class)):
             if "kind" in field.metadata:

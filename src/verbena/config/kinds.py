@@ -1,5 +1,5 @@
-"""What a key may hold. A kind takes a value from TOML or from the text of a variable or flag, refuses what it
-does not allow in words that say what it does, and writes a value back as TOML."""
+"""The kinds of values that keys have. A kind parses a value from TOML or from the text of a variable or flag,
+rejects other values with a message, and formats a value as TOML."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ UNITS = {"B": 1}
 UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGT", start=1)}
 UNITS |= {f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)}
 _BY_SPELLING = {name.upper(): factor for name, factor in UNITS.items()}
-_PLAIN_BELOW = 10_000  # 4096 reads better than 4KiB, 64KiB than 65536
+_PLAIN_BELOW = 10_000  # 4096 is easier to read than 4KiB, but 64KiB easier than 65536
 
 
 class Refused(ValueError):
-    """The value is not allowed; the text says what it is, and perhaps how to mend it."""
+    """The value is not allowed. The text describes the value, and how to fix it if that is known."""
 
 
 class Secret:
-    """A text that repr() and str() hide, so that it is not shown by accident; `reveal()` gives it."""
+    """A text that repr() and str() hide, so that it is not shown by accident. reveal() returns it."""
 
     __slots__ = ("_text",)
 
@@ -61,21 +61,21 @@ class Secret:
 
 
 class Kind(abc.ABC):
-    """The rule for one key's value."""
+    """The base class of the kinds."""
 
     secret = False
 
     @property
     @abc.abstractmethod
     def allowed(self) -> str:
-        """What may stand here, so that "must be …" reads well before it."""
+        """The allowed values, as a text that continues "must be …"."""
 
     @abc.abstractmethod
     def from_toml(self, value: object) -> Any:
-        """The value as the program has it; raises Refused."""
+        """Converts a value of TOML to that of the program. Raises Refused if it is not allowed."""
 
     def from_text(self, text: str) -> Any:
-        """The same from a variable or a flag, where everything is text."""
+        """Converts the text of a variable or a flag. Raises Refused if it is not allowed."""
         return self.from_toml(text)
 
     def to_toml(self, value: Any) -> str:
@@ -128,7 +128,7 @@ class Integer(Kind):
 
 @dataclass(frozen=True)
 class Size(Kind):
-    """Bytes: an integer, or a string with a unit, where GB counts by 1000 and GiB by 1024."""
+    """A number of bytes: an integer, or a string with a unit (GB: 1000³, GiB: 1024³)."""
 
     low: int
     high: int
@@ -168,7 +168,7 @@ class Choice(Kind):
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """A string that `pattern` matches as a whole; `what` says it in words."""
+    """A string that `pattern` matches completely; `what` describes it."""
 
     what: str = "a string"
     pattern: str = r"[^\x00-\x1f\x7f\ud800-\udfff]*"
@@ -185,7 +185,7 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class FilePath(Text):
-    """A path. `~` is the home; one in a configuration file is relative to that file."""
+    """A path. `~` is the home folder; a path in a configuration file is relative to that file."""
 
     def from_toml(self, value: object) -> str:
         return os.path.expanduser(super().from_toml(value))
@@ -193,7 +193,7 @@ class FilePath(Text):
 
 @dataclass(frozen=True)
 class Endpoint(Kind):
-    """`host:port`, `[address]:port`, or nothing."""
+    """`host:port`, `[address]:port`, or an empty string."""
 
     @property
     def allowed(self) -> str:
@@ -212,7 +212,7 @@ class Endpoint(Kind):
 
 @dataclass(frozen=True)
 class Concealed(Kind):
-    """A secret: never quoted, not even when it is refused."""
+    """A secret. Messages never quote it, even if it is rejected."""
 
     shortest: int
     secret = True
@@ -238,7 +238,7 @@ class Concealed(Kind):
 
 
 def parse_size(text: str) -> int:
-    """Bytes from "4096", "64KiB", "1GB", "1.5 GB"; raises Refused."""
+    """Parses "4096", "64KiB", "1GB" or "1.5 GB" to bytes. Raises Refused if it is not a size."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise _refused(text)
@@ -256,7 +256,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact way to write it: 4096, 64KiB, 1GB."""
+    """Formats a size in its shortest exact form: 4096, 64KiB, 1GB."""
     if size < _PLAIN_BELOW:
         return str(size)
     ways = [f"{size // factor}{unit}" for unit, factor in UNITS.items() if factor > 1 and size % factor == 0]
@@ -268,19 +268,19 @@ def _grouped(number: int) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: with its type where that is what may be wrong, short, in one line."""
+    """Formats a value for a message: short, in one line, arrays and tables by their type only."""
     if isinstance(value, (list, tuple)):
         return "an array"
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, int) and value.bit_length() > 256:
-        return "a number that long"  # which str() might refuse to write
+        return "a number that long"  # str() raises for very long ones
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
     return printable(text if len(text) <= 60 else f"{text[:40]}…{text[-10:]}")
 
 
 def printable(text: str) -> str:
-    """The text with what would move the cursor, colour the terminal or not be seen at all escaped."""
+    """Escapes characters that are invisible or control the terminal."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 

@@ -1,7 +1,6 @@
-"""Where in a TOML text each key and value stands, which tomllib does not tell.
-
-The text is one that tomllib has taken, so this only follows its shape: strings, brackets and headers, never
-what a value means. In a broken text it goes as far as it can; what it found until then stays."""
+"""Finds the positions of keys and values in a TOML text, which tomllib does not report.
+The text has been parsed by tomllib, so this follows only its structure: strings, brackets and headers. In an
+invalid text it stops at the error and keeps the positions found before."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ _STRINGS = {
 
 @dataclass(frozen=True)
 class Span:
-    """A key and its value as offsets into the text. A table's header has no value of its own."""
+    """The offsets of a key and its value in the text. The value of a table header is empty."""
 
     key: tuple[int, int]
     value: tuple[int, int]
 
 
 def locate(text: str) -> Mapping[Path, Span]:
-    """Every table, key and array element by its path; the first place of each. Lines must end in \\n."""
+    """Returns the first position of every table, key and array element, by path. Lines must end in \\n."""
     scan = _Scan(text)
     with contextlib.suppress(_Lost, RecursionError):
         scan.document()
@@ -47,7 +46,7 @@ def locate(text: str) -> Mapping[Path, Span]:
 
 
 class _Lost(Exception):
-    """The text is not TOML from here on."""
+    """The text is not valid TOML at this position."""
 
 
 class _Scan:
@@ -86,7 +85,7 @@ class _Scan:
         return path
 
     def enter(self, path: Path) -> Path:
-        """The table that a header's name stands for: of an array of tables, the latest."""
+        """Returns the path of the table that a header names; for an array of tables, its last element."""
         return (*path, self.counts[path] - 1) if path in self.counts else path
 
     def pair(self, table: Path) -> None:
@@ -168,7 +167,7 @@ class _Scan:
             raise _Lost
 
     def skip(self, pattern: re.Pattern[str]) -> int:
-        """Goes past what the pattern matches and returns the new place; -1 if it does not match."""
+        """Moves past the match of a pattern and returns the new position; -1 if it does not match."""
         match = pattern.match(self.text, self.at)
         if match is None:
             return -1

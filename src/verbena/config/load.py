@@ -1,4 +1,5 @@
-"""Finds and reads the configuration: flags over environment over file over defaults."""
+"""Finds and loads the configuration. Flags take precedence over environment, file and defaults, in this
+order."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ LONGEST_FILE = 1 << 18
 
 
 def places(environment: Mapping[str, str] | None = None) -> list[Path]:
-    """Where a file is looked for if none is named; the first that exists is read."""
+    """Returns the paths where a file is searched if none is named. The first that exists is read."""
     environment = os.environ if environment is None else environment
     home = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME') or '~'}/.config"
     folders = (".", f"{os.path.expanduser(home)}/verbena", "/etc/verbena")
@@ -34,9 +35,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> Config:
-    """The configuration from `file` (else VERBENA_CONFIG, else the first of `places()`, else none), with the
-    environment's variables over it and `flags` (text by full key) over both.
-    Raises ConfigurationError, which lists everything that is wrong."""
+    """Loads the configuration from `file` (default: VERBENA_CONFIG, or the first of places() that exists).
+    Variables of the environment replace its values, `flags` (text by full key) replace both.
+    Raises ConfigurationError with all problems."""
     environment = os.environ if environment is None else environment
     path = find(file, environment)
     gathered = Gathered()
@@ -51,7 +52,7 @@ def load(
 
 
 def loads(text: str | bytes, *, name: str = "<text>") -> Config:
-    """The configuration in a text alone: no file, no environment. Raises ConfigurationError."""
+    """Loads the configuration from a text, without file and environment. Raises ConfigurationError."""
     gathered = Gathered()
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     gathered.add_document(document.read(data, name))
@@ -59,7 +60,8 @@ def loads(text: str | bytes, *, name: str = "<text>") -> Config:
 
 
 def override(config: Config, values: Mapping[str, Any]) -> Config:
-    """The same configuration with `values` by full key, checked like any other. Raises ConfigurationError."""
+    """Returns a copy with other `values` (by full key), checked like any source. Raises ConfigurationError,
+    or KeyError for an unknown key."""
     now = {path: config[path] for path in KEYS}
     gathered = Gathered(
         {path: value for path, value in now.items() if path in config.sources or value != KEYS[path].default},
@@ -72,8 +74,8 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def find(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
-    """The file to read, if any. Raises ConfigurationError where this user may not even look: a file that is
-    there must not be passed over."""
+    """Returns the file to read; None if there is none. Raises ConfigurationError if a place cannot be
+    checked, since an existing file must not be skipped."""
     if named := file or environment.get(VARIABLE):
         return Path(named)
     for path in places(environment):
@@ -88,8 +90,9 @@ def find(file: str | os.PathLike[str] | None, environment: Mapping[str, str]) ->
 
 
 def read_secret(config: Config) -> Secret:
-    """The sessions' secret, from the configuration or its file; empty if there is none.
-    Raises ConfigurationError if the file cannot be used."""
+    """Returns the secret of sessions from the configuration or its file; empty if none is set.
+    Raises ConfigurationError if the file cannot be read or is readable by all users, or if the secret is too
+    short."""
     if not config.session.secret_file:
         return config.session.secret
     path = Path(config.session.secret_file)

@@ -1,4 +1,4 @@
-"""`Config`: every section with its values, and where each of them comes from."""
+"""`Config`: the values of all sections, and the source of each value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verbena.config.store import Kv
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from; `str()` says it in a few words."""
+    """The source of a value; str() returns a short description, such as "verbena.toml:12"."""
 
     kind: Literal["default", "file", "environment", "flag", "program"]
     name: str = ""  # of the file, the variable or the flag
@@ -35,7 +35,7 @@ DEFAULT = Source("default")
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration. `Config()` has every default; `load()` reads file, environment and flags."""
+    """The whole configuration. Config() has all defaults; load() reads file, environment and flags."""
 
     network: Network = section(Network)
     replication: Replication = section(Replication)
@@ -50,14 +50,15 @@ class Config:
     registry: Registry = section(Registry)
 
     file: Path | None = field(default=None, compare=False)
-    """The file that was read, if there was one."""
+    """The file that was read, or None."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """What is allowed but hardly meant, for a person to read."""
+    """Messages about values that are allowed but probably not intended."""
     sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
-    """Where each value that was set comes from."""
+    """The source of each value that was set."""
 
     def __getitem__(self, path: str) -> Any:
-        """The value of a key by its full name: `config["network.rdma.cq_size"]`."""
+        """Returns the value of a key by its full name: `config["network.rdma.cq_size"]`. KeyError if there is
+        no such key."""
         require_key(path)
         value: Any = self
         for name in path.split("."):
@@ -65,12 +66,13 @@ class Config:
         return value
 
     def source_of(self, path: str) -> Source:
-        """Where a key's value comes from: the default, a file's line, a variable or a flag."""
+        """Returns the source of a key's value: default, file and line, variable, flag or program. KeyError if
+        there is no such key."""
         require_key(path)
         return self.sources.get(path, DEFAULT)
 
     def was_set(self, path: str) -> bool:
-        """Whether somebody has chosen a key's value, be it the default's."""
+        """Whether a key was set by any source, even to its default."""
         return path in self.sources or self[path] != KEYS[path].default
 
 
@@ -79,7 +81,7 @@ SECTIONS: Mapping[str, type[keys.Section]] = types.MappingProxyType(dict(keys.se
 
 
 def require_key(path: str) -> Key:
-    """The row of a key by its full name; KeyError, with the nearest, if there is none."""
+    """Returns the row of a key by its full name. KeyError, with the most similar name, if there is none."""
     if path not in KEYS:
         near = nearest(path, KEYS)
         raise KeyError(f"there is no key {path!r}" + (f"; did you mean {near!r}?" if near else ""))
@@ -87,7 +89,7 @@ def require_key(path: str) -> Key:
 
 
 def build(values: Mapping[str, Any], **rest: Any) -> Config:
-    """A Config with `values` by full name, and defaults for the others."""
+    """Returns a Config with `values` (by full name) and defaults for the other keys."""
 
     def make(cls: type[Any], prefix: str) -> Any:
         inner = {

@@ -1,4 +1,4 @@
-"""The name that was probably meant."""
+"""Suggests a name for a misspelt one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The likeliest of `names`, if one is near: another case, - for _, or a few letters off."""
-    import difflib  # slow to import, and not needed where nothing is wrong
+    """Returns the most similar of `names`, without regard to case and to - or _; None if none is similar."""
+    import difflib  # slow to import, and only needed for errors
 
     known = {_plain(candidate): candidate for candidate in names}
-    # A long name is no typing error, and comparing it takes long.
+    # Only the start: a long name is not a typing error, and comparing it is slow.
     close = difflib.get_close_matches(_plain(name[:64]), known, n=1, cutoff=0.6)
     return known[close[0]] if close else None
 

@@ -1,4 +1,4 @@
-"""The table of keys, first part: `[network]`, `[replication]`, `[cluster]` and `[shards]`."""
+"""The keys of `[network]`, `[replication]`, `[cluster]` and `[shards]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference page and the annotated sample, both written from the table of keys."""
+"""Generates the reference page and the annotated sample from the table of keys."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ One file is read: the one that `--config` names, else `{VARIABLE}`, else the fir
 
 
 def page() -> str:
-    """docs/reference/configuration.md."""
+    """Returns the text of docs/reference/configuration.md."""
     lines = [PAGE_HEAD]
     for name, section in _filled_sections():
         lines += [f"## [{name}]", "", f"{first_line(section)} Read by {section.READ_BY}.", ""]
@@ -58,7 +58,7 @@ def page() -> str:
 
 
 def sample() -> str:
-    """docs/reference/verbena.toml: every key behind a #, at its default."""
+    """Returns the text of docs/reference/verbena.toml: every key with its default, commented out."""
     lines = [
         "# verbena.toml: every key at its default. To set one, take its # away and change the value.",
         "# `verbena config check` says whether the file is right, `verbena config show` what is in force.",
@@ -72,7 +72,7 @@ def sample() -> str:
 
 
 def describe(key: Key) -> str:
-    """All about one key, for a terminal."""
+    """Returns the description of one key, for a terminal."""
     facts = [
         ("default", key.default_toml),
         ("allowed", _value_note(key)),

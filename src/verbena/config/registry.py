@@ -1,4 +1,4 @@
-"""The table of keys, fourth part: `[registry]`, the container registry that `verbena registry` runs."""
+"""The keys of `[registry]`: the container registry that `verbena registry` runs."""
 
 from __future__ import annotations
 

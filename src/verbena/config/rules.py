@@ -1,4 +1,4 @@
-"""What must hold between keys. A rule names its keys, says in words what must hold, and tests it."""
+"""Rules between keys. A rule has its keys, a text that states the condition, and a function that tests it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROCE_V2_UDP_PORT = 4791
 
 @dataclass(frozen=True)
 class Rule:
-    """`keys` as they are must make `holds` true; `words` say what that means."""
+    """A condition on the values of `keys`: `holds` tests it, `words` states it for messages."""
 
     keys: tuple[str, ...]
     words: str
@@ -21,8 +21,8 @@ class Rule:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener there."""
-    import ipaddress  # only here, and slow to import
+    """Whether a listener at this host can be reached from this machine only."""
+    import ipaddress  # slow to import, and only needed here
 
     if host == "localhost":
         return True
@@ -155,7 +155,7 @@ RULES = (
     ),
 )
 
-# The same, for what is allowed but hardly meant.
+# Conditions that cause a warning instead of an error: allowed, but probably not intended.
 DOUBTS = (
     Rule(
         ("session.listen_port",),

@@ -1,4 +1,4 @@
-"""The table of keys, second part: `[session]`, `[tls]`, `[iwarp]`, `[metrics]` and `[log]`."""
+"""The keys of `[session]`, `[tls]`, `[iwarp]`, `[metrics]` and `[log]`."""
 
 from __future__ import annotations
 

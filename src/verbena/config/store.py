@@ -1,4 +1,4 @@
-"""The table of keys, third part: `[kv]`, the store that `verbena serve` runs."""
+"""The keys of `[kv]`: the store that `verbena serve` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tomllib says of a text that is not TOML, in words that help: which key, and how it is written."""
+"""Converts the errors of tomllib into problems that name the key and the correct notation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ABOUT_VALUE = ("Invalid value", "Expected newline or end of document", "Invalid
 
 
 def syntax_problem(error: str, lines: Sequence[str], name: str) -> ConfigurationProblem:
-    """The problem behind one of tomllib's messages."""
+    """Returns the problem for an error message of tomllib, with position and excerpt."""
     match = _PLACE.fullmatch(error)
     words = match[1] if match else error
     if match and match[2]:
@@ -61,7 +61,7 @@ def _how_to_write(key: Key, written: str) -> str:
 
 
 def _key_named(name: str) -> Key | None:
-    """The first key of that name in any section, which tells what kind of value is wanted."""
+    """Returns the first key of that name in any section, for the kind of its value; None if there is none."""
     last = re.split(r"[.\s\"']+", name.strip(" \"'"))[-1]
     return next((key for key in KEYS.values() if key.name == last), None)
 

@@ -1,4 +1,4 @@
-"""Checks what a file, the environment and flags say against the table, and gathers all that is wrong."""
+"""Checks the values of file, environment and flags against the table of keys, and collects all problems."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from verbena.config.near import nearest
 from verbena.config.rules import DOUBTS, RULES, Rule
 from verbena.errors import ConfigurationProblem
 
-_MOST_GUESSES = 100  # of what was meant: past that it is no configuration, and guessing takes long
-_INHERITED = ("SERVICE_HOST", "SERVICE_PORT", "PORT")  # what Kubernetes sets for a service called verbena-…
+_MOST_GUESSES = 100  # beyond it the file is not a configuration, and suggestions are slow
+_INHERITED = (
+    "SERVICE_HOST",
+    "SERVICE_PORT",
+    "PORT",
+)  # Kubernetes sets these for a service verbena-…
 
 
 @dataclass
 class Gathered:
-    """Values so far, the later source over the earlier; where each is from; what is wrong."""
+    """The values so far with their sources, and the problems. A later source replaces earlier values."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
@@ -32,7 +36,7 @@ class Gathered:
     _doubtful: set[str] = field(default_factory=set)
 
     def add_document(self, document: Document, *, folder: Folder | None = None) -> None:
-        """Takes a file's values; paths among them are relative to `folder`."""
+        """Adds the values and problems of a file. File paths among the values are relative to `folder`."""
         self.document = document
         self.problems += document.problems
         for path, value in self._leaves(document, document.tables, ()):
@@ -43,7 +47,7 @@ class Gathered:
                 self.values[key.path] = str(folder / self.values[key.path])
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Takes VERBENA_… variables; one that is empty counts as not set."""
+        """Adds the VERBENA_… variables; an empty one counts as not set. Warns of probably misspelt ones."""
         by_variable = {key.variable: key.path for key in KEYS.values()}
         for variable, path in by_variable.items():
             if text := environment.get(variable, ""):
@@ -56,21 +60,22 @@ class Gathered:
                     self.warnings.append(f"{variable} is no variable of Verbena's; did you mean {near}?")
 
     def add_text(self, path: str, text: str, source: Source) -> None:
-        """Takes one value that came as text."""
+        """Adds one value given as text."""
         key = KEYS[path]
         problem = partial(ConfigurationProblem, key=path, source=source.name)
         self._take(key, key.kind.from_text, text, source, problem)
 
     def add_value(self, path: str, value: object) -> None:
-        """Takes one value from the program itself."""
+        """Adds one value given by the program."""
         key = KEYS[path]
         self._take(key, key.kind.from_toml, value, Source("program"), partial(ConfigurationProblem, key=path))
 
     def check_rules(self) -> Config:
-        """The configuration, after the rules between keys that are right by themselves."""
+        """Builds the configuration and checks the rules between keys. Rules with a key that already has a
+        problem are skipped, and all of them if the file has syntax errors."""
         config = build(self.values, sources=self.sources)
         if self.document and self.document.problems:
-            return config  # what could not be read might have kept the rules
+            return config  # the parts that could not be parsed may satisfy the rules
         for rule in RULES:
             if self._doubtful.isdisjoint(rule.keys) and not rule.holds(config):
                 self.problems.append(self._broken(rule, config))
@@ -107,7 +112,7 @@ class Gathered:
     def _leaves(
         self, document: Document, table: Mapping[str, Any], above: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Every known key that is set; what is unknown becomes a problem."""
+        """Yields every known key of a table with its value; unknown names become problems."""
         for name, value in table.items():
             path = (*above, name)
             full = ".".join(path)
@@ -132,7 +137,8 @@ class Gathered:
 
 
 def _meant(path: tuple[str, ...], kind: Literal["section", "key"]) -> str:
-    """What was probably meant: a like name in the same section, or the same name in another."""
+    """Returns a suggestion for an unknown name: a similar name in the same section, or the same name in
+    another; otherwise the list of sections, or an empty text."""
     *above, name = path
     prefix = "".join(f"{part}." for part in above)
     known = SECTIONS.keys() if kind == "section" else KEYS.keys()
