@@ -1,4 +1,5 @@
-"""RDMA for Python: one verbs model on every wire, and sessions on top."""
+"""RDMA for Python: the same verbs on every wire, and sessions built on them.
+Names are imported at first use."""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,4 @@
-"""Names of a package that are imported when they are first used: a program pays for what it needs, and the
-command line starts at once."""
+"""Imports the names of a package at first use, so that a program loads only what it needs."""
 
 from __future__ import annotations
 
@@ -10,7 +9,8 @@ from typing import Any
 
 
 def importer(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The package's __getattr__. `homes` says which module below it has each name; a module may be a name."""
+    """Returns the __getattr__ of a package. `homes` maps each name to the submodule that defines it, or to
+    itself if it is a submodule."""
 
     def find(name: str) -> Any:
         if name not in homes:

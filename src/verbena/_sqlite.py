@@ -1,4 +1,4 @@
-"""SQLite files that several processes share: the registry's data and the cluster's map."""
+"""Opens SQLite files that several processes share: the data of the registry, the cluster map."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 
 
 def connect(file: str | os.PathLike[str], *, patience_s: float) -> sqlite3.Connection:
-    """A connection in WAL mode, for any thread, without transactions of Python's own. Whoever finds the file
-    in use waits up to `patience_s`. Raises sqlite3.Error."""
+    """Opens a connection in WAL mode that any thread may use, with autocommit. If the file is locked, calls
+    wait up to `patience_s`. Raises sqlite3.Error."""
     connection = sqlite3.connect(file, timeout=patience_s, isolation_level=None, check_same_thread=False)
     try:
         _write_ahead(connection, time.monotonic() + patience_s)
@@ -20,8 +20,8 @@ def connect(file: str | os.PathLike[str], *, patience_s: float) -> sqlite3.Conne
 
 
 def _write_ahead(connection: sqlite3.Connection, ends: float) -> None:
-    """Of all that waits for others in SQLite, only this switch does not do so by itself: of two who open a
-    new file at once, one is told that it is locked."""
+    """Switches to WAL mode. Retries, since SQLite's own timeout does not cover this switch: if two processes
+    open a new file, one gets "locked"."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

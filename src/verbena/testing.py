@@ -1,4 +1,4 @@
-"""For tests of programs that use Verbena: a wire on which chosen requests go wrong."""
+"""Fault injection for tests of programs that use Verbena: a wire on which selected requests fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fault = Literal["drop", "delay", "duplicate", "corrupt", "fail", "break_link"]
 
 
 class FaultPlan:
-    """Which send requests go wrong, and how. Shared by its contexts; rules may be added at any time."""
+    """Selects send requests and their faults. Contexts may share it, and rules may be added at any time."""
 
     def __init__(self) -> None:
         self._native = _native.FaultPlan()
@@ -32,28 +32,30 @@ class FaultPlan:
         status: WcStatus = WcStatus.GENERAL_ERR,
         delay_us: float = 0,
     ) -> int:
-        """Hits `count` requests from the `nth` on, counted from 1 among those of `opcode` (None: any).
-        `status` is for "fail", `delay_us` for "delay". Returns the rule's number for hits_of()."""
+        """Adds a rule for `count` requests from the `nth` on, counted from 1 among those of `opcode` (None:
+        any). `status` applies to "fail", `delay_us` to "delay". Returns the number of the rule for
+        hits_of()."""
         kind = _native.FaultKind[fault.upper()]
         return self._native.add(kind, opcode, nth, count, int(status), round(delay_us * 1000))
 
     @property
     def hits(self) -> int:
-        """How many requests were hit so far, by all rules."""
+        """The number of requests that rules have affected so far."""
         return self._native.hits
 
     def hits_of(self, rule: int) -> int:
-        """How many requests one rule has hit so far."""
+        """Returns the number of requests that one rule has affected so far."""
         return self._native.hits_of(rule)
 
     def clear(self) -> None:
-        """Forgets all rules."""
+        """Removes all rules."""
         self._native.clear()
 
 
 @contextlib.contextmanager
 def damaged_packets(count: int, *, bit: int = 0) -> Iterator[None]:
-    """The next `count` packets of the fake wire, requests and answers, arrive with one bit flipped."""
+    """Flips one bit in each of the next `count` packets of the fake wire, requests and responses, until the
+    block ends."""
     _native.damage_packets(count, bit)
     try:
         yield
@@ -62,6 +64,6 @@ def damaged_packets(count: int, *, bit: int = 0) -> Iterator[None]:
 
 
 def faulty(name: str, plan: FaultPlan) -> Context:
-    """open_device(name) on a wire where the plan's requests go wrong."""
+    """Opens a device like open_device(), with the faults of `plan`."""
     provider, _, device = name.partition(":")
     return Context(_native.faulty_provider(find_provider(provider), plan._native).open(device))
