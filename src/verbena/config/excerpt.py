@@ -24,7 +24,7 @@ class Excerpts:
 
     def line(self, number: int) -> str:
         """Returns a line with possible secrets removed; an empty text if the file has a secret in a
-        multi-line string, whose end is not known."""
+        multi-line string, because any line may then belong to it."""
         if not 0 < number <= len(self._lines) or self._has_long_secret:
             return ""
         text = self._lines[number - 1][:LONGEST]

@@ -22,7 +22,7 @@ class Source:
     """The source of a value; str() returns a short description, such as "verbena.toml:12"."""
 
     kind: Literal["default", "file", "environment", "flag", "program"]
-    name: str = ""  # of the file, the variable or the flag
+    name: str = ""  # the file, the variable or the flag
     line: int | None = None
 
     def __str__(self) -> str:

@@ -17,11 +17,7 @@ from verbena.config.rules import DOUBTS, RULES, Rule
 from verbena.errors import ConfigurationProblem
 
 _MOST_GUESSES = 100  # beyond it the file is not a configuration, and suggestions are slow
-_INHERITED = (
-    "SERVICE_HOST",
-    "SERVICE_PORT",
-    "PORT",
-)  # Kubernetes sets these for a service verbena-…
+_INHERITED = ("SERVICE_HOST", "SERVICE_PORT", "PORT")  # Kubernetes sets these for a service verbena-…
 
 
 @dataclass

@@ -45,7 +45,7 @@ class LoopEvents:
         self._spinning = False
         self._spin_until = 0.0
         self._looked_at = 0.0
-        self._found = False  # since the last kick
+        self._found = False  # whether this spin has found events
         self._misses = 0  # spins in a row that found nothing
         self._slept_at = 0.0
         self._closed = False
@@ -84,7 +84,7 @@ class LoopEvents:
         self.kick()
 
     def _spin(self) -> None:
-        with contextlib.suppress(ClosedError):  # another thread closes the node meanwhile
+        with contextlib.suppress(ClosedError):  # another thread is closing the node
             self._look()
 
     def _look(self) -> None:

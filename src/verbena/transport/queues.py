@@ -15,7 +15,7 @@ class CompletionQueues:
     def __init__(
         self, first: verbs.CompletionQueue, add: Callable[[], verbs.CompletionQueue], *, link_size: int
     ) -> None:
-        self._links = {first: 0}  # how many each queue has
+        self._links = {first: 0}  # number of links per queue
         self._add = add
         self._per_queue = max(1, first.capacity // link_size)
         self._taken: dict[verbs.QueuePair, verbs.CompletionQueue] = {}

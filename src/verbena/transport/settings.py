@@ -23,7 +23,7 @@ class Settings:
     max_send_sge: int = 4
     max_recv_sge: int = 4
     max_mr_size: int = 10**9
-    keep_registrations: bool | None = None  # None: on wires where registering costs something
+    keep_registrations: bool | None = None  # None: on wires where registration is expensive
     recv_buffer_pool_size: int = 10_000
     recv_buffer_size: int = 4096
     huge_pages: bool = False
@@ -54,7 +54,7 @@ class Settings:
     capture_headers_only: bool = False
     secret: bytes = field(default=b"", repr=False)
     iwarp: IwarpOptions | None = None  # None: from the environment
-    quic: QuicOptions | None = None  # likewise
+    quic: QuicOptions | None = None  # None: from the environment
     ibv: IbvOptions | None = None  # None: any port, and the GID that reaches the peer
     gid_key: str = "network.rdma_gid_index"  # the configuration key of the GID index, for log events
     gid_is_default: bool = True  # if the GID index does not exist, the best entry is used

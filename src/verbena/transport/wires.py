@@ -59,7 +59,7 @@ class Wires:
         self._open: dict[str, Wire] = {}
         self._keeping: frozenset[str] = frozenset()
         self.reasons: dict[str, str] = {}
-        self.ibv = settings.ibv  # as the device was opened
+        self.ibv = settings.ibv  # the options with which the device was opened
         for name in settings.wires:
             self._try_open(name)
         self._keeping = frozenset(wire.name for wire in self if wire.keeps_registrations)

@@ -132,7 +132,7 @@ class AsyncOperations:
     ) -> Any:
         """Waits for a started operation and raises its error. If the queue was full, starts it first."""
         if token == FULL:
-            # In a tuple, since the token of an operation that completed at once is None.
+            # In a tuple, since the token of an operation that has completed already is None.
             def attempt() -> tuple[Any] | None:
                 started = start(*arguments)
                 return None if started == FULL else (started,)

@@ -110,7 +110,7 @@ class QueuePair(AsyncOperations, Resource):
         rnr_retry: int = 7,
         min_rnr_timer: int = 12,
     ) -> None:
-        """Moves from RESET or INIT to RTS, connected to the peer's `endpoint`; the peer must do so with ours.
+        """Moves from RESET or INIT to RTS, connected to the peer's `endpoint`; the peer must do the same.
         Without `gid_index` the GID that reaches the peer is used. By default a request is retried seven times
         after 67 ms each, and without limit while the peer has no receive posted."""
         if max_rd_atomic is None:

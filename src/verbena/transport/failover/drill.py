@@ -48,7 +48,7 @@ class Drilled:
 class _Watched:
     session: Session
     before: str
-    number: int  # of the link that is broken
+    number: int  # number of the broken link
     order: tuple[str, ...]
     broken_at: float = 0.0
     after: str | None = None

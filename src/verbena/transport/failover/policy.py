@@ -1,4 +1,4 @@
-"""The failover policy: after a link breaks, which wire to dial, when, and when to give up.
+"""The failover policy: decides after a link breaks which wire to dial and when, and when the session fails.
 A pure state machine: each event, with the time `now`, returns one action. It never dials, waits or reads
 a clock. The rules are in the comment below."""
 
@@ -28,7 +28,7 @@ HISTORY = 64
 # Statuses that the request caused itself: the wire works.
 OWN_ERRORS = frozenset(
     {
-        "drill",  # broken on purpose
+        "drill",  # broken on purpose by Node.drill()
         "LOC_ACCESS_ERR",
         "LOC_LEN_ERR",
         "LOC_PROT_ERR",
@@ -106,7 +106,7 @@ class _Wire:
     name: str
     rest_s: float
     ready_at: float = -math.inf
-    quick_breaks: int = 0  # in a row
+    quick_breaks: int = 0  # consecutive breaks within `flap_s` of connecting
     pause_s: float = 0.0  # before the first dial of the next outage
     # In this outage:
     turns: int = 0
@@ -149,7 +149,7 @@ class Failover:
         self._since, self._limit_s, self._deadline = -math.inf, resume_timeout_s, math.inf
         self._turn: _Wire | None = None  # the wire that is dialled until its retries are used up
         self._turn_since, self._failures, self._not_before = 0.0, 0, -math.inf
-        self._probed = False  # since the last dial
+        self._probed = False  # whether the peer was probed since the last dial
 
     def start(self, now: float, *, timeout_s: float | None = None) -> Action:
         """Starts with the best wire. `timeout_s` limits the first connection (None: resume_timeout_s).

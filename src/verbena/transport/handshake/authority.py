@@ -145,7 +145,7 @@ class Authority:
                 *("-sha256", "-days", days, "-extfile", lines, "-out", made),
             )
             made_key.chmod(0o600)
-            # Each file is replaced atomically, but not both: a reader in between sees a mismatch and retries.
+            # Each file is replaced atomically, but not both: a reader that sees a mismatch must retry.
             made_key.replace(key)
             made.replace(certificate)
 
@@ -170,10 +170,10 @@ def addresses_here() -> list[str]:
     found = {"127.0.0.1"}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, interface in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
+            with contextlib.suppress(OSError):  # the interface has no IPv4 address
                 answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", interface.encode()))
                 found.add(socket.inet_ntoa(answer[20:24]))
-    with contextlib.suppress(OSError):  # no IPv6 here
+    with contextlib.suppress(OSError):  # the kernel has no IPv6
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])))
     return sorted(found)

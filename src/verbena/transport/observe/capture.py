@@ -38,8 +38,8 @@ class CaptureFile:
 
     def __init__(self, node: Node, path: str | os.PathLike[str], *, headers_only: bool) -> None:
         self.path = Path(path)
-        self.packets = 0  # seen so far
-        self.dropped = 0  # of these, not in the file
+        self.packets = 0  # captured so far, including dropped ones
+        self.dropped = 0  # not in the file, since the buffer was full
         self.closed = False
         self.failure: OSError | None = None  # the write error that ended it
         self._node = node

@@ -1,4 +1,4 @@
-"""Pops from the first key that has a value, at once or blocking: shared by lists and sorted sets."""
+"""Pops from the first key that has a value, with or without blocking: shared by lists and sorted sets."""
 
 from __future__ import annotations
 

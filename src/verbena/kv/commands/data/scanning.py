@@ -17,7 +17,7 @@ from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, Set, SortedSet
 
-AT_ONCE = 128  # collections of up to this size are returned by one call, whatever COUNT is
+AT_ONCE = 128  # one call returns a whole collection of up to this size, regardless of COUNT
 _MASK = (1 << 62) - 1
 _CACHED = 8
 

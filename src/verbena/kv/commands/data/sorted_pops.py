@@ -1,4 +1,4 @@
-"""Sorted sets: pops of the lowest or highest scores, at once or blocking."""
+"""Sorted sets: pops of the lowest or highest scores, with or without blocking."""
 
 from __future__ import annotations
 
