@@ -48,7 +48,8 @@ def murmur64a(key: bytes) -> int:
 
 
 def place(element: bytes) -> tuple[int, int]:
-    """Returns an element's register and its minimum value: 1 + the number of trailing zeros of the hash."""
+    """Returns an element's register (the low 14 bits of its hash) and the register's minimum value: 1 + the
+    number of trailing zeros in the other 50 bits."""
     mixed = murmur64a(element)
     rest = mixed >> 14 | 1 << _BITS_OF_HASH
     return mixed & (REGISTERS - 1), (rest & -rest).bit_length()
