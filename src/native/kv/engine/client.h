@@ -1,5 +1,6 @@
-// Who talks to the engine: what it said so far, what it has yet to hear, and how it is to be treated. How the
-// bytes travel is the business of whoever made it.
+// A client of the engine: its unparsed input, its unsent replies, its state and its flags. The frontend that
+// creates it moves the bytes. The engine's lock covers every member except unsent_bytes.
+// Depends on the protocol only; not on sockets, sessions or Python.h.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // There is something in `out`, or the client is to be closed: called once until it has been looked after.
+  // Makes the frontend send `out`, or close the client. Engine::schedule_write() calls it, and does not call
+  // it again before the frontend has reset write_scheduled.
   virtual void queue_write() = 0;
   virtual int fileno() const { return -1; }
 
@@ -28,22 +30,21 @@ class Client {
   uint32_t database = 0;
   int version = 2;  // of RESP
 
-  bool python_dispatch =
-      false;  // every command goes by the program: transactions, subscribers, restricted users
-  bool unauthenticated = false;    // it has not said who it is: small requests only
-  bool blocked = false;            // waits for something; what it says meanwhile waits, too
-  bool close_after_reply = false;  // once it has heard what is in `out`
-  bool close_now = false;          // at once
-  bool write_scheduled = false;    // wake() was called
-  bool no_touch = false;           // what it reads does not get younger by it
-  bool asking = false;             // its next command may be about a slot that is on its way here
-  bool reads_replica = false;      // it may be served by a replica
+  bool python_dispatch = false;    // Python runs every command: transactions, subscribers, restricted users
+  bool unauthenticated = false;    // kUnauthenticatedLimits apply to its requests
+  bool blocked = false;            // its command waits; input that arrives meanwhile is kept in `in`
+  bool close_after_reply = false;  // close when `out` has been sent
+  bool close_now = false;          // close without sending `out`
+  bool write_scheduled = false;    // queue_write() was called, or the frontend will take `out` itself
+  bool no_touch = false;           // its reads do not update the recency of keys
+  bool asking = false;             // ASKING: its next command may use a slot that is being imported
+  bool reads_replica = false;      // READONLY: a replica may serve its reads
 
   RequestReader reader;
-  std::string in;  // a request that is not whole yet
+  std::string in;  // an incomplete request, or requests that wait while the client is blocked
   std::string out;
-  std::atomic<size_t> unsent_bytes{0};  // bytes that were in `out`, and have not gone yet
-  size_t out_limit = 0;                 // 0: no bound
+  std::atomic<size_t> unsent_bytes{0};  // bytes that the frontend took from `out` and has not sent yet
+  size_t out_limit = 0;                 // 0: no limit
   uint64_t commands = 0, bytes_in = 0, bytes_out = 0;
   const char* last_command = "NULL";
 

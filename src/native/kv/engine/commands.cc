@@ -72,7 +72,7 @@ std::optional<uint64_t> parse_expiry(CommandCall& call, std::string_view argumen
                "' command");
     return std::nullopt;
   }
-  return ms <= 0 ? 1 : static_cast<uint64_t>(ms);  // long ago, but not "never"
+  return ms <= 0 ? 1 : static_cast<uint64_t>(ms);  // 0 would mean that the key never expires
 }
 
 }  // namespace verbena::kv

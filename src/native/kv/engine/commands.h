@@ -1,4 +1,6 @@
-// The commands that native code answers: those on strings and on keys as such.
+// The commands that native code runs: those on strings and those on keys of any type; their table, and what
+// they share.
+// Depends on clients, the keyspace and the protocol; not on the Engine, frontends or Python.h.
 #pragma once
 
 #include <array>
@@ -12,13 +14,13 @@
 
 namespace verbena::kv {
 
-// What a command is given.
+// One execution of a command: its input, and where its reply goes.
 struct CommandCall {
   Keyspace& keyspace;
   Database& database;
   Arguments arguments;
   ReplyWriter reply;
-  // For keyspace notifications: (class, event, key); null: nobody listens.
+  // For keyspace notifications: (class, event, key). Null: notifications are off.
   std::function<void(char, const char*, std::string_view)>* notify = nullptr;
   bool failed = false;
 
@@ -28,7 +30,7 @@ struct CommandCall {
     failed = true;
     reply.error(text);
   }
-  // Tells the log and whoever watches or listens that a key has changed.
+  // Reports a changed key: logs the effect, marks watchers and observers, and notifies.
   void changed(std::string_view key, Arguments effect, char kind, const char* event) {
     keyspace.log(database.number(), effect);
     keyspace.changed(database, key);
@@ -114,9 +116,11 @@ constexpr std::string_view kNotAnInteger = "ERR value is not an integer or out o
 constexpr std::string_view kSyntax = "ERR syntax error";
 constexpr size_t kLongestString = 512u << 20;
 
-// A number as Redis reads it: digits and a sign, nothing else.
+// Parses a number as Redis does: an optional minus sign and digits without leading zeros. Empty: it is no
+// such number, or out of range.
 std::optional<int64_t> parse_integer(std::string_view text);
-// The time that an option and its argument mean in Unix ms; empty: an error was answered.
+// Converts an expiry argument to Unix ms. Empty: an error reply has been written, and the caller returns.
+// A `command` that begins with '!' accepts zero and negative numbers.
 std::optional<uint64_t> parse_expiry(CommandCall& call, std::string_view argument, bool seconds,
                                      bool absolute, const char* command);
 

@@ -61,7 +61,8 @@ void Engine::count_from(uint64_t offset) {
 }
 
 void Engine::refresh_time() {
-  // What is read back expires when it did, which the log says itself, or later.
+  // While loading no key may expire by the clock: the log has a record of each expiry that happened, and all
+  // other keys expire after loading.
   keyspace.set_now(loading ? 0 : unix_ms());
 }
 
@@ -156,7 +157,7 @@ void Engine::process(Client& client, std::string_view input, size_t& used) {
       case RequestReader::Result::ready:
         const size_t bytes = client.reader.consumed();
         if (!client.reader.arguments().empty() && !answer(client, client.reader.arguments())) {
-          return client.reader.next();  // it is read again when it may go on
+          return client.reader.next();  // the request stays in the input: resume() reads it again
         }
         client.reader.next();
         used += bytes;
@@ -174,8 +175,8 @@ bool Engine::answer(Client& client, Arguments arguments) {
   return true;
 }
 
-// Requests that came together are read together: while one runs, the memory that the next ones need is on its
-// way. Waiting for it would take longer than all the rest.
+// Requests that arrived together are parsed together, so that the index entries and items of the next ones
+// are prefetched while one runs: the cache misses would take longer than everything else.
 bool Engine::process_batch(Client& client, std::string_view input, const RequestLimits& bounds,
                            size_t& used) {
   struct Request {
@@ -222,7 +223,7 @@ bool Engine::process_batch(Client& client, std::string_view input, const Request
 
 bool Engine::check_slots(Client& client, Arguments arguments) {
   NativeCommand* const command = native_for(client, arguments);
-  if (!command) return true;  // the program asks for itself
+  if (!command) return true;  // Python checks the slots of the commands that it runs
   std::string error;
   Database& database = keyspace.database(client.database);
   const auto verdict = slots->check(client, database, arguments, command->keys, command->writes, error);
@@ -335,7 +336,7 @@ bool Engine::run_native(Client& client, Arguments arguments, NativeCommand* comm
   return true;
 }
 
-// `reply` begins with an error.
+// `reply` must begin with an error reply.
 void Engine::note_error(std::string_view reply) {
   ++errors[std::string(reply.substr(1, reply.find(' ') - 1))];
 }
@@ -358,16 +359,16 @@ void Engine::deliver_notifications() {
   }
 }
 
-// Between a client's replies: it never keeps an old value that it hears after the news.
+// Called between replies only: a client that received an old value after its invalidation would keep it.
 void Engine::deliver_invalidations() {
   if (tracking.has_messages()) handler_->invalidated(tracking.take_messages());
 }
 
 void Engine::note_slow(const Client& client, Arguments arguments, uint64_t ns) {
-  constexpr size_t kWords = 32, kBytes = 128;
+  constexpr size_t kArguments = 32, kBytes = 128;
   if (slow_.size() >= 128) return;
   Slow slow{client.id, ns, keyspace.now_ms(), {}};
-  for (const std::string_view argument : arguments.first(std::min(arguments.size(), kWords))) {
+  for (const std::string_view argument : arguments.first(std::min(arguments.size(), kArguments))) {
     slow.arguments.emplace_back(argument.substr(0, kBytes));
   }
   slow_.push_back(std::move(slow));
@@ -389,7 +390,8 @@ void Engine::tick(uint64_t now) {
   counters.input_bytes.pass(now), counters.output_bytes.pass(now);
   if (journal_) journal_->tick(now);
   if (keyspace.has_retired()) keyspace.reclaim(now, now + kBudgetNs);
-  // The more is waiting the longer: who deletes as fast as others fill must not get ahead.
+  // The budget grows with the number of waiting elements, so that deleting values cannot outpace freeing
+  // them.
   if (const uint64_t left = handler_ ? handler_->lazy_free_pending() : 0; left > 0) {
     handler_->lazy_free(now_ns() + kBudgetNs * std::min<uint64_t>(1 + left / 4'000'000, 5));
   }

@@ -1,5 +1,7 @@
-// The store itself: runs one command at a time, native ones here and the others by asking the program.
-// Whoever holds its lock is the engine; a loop serves sockets, others may call from their own threads.
+// The engine of the store: runs one command at a time under one lock. It runs native commands itself and
+// passes all others to the Python handlers. The event loop calls it for sockets; any other thread may call it
+// when it holds the lock.
+// Depends on the store, the protocol and the journal; not on frontends, sessions or Python.h.
 #pragma once
 
 #include <array>
@@ -23,27 +25,28 @@ namespace verbena::kv {
 
 class Backlog;
 
-// A large value of the program's as commands that make it again, some elements at a time while it changes.
-// Each says how elements are at that moment; what changes after it was said is said again.
+// Walks a large value that Python holds: as commands that recreate it, some elements at a time, while it may
+// change. Each command describes its elements at that moment; an element that changes afterwards is returned
+// again.
 class ValueWalk {
  public:
   enum class Step : uint8_t {
-    more,   // the words are a command
-    whole,  // all that has been said makes the value as it is now
-    lost,   // it changes too fast: it has to be dumped at once
-    failed
+    more,   // the arguments are the next command
+    whole,  // the commands so far recreate the value as it is now
+    lost,   // the value changes too fast: the caller must dump it as a whole
+    failed  // the value could not be read
   };
   virtual ~ValueWalk() = default;
-  // The words stay as long as the lock is held.
+  // The arguments are valid as long as the engine's lock is held.
   virtual Step next(std::string_view key, std::vector<std::string_view>& arguments) = 0;
 };
 
-// A sum over the elements of a value of the program's, whatever the order in which they came, if that does
-// not matter to its type. It has to be begun anew when the value has changed.
+// A sum over the elements of a value that Python holds. It depends on their order only for types to which the
+// order matters. After a change of the value the sum is invalid, and the caller must start another.
 class ValueSum {
  public:
   virtual ~ValueSum() = default;
-  virtual bool add(size_t most) = 0;  // so many elements; true: there are no more
+  virtual bool add(size_t most) = 0;  // adds at most `most` elements; true: all have been added
   uint64_t sum() const { return sum_; }
   uint64_t count() const { return count_; }
 
@@ -51,52 +54,54 @@ class ValueSum {
   uint64_t sum_ = 0, count_ = 0;
 };
 
-// What the engine asks of the program, with its lock, from the loop's thread.
+// The Python handlers as the engine calls them: with its lock held, on the loop's thread or on another thread
+// that holds the lock.
 class PythonHandler {
  public:
   virtual ~PythonHandler() = default;
-  // A command that native code does not answer, or whose client is ruled.
+  // Runs a command that is not native, or any command when python_dispatch is set. The reply goes to
+  // client.out.
   virtual void run(Client& client, Arguments arguments) = 0;
   virtual void opened(Client& client) = 0;
   virtual void closed(Client& client) = 0;
-  // Values that nothing refers to any more.
+  // Takes over the keyspace's references to values that it no longer holds.
   virtual void release(const std::vector<uint64_t>& objects) = 0;
-  // Elements of released values that are still to be freed, and freeing some of them: until then at the
-  // latest.
+  // The number of elements of released values that are not freed yet; and frees some of them until the
+  // deadline.
   virtual uint64_t lazy_free_pending() const { return 0; }
   virtual void lazy_free(uint64_t /*deadline_ns*/) {}
   // Watched keys of these clients have changed.
   virtual void watched_changed(const std::vector<uint64_t>& clients) = 0;
-  // Clients have values of keys that have changed.
+  // Clients have cached values of keys that have changed.
   virtual void invalidated(const std::vector<Tracking::Message>& /*messages*/) {}
   virtual void notify(uint32_t database, char kind, const char* event, std::string_view key) = 0;
-  // From time to time, or when its timer is due.
+  // Called periodically, and when the timer of the loop is due.
   virtual void tick() = 0;
-  // A value of its own in bytes, from which RESTORE makes it again; false: it cannot.
+  // Serializes a value into bytes that RESTORE accepts. False: it failed.
   virtual bool dump(uint64_t object, std::string& bytes) = 0;
-  // The same in pieces; null: it is not so large.
+  // Starts a walk of a large value. Null: the value is small, so the caller uses dump().
   virtual std::unique_ptr<ValueWalk> walk(uint64_t /*object*/) { return nullptr; }
   virtual std::unique_ptr<ValueSum> sum(uint64_t /*object*/) { return nullptr; }
-  virtual uint64_t count(uint64_t /*object*/) { return 0; }  // its elements
-  // The engine has nothing more to ask for now.
+  virtual uint64_t count(uint64_t /*object*/) { return 0; }  // the number of elements
+  // The batch of calls is over: a handler that kept the GIL releases it.
   virtual void release_gil() = 0;
 };
 
-// Work that goes on between commands, a little at a time.
+// Work that is done between commands, in short slices.
 class Background {
  public:
   virtual ~Background() = default;
-  // False: there is nothing to do any more.
+  // Works until the deadline. False: the work is finished.
   virtual bool work(uint64_t deadline_ns) = 0;
 };
 
 struct EngineCounters {
   uint64_t commands = 0, connections = 0, rejected_connections = 0, errors = 0;
   uint64_t bytes_in = 0, bytes_out = 0, program_commands = 0;
-  uint64_t reads = 0, writes = 0;                                // of sockets, that moved something
-  uint64_t input_disconnections = 0, output_disconnections = 0;  // for what they sent, or did not fetch
+  uint64_t reads = 0, writes = 0;                                // system calls on sockets that moved bytes
+  uint64_t input_disconnections = 0, output_disconnections = 0;  // clients over the input or output limit
   uint64_t longest_tick_ns = 0;
-  RecentMax input_bytes, output_bytes;  // of any one client, at once
+  RecentMax input_bytes, output_bytes;  // the largest buffers of any one client
 };
 
 class Engine {
@@ -104,14 +109,14 @@ class Engine {
   Engine(uint32_t databases, Arena::ChunkAllocator allocate_chunk);
   ~Engine();
 
-  // Recursive: what the program does within run() comes back here.
+  // Recursive, because Python code that runs within run() calls the engine again.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock lock() { return Lock(mutex_); }
   Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
-  // Waits for a turn of the loop's between commands, and not for one that takes long. May come back without
-  // it.
+  // Spins for a short time: long enough for a turn of the loop with short commands, not for a long command.
+  // The returned lock may not own the mutex; the caller must check.
   Lock lock_soon() {
-    constexpr int kSpins = 1000;  // some twenty microseconds
+    constexpr int kSpins = 1000;  // about 20 µs
     Lock lock = try_lock();
     for (int spins = 0; !lock.owns_lock() && spins < kSpins; ++spins) {
       cpu_relax();
@@ -124,17 +129,17 @@ class Engine {
 
   void set_handler(PythonHandler* handler) { handler_ = handler; }
   PythonHandler* handler() const { return handler_; }
-  // The log on disk, if there is one.
+  // The log on disk; null: none.
   void set_log(Journal* log);
   Journal* log() const { return log_; }
-  // Who hears of changes: the backlog, or the log itself while nobody has followed yet.
+  // Receives every change: the backlog if it exists, else the log on disk. Null: neither exists.
   Journal* journal() const { return journal_; }
-  // The log in memory; there is one from now on.
+  // The backlog. The first call creates it.
   Backlog& backlog();
   bool has_backlog() const { return backlog_ != nullptr; }
-  // What is logged from now on goes on from this offset: another node's history ended there.
+  // Sets the offset of the next record, to continue after the end of another node's history.
   void count_from(uint64_t offset);
-  uint64_t first_offset() const { return offset_; }  // of the backlog, if there is none yet
+  uint64_t first_offset() const { return offset_; }  // where the backlog will begin, if there is none yet
 
   void add(Client& client);
   void remove(Client& client);
@@ -142,40 +147,44 @@ class Engine {
   uint64_t next_client() { return ++last_client_; }
   const std::unordered_map<uint64_t, Client*>& clients() const { return clients_; }
 
-  // A client said something: runs what is whole, keeps the rest.
+  // Takes bytes from a client: runs the complete requests and keeps the rest in client.in.
   void feed(Client& client, std::string_view bytes);
-  // A client that was blocked may go on with what it has said meanwhile.
+  // Unblocks a client and runs the requests that arrived meanwhile.
   void resume(Client& client);
-  // Runs one command of a client's, whoever it is ruled by: the reply goes to its `out`.
+  // Runs one command of a client, natively or in Python. The reply goes to client.out, and the client is
+  // queued for writing.
   void run(Client& client, Arguments arguments);
-  // The same for native commands only; false: it is not one.
+  // Runs a native command whatever python_dispatch is. False: the command is not native, nothing was done.
   bool run_native(Client& client, Arguments arguments, NativeCommand* command = nullptr);
-  // Can this be run here and now by whoever holds the lock, without the program?
+  // The native command that run() would use. Null: Python runs it.
   NativeCommand* native_for(const Client& client, Arguments arguments) const;
-  // There is something for the client in `out`.
+  // Queues the client for writing. A client over its output limit is also marked close_now.
   void schedule_write(Client& client);
-  // What has changed is to be kept as the journal promises: then replies may go. Clients whose replies would
-  // say what is not so are closed instead.
+  // Commits what was logged, as the journal guarantees it; call this before replies are sent. If the commit
+  // fails, clients with replies that depend on it are disconnected without them.
   void commit();
-  // Why a command that changes something is refused now; empty: it is not.
+  // The error reply for commands that write. Empty: writes are accepted.
   std::string_view refusal() const {
     if (!refuse_writes.empty()) return refuse_writes;
     return log_ ? std::string_view(log_->write_error) : std::string_view();
   }
 
-  // Between batches: what the program has to know. `tick`: and what is to be done from time to time.
+  // Ends a batch of commands: passes pending events and released values to the Python handlers, which then
+  // release the GIL.
   void finish_batch();
-  // There is something that the program has to know.
+  // finish_batch() has something to pass on.
   bool has_pending_events() const {
     return keyspace.has_dirty_watchers() || keyspace.has_released() || tracking.has_messages() ||
            tracking.has_broadcasts();
   }
+  // Periodic work, in slices of a few milliseconds: expiry, reclaiming, lazy free, background work.
   void tick(uint64_t now_ns);
 
+  // Sets the time at which the next commands run.
   void refresh_time();
 
-  // The program wants to hear of changes. It hears of them between commands, so that nothing it says to
-  // clients can come in the middle of a reply.
+  // Turns keyspace notifications on or off. The Python handlers receive them between commands, so that a
+  // message to a client cannot land within a reply.
   void set_notifications(bool wanted);
   bool notifications() const { return notifications_enabled_; }
 
@@ -183,20 +192,20 @@ class Engine {
   Tracking tracking{keyspace};
   CommandTable commands;
   RequestLimits limits;
-  size_t max_input_bytes = size_t{1} << 30;          // of requests that are not whole, or wait
+  size_t max_input_bytes = size_t{1} << 30;          // of one client's incomplete or waiting requests
   std::unordered_map<std::string, uint64_t> errors;  // by code, such as "WRONGTYPE"
   EngineCounters counters;
-  bool python_dispatch = false;  // every command goes by the program: somebody monitors
-  bool active_expiry = true;  // keys whose time has come go by themselves, not only when they are asked for
-  bool loading = false;       // contents come from a disk: no time passes, and commands have to wait
+  bool python_dispatch = false;  // Python runs every command of every client: a MONITOR is active
+  bool active_expiry = true;     // tick() removes expired keys, not only the commands that find them
+  bool loading = false;          // the dataset is being loaded: time stands still, most commands are refused
   Background* background = nullptr;
-  std::unique_ptr<SlotTable> slots;  // this node is one of a cluster
-  // Those who waited for their slots may try again.
+  std::unique_ptr<SlotTable> slots;  // null: this node is not part of a cluster
+  // Resumes the clients that waited because their slots were fenced.
   void release_held();
   bool time_commands = true;
-  std::string refuse_writes;  // why; empty: they are welcome
+  std::string refuse_writes;  // the error reply for writes; empty: they are accepted
   uint64_t slow_ns = 10'000'000;
-  // Slow native commands, for the program's log.
+  // A slow native command, for SLOWLOG in Python.
   struct Slow {
     uint64_t client, ns, unix_ms;
     std::vector<std::string> arguments;
@@ -205,11 +214,13 @@ class Engine {
 
  private:
   void process(Client& client, std::string_view input, size_t& used);
-  // Runs requests that are there as a whole, some at a time; false: there is none.
+  // Runs up to kBatch complete requests. False: the input begins with none in the plain form.
   bool process_batch(Client& client, std::string_view input, const RequestLimits& bounds, size_t& used);
-  // False: it has to wait, and is to be read again.
+  // Runs a command, or replies with a redirect. False: the client is blocked, and the request must be read
+  // again.
   bool answer(Client& client, Arguments arguments);
-  // In a cluster, native commands: false if the client was told to go elsewhere, or waits (it is blocked).
+  // Checks the slots of a native command in a cluster. False: an error reply has been written, or the client
+  // is blocked.
   bool check_slots(Client& client, Arguments arguments);
   void note_error(std::string_view reply);
   void deliver_notifications();
@@ -218,19 +229,19 @@ class Engine {
   void use_journal(Journal* journal);
 
   static constexpr size_t kBatch = 16;
-  std::array<std::string_view, 4 * kBatch> batch_arguments_;  // the words of requests that were read ahead
-  bool in_batch_ = false;                                     // they are in use: one client at a time
+  std::array<std::string_view, 4 * kBatch> batch_arguments_;  // of requests that were parsed ahead
+  bool in_batch_ = false;                                     // batch_arguments_ is in use by one client
 
   std::recursive_mutex mutex_;
   PythonHandler* handler_ = nullptr;
   Journal *log_ = nullptr, *journal_ = nullptr;
   std::unique_ptr<Backlog> backlog_;
-  uint64_t offset_ = 0;  // from which the backlog counts
+  uint64_t offset_ = 0;  // at which the backlog begins
   std::unordered_map<uint64_t, Client*> clients_;
-  std::vector<uint64_t> uncommitted_clients_;  // clients with replies that count on the next commit()
-  uint64_t committed_ = 0;                     // the journal's position then
+  std::vector<uint64_t> uncommitted_clients_;  // clients with replies that depend on the next commit()
+  uint64_t committed_ = 0;                     // the journal's position at the last commit()
   uint64_t last_client_ = 0;
-  std::vector<uint64_t> held_;  // clients whose slots are changing hands
+  std::vector<uint64_t> held_;  // clients that wait because their slots are fenced
   uint64_t clock_ns_ = 0;       // when the last command ended
   std::vector<Slow> slow_;
   struct Notification {

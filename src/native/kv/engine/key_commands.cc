@@ -1,4 +1,4 @@
-// Commands on keys, whatever they hold, and two that need none.
+// Commands on keys of any type, and PING and ECHO, which use no key.
 #include "kv/engine/commands.h"
 
 namespace verbena::kv {
@@ -71,7 +71,7 @@ void expire(CommandCall& call, bool seconds, bool absolute, const char* name) {
   }
   call.reply.integer(1);
 }
-// "!": times in the past are allowed, and delete.
+// "!": zero and negative numbers are accepted; a time in the past deletes the key.
 void expire_s(CommandCall& call) { expire(call, true, false, "!expire"); }
 void expire_ms(CommandCall& call) { expire(call, false, false, "!pexpire"); }
 void expire_at_s(CommandCall& call) { expire(call, true, true, "!expireat"); }

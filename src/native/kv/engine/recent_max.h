@@ -1,4 +1,4 @@
-// The largest of what was noted in the last eight seconds. Time is passed in.
+// The largest value that was noted in the last eight seconds. Reads no clock: time is passed in.
 #pragma once
 
 #include "kv/engine/recent_seconds.h"

@@ -1,4 +1,4 @@
-// Something for each of the last eight seconds. Time is passed in.
+// One value for each of the last eight seconds. Reads no clock: time is passed in.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class RecentSeconds {
  public:
   Second& current() { return seconds_[now_ % kCount]; }
   const auto& all() const { return seconds_; }
-  // What is more than eight seconds old is forgotten.
+  // Advances the time: values that are more than eight seconds old are reset.
   void pass(uint64_t now_ns) {
     const uint64_t now = now_ns / 1'000'000'000;
     const uint64_t passed = now > now_ ? std::min<uint64_t>(now - now_, kCount) : 0;

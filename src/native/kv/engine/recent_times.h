@@ -1,4 +1,4 @@
-// How often what took how long in the last eight seconds. Time is passed in.
+// A histogram of durations over the last eight seconds. Reads no clock: time is passed in.
 #pragma once
 
 #include "kv/engine/recent_seconds.h"

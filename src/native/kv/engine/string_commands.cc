@@ -8,7 +8,8 @@ namespace verbena::kv {
 
 namespace {
 
-// The string at a key; false: it is of another type, and the client has been told.
+// Finds the string at a key; `entry` is empty if the key does not exist. False: the value has another type,
+// and the error reply has been written.
 bool find_string(CommandCall& call, std::string_view key, Entry& entry, bool use = true) {
   entry = call.database.find(key, use);
   if (!entry || entry.type() == Type::string) return true;
@@ -31,7 +32,7 @@ void log_set(CommandCall& call, std::string_view key, std::string_view value, ui
 
 void store(CommandCall& call, Entry there, std::string_view key, std::string_view value, uint64_t expires_ms,
            const char* event = "set") {
-  if (expires_ms != 0 && expires_ms <= call.keyspace.now_ms()) {  // it would be gone at once
+  if (expires_ms != 0 && expires_ms <= call.keyspace.now_ms()) {  // it would expire immediately
     if (there) call.database.erase(there);
     const std::string_view effect[] = {"DEL", key};
     return call.changed(key, effect, 'g', "del");
@@ -40,12 +41,13 @@ void store(CommandCall& call, Entry there, std::string_view key, std::string_vie
   log_set(call, key, value, expires_ms, event);
 }
 
-// The same but for small and capital letters. Both are options that are known.
+// Compares two known options, ignoring case. Length and first letter are enough to tell EX, PX, EXAT and PXAT
+// apart.
 bool is_same_keyword(std::string_view one, std::string_view other) {
   return one.size() == other.size() && ((one[0] ^ other[0]) & ~0x20) == 0;
 }
 
-// It is wanted: whoever wants it next can read it from afar.
+// Seals the item as well: a value that one client reads may be read by others, which then need no command.
 void reply_with(CommandCall& call, Entry& entry) {
   if (call.keyspace.is_exposed() && !entry.is_sealed()) call.database.seal(entry);
   call.reply.bulk(entry.value());
@@ -60,7 +62,7 @@ void get(CommandCall& call) {
 void set(CommandCall& call) {
   enum { always, if_absent, if_present } when = always;
   bool keep = false, wants_old = false;
-  std::string_view unit, time;  // the last one counts, but units do not mix
+  std::string_view unit, time;  // the last one applies; different units are a syntax error
   for (size_t i = 3; i < call.size(); ++i) {
     const std::string_view argument = call[i];
     if (is_keyword(argument, "NX") && when != if_present) {
@@ -150,7 +152,7 @@ void getex(CommandCall& call) {
   Entry entry;
   const std::string_view key = call[1];
   if (!find_string(call, key, entry)) return;
-  if (!entry) return call.reply.null();  // before the time is looked at, as Redis does
+  if (!entry) return call.reply.null();  // before the time is parsed, as in Redis
   if (timed) {
     const auto parsed = parse_expiry(call, time, (unit[0] & ~0x20) == 'E', unit.size() == 4, "getex");
     if (!parsed) return;
@@ -225,7 +227,7 @@ bool is_too_long(CommandCall& call, size_t bytes) {
   return true;
 }
 
-// Puts bytes at an offset of a string that is there or not, and makes it longer if need be.
+// Writes bytes at an offset of a string, which is created or extended with zeros as needed.
 void write_at(CommandCall& call, Entry entry, size_t offset, std::string_view bytes, const char* event) {
   const std::string_view key = call[1];
   const size_t had = entry ? entry.value().size() : 0, needed = std::max(had, offset + bytes.size());

@@ -47,7 +47,7 @@ void Tracking::remember(uint64_t client, std::string_view key) {
     readers.insert(place, client);
     ++items_;
   }
-  constexpr size_t kAtOnce = 4;  // more than come
+  constexpr size_t kAtOnce = 4;  // more than one call adds, so the table shrinks to its limit
   trim(kAtOnce);
 }
 
@@ -74,7 +74,7 @@ void Tracking::forget(Table::iterator at) {
   message.keys.emplace().push_back(std::move(node.key()));
 }
 
-// All databases at once make one message.
+// Consecutive calls, as FLUSHALL makes one per database, yield one message.
 void Tracking::all_changed() {
   if (clients_.empty()) return;
   if (!table_.empty()) retired_.push_back(std::exchange(table_, {}));
@@ -126,7 +126,7 @@ void Tracking::tidy() {
   }
 }
 
-// Round and round in the order of keys.
+// Cycles through the keys in order.
 void Tracking::trim(size_t most) {
   for (; most_keys_ != 0 && table_.size() > most_keys_ && most > 0; --most) {
     auto at = table_.upper_bound(trim_cursor_);
