@@ -150,7 +150,7 @@ int EventLoop::wait(std::span<epoll_event> events, uint64_t timeout_ns) {
   if (timeout_ns == 0 || budget == 0 || !spin_policy_.should_spin()) return poll_events(events, timeout_ns);
   int count = 0;
   Waiter waiter(std::min(budget, timeout_ns), kNever);
-  // One poll per clock: epoll_wait() costs more than reading it.
+  // One poll per reading of the clock: epoll_wait() costs more than the clock.
   if (waiter.spin<1>([&] { return (count = poll_events(events, 0)) != 0; })) {
     spin_policy_.spin_succeeded();
     return count;
@@ -196,7 +196,7 @@ void EventLoop::note_commands(uint64_t now) {
   is_batch_ = batch_wanted_;
   const int before = is_batch_ ? SCHED_OTHER : SCHED_BATCH;
   const sched_param plain{};
-  // Whoever was given another policy from outside keeps it.
+  // A scheduling policy that was set from outside is kept.
   if (sched_getscheduler(0) == before) sched_setscheduler(0, is_batch_ ? SCHED_BATCH : SCHED_OTHER, &plain);
 }
 
@@ -217,13 +217,13 @@ void EventLoop::run() {
         if (id == kWakeEvent) {
           wake_event_.clear();
           run_posted();
-          next_hook_ns = run_hooks(Moment::before);  // it may have changed when they are due
+          next_hook_ns = run_hooks(Moment::before);  // posted work may have changed when they are due
         } else if (id & kListenerBit) {
           accept(*listeners_[id & ~kListenerBit]);
         } else if (id & kWatchBit) {
           const auto watch = watches_.find(id);
           if (watch == watches_.end()) continue;
-          const auto kept = watch->second;  // it may unwatch itself
+          const auto kept = watch->second;  // the function may remove its own watch
           (*kept)();
         } else if (const auto found = clients_.find(id); found != clients_.end()) {
           const uint32_t what = events[static_cast<size_t>(i)].events;
@@ -257,7 +257,7 @@ void EventLoop::run() {
       woken.swap(woken_);
       for (SocketClient* client : woken) client->take_output();
     }
-    // The lock is free for others while the kernel copies.
+    // Other threads can take the lock while the kernel copies.
     std::vector<SocketClient*> over;
     for (SocketClient* client : woken) {
       if (write(*client)) over.push_back(client);
@@ -294,7 +294,7 @@ void EventLoop::add_client(UniqueFd socket, const std::shared_ptr<net::TlsContex
   getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size);
   const auto refuse = [&](std::string_view why) {
     ++engine_.counters.rejected_connections;
-    [[maybe_unused]] const ssize_t told = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    [[maybe_unused]] const ssize_t sent = ::send(fd, why.data(), why.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   };
   if (engine_.clients().size() >= max_clients) return refuse("-ERR max number of clients reached\r\n");
   if (is_protected && !is_loopback(peer)) {
@@ -329,7 +329,7 @@ void EventLoop::read(SocketClient& client) {
     client.in_tls_handshake = false;
   }
   do {
-    // A long value goes where it will stay; the rest by a buffer that all share.
+    // A long value is read directly into the client's input; all else through a buffer that clients share.
     const size_t expected = client.reader.expected_bytes();
     if (expected > client.in.size() + kReadBytes && !client.blocked) {
       const size_t had = client.in.size(), room = std::min(expected - had, size_t{1} << 20);

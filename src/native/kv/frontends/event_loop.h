@@ -1,4 +1,6 @@
-// Serves the engine's clients on sockets: one thread, epoll, and nothing that blocks but the wait itself.
+// The event loop of the store and its frontend for sockets (TCP, Unix, TLS): one thread with epoll, in which
+// only the wait blocks. Other frontends use it for posted work, watched descriptors and ticks.
+// Depends on the engine and on net; not on sessions, verbs or Python.h.
 #pragma once
 
 #include <sys/epoll.h>
@@ -26,14 +28,15 @@ class SocketClient : public Client {
 
   EventLoop& loop;
   net::StreamSocket socket;
-  bool in_tls_handshake = false;  // TLS
-  bool wants_write = false;       // it could not take all: epoll tells when it can
+  bool in_tls_handshake = false;
+  bool wants_write = false;  // the socket was full: epoll reports when it is writable
 
-  // What is written without the engine's lock, while others may say more: only the loop touches it.
+  // Output that is written without the engine's lock, while other threads may add to `out`. Only the loop's
+  // thread uses these members.
   std::string sending;
-  size_t written = 0;  // of it
+  size_t written = 0;  // bytes of `sending`
   bool closes_now = false, closes_when_sent = false;
-  void take_output();  // with the lock
+  void take_output();  // moves `out` to `sending`; needs the engine's lock
 };
 
 class EventLoop {
@@ -41,38 +44,40 @@ class EventLoop {
   explicit EventLoop(Engine& engine);
   ~EventLoop();
 
-  // Listening sockets; `tls`: with certificates.
+  // Accepts clients on a listening socket, with TLS if `tls` is given. Throws if epoll refuses the socket.
   void listen(UniqueFd socket, std::shared_ptr<net::TlsContext> tls = nullptr);
   void stop_listening();
-  void run();   // until stop()
-  void stop();  // from any thread, and from signal handlers
+  void run();   // returns after stop()
+  void stop();  // may be called from any thread and from signal handlers
   void wake() const { wake_event_.signal(); }
-  // Runs this on the loop's thread, with the engine's lock.
+  // Runs `work` on the loop's thread, with the engine's lock. May be called from any thread.
   void post(std::function<void()> work);
-  // Calls this on the loop's thread, with the engine's lock, while the descriptor is readable. With the lock.
+  // Calls `readable` on the loop's thread, with the engine's lock, while the descriptor is readable. Returns
+  // what unwatch() takes; throws if epoll refuses the descriptor. Both need the lock.
   uint64_t watch(int fd, std::function<void()> readable);
   void unwatch(uint64_t watch, int fd);
-  // Called at every tick, with the engine's lock.
+  // Calls `work` at every tick, with the engine's lock.
   void on_tick(std::function<void(uint64_t)> work) { tick_hooks_.push_back(std::move(work)); }
-  // Called in every turn with the engine's lock: before clients are heard, or when all that they did can be
-  // seen. Says when it is to be called again (now_ns()) at the latest. With the lock.
+  // Calls `work` in every turn, with the engine's lock: before the clients' requests are read (`before`), or
+  // after their changes have been committed (`after`). It returns the time of now_ns() by which it must be
+  // called again. The caller holds the lock.
   static constexpr uint64_t kNever = ~uint64_t{0};
   enum class Moment : uint8_t { before, after };
   using Hook = std::function<uint64_t(uint64_t now_ns)>;
   uint64_t add_hook(Moment moment, Hook work);
-  void remove_hook(uint64_t number) { hooks_.erase(number); }  // not from within one
-  // Who is polite does not push other programs off a processor when it wakes, but waits until one is
-  // free or theirs is due (SCHED_BATCH). It lasts until the next command of a client's. With the lock.
+  void remove_hook(uint64_t number) { hooks_.erase(number); }  // must not be called from within a hook
+  // Runs the loop's thread under SCHED_BATCH, so that its wake-ups do not preempt other processes. Ends with
+  // the next command of a client. Needs the lock.
   void set_batch_scheduling(bool batch) { batch_wanted_ = batch; }
-  uint64_t last_command_ns() const { return last_command_ns_; }  // when there was a command last
-  void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }      // the program's tick() is due then; 0: no
+  uint64_t last_command_ns() const { return last_command_ns_; }  // when the last command was noticed
+  void set_timer(uint64_t unix_ms) { timer_ms_ = unix_ms; }  // when the handler's tick() is due; 0: no timer
 
-  // How long it may sleep as things are. With the engine's lock.
+  // How long the loop may sleep now. Needs the engine's lock.
   int timeout_ms() const;
 
   Engine& engine() { return engine_; }
   size_t max_clients = 10000;
-  std::atomic<uint64_t> busy_poll_ns{50'000};  // how long it looks for more before it sleeps
+  std::atomic<uint64_t> busy_poll_ns{50'000};  // how long the loop polls before it sleeps
   bool new_client_python_dispatch = false, new_client_unauthenticated = false, is_protected = false;
   size_t new_client_out_limit = 0;
 
@@ -89,13 +94,13 @@ class EventLoop {
   void accept(ListeningSocket& listener);
   void add_client(UniqueFd socket, const std::shared_ptr<net::TlsContext>& tls);
   void read(SocketClient& client);
-  // Writes what it can of what was taken; true: the client is done for.
+  // Writes as much of `sending` as the socket takes. True: the caller must close the client.
   bool write(SocketClient& client);
   void watch(SocketClient& client, bool writable);
   void close(SocketClient& client);
   int wait(std::span<epoll_event> events, uint64_t timeout_ns);
   int poll_events(std::span<epoll_event> events, uint64_t timeout_ns);
-  uint64_t run_hooks(Moment moment);  // when the next is due
+  uint64_t run_hooks(Moment moment);  // returns when the next one is due
   void run_posted();
   void note_commands(uint64_t now);
 
@@ -111,13 +116,13 @@ class EventLoop {
   std::vector<std::function<void(uint64_t)>> tick_hooks_;
   uint64_t last_hook_ = 0;
   std::map<uint64_t, std::pair<Moment, Hook>> hooks_;
-  bool has_epoll_pwait2_ = true;  // the kernel can
+  bool has_epoll_pwait2_ = true;  // until the kernel reports ENOSYS
   std::mutex posted_mutex_;
   std::deque<std::function<void()>> posted_;
   SpinPolicy spin_policy_;
   bool is_batch_ = false, batch_wanted_ = false;
-  uint64_t commands_ = 0, last_command_ns_ = 0;  // that clients have given so far, and when the last was seen
-  uint64_t writes_ = 0;                          // since the lock was last held
+  uint64_t commands_ = 0, last_command_ns_ = 0;  // the engine's count of commands, and when it last changed
+  uint64_t writes_ = 0;                          // made without the lock, not counted by the engine yet
   uint64_t timer_ms_ = 0, ticked_ns_ = 0, handler_ticked_ns_ = 0;
   std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
 };

@@ -4,7 +4,7 @@
 
 namespace verbena::kv {
 
-// Pushes, and answers that were waited for: the loop looks after it soon.
+// For pushes and the replies of blocked commands: the loop sends them in its next turn.
 void RdmaClient::queue_write() {
   frontend.loop_.post([to = &frontend, number = id] { to->serve(number); });
 }
@@ -50,7 +50,7 @@ void RdmaFrontend::serve(uint64_t id) {
   if (found == clients_.end()) return;
   RdmaClient& client = *found->second;
   ValkeyRdmaLink& link = *client.link;
-  client.write_scheduled = true;  // answers go below, not by wake()
+  client.write_scheduled = true;  // flush() below sends the replies, so queue_write() is not needed
   client.connection->acknowledge();
   link.cq().acknowledge();
   link.cq().arm(false);

@@ -1,4 +1,7 @@
-// Lets in clients that speak Valkey over RDMA. In the loop's thread, with the engine's lock.
+// The frontend for clients that use Valkey over RDMA. Serves them on the loop's thread, with the engine's
+// lock.
+// Depends on the engine, the event loop and verbs; not on sessions or Python.h. Its caller listens, accepts
+// and connects the queue pairs.
 #pragma once
 
 #include <map>
@@ -19,7 +22,7 @@ class RdmaClient : public Client {
   void queue_write() override;
 
   RdmaFrontend& frontend;
-  std::shared_ptr<void> kept;  // first in, last out
+  std::shared_ptr<void> kept;  // declared before the link and the connection, so destroyed after them
   std::unique_ptr<ValkeyRdmaLink> link;
   const std::shared_ptr<Connection> connection;
   uint64_t cq_watch = 0, connection_watch = 0, last_sent_ns = 0;
@@ -29,14 +32,14 @@ class RdmaFrontend {
  public:
   RdmaFrontend(Engine& engine, EventLoop& loop);
 
-  // A connection that is established, with its link and its queue pair, and what must live as long.
+  // Takes over an established connection with its link and its queue pair. `kept` is released after them.
   void admit(std::unique_ptr<ValkeyRdmaLink> link, std::shared_ptr<QueuePair> qp,
              std::shared_ptr<Connection> connection, std::shared_ptr<void> kept);
   size_t clients() {
     const auto held = engine_.lock();
     return clients_.size();
   }
-  // Ends them all.
+  // Disconnects all clients.
   void close();
 
  private:

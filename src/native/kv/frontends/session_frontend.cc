@@ -16,10 +16,10 @@ void append(std::string& out, const T& value) {
 }
 
 constexpr size_t kMostStreams = 1024;   // of one session
-constexpr size_t kHeadroom = 4u << 20;  // for what the index may need besides
+constexpr size_t kHeadroom = 4u << 20;  // for the growth of the index
 constexpr uint64_t kSweepNs = 200'000'000;
 
-// A key of the database that most use: its place in memory is on its way here before it is needed.
+// Prefetches the memory of a key before its command runs. Only in database 0, which most clients use.
 class PrefetchedKey {
  public:
   PrefetchedKey(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace), key_(key) {
@@ -33,7 +33,7 @@ class PrefetchedKey {
   PrefetchedKey(const PrefetchedKey&) = delete;
   PrefetchedKey& operator=(const PrefetchedKey&) = delete;
 
-  // Some time later: the bucket says where the item is.
+  // Called some time later, when the bucket has arrived: prefetches the item.
   void look() {
     if (index_) keyspace_.set_prefetched(key_, hash_, index_->prefetch_item(hash_));
   }
@@ -47,7 +47,7 @@ class PrefetchedKey {
 
 }  // namespace
 
-// Perhaps from within Python: the loop says it when that is over.
+// May be called from within Python, where the node's lock must not be taken: the loop sends the output later.
 void SessionClient::queue_write() {
   frontend.loop_.post([to = &frontend, of = session, number = stream] { to->flush(of, number); });
 }
@@ -72,7 +72,8 @@ void SessionFrontend::add_region(uint64_t key) {
   regions_.push_back(key);
 }
 
-// A node's thread never waits for the engine, which may be waiting for the node: it leaves a note instead.
+// The node's thread must not wait for the engine, which may wait for the node's lock: a request that finds
+// the engine busy is queued for the loop.
 void SessionFrontend::handle_request(Method method, const transport::Request& request) {
   requests_.fetch_add(1, std::memory_order_relaxed);
   const std::string_view payload = text_of(request.payload);
@@ -91,10 +92,10 @@ void SessionFrontend::handle_request(Method method, const transport::Request& re
         SessionClient& client = *found->second;
         engine_.refresh_time();
         prefetched.look();
-        client.write_scheduled = true;  // its answer goes with this call, not by wake()
+        client.write_scheduled = true;  // the reply to this call carries `out`: no queue_write()
         engine_.feed(client, arguments);
         client.write_scheduled = false;
-        engine_.commit();  // there is no disk to wait for
+        engine_.commit();  // does not block: can_run_inline() requires that there is no log on disk
         if (request.session.reply(request.call, bytes_of(client.out))) {
           client.bytes_out += client.out.size();
           client.out.clear();
@@ -110,14 +111,14 @@ void SessionFrontend::handle_request(Method method, const transport::Request& re
   queue(method, session, request.call, std::string(payload));
 }
 
-// Whole native commands only, and nothing of the client's under way.
+// True: `bytes` are complete native commands only, and no earlier input or output of the client is pending.
 bool SessionFrontend::can_run_inline(const SessionClient& client, std::string_view bytes) {
   if (client.python_dispatch || client.unauthenticated || client.blocked || !client.in.empty() ||
       !client.out.empty() || engine_.python_dispatch || engine_.notifications() || engine_.log() ||
       bytes.empty()) {
     return false;
   }
-  // A new chunk of memory is the program's to find, which may want the node's lock.
+  // Python allocates new chunks and may take the node's lock for it: a request that may need one is queued.
   if (engine_.keyspace.arena().spare_bytes() < 4 * bytes.size() + kHeadroom) return false;
   while (!bytes.empty()) {
     size_t count = 0, used = parse_whole_request(bytes, {}, arguments_, count);
@@ -136,7 +137,7 @@ bool SessionFrontend::can_run_inline(const SessionClient& client, std::string_vi
   return true;
 }
 
-// The first word behind the name of a command in the plainest form, which is mostly a key.
+// The first argument after the name of a command in the plain form, which is usually a key. Empty: none.
 std::string_view SessionFrontend::first_key(std::string_view bytes) {
   size_t count = 0;
   return parse_whole_request(bytes, {}, arguments_, count) > 0 && count > 1 ? arguments_[1]
@@ -161,14 +162,14 @@ void SessionFrontend::serve(Method method, uint64_t session, uint64_t call, std:
       engine_.feed(from, payload.substr(sizeof header));
       from.write_scheduled = false;
       engine_.commit();
-      // What it did may not be kept: it hears that instead, and the stream ends.
+      // The commit failed: the client receives that error instead of its replies, and the stream ends.
       if (from.close_now && from.out.empty() && !engine_.refusal().empty()) {
         from.out = "-" + std::string(engine_.refusal()) + "\r\n";
       }
       if (!reply_all(from, call)) return flush(session, header.stream);
       break;
     case Method::receive:
-      if (from.is_receiving) reply(from, from.receiving, {});  // one at a time: the former has ended
+      if (from.is_receiving) reply(from, from.receiving, {});  // only one may wait: this ends the former
       from.is_receiving = true;
       from.receiving = call;
       return flush(session, header.stream);
@@ -176,7 +177,7 @@ void SessionFrontend::serve(Method method, uint64_t session, uint64_t call, std:
       reply(from, call, {});
       return remove(from);
     case Method::layout:
-      reply(from, call, layout(from));  // whoever hears nothing reads no memory, but sends messages
+      reply(from, call, layout(from));  // empty: the client sends commands instead of one-sided reads
       return;
   }
   if (from.close_now || from.close_after_reply) remove(from);
@@ -203,7 +204,8 @@ void SessionFrontend::remove(SessionClient& client) {
   clients_.erase({client.session, client.stream});
 }
 
-// What a client has to hear outside of a call of its own: a push, or the end of a wait.
+// Sends output that belongs to no `kv` call: a push, or the reply of a blocked command. It waits in `out`
+// until the client has a kv.receive open.
 void SessionFrontend::flush(uint64_t session, uint32_t stream) {
   const auto found = clients_.find({session, stream});
   if (found == clients_.end()) return;
@@ -226,13 +228,13 @@ void SessionFrontend::sweep(uint64_t now) {
   for (SessionClient* client : gone) remove(*client);
 }
 
-// Who may not read everything may not read memory either.
+// Empty for clients that may not read every key: one-sided reads bypass the checks of commands.
 std::string SessionFrontend::layout(const SessionClient& client) {
   std::string out;
   if (client.python_dispatch || client.unauthenticated || engine_.slots)
-    return out;  // slots move: memory would tell old news
+    return out;  // in a cluster, one-sided reads would return stale values after a slot move
   engine_.keyspace.expose();
-  engine_.keyspace.database(client.database);  // it may be empty still
+  engine_.keyspace.database(client.database);  // creates it if it does not exist yet
   append(out, LayoutHeader{kLayoutVersion, engine_.keyspace.databases(),
                            static_cast<uint32_t>(regions_.size()), 0, engine_.keyspace.hash_key()});
   for (uint32_t i = 0; i < engine_.keyspace.databases(); ++i) {
@@ -244,8 +246,8 @@ std::string SessionFrontend::layout(const SessionClient& client) {
   return out;
 }
 
-// Whoever holds the node's lock may be waiting for the GIL: it is given back first. So never from within
-// Python.
+// Releases the GIL first, because the holder of the node's lock may wait for the GIL. So this must never be
+// called from within Python.
 std::unique_lock<YieldingMutex> SessionFrontend::lock_node() {
   if (engine_.handler()) engine_.handler()->release_gil();
   return node_->lock();
@@ -259,8 +261,8 @@ bool SessionFrontend::reply(const SessionClient& to, uint64_t call, std::string_
   return false;
 }
 
-// What is too long for a message is heard in parts, one after the other, by who asks for them: two that are
-// on their way at once could overtake each other.
+// Output that is too long for one message is not split here: the client fetches the parts by kv.receive, one
+// after the other, because two parts in flight could overtake each other.
 bool SessionFrontend::reply_all(SessionClient& to, uint64_t call) {
   if (!reply(to, call, to.out)) return false;
   to.bytes_out += to.out.size();
@@ -272,13 +274,13 @@ void SessionFrontend::reply_part(SessionClient& to) {
   const auto held = lock_node();
   to.is_receiving = false;
   const auto found = node_->find_session(to.session);
-  size_t said = to.out.size();
+  size_t sent = to.out.size();
   if (found && !found->is_over()) {
-    said = std::min<size_t>(said, found->max_message_bytes());
-    found->reply(to.receiving, bytes_of(std::string_view(to.out).substr(0, said)));
+    sent = std::min<size_t>(sent, found->max_message_bytes());
+    found->reply(to.receiving, bytes_of(std::string_view(to.out).substr(0, sent)));
   }
-  to.bytes_out += said;
-  to.out.erase(0, said);
+  to.bytes_out += sent;
+  to.out.erase(0, sent);
 }
 
 }  // namespace verbena::kv

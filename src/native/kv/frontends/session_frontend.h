@@ -1,5 +1,6 @@
-// Lets sessions in: each stream of theirs is a client of the engine. Native commands run at once on whatever
-// thread drives the node; the others, and those that find the engine busy, go by its loop.
+// The frontend for sessions: each stream of a session is a client of the engine. Native commands run on the
+// thread that drives the node; all others, and those that find the engine busy, run on the event loop.
+// Depends on the engine, the event loop and the transport; not on Python.h.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ class SessionClient : public Client {
   SessionFrontend& frontend;
   const uint64_t session;
   const uint32_t stream;
-  uint64_t receiving = 0;  // the call that waits for something to hear
+  uint64_t receiving = 0;  // the kv.receive call that waits for output, if is_receiving
   bool is_receiving = false;
 };
 
@@ -32,7 +33,7 @@ class SessionFrontend {
  public:
   SessionFrontend(Engine& engine, EventLoop& loop, std::shared_ptr<transport::Node> node);
 
-  // The engine has a chunk more, which sessions read by this key.
+  // The engine has another chunk, which sessions read under this region key. Chunks are added in order.
   void add_region(uint64_t key);
   uint64_t requests() const { return requests_.load(std::memory_order_relaxed); }
 
@@ -49,25 +50,25 @@ class SessionFrontend {
     const Method method_;
   };
 
-  // On the node's thread, with its lock.
+  // These run on the thread that drives the node, with the node's lock.
   void handle_request(Method method, const transport::Request& request);
   bool can_run_inline(const SessionClient& client, std::string_view bytes);
   std::string_view first_key(std::string_view bytes);
   void queue(Method method, uint64_t session, uint64_t call, std::string payload);
-  // With the engine's lock.
+  // These run with the engine's lock.
   void serve(Method method, uint64_t session, uint64_t call, std::string_view payload);
   SessionClient& client(uint64_t session, uint32_t stream);
   void remove(SessionClient& client);
   std::string layout(const SessionClient& client);
   void flush(uint64_t session, uint32_t stream);
-  // Lets go of the streams of sessions that have ended.
+  // Removes the streams of sessions that have ended.
   void sweep(uint64_t now);
   std::unique_lock<YieldingMutex> lock_node();
-  // False: it is too long for a message, and an empty one goes instead.
+  // Replies to a call. False: `bytes` are too long for a message, and an empty reply was sent instead.
   bool reply(const SessionClient& to, uint64_t call, std::string_view bytes);
-  // What there is for it to hear, by the call; false: as above, and it still has to hear it.
+  // Replies with all of `out`. False: it is too long, an empty reply was sent, and `out` is unchanged.
   bool reply_all(SessionClient& to, uint64_t call);
-  // As much of it as a message takes, by the call that waits for it.
+  // Replies to the waiting kv.receive with as much of `out` as fits in a message.
   void reply_part(SessionClient& to);
 
   Engine& engine_;
@@ -76,9 +77,9 @@ class SessionFrontend {
   std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
   std::vector<uint64_t> regions_;
   RequestReader reader_;
-  std::array<std::string_view, 8> arguments_;  // words of a request that is being looked at
+  std::array<std::string_view, 8> arguments_;  // of the request that is being parsed
   uint64_t swept_ns_ = 0;
-  std::atomic<uint32_t> queued_{0};  // calls on their way to the loop: later ones must not overtake them
+  std::atomic<uint32_t> queued_{0};  // calls queued for the loop: later ones must not overtake them
   std::atomic<uint64_t> requests_{0};
 };
 

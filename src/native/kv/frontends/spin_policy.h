@@ -1,6 +1,6 @@
-// Whether a loop with nothing to do looks again before it sleeps. Waking it costs a client more than a
-// request costs the loop; but looking takes the processor from whoever else wants it, the client perhaps.
-// Computes only: the loop tells it what happened.
+// Decides whether an idle loop polls again before it sleeps. A wake-up costs a client more than a request
+// costs the loop; but polling takes the processor from other threads, possibly from the client.
+// A pure computation: the loop reports what happened; no system calls, no clock.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace verbena::kv {
 class SpinPolicy {
  public:
   static constexpr uint64_t kMinBackoffNs = 40'000'000, kMaxBackoffNs = 1'000'000'000;
-  // More often a second than this, it is not the kernel's own threads that take the processor: they do so
-  // some 250 times, a client with one thread more than there are processors 15,000 times.
+  // Above this rate of preemptions, the kernel's own threads cannot be the only cause: they preempt some 250
+  // times per second; a client with one thread more than there are processors does so 15,000 times.
   static constexpr uint64_t kContendedPerSecond = 2'000;
 
   bool should_spin() {
@@ -23,14 +23,15 @@ class SpinPolicy {
     return true;
   }
   void spin_succeeded() { skips_ = 0; }
-  // The more often it was in vain, the rarer it is tried.
+  // After each failure in a row, more waits pass without polling.
   void spin_failed() {
     skips_ = std::min(2 * skips_ + 1, 255u);
     skips_left_ = skips_;
   }
 
-  // How often the thread has lost its processor to others so far (ru_nivcsw); asked for at every tick.
-  // Without looking it loses it rarely, so now and then a tick is spent on trying.
+  // Takes the thread's total of involuntary context switches (ru_nivcsw), once per tick. A thread that does
+  // not poll is rarely preempted, so contention can only be measured by polling again for a tick after each
+  // back-off.
   void update_preemptions(uint64_t times, uint64_t now_ns) {
     const uint64_t lost = times - preemptions_, passed_ns = now_ns - sampled_ns_;
     preemptions_ = times;

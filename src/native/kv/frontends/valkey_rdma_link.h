@@ -1,5 +1,6 @@
-// A queue pair that carries a Window's streams: what both ends of Valkey over RDMA are made of. One thread at
-// a time.
+// A queue pair that carries the two byte streams of a ValkeyRdmaWindow: both ends of Valkey over RDMA use it.
+// One thread at a time.
+// Depends on the protocol and on verbs; not on the engine or sessions.
 #pragma once
 
 #include <deque>
@@ -16,10 +17,11 @@ struct ValkeyRdmaResources {
   std::shared_ptr<Context> context;
   std::shared_ptr<ProtectionDomain> pd;
   std::shared_ptr<CompletionQueue> cq;
-  std::shared_ptr<SharedReceiveQueue> srq;  // of this link alone
+  std::shared_ptr<SharedReceiveQueue> srq;  // not shared with other links
 };
 
-// Made before the queue pair is connected: its receives must be there when the peer's first words come.
+// Must be created before the queue pair is connected: its receives must be posted when the peer's first
+// message arrives.
 class ValkeyRdmaLink {
  public:
   static constexpr uint32_t kReceives = 1024, kSends = 512;
@@ -27,17 +29,19 @@ class ValkeyRdmaLink {
   ValkeyRdmaLink(ValkeyRdmaResources parts, uint32_t window_bytes);
   ~ValkeyRdmaLink();
 
-  // The queue pair is connected: lends our window.
+  // Call when the queue pair is connected: advertises our window to the peer.
   void start(std::shared_ptr<QueuePair> qp);
-  // Looks at what has completed; then arrived() may have something. False: the link is over.
+  // Handles completions; afterwards arrived() may return bytes. False: the link has failed; drop it.
   bool drive();
+  // The bytes that have arrived, valid until consume(), which must follow when they have been used.
   std::string_view arrived() const;
-  bool consume(size_t bytes);  // false: the link is over
-  // Takes bytes to be sent, as many as there is room for; 0: not now.
+  bool consume(size_t bytes);  // false: the link has failed
+  // Sends as many bytes as there is room for, and returns how many. 0: no room; call drive() and retry.
   size_t send(std::string_view bytes);
   bool keep_alive();
   bool is_over() const { return over_; }
-  // Bounds the writes that the peer has not answered by any of its own: a stock server refuses to wait.
+  // Limits the number of WRITEs since the peer's last message: a stock server accepts connections with no RNR
+  // retry, so a full receive queue would break the connection.
   void limit_unanswered_writes() { limits_unanswered_ = true; }
   CompletionQueue& cq() { return *parts_.cq; }
   bool has_unsent() const { return staged_ > 0; }
@@ -60,12 +64,12 @@ class ValkeyRdmaLink {
 
   const ValkeyRdmaResources parts_;
   const uint32_t window_bytes_;
-  std::shared_ptr<Memory> memory_;  // our window, the staging ring, receives, control messages
+  std::shared_ptr<Memory> memory_;  // our window, the staging ring, receive buffers, control messages
   std::shared_ptr<MemoryRegion> region_;
   std::byte *window_memory_, *staging_, *receives_, *controls_;
   std::unique_ptr<ValkeyRdmaWindow> window_;
   std::shared_ptr<QueuePair> qp_;
-  // The staging ring: [tail, tail + staged) is on its way.
+  // The staging ring: [tail, tail + staged) is in flight.
   uint32_t tail_ = 0, staged_ = 0;
   std::deque<InFlight> writes_;
   uint32_t controls_posted_ = 0, controls_done_ = 0;

@@ -16,7 +16,7 @@ struct Cursor {
   std::string_view bytes;
   size_t at = 0;
 
-  // The line at the cursor, which goes behind it; false: it is not whole.
+  // Takes the line at the cursor. False: it is incomplete, and the cursor has not moved.
   bool line(std::string_view& text) {
     const size_t end = bytes.find("\r\n", at);
     if (end == std::string_view::npos) return false;
@@ -61,7 +61,7 @@ ReplyResult measure(Cursor& cursor, int depth) {
     case '|':
       if (!parse(line.substr(1), count) || count < -1 || count > kMostItems) return ReplyResult::bad;
       count *= line[0] == '%' || line[0] == '|' ? 2 : 1;
-      if (line[0] == '|') ++count;  // attributes stand before the value that they are about
+      if (line[0] == '|') ++count;  // attributes come before the value that they describe
       for (int64_t i = 0; i < count; ++i) {
         if (const ReplyResult result = measure(cursor, depth + 1); result != ReplyResult::whole)
           return result;
@@ -80,7 +80,7 @@ double parse_double(std::string_view text) {
   return value;
 }
 
-// NOLINTNEXTLINE: as deep as measure() let it be
+// NOLINTNEXTLINE: measure() has limited the depth of the recursion
 void visit(Cursor& cursor, ReplyVisitor& visitor) {
   std::string_view line;
   cursor.line(line);
@@ -112,7 +112,7 @@ void visit(Cursor& cursor, ReplyVisitor& visitor) {
     if (kind == '=' && body.size() >= 4) body.remove_prefix(4);  // "txt:"
     return kind == '!' ? visitor.error(body) : visitor.bulk(body);
   }
-  if (kind == '|') {  // attributes: nobody here has use for them
+  if (kind == '|') {  // attributes are skipped
     Cursor skipped = cursor;
     for (int64_t i = 0; i < 2 * count; ++i) measure(skipped, 0);
     cursor = skipped;

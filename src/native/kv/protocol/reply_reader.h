@@ -1,4 +1,5 @@
-// Replies out of bytes, RESP2 and RESP3, without I/O: for clients. Whoever is told of the values builds them.
+// Parses RESP2 and RESP3 replies, for clients. A ReplyVisitor receives the parts and builds the values.
+// No I/O; depends on nothing else of the project.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 
 namespace verbena::kv {
 
-// What a reply consists of, as it is read. Aggregates are told of before their items.
+// Receives the parts of a reply in order: begin() of an aggregate, its items, end().
 class ReplyVisitor {
  public:
   virtual ~ReplyVisitor() = default;
@@ -25,9 +26,10 @@ class ReplyVisitor {
 
 enum class ReplyResult : uint8_t { whole, more, bad };
 
-// Is there a whole reply at the start of `bytes`, and how long is it? Nothing is allocated by what it claims.
+// Checks whether `bytes` begin with a complete reply. `whole`: `length` is its length; `more`: retry with
+// more bytes; `bad`: not RESP. Allocates nothing, whatever sizes the reply announces.
 ReplyResult measure_reply(std::string_view bytes, size_t& length);
-// Tells of it; it must be whole.
+// Passes the reply at the start of `bytes` to the visitor. measure_reply() must have returned `whole`.
 void visit_reply(std::string_view bytes, ReplyVisitor& visitor);
 
 }  // namespace verbena::kv

@@ -18,12 +18,12 @@ int hex_digit(char c) {
   return -1;
 }
 
-// The next word of a line as a person types it, with quotes and escapes; false: the quotes do not match.
+// Takes the next argument of an inline request, with quotes and escapes. False: the quotes are unbalanced.
 bool take_argument(std::string_view line, size_t& at, std::string& argument) {
   const char quote = line[at] == '"' || line[at] == '\'' ? line[at] : 0;
   if (!quote) {
     while (at < line.size() && !is_space(line[at])) {
-      if (line[at] == '"' || line[at] == '\'') {  // a quoted part in the middle of a word
+      if (line[at] == '"' || line[at] == '\'') {  // a quoted part within an argument
         if (!take_argument(line, at, argument)) return false;
         continue;
       }
@@ -89,7 +89,8 @@ bool RequestReader::read_number(std::string_view input, const char* what, int64_
 
 namespace {
 
-// The number of at most nine digits at `at`, which ends up behind its line's end; -1: it is not that plain.
+// Takes a number of at most nine digits and its line end. -1: it has another form, and a RequestReader must
+// parse it.
 inline int64_t take_plain_number(const char*& at, const char* end) {
   int64_t number = 0;
   const char* const start = at;
@@ -136,7 +137,7 @@ RequestReader::Result RequestReader::read(std::string_view input, const RequestL
       return bad(limits.arguments == kUnauthenticatedLimits.arguments ? "unauthenticated multibulk length"
                                                                       : "invalid multibulk length");
     }
-    if (count <= 0) return Result::ready;  // no words
+    if (count <= 0) return Result::ready;  // no arguments
     missing_ = count;
   }
   while (missing_ > 0) {
@@ -155,7 +156,7 @@ RequestReader::Result RequestReader::read(std::string_view input, const RequestL
     const auto length = static_cast<size_t>(argument_bytes_);
     expected_ = position_ + length + 2;
     if (input.size() < expected_) return Result::more;
-    // Redis does not look at the two bytes behind a word either; we want a frame to be a frame.
+    // Redis does not check the two bytes after an argument; we do, to detect broken framing.
     if (input[position_ + length] != '\r' || input[position_ + length + 1] != '\n') {
       return bad("expected the end of a bulk string");
     }
@@ -176,7 +177,7 @@ RequestReader::Result RequestReader::read_inline(std::string_view input, const R
   if (end > limits.inline_bytes) return bad("too big inline request");
   const std::string_view line = input.substr(0, end > 0 && input[end - 1] == '\r' ? end - 1 : end);
   inline_text_.clear();
-  inline_text_.reserve(line.size());  // words never get longer than what was typed: views stay valid
+  inline_text_.reserve(line.size());  // unescaped arguments never get longer, so the views stay valid
   for (size_t at = 0; at < line.size();) {
     if (is_space(line[at])) {
       ++at;

@@ -1,4 +1,5 @@
-// RESP, the protocol of Redis and Valkey, without I/O: requests out of bytes, replies into bytes.
+// RESP, the protocol of Redis and Valkey: parses requests and writes replies.
+// No I/O; depends on nothing else of the project.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +16,35 @@ struct RequestLimits {
   size_t inline_bytes = 64u << 10;
 };
 constexpr RequestLimits kUnauthenticatedLimits{.arguments = 10,
-                                               .argument_bytes = 16u << 10};  // who has not said who he is
+                                               .argument_bytes = 16u << 10};  // before authentication
 
-// Takes a request that is there as a whole, in the plainest form, off the start of the input: its length, and
-// its words at the start of `words`, `count` of them. 0: a RequestReader has to look closer, or there is no
-// room.
+// Parses a complete request in the plain form at the start of the input. Returns its length; the first
+// `count` elements of `arguments` are its arguments. 0: the request is incomplete or has another form, so
+// that a RequestReader must parse it, or `arguments` is too small.
 size_t parse_whole_request(std::string_view input, const RequestLimits& limits,
                            std::span<std::string_view> arguments, size_t& count);
 
-// Reads one request after the other from a growing buffer. It remembers how far it got with one that is not
-// whole yet, so that nothing is looked at twice.
+// Parses one request after the other from a growing buffer. It remembers its position in an incomplete
+// request, so that no byte is parsed twice.
 class RequestReader {
  public:
   enum class Result : uint8_t { ready, more, bad };
 
-  // `input` begins where the request begins, also when it is called again with more of it.
+  // Parses a request at the start of `input`. `more`: call again when the input has grown; it must still
+  // begin with the same request. `ready`: use arguments() and consumed(), then call next(). `bad`: reply with
+  // fault() and close the connection.
   Result read(std::string_view input, const RequestLimits& limits);
-  // After `ready`: the words, within `input`, and how many bytes the request took. No words: an empty line.
+  // After `ready`: the arguments, as views of `input` or of an inline request's own text, and the length of
+  // the request. No arguments: an empty line.
   std::span<const std::string_view> arguments() const { return arguments_; }
   size_t consumed() const { return position_; }
-  // After `bad`: what is wrong, for the reply; the connection is of no use any more.
+  // After `bad`: the error reply. The connection must be closed.
   const std::string& fault() const { return fault_; }
-  // The request whose words were used is done with.
+  // Forgets the request, whose arguments become invalid.
   void next();
-  // Nothing of a request has been read yet.
+  // True: no part of a request has been parsed.
   bool is_fresh() const { return missing_ < 0; }
-  // How long the request will be at least: what the buffer should have room for.
+  // The minimum length of the request, for which the buffer should have room.
   size_t expected_bytes() const { return expected_; }
 
  private:
@@ -49,28 +53,29 @@ class RequestReader {
   };
   Result read_inline(std::string_view input, const RequestLimits& limits);
   Result bad(std::string why);
-  // The number on the line that starts behind position_; false: it is not whole yet, or wrong (fault_).
+  // Takes the number on the line whose type byte is at position_. False: it is incomplete, or wrong (fault_
+  // is set).
   bool read_number(std::string_view input, const char* what, int64_t& number);
 
   size_t position_ = 0;
-  int64_t missing_ = -1;         // words of the request; -1: not known yet
-  int64_t argument_bytes_ = -1;  // of the one being read; -1: not known yet
+  int64_t missing_ = -1;         // arguments that are still to come; -1: not known yet
+  int64_t argument_bytes_ = -1;  // length of the argument being parsed; -1: not known yet
   size_t expected_ = 0;
   std::vector<Piece> pieces_;
   std::vector<std::string_view> arguments_;
-  std::string inline_text_;  // words with escapes
+  std::string inline_text_;  // the unescaped arguments of an inline request
   std::string fault_;
 };
 
-// Writes replies in the version that the client speaks.
+// Appends replies to `out`, in the version of RESP that the client uses.
 class ReplyWriter {
  public:
   ReplyWriter(std::string& out, int version) : out_(out), version_(version) {}
 
   int version() const { return version_; }
-  void simple(std::string_view text);  // no line ends in it
+  void simple(std::string_view text);  // must not contain line ends
   void ok() { out_.append("+OK\r\n", 5); }
-  void error(std::string_view text);  // with its code: "ERR …"
+  void error(std::string_view text);  // begins with its code: "ERR …"
   void integer(int64_t number);
   void bulk(std::string_view bytes);
   void null() { version_ == 2 ? out_.append("$-1\r\n", 5) : out_.append("_\r\n", 3); }
@@ -92,7 +97,7 @@ class ReplyWriter {
   const int version_;
 };
 
-// A double with all digits that say it exactly, as Redis 7.0 writes it: "3", "0.10000000000000001", "inf".
+// Formats a double with 17 digits, as Redis 7.0 does: "3", "0.10000000000000001", "inf".
 std::string format_double(double value);
 
 }  // namespace verbena::kv

@@ -1,10 +1,10 @@
-// What a store and its clients say to each other by a session's calls.
-//   kv           StreamHeader, then bytes of RESP → what there is to hear by then
-//   kv.receive   StreamHeader → what there is to hear, as soon as there is something
+// The session calls between a store and its clients, request → reply:
+//   kv           StreamHeader, then bytes of RESP → the output that is ready
+//   kv.receive   StreamHeader → output, as soon as there is some
 //   kv.close     StreamHeader → nothing
 //   kv.layout    StreamHeader → LayoutHeader, a Location per database (its IndexRoot; 0: it is empty), and a
 //                ChunkEntry per chunk of memory
-// A stream is a connection as Redis knows it: database, user and transaction are the stream's.
+// A stream corresponds to a Redis connection: database, user and transaction belong to the stream.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct LayoutHeader {
 constexpr uint32_t kLayoutVersion = 1;
 
 struct ChunkEntry {
-  uint64_t region;  // the key by which a session reads it
+  uint64_t region;  // the region key under which a session reads it
   uint64_t length;
 };
 static_assert(sizeof(StreamHeader) == 4 && sizeof(LayoutHeader) == 32 && sizeof(ChunkEntry) == 16);

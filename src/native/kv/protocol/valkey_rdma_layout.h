@@ -1,4 +1,4 @@
-// Valkey over RDMA: the control messages, each one SEND of 32 bytes, integers in network order.
+// Valkey over RDMA: the control messages. Each is one SEND of 32 bytes, with integers in network order.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class ControlCode : uint16_t {
   register_memory = 3
 };
 
-// Where its fields are.
+// The offsets of the fields.
 namespace control_at {
 constexpr size_t code = 0, select = 2, features = 24;  // u16, u16, u64
 constexpr size_t address = 16, length = 24, key = 28;  // of register_memory: u64, u32, u32

@@ -42,7 +42,7 @@ bool ValkeyRdmaWindow::handle_control(std::span<const std::byte> message) {
     case ControlCode::keepalive:
       return true;
     case ControlCode::register_memory:
-      // Lent before it is full: bytes on their way would land in the middle of the new ones.
+      // A window may only be replaced when it is full: bytes in flight would land among the new ones.
       if (written_ != peer_.length) return false;
       peer_ = {load<uint64_t>(message, control_at::address), load<uint32_t>(message, control_at::length),
                load<uint32_t>(message, control_at::key)};

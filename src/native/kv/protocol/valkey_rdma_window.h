@@ -1,6 +1,7 @@
-// Valkey over RDMA without I/O: a byte stream each way, through a window of memory that the receiver lends.
-// The sender fills it from its start to its very end; then the receiver lends it again. What a peer says is
-// checked here.
+// The protocol of Valkey over RDMA: a byte stream in each direction, through a window of memory that the
+// receiver lends. The sender fills the window from start to end; then the receiver lends it again. All
+// messages of the peer are checked here.
+// No I/O; depends on the layout of the messages only.
 #pragma once
 
 #include <array>
@@ -20,26 +21,27 @@ class ValkeyRdmaWindow {
     uint64_t address = 0;
     uint32_t length = 0, key = 0;
   };
-  // `own`: the memory that the peer may write to.
+  // `own`: the memory that the peer may write into.
   explicit ValkeyRdmaWindow(RemoteBuffer own) : own_(own) {}
 
-  // A SEND of the peer's. False: it makes no sense, and the connection must be closed.
+  // Handles a SEND of the peer. False: it is invalid, and the connection must be closed.
   bool handle_control(std::span<const std::byte> message);
-  // A WRITE with an immediate value: so many bytes more are in our window. False: there cannot be.
+  // Handles a WRITE with immediate, whose value is the number of bytes that it added to our window. False:
+  // the window has no room for them, and the connection must be closed.
   bool handle_immediate(uint32_t bytes);
 
-  // What has arrived and was not consumed yet: offset and length.
+  // The part of our window that has arrived and is not consumed yet.
   struct Range {
     uint32_t offset = 0, length = 0;
   };
   Range arrived() const { return {consumed_, received_ - consumed_}; }
   void consume(uint32_t bytes) { consumed_ += bytes; }
 
-  // What is to be sent, if anything: our window again, or an answer about features.
+  // The next control message to send: a reply about features, or our window. Empty: none.
   std::optional<ControlMessage> next_control();
   static ControlMessage keepalive();
 
-  // The next WRITE for so many bytes that wait: none when the peer's window is full.
+  // The next WRITE for `waiting` bytes. Empty: the peer's window is full.
   struct Write {
     uint64_t address = 0;
     uint32_t length = 0, key = 0;
@@ -48,9 +50,9 @@ class ValkeyRdmaWindow {
 
  private:
   const RemoteBuffer own_;
-  bool advertised_ = false;  // the peer knows our window
+  bool advertised_ = false;  // our window has been sent to the peer
   uint32_t received_ = 0, consumed_ = 0;
-  std::optional<uint16_t> requested_feature_;  // about features
+  std::optional<uint16_t> requested_feature_;  // the reply is still to be sent
   RemoteBuffer peer_;
   uint32_t written_ = 0;
 };
