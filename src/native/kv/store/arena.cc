@@ -16,7 +16,7 @@ constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1)
 
 }  // namespace
 
-// 16, 32 … 256, then eight classes for each doubling: at most an eighth is wasted.
+// Classes of 16, 32 … 256 bytes, then eight per doubling: at most an eighth of such a block is unused.
 size_t Arena::class_of(size_t bytes) {
   if (bytes <= 256) return bytes == 0 ? 0 : (bytes - 1) / 16;
   const auto log = static_cast<size_t>(std::bit_width(bytes - 1)) - 1;  // 2^log < bytes <= 2^(log+1)
@@ -52,7 +52,7 @@ Location Arena::allocate(size_t bytes) {
   uint32_t index = page.first_free;
   if (index != kNone) {
     std::memcpy(&page.first_free, at(base) + index * block, sizeof page.first_free);
-    if (page.first_free != kNone) {  // the next one was freed long ago
+    if (page.first_free != kNone) {  // the next block was freed long ago and is not in the cache
       prefetch_for_write(at(base) + page.first_free * block);
       prefetch_for_write(at(base) + page.first_free * block + kLineBytes);
     }
@@ -83,7 +83,7 @@ void Arena::free(Location location, size_t bytes) {
     page.listed = true;
     pages.insert(pages.begin() + (pages.empty() ? 0 : static_cast<std::ptrdiff_t>(pages.size()) - 1), base);
   }
-  // The page in use stays, or a single key that comes and goes would cost a page each time.
+  // The page in use is kept: otherwise a single key that is set and deleted would cost a page each time.
   if (page.used == 0 && pages.back() != base) {
     std::erase(pages, base);
     page.listed = false;
@@ -157,7 +157,7 @@ void Arena::give_run(Location location, size_t bytes) {
 
 void Arena::add_chunk(size_t bytes) {
   const bool first = chunks_.empty();
-  // Location 0 means nowhere, so the very first page is never given away.
+  // Location 0 means "none", so the first page of the first chunk is never handed out.
   const size_t wanted = std::max(kChunkBytes, round_up(bytes + (first ? kPageBytes : 0), kPageBytes));
   Chunk chunk;
   static_cast<ChunkMemory&>(chunk) = allocate_chunk_(wanted);

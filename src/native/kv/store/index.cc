@@ -14,7 +14,8 @@ Index::Index(Arena& arena, Location root, uint8_t owner, Retire retire)
   set_root(root);
 }
 
-// A reader that sees one of the two only finds a segment with another prefix, and looks again.
+// A reader that sees only one of the two stores finds a segment with another prefix, and reads the root
+// again.
 void Index::set_root(Location root) {
   root_ = root;
   auto* place = reinterpret_cast<IndexRoot*>(arena_.at(root_));
@@ -25,7 +26,7 @@ void Index::set_root(Location root) {
 Index::~Index() {
   for (uint32_t i = 0; i < 1u << depth_; ++i) {
     const auto* segment = reinterpret_cast<Segment*>(arena_.at(directory_[i]));
-    if (segment->buckets[0].prefix == i) retire_(directory_[i], sizeof(Segment));  // once each
+    if (segment->buckets[0].prefix == i) retire_(directory_[i], sizeof(Segment));  // each segment once
   }
   retire_(directory_at_, sizeof(Location) << depth_);
 }
@@ -37,7 +38,7 @@ uint64_t* Index::find(uint64_t hash, std::string_view key, uint32_t place) const
     const auto* item = reinterpret_cast<const ItemHeader*>(arena_.at(location_of(slot)));
     return item->key_bytes == key.size() && std::memcmp(item + 1, key.data(), key.size()) == 0;
   };
-  // Which slot matches cannot be foretold by the processor: whoever knows spares it a wrong guess.
+  // The processor cannot predict which slot matches; trying the hinted one first avoids the misprediction.
   if (is_it(bucket.slots[place])) return &bucket.slots[place];
   for (uint64_t& slot : bucket.slots) {
     if (is_it(slot)) return &slot;
@@ -99,7 +100,7 @@ void Index::split(uint32_t prefix) {
       if (item->hash >> kBucketBits >> depth & 1) fresh->buckets[b].slots[moved++] = slot;
     }
   }
-  // Readers first learn where the moved items are; then they vanish from where they were.
+  // Readers must be able to find the moved items in the new segment before they disappear from the old one.
   for (uint32_t i = high; i < 1u << depth_; i += 1u << (depth + 1)) store(&directory_[i], location);
   for (uint32_t b = 0; b < kBuckets; ++b) {
     Bucket& bucket = old->buckets[b];

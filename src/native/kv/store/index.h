@@ -1,6 +1,8 @@
-// Finds items by their keys: extendible hashing. A full bucket splits its segment in two, so growing never
+// The index from keys to items: extendible hashing. A full bucket splits its segment in two, so growing never
 // stops the server for longer than it takes to move one segment's items. Not thread-safe, but remote readers
-// may look at any time: every word they follow is stored whole.
+// may read it at any time: each 64-bit location or slot that they follow is stored atomically, with release
+// order, after what it refers to.
+// Depends on the arena only; the caller supplies the hashes.
 #pragma once
 
 #include <atomic>
@@ -11,7 +13,7 @@
 
 namespace verbena::kv {
 
-// What remote readers start from.
+// Where remote readers start.
 struct IndexRoot {
   Location directory;  // 1 << depth locations of segments
   uint32_t depth;
@@ -20,18 +22,19 @@ struct IndexRoot {
 
 class Index {
  public:
-  // How blocks that readers may still look at are given back.
+  // Frees a block that remote readers may still be reading, so not before they are done.
   using Retire = std::function<void(Location, size_t)>;
-  // `root`: where readers learn of it, an IndexRoot that outlives it.
+  // `root`: the IndexRoot from which readers find this index; it must outlive the index.
   Index(Arena& arena, Location root, uint8_t owner, Retire retire);
   ~Index();
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
-  // The slot of the item with this key; null: there is none. `place`: which one of its bucket it may be in.
+  // The slot of the item with this key. Null: there is none. `place`: a hint, the position in its bucket that
+  // is tried first.
   uint64_t* find(uint64_t hash, std::string_view key, uint32_t place = 0) const;
-  // Hints that a key will be looked for: its bucket first, and when that is here, the item that may be it;
-  // returns its place, for find().
+  // Prefetch for a later find(): call prefetch_bucket() first and, when the bucket has arrived,
+  // prefetch_item(), which returns the `place` for find().
   void prefetch_bucket(uint64_t hash) const {
     const auto* bucket = reinterpret_cast<const std::byte*>(&segment_of(hash)->buckets[bucket_of(hash)]);
     prefetch(bucket);
@@ -49,7 +52,7 @@ class Index {
     }
     return 0;
   }
-  // The key must not be there. Returns its slot.
+  // Adds an item whose key is not in the index. Returns its slot; throws Error if too many keys share a hash.
   uint64_t* insert(uint64_t hash, Location item);
   static void replace(uint64_t* slot, uint64_t hash, Location item) {
     store(slot, make_index_slot(hash, item));
@@ -61,19 +64,20 @@ class Index {
   size_t size() const { return size_; }
   Location root() const { return root_; }
   void set_root(Location root);
-  // Readers who came for the former owner find nothing any more.
+  // Changes the database that owns the buckets: readers that look for the former owner find nothing.
   void set_owner(uint8_t owner);
 
-  // Calls with the items of a few buckets from `cursor` on, about `count` of them; returns the next cursor,
-  // 0 at the end. Whoever is there throughout is seen, whatever splits meanwhile. The function may erase.
+  // Calls `function` with the slots of about `count` items, from `cursor` on. Returns the next cursor, 0 at
+  // the end. An item that exists during the whole scan is visited, even if segments split meanwhile; it may
+  // be visited twice. The function may erase the slot.
   template <typename Function>
   uint64_t scan(uint64_t cursor, size_t count, Function function) const;
-  // The items of one bucket, chosen by these bits.
+  // Visits the items of one bucket, which `bits` select: for sampling.
   template <typename Function>
   void each_in_bucket(uint64_t bits, Function function) const {
     visit(segment_of(bits)->buckets[bits >> 57], function);
   }
-  // The items whose hash may be this one.
+  // Visits the items whose hash may be this one. The caller must compare the rest of the hash.
   template <typename Function>
   void each_like(uint64_t hash, Function function) const {
     visit(segment_of(hash)->buckets[bucket_of(hash)], [&](uint64_t* slot) {
@@ -103,13 +107,13 @@ class Index {
   uint8_t owner_;
   Location root_;
   Location directory_at_;
-  Location* directory_;  // which is there
+  Location* directory_;  // the memory at directory_at_
   uint32_t depth_ = 0;
   size_t size_ = 0, segments_ = 0;
 };
 
-// A cursor is a place in the space of hashes in the order of their reversed prefixes, plus one: a segment
-// that splits leaves its halves side by side where it was.
+// A cursor is a position in the space of hashes, ordered by their reversed prefixes, and a bucket: the halves
+// of a segment that splits stay side by side where the segment was.
 template <typename Function>
 uint64_t Index::scan(uint64_t cursor, size_t count, Function function) const {
   const auto reversed = [](uint32_t bits) {
@@ -120,7 +124,7 @@ uint64_t Index::scan(uint64_t cursor, size_t count, Function function) const {
   size_t seen = 0;
   uint32_t place = static_cast<uint32_t>(cursor >> kBucketBits) & ((1u << kMaxDepth) - 1);
   uint32_t bucket = static_cast<uint32_t>(cursor) & (kBuckets - 1);
-  // Sparse segments: an empty bucket is work, too, if less.
+  // In sparse segments the number of visited buckets is limited as well, since empty buckets cost time, too.
   for (size_t visited = 0; seen < count && visited < count * 10 + kBuckets; ++visited) {
     const uint32_t prefix = reversed(place) & ((1u << depth_) - 1);
     auto* segment = reinterpret_cast<Segment*>(arena_.at(directory_[prefix]));

@@ -59,7 +59,7 @@ Entry Database::at(uint64_t* slot) const {
 }
 
 Entry Database::find(std::string_view key, bool use) {
-  // A place that is another key's is a wrong guess, no more.
+  // The hint may belong to another key: then it is only a wrong guess.
   uint64_t* slot = index_->find(hash(key), key, keyspace_.prefetched_place_);
   if (slot == nullptr) {
     keyspace_.counters.misses += use;
@@ -219,7 +219,7 @@ void Database::clear() {
   due_entries_ = 0;
 }
 
-// A key that had a time already is looked at then, and again when its time has been put off.
+// A key that already has an earlier entry keeps it: expire_due() finds it there and moves it to its new time.
 void Database::schedule_expiry(ItemHeader& item, uint64_t hashed, uint64_t before_ms, uint16_t before_due) {
   item.due = before_due;
   if (item.expires_ms == 0 || (before_ms != 0 && item.expires_ms >= before_ms)) return;
@@ -229,7 +229,8 @@ void Database::schedule_expiry(ItemHeader& item, uint64_t hashed, uint64_t befor
   ++due_entries_;
 }
 
-// When most entries are of keys that are no more, or have another time, some are looked through each time.
+// Removes entries of keys that no longer exist or have another expiry, in slices, when most entries may be
+// such.
 void Database::compact_due(uint64_t deadline_ns) {
   constexpr size_t kFrom = 4096, kSlice = 1024;
   while (due_entries_ > 2 * volatile_ + kFrom && verbena::now_ns() < deadline_ns) {
@@ -256,7 +257,7 @@ void Database::compact_due(uint64_t deadline_ns) {
       });
       return !is_its;
     });
-    // The hole is filled from the end.
+    // Entries from the end fill the gap.
     const auto hole = static_cast<size_t>(last - kept);
     const size_t behind = hashes.size() - stop, moved = std::min(hole, behind);
     std::copy(hashes.end() - static_cast<std::ptrdiff_t>(moved), hashes.end(), kept);
@@ -277,7 +278,7 @@ size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
   while (!due_.empty() && due_.begin()->first * 1000 <= now_ms) {
     const uint64_t second = due_.begin()->first;
     std::vector<uint64_t>& hashes = due_.begin()->second;
-    std::vector<uint64_t> later;  // in this very second: the next round
+    std::vector<uint64_t> later;  // keys that expire later in this second: for the next call
     while (!hashes.empty()) {
       const uint64_t hashed = hashes.back();
       hashes.pop_back();
@@ -295,7 +296,7 @@ size_t Database::expire_due(uint64_t now_ms, uint64_t deadline_ns) {
         } else if (const uint64_t when = item.expires_ms / 1000; when > second) {
           due_[when].push_back(hashed);
           ++due_entries_;
-          // Who reads it at this moment finds that the checksum is wrong, and reads again.
+          // A remote reader that reads the item at this moment finds a wrong checksum, and reads again.
           item.due = static_cast<uint16_t>(when);
           if (item.sealed) put_checksum(item);
         } else {
@@ -319,7 +320,7 @@ std::optional<std::string> Database::choose_victim(Eviction policy) {
   std::optional<std::string> best;
   uint64_t best_score = 0;
   size_t seen = 0;
-  // A key with a time may be rare: look at many buckets before giving up.
+  // Keys with an expiry may be rare: try many buckets before giving up.
   for (size_t probe = 0; probe < 4096 && seen < keyspace_.samples; ++probe) {
     index_->each_in_bucket(keyspace_.random(), [&](uint64_t* slot) {
       const Entry entry = at(slot);
@@ -351,7 +352,7 @@ std::optional<std::string> Database::random_key() {
     }
     if (keys.empty()) scan(0, size_t{1} << 40, [&](Entry entry) { keys.emplace_back(entry.key()); });
     std::string& key = keys[keyspace_.random() % keys.size()];
-    if (find(key, false)) return std::move(key);  // else it had expired, and is gone now
+    if (find(key, false)) return std::move(key);  // else it had expired, and find() removed it
     if (keyspace_.keeps_expired && tries >= kMostTries) return std::nullopt;
   }
   return std::nullopt;
@@ -490,7 +491,7 @@ bool Keyspace::make_room() {
   const uint64_t now = verbena::now_ns();
   while (used_bytes() > max_bytes) {
     if (has_retired()) reclaim(now + 2 * kGraceNs, now + 1'000'000);
-    // What is kept for somebody goes soon: no other key has to go for it.
+    // Retired memory is freed soon: no key is evicted because of it.
     if (used_bytes() - retired_bytes_ <= max_bytes) return true;
     if (eviction == Eviction::none) return false;
     bool found = false;
@@ -517,13 +518,13 @@ uint64_t Keyspace::random() {
   return random_state_;
 }
 
-// Least frequently used: minutes in the upper half, a logarithmic count in the lower; else seconds.
+// For LFU policies: minutes in the upper 16 bits, a logarithmic count in the lower. Otherwise: seconds.
 uint32_t Keyspace::next_recency(uint32_t before) {
   if (!counts_frequency(eviction)) return static_cast<uint32_t>(now_ms_ / 1000);
   const auto minutes = static_cast<uint32_t>(now_ms_ / 60'000) & 0xffff;
   if (before == 0) return minutes << 16 | 5;
   uint32_t count = frequency(before);
-  // The more it has, the rarer another: about a million uses fill the count.
+  // The higher the count, the less likely an increment: about a million uses saturate it.
   const uint64_t dice = random() >> 11;
   const double odds = 1.0 / ((count > 5 ? count - 5 : 0) * 10 + 1);
   if (count < 255 && static_cast<double>(dice) * 0x1.0p-53 < odds) ++count;

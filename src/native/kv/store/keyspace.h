@@ -1,5 +1,7 @@
-// The keys and their values, with expiry, eviction and figures: all that commands stand on. The engine's lock
-// covers it; remote readers see its memory.
+// The keyspace: databases of keys and values with expiry, eviction and counters; watched keys and observers;
+// and the memory that remote readers read. The engine's lock covers it.
+// Depends on the index, the arena, hashing and key_slot(); not on commands, clients, the engine or Python.h.
+// Values other than strings are numbers here: the Python handlers hold them.
 #pragma once
 
 #include <algorithm>
@@ -22,20 +24,20 @@ namespace verbena::kv {
 
 using Arguments = std::span<const std::string_view>;
 
-// Whoever wants to know what changes. Every effect names one key, its second word (FLUSHDB, FLUSHALL and
-// SWAPDB: none). All of it is for whoever holds the engine's lock.
+// Receives every change of the keyspace, as effects. An effect names one key, its second argument (FLUSHDB,
+// FLUSHALL and SWAPDB: none). All members need the engine's lock.
 class Journal {
  public:
   virtual ~Journal() = default;
   virtual void append(uint32_t database, Arguments effect) = 0;
-  // A command, or a transaction, is over: what it appended since the last call belongs together.
+  // Ends a command or a transaction: its effects since the last call must be applied together.
   virtual void boundary() {}
   virtual uint64_t position() const = 0;  // grows with every effect
-  // The replies to what was appended may go when this has returned true; false: they must not.
+  // True: the replies that depend on the appended effects may be sent. False: they must not be sent.
   virtual bool commit() { return true; }
   virtual void tick(uint64_t /*now_ns*/) {}
   virtual uint64_t durable() const { return 0; }  // the last effect that is on disk
-  // Why commands that change something are refused: an error reply. Empty: they are welcome.
+  // The error reply for commands that write. Empty: writes are accepted.
   std::string write_error;
 };
 
@@ -56,7 +58,7 @@ struct KeyspaceCounters {
 
 class Keyspace;
 
-// An item where it is: valid until the next change of the keyspace.
+// A reference to an item in the store's memory. Valid until the next change of the keyspace.
 class Entry {
  public:
   Entry() = default;
@@ -66,7 +68,7 @@ class Entry {
   std::string_view key() const { return {bytes(), item_->key_bytes}; }
   std::string_view value() const { return {bytes() + item_->key_bytes, item_->value_bytes}; }
   uint64_t expires_ms() const { return item_->expires_ms; }
-  uint64_t object() const { return held().object; }  // of a type that is not a string
+  uint64_t object() const { return held().object; }  // not for strings
   uint64_t object_bytes() const { return held().bytes; }
   bool is_sealed() const { return item_->sealed != 0; }
   uint32_t recency() const { return item_->recency; }
@@ -94,43 +96,44 @@ class Database {
   size_t size() const { return index_->size(); }
   size_t volatile_keys() const { return volatile_; }
   size_t due_entries() const { return due_entries_; }
-  // How many keys of a slot there are; the keyspace must count them.
+  // The number of keys in a slot. Requires Keyspace::count_slots().
   size_t slot_size(uint16_t slot) const { return slot_sizes_[slot]; }
   const Index& index() const { return *index_; }
 
-  // The item; one that has expired is removed. `use` counts as a use of it, and as a hit or a miss.
+  // Finds an item; empty: there is none. Removes an expired one (or only hides it, if keeps_expired). `use`:
+  // updates its recency and counts a hit or a miss.
   Entry find(std::string_view key, bool use = true);
-  // The same without any consequence: expired or not, no use of it.
+  // Finds an item without side effects, expired or not.
   Entry peek(std::string_view key) {
     uint64_t* slot = index_->find(hash(key), key);
     return slot ? at(slot) : Entry();
   }
-  // Is there an item, expired or not?
+  // True: there is an item, expired or not.
   bool contains(std::string_view key) const { return index_->find(hash(key), key) != nullptr; }
-  // Stores a string instead of what is there, as find() told. Returns where its bytes are to be changed by
-  // nobody. Throws if there is no memory.
+  // Stores a string in place of `existing`, which find() returned for this key. The bytes of the result must
+  // not be modified. Throws Error if there is no memory.
   Entry set(Entry existing, std::string_view key, std::string_view value, uint64_t expires_ms);
-  // The same with a value that has been copied to its place: `block` is of the arena's, for an item with
-  // this key and a value of so many bytes.
+  // Stores a string without expiry whose value has already been copied into `block`, which was allocated from
+  // the arena for an item with this key and a value of `value_bytes`. The database owns the block afterwards.
   Entry adopt(Entry existing, std::string_view key, Location block, size_t value_bytes);
-  // The same for a value that the program holds, in so many bytes; the one that was there is given back.
+  // Stores a value that Python holds. A value that it replaces is returned by take_released().
   Entry set_object(Entry existing, std::string_view key, Type type, ObjectRef object, uint64_t expires_ms);
-  // It has grown or shrunk.
+  // Updates the memory use of a value that Python holds.
   void count_object(Entry& existing, uint64_t bytes);
-  // A string's value made longer or shorter, zeros at its end; write to the result, then seal().
+  // Changes the length of a string, with zeros at the end of a longer one. To write: writable(), then seal().
   Entry resize(Entry existing, std::string_view key, size_t bytes);
-  char* writable(Entry& existing);  // the value's bytes, nobody else's any more
-  void seal(Entry& existing);       // after writing
+  char* writable(Entry& existing);  // the value's bytes, copied first if a reader may use them
+  void seal(Entry& existing);       // after writing: computes the checksum if remote readers may read it
   void set_expires(Entry& existing, uint64_t expires_ms);
   void erase(Entry existing);
   void clear();
 
-  // Time for a while: keys whose time has come. Stops at the deadline; returns how many went.
+  // Periodic work: removes expired keys until the deadline. Returns how many it removed.
   size_t expire_due(uint64_t now_ms, uint64_t deadline_ns);
-  // A key that the policy would rather lose, among a sample; none: there is nothing to evict.
+  // The best key to evict in a random sample, according to the policy. Empty: there is none to evict.
   std::optional<std::string> choose_victim(Eviction policy);
   std::optional<std::string> random_key();
-  // About `count` keys from `cursor` on, and the next cursor.
+  // Calls `function` with about `count` entries from `cursor` on. Returns the next cursor, 0 at the end.
   template <typename Function>
   uint64_t scan(uint64_t cursor, size_t count, Function function) {
     return index_->scan(cursor, count, [&](uint64_t* slot) { function(at(slot)); });
@@ -142,7 +145,8 @@ class Database {
   uint64_t hash(std::string_view key) const;
   Entry store(Entry existing, std::string_view key, std::string_view value, size_t value_bytes, Type type,
               uint64_t expires_ms, Location filled = 0);
-  // Sees to it that an item is looked at when its time has come; `before`: the one whose place it takes.
+  // Adds an entry to due_, so that expire_due() finds the item. before_ms, before_due: expiry and `due` of
+  // the item that it replaces.
   void schedule_expiry(ItemHeader& item, uint64_t hash, uint64_t before_ms, uint16_t before_due);
   void compact_due(uint64_t deadline_ns);
 
@@ -153,12 +157,12 @@ class Database {
   Location root_;
   std::unique_ptr<Index> index_;
   size_t volatile_ = 0;
-  // Hashes of keys, by the second in which to look whether they have expired. A key that is deleted, or gets
-  // an earlier time, leaves its entry behind: an item tells by its `due` which one is its.
+  // Hashes of keys, by the second in which expire_due() must check them. A key that is deleted, or gets an
+  // earlier expiry, leaves its entry behind: the `due` of an item identifies the entry that is valid.
   std::map<uint64_t, std::vector<uint64_t>> due_;
   size_t due_entries_ = 0;
-  std::vector<uint32_t> slot_sizes_;  // empty: nobody wants to know
-  uint64_t compact_second_ = 0;       // how far tidy_due() has come
+  std::vector<uint32_t> slot_sizes_;  // empty: slots are not counted
+  uint64_t compact_second_ = 0;       // where compact_due() continues
   size_t compact_done_ = 0;
 };
 
@@ -173,10 +177,10 @@ class Keyspace {
   uint32_t databases() const { return static_cast<uint32_t>(databases_.size()); }
   bool exists(uint32_t number) const { return databases_[number] != nullptr; }
   void swap(uint32_t one, uint32_t other);
-  // From now on databases know how many keys each slot has: for a node of a cluster.
+  // Makes databases count the keys of each slot from now on, for a node of a cluster.
   void count_slots();
 
-  // Every command sets the time it runs at.
+  // The time at which commands run, for expiry and recency.
   void set_now(uint64_t unix_ms) { now_ms_ = unix_ms; }
   uint64_t now_ms() const { return now_ms_; }
 
@@ -185,14 +189,15 @@ class Keyspace {
   void log(uint32_t database, Arguments effect) {
     if (journal_) journal_->append(database, effect);
   }
-  // After a change of a key: whoever watches it hears of it.
+  // Must be called after each change of a key: marks its watchers and calls the observers.
   void changed(Database& database, std::string_view key) {
     ++counters.dirty;
     if (!watched_.empty()) mark_watchers_dirty(database.number(), key);
     if (!observers_.empty()) [[unlikely]]
       notify_observers(database.number(), key);
   }
-  // Hears of every key that has changed, or that all of a database has; returns what unobserve() takes.
+  // Registers an observer of every changed key; without a key, all keys of the database have changed. Returns
+  // what unobserve() takes.
   using Observer = std::function<void(uint32_t database, std::optional<std::string_view> key)>;
   uint64_t observe(Observer observer);
   void unobserve(uint64_t id) {
@@ -200,62 +205,66 @@ class Keyspace {
   }
   void watch(uint32_t database, std::string_view key, uint64_t client);
   void unwatch(uint64_t client);
-  // Keys that have gone by themselves: ('x', "expired") and ('e', "evicted"), if somebody wants to know.
+  // Called for keys that no command removed: ('x', "expired") and ('e', "evicted"). May be empty.
   std::function<void(uint32_t database, char kind, const char* event, std::string_view key)> on_removed;
   std::vector<uint64_t> take_dirty_watchers() { return std::exchange(dirty_watchers_, {}); }
   bool has_dirty_watchers() const { return !dirty_watchers_.empty(); }
   void mark_all_watchers_dirty(uint32_t database);
-  // Whose command the program runs; 0: nobody's, or native code's.
+  // The client whose command Python runs now; 0: none, or a native command runs.
   uint64_t current_client = 0;
 
-  // Remote readers: from now on nothing is changed in place, and blocks are kept for a while.
+  // Prepares for remote readers: from now on items are replaced instead of changed in place, and freed blocks
+  // are kept for a grace period.
   void expose() { exposed_ = true; }
   bool is_exposed() const { return exposed_; }
-  // Somebody who reads values without the lock. What is retired from block `from` on is kept, and nothing is
-  // changed in place: set with the lock, raised or set to kNothing without it.
+  // Held by a thread that reads values without the lock. Blocks retired from number `from` on are kept, and
+  // nothing is changed in place. `from` is set with the lock; without it, it may only be raised or set to
+  // kNothing.
   struct Hold {
     static constexpr uint64_t kNothing = ~uint64_t{0};
     std::atomic<uint64_t> from{kNothing};
   };
-  std::shared_ptr<Hold> hold();  // as long as somebody has it
+  std::shared_ptr<Hold> hold();  // in effect until the caller drops the pointer
   uint64_t retired_blocks() const { return retired_blocks_; }
   const HashKey& hash_key() const { return hash_key_; }
   void retire(Location location, size_t bytes);
-  // Time for a while: gives memory back that nobody can be reading any more, and what was flushed.
+  // Periodic work until the deadline: frees retired blocks that no reader can be reading, and the contents of
+  // flushed databases.
   void reclaim(uint64_t now_ns, uint64_t deadline_ns);
   size_t retired() const { return retired_.size() + lazy_free_.size(); }
   bool has_retired() const { return !retired_.empty() || !lazy_free_.empty(); }
   void lazy_free(std::unique_ptr<Index> index) { lazy_free_.push_back({std::move(index), 0}); }
 
-  // The hash of a key. The one that was expected, these very bytes, has been hashed already.
+  // The hash of a key. For the prefetched key (the same bytes at the same address) it is known already.
   uint64_t hash(std::string_view key) const {
     const bool is_prefetched =
         key.data() == prefetched_key_.data() && key.size() == prefetched_key_.size() && !key.empty();
     return is_prefetched ? prefetched_hash_ : siphash(hash_key_, key);
   }
-  // `place`: where its item may be, see Index::find().
+  // `place`: the hint for Index::find().
   void set_prefetched(std::string_view key, uint64_t hash, uint32_t place = 0) {
     prefetched_key_ = key, prefetched_hash_ = hash, prefetched_place_ = place;
   }
 
-  // Objects that nothing refers to any more: the program's to release.
+  // Values of Python that the keyspace no longer refers to. The caller must pass them to
+  // PythonHandler::release().
   std::vector<uint64_t> take_released() { return std::exchange(released_, {}); }
   bool has_released() const { return !released_.empty(); }
 
   Arena& arena() { return arena_; }
   size_t used_bytes() const { return arena_.used_bytes() + object_bytes_; }
-  size_t object_bytes() const { return object_bytes_; }  // what the program says to hold
-  // Evicts until there is room; false: there is not, and writes must be refused.
+  size_t object_bytes() const { return object_bytes_; }  // memory of values that Python holds, as it reports
+  // Evicts keys until memory is below max_bytes. False: it is not possible, and writes must be refused.
   bool make_room();
   uint32_t next_recency(uint32_t before);  // an item's recency after a use
   uint64_t idle_seconds(uint32_t recency) const;
   uint32_t frequency(uint32_t recency) const;
 
-  bool updates_recency = true;  // a use makes a key younger
-  // A replica's: what has expired is not found, but stays until the primary says that it is gone; and nothing
-  // is evicted.
+  bool updates_recency = true;  // find() updates the recency of a key
+  // For a replica: expired keys are not found, but stay until the primary's log deletes them; nothing is
+  // evicted.
   bool keeps_expired = false;
-  uint64_t max_bytes = 0;  // 0: no bound
+  uint64_t max_bytes = 0;  // 0: no limit
   Eviction eviction = Eviction::none;
   uint32_t samples = 5;
   KeyspaceCounters counters;
@@ -267,8 +276,8 @@ class Keyspace {
     size_t bytes;
     uint64_t at_ns;
   };
-  static constexpr uint64_t kGraceNs = 100'000'000;  // far longer than any read takes
-  static constexpr size_t kAlwaysSealed = 4096;  // longer items get a checksum when somebody asks for them
+  static constexpr uint64_t kGraceNs = 100'000'000;  // far longer than any remote read takes
+  static constexpr size_t kAlwaysSealed = 4096;      // longer items get their checksum at the first GET
 
   Database& open(uint32_t number);
   void release(ItemHeader* item, Location location);
@@ -277,9 +286,10 @@ class Keyspace {
     for (const auto& hold : holds_) from = std::min(from, hold->from.load(std::memory_order_acquire));
     return from;
   }
-  // Items are replaced, not changed.
+  // True: items must be replaced, not changed in place.
   bool is_copy_on_write() const { return exposed_ || held_from() != Hold::kNothing; }
-  // A key has gone by itself. Rare: it must not keep GCC from inlining what find() does always.
+  // Logs and reports a key that expired or was evicted. Cold and not inlined, so that GCC inlines the common
+  // path of find().
   [[gnu::cold, gnu::noinline]] void report_removal(Database& database, std::string_view key, char kind,
                                                    const char* event);
   void mark_watchers_dirty(uint32_t database, std::string_view key);
@@ -297,8 +307,8 @@ class Keyspace {
   Journal* journal_ = nullptr;
   bool exposed_ = false, counts_slots_ = false;
   std::deque<Retired> retired_;
-  uint64_t retired_blocks_ = 0;  // ever
-  size_t retired_bytes_ = 0;     // that are kept
+  uint64_t retired_blocks_ = 0;  // in total, including those that have been freed
+  size_t retired_bytes_ = 0;     // not freed yet
   std::vector<std::shared_ptr<Hold>> holds_;
   struct LazyFreeIndex {
     std::unique_ptr<Index> index;
@@ -312,7 +322,7 @@ class Keyspace {
   std::vector<std::pair<uint64_t, Observer>> observers_;
   uint64_t last_observer_ = 0;
   uint64_t random_state_;
-  std::vector<std::unique_ptr<Database>> databases_;  // before the arena goes
+  std::vector<std::unique_ptr<Database>> databases_;  // last member: destroyed before the arena
 };
 
 }  // namespace verbena::kv

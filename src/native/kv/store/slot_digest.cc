@@ -11,11 +11,11 @@ namespace verbena::kv {
 
 namespace {
 
-// The same on every node: sums are compared.
+// Must be equal on all nodes, because their sums are compared.
 constexpr HashKey kKey = {0x7665'7262'656e'6121, 0x736c'6f74'2073'756d};
 constexpr size_t kScan = 64;
 constexpr size_t kLarge = 256u << 10, kPieceBytes = 256u << 10, kPieceElements = 4096;
-constexpr size_t kBytesOfKey = 100;  // what a key counts for, beside a large one
+constexpr size_t kBytesOfKey = 100;  // an ordinary key, when pending() converts large values to keys
 constexpr int kMostInterruptions = 3;
 
 uint64_t hash_of(uint32_t database, std::string_view key) {
@@ -82,7 +82,7 @@ void SlotDigest::put(uint32_t number, std::string_view key) {
     (hot ? hot_ : large_).emplace(name, Key(number, key));
     return;
   }
-  // What its length is, in memory, may differ a little at the other node: it may be a large one there.
+  // The length in memory may differ a little on the other node, which may treat the value as a large one.
   if (bytes > kLarge / 4) known_.emplace(name, Key(number, key));
   if (is_string) {
     const std::string_view value = entry.value();
@@ -99,7 +99,7 @@ void SlotDigest::put(uint32_t number, std::string_view key) {
   take(name, entry, 0, 0, elements);
 }
 
-// Elements of a set may stand in another order here and there: `elements` is the same.
+// The elements of a set may be in another order on the other node; `elements` does not depend on it.
 void SlotDigest::take(uint64_t name, Entry entry, uint64_t length, uint32_t checksum, uint64_t elements) {
   const uint64_t facts[] = {
       name, static_cast<uint64_t>(entry.type()), entry.expires_ms(), length, checksum, elements};
@@ -132,7 +132,8 @@ void SlotDigest::put_changed(uint64_t deadline_ns) {
   }
 }
 
-// A piece of a large value. It is as it was when the walk began: put() has heard of all changes.
+// Sums a piece of a large value. The value has not changed since the walk began: put() ends the walk of a
+// value that changes.
 void SlotDigest::walk_on() {
   if (!walk_) {
     const auto first = large_.extract(large_.begin());
@@ -181,7 +182,7 @@ bool SlotDigest::work(uint64_t deadline_ns, bool still) {
   return !walk_ && large_.empty();
 }
 
-// What is told of a value whose contents are left out; nothing if it is not there any more.
+// The sum of type, length and expiry of a value whose contents are left out. Empty: it no longer exists.
 std::optional<uint64_t> SlotDigest::facts_of(uint64_t name, const Key& key, uint64_t now_ms) const {
   const Entry entry = engine_.keyspace.database(key.first).find(key.second, false);
   if (!entry || (entry.expires_ms() && entry.expires_ms() <= now_ms)) return std::nullopt;
@@ -218,7 +219,7 @@ SlotDigest::Sum SlotDigest::finish(uint64_t now_ms, std::span<const uint64_t> le
   for (const uint64_t name : std::set(left_out.begin(), left_out.end())) {
     const auto found = known_.find(name);
     if (found == known_.end() || !leave_out(name, found->second)) continue;
-    sum.sum -= parts_.at(name).sum;  // it was counted above
+    sum.sum -= parts_.at(name).sum;  // sum_ includes its contents
     --sum.keys;
   }
   return sum;

@@ -1,7 +1,9 @@
-// Sums up what some slots hold, while it changes: two nodes that hold the same have the same sum. Most of the
-// work is done beforehand, between commands; when writes have stopped only the last changes are left. Large
-// values are summed in pieces. One that was changed again before it was through is left out at the end, at
-// both nodes: then its type, length and expiry count, and nobody waits for it.
+// The digest of some slots: a sum over their keys, values and expiries, kept up to date while they change.
+// Two nodes with the same contents have the same sum. Most of the work is done between commands; when writes
+// have stopped, only the last changes remain. Large values are summed in pieces. If one changes before its
+// sum is complete, both nodes leave out its contents at the end and sum its type, length and expiry instead,
+// so that the cut-over does not wait for it. Depends on the engine; knows nothing of the phases of a slot
+// move.
 #pragma once
 
 #include <bitset>
@@ -20,7 +22,7 @@
 
 namespace verbena::kv {
 
-// All of it is for whoever holds the engine's lock.
+// All members need the engine's lock.
 class SlotDigest {
  public:
   SlotDigest(Engine& engine, const std::bitset<kSlotCount>& slots);
@@ -28,22 +30,22 @@ class SlotDigest {
   SlotDigest(const SlotDigest&) = delete;
   SlotDigest& operator=(const SlotDigest&) = delete;
 
-  // Some of the work, a piece at least; true: nothing is left for now. `still`: nothing changes any more, so
-  // the values are summed as well that changed too often for it.
+  // Works until the deadline, on one piece at least. True: nothing is left for now. `still`: writes have
+  // stopped, so values that changed too often are summed as well.
   bool work(uint64_t deadline_ns, bool still = false);
   struct Sum {
     uint64_t sum, keys;
-    std::vector<uint64_t> left_out;  // names of large values whose contents are not in it, in order
+    std::vector<uint64_t> left_out;  // sorted names of large values whose contents are left out
   };
-  // All but the large values that are not through. What has expired by then does not count, whether it is
-  // still there or not. `left_out`: what the other node leaves out.
+  // The sum at the end: completes everything except unfinished large values. Keys that have expired at now_ms
+  // are not counted, whether they still exist or not. `left_out`: the names that the other node left out.
   Sum finish(uint64_t now_ms, std::span<const uint64_t> left_out = {});
-  // What is left to sum, in keys, of which a large one counts many; the largest number before all were seen.
+  // The remaining work, in keys; a large value counts as many. 2^32 - 1 until the first scan is complete.
   size_t pending() const;
-  uint64_t summed() const { return summed_; }  // bytes of strings, and elements, so far
+  uint64_t summed() const { return summed_; }  // bytes of strings plus elements so far
 
  private:
-  using Key = std::pair<uint32_t, std::string>;  // and its database
+  using Key = std::pair<uint32_t, std::string>;  // database and key
   struct Part {
     uint64_t sum, expires_ms;
   };
@@ -53,7 +55,7 @@ class SlotDigest {
     Key key;
     uint32_t checksum = 0;
     size_t place = 0;
-    std::unique_ptr<ValueSum> elements;  // of what is not a string
+    std::unique_ptr<ValueSum> elements;  // null for strings
   };
   void note(uint32_t database, std::optional<std::string_view> key);
   void put(uint32_t database, std::string_view key);
@@ -71,21 +73,21 @@ class SlotDigest {
   uint64_t cursor_ = 0;
   bool scanned_ = false;
   std::unordered_map<uint64_t, Part> parts_;          // by the key's hash
-  std::set<std::pair<uint64_t, uint64_t>> volatile_;  // when it expires, and the key's hash
+  std::set<std::pair<uint64_t, uint64_t>> volatile_;  // expiry and the key's hash
   std::map<uint32_t, std::unordered_set<std::string>> changed_;
-  std::unordered_map<uint64_t, Key> known_;        // names of large values that have been summed
-  std::unordered_map<uint64_t, Key> large_, hot_;  // to be summed; and those that change too often for it
+  std::unordered_map<uint64_t, Key> known_;        // large values that have been summed, by name
+  std::unordered_map<uint64_t, Key> large_, hot_;  // large values to be summed; those that change too often
   std::unordered_map<uint64_t, int>
-      interruptions_;  // of large values that were changed before they were through
+      interruptions_;  // how often a large value changed before its sum was complete
   std::optional<Walk> walk_;
   uint64_t sum_ = 0, summed_ = 0;
 };
 
-// Takes keys of some slots out of the store, between commands: they belong to another node.
+// Deletes the keys of slots that belong to another node, in slices between commands. Needs the engine's lock.
 class SlotSweep {
  public:
   SlotSweep(Engine& engine, const std::bitset<kSlotCount>& slots) : engine_(engine), slots_(slots) {}
-  // True: none is left.
+  // Works until the deadline. True: no key is left.
   bool work(uint64_t deadline_ns);
   uint64_t removed() const { return removed_; }
 

@@ -21,7 +21,7 @@ SlotTable::Verdict SlotTable::check(const Client& client, Database& database, Ar
   if (spec.step == 0) return Verdict::serve;
   const auto count = static_cast<int>(arguments.size());
   const int last = spec.last < 0 ? count + spec.last : spec.last;
-  if (spec.first >= count || last >= count) return Verdict::serve;  // it has not enough words, and is told so
+  if (spec.first >= count || last >= count) return Verdict::serve;  // the command replies with an arity error
   const uint16_t slot = key_slot(arguments[static_cast<size_t>(spec.first)]);
   const auto refuse = [&](std::string text) {
     error = std::move(text);

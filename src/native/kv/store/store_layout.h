@@ -1,6 +1,7 @@
-// How a keyspace lies in memory that remote clients read: a directory of segments, segments of buckets,
-// buckets of slots, items. Every word a reader follows is stored whole; an item proves itself by its
-// checksum.
+// The memory layout of a keyspace that remote clients read: a directory of segments, segments of buckets,
+// buckets of slots, items. Every 64-bit location or slot that a reader follows is stored atomically; the
+// checksum of an item proves that it was read consistently.
+// Depends on nothing else of the project.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace verbena::kv {
 
-// Where something lies: the chunk's number and the offset in it, in units of 16 bytes. 0: nowhere.
+// A position in the store's memory: the chunk's number and the offset in it, in units of 16 bytes. 0: none.
 using Location = uint64_t;
 constexpr uint32_t kUnit = 16;
 constexpr Location make_location(uint32_t chunk, uint64_t offset) {
@@ -20,25 +21,26 @@ constexpr uint64_t offset_of(Location location) { return (location & 0xffffffff)
 enum class Type : uint8_t { none, string, hash, list, set, zset, dead = 255 };
 
 struct ItemHeader {
-  uint32_t checksum;  // CRC32C of all that follows `recency`
-  uint32_t recency;   // of its last use, as the eviction policy counts
+  uint32_t checksum;  // CRC32C of everything after `recency`
+  uint32_t recency;   // of the last use, in the format of the eviction policy
   uint32_t key_bytes;
   uint32_t value_bytes;
   uint64_t expires_ms;  // Unix time; 0: never
-  uint32_t hash;        // the lower half of the key's
+  uint32_t hash;        // the lower half of the key's hash
   Type type;
-  uint8_t sealed;  // 0: the checksum says nothing, ask the server
-  uint16_t due;    // the second of its entry among those that wait to expire, as far as it fits
+  uint8_t sealed;  // 0: the checksum is not valid, and a reader must send a command
+  uint16_t due;    // the lower 16 bits of the second under which the item waits to expire
 };
 static_assert(sizeof(ItemHeader) == 32 && offsetof(ItemHeader, key_bytes) == 8);
-constexpr size_t kChecked = offsetof(ItemHeader, key_bytes);  // where what the checksum covers begins
-// Key and value follow. A value that is not a string is an object that the server holds:
+constexpr size_t kChecked = offsetof(ItemHeader, key_bytes);  // where the checksummed part begins
+// Key and value follow the header. The value of an item that is not a string refers to an object that Python
+// holds:
 struct ObjectRef {
-  uint64_t object;  // its number
-  uint64_t bytes;   // how much memory it takes, as its holder counts
+  uint64_t object;
+  uint64_t bytes;  // its memory use, as Python reports it
 };
 
-// A slot: 16 bits of the hash, and the item's location. 0: empty.
+// An index slot: 16 bits of the hash, and the item's location. 0: empty.
 constexpr uint64_t make_index_slot(uint64_t hash, Location location) { return hash >> 48 << 48 | location; }
 constexpr Location location_of(uint64_t slot) { return slot & 0xffff'ffff'ffff; }
 constexpr uint16_t tag_of(uint64_t slot_or_hash) { return static_cast<uint16_t>(slot_or_hash >> 48); }
@@ -46,10 +48,10 @@ constexpr uint16_t tag_of(uint64_t slot_or_hash) { return static_cast<uint16_t>(
 constexpr uint32_t kBucketSlots = 15;
 constexpr uint8_t kNoOwner = 255;
 struct alignas(128) Bucket {
-  // Of its segment: how many bits of the hash above kBucketBits are the same in it, and which they are.
-  // A reader whose key has others looks in a directory that is out of date.
+  // depth and prefix describe the segment: how many bits of the hash above kBucketBits all its items share,
+  // and which they are. A reader whose key has another prefix used an outdated directory.
   uint8_t depth;
-  uint8_t owner;  // the database; kNobody: it is gone
+  uint8_t owner;  // the database; kNoOwner: the database was flushed
   uint8_t unused[2];
   uint32_t prefix;
   uint64_t slots[kBucketSlots];
@@ -61,7 +63,7 @@ constexpr uint32_t kBuckets = 1 << kBucketBits;
 struct Segment {
   Bucket buckets[kBuckets];
 };
-constexpr uint32_t kMaxDepth = 24;  // item.hash has no more bits to split by
+constexpr uint32_t kMaxDepth = 24;  // ItemHeader::hash has no more bits for splits
 
 constexpr uint32_t bucket_of(uint64_t hash) { return static_cast<uint32_t>(hash) & (kBuckets - 1); }
 constexpr uint32_t prefix_of(uint64_t hash, uint32_t depth) {
