@@ -6,7 +6,7 @@ namespace verbena::kv {
 
 void ListCopyCursor::inserted(size_t place, size_t count) {
   if (place > new_ && place < new_ + had_) {
-    // A run is a run: of the two parts the shorter one is said again.
+    // The other end must keep one contiguous run: of the two parts, the shorter one is copied again.
     const size_t left = place - new_, right = had_ - left;
     again_ += std::min(left, right);
     if (left < right) {
@@ -40,8 +40,8 @@ ListCopyCursor::Step ListCopyCursor::next(size_t length, size_t most) {
   using What = Step::What;
   if (again_ > kMostAgain * length) return {What::lost};
   if (gone_left_ + gone_right_ > 0) return {What::trim, gone_left_, gone_right_};
-  if (const size_t said = new_ + had_; said < length) {
-    return {What::push_right, said, std::min(most, length - said)};
+  if (const size_t end = new_ + had_; end < length) {
+    return {What::push_right, end, std::min(most, length - end)};
   }
   if (!replaced_.empty()) return {What::set, *replaced_.begin() + new_, *replaced_.begin()};
   if (new_ > 0) return {What::push_left, new_, std::min(most, new_)};

@@ -11,7 +11,7 @@ bool StagedValues::expect(size_t key_bytes, std::string_view value) {
   try {
     staged.location = arena.allocate(item_bytes(staged));
   } catch (const Error&) {
-    return false;  // whoever applies the record will say so
+    return false;  // applying the record will report the error
   }
   staged.to = reinterpret_cast<char*>(arena.at(staged.location)) + sizeof(ItemHeader) + key_bytes;
   values_.push_back(staged);
@@ -28,7 +28,8 @@ uint32_t StagedValues::fill(uint32_t sum, std::string_view piece) {
   return crc32c(sum, at, static_cast<size_t>(piece.data() + piece.size() - at));
 }
 
-// The piece lies where its sender can write: what it says now may be something else than it was.
+// The sender can still write into the piece, so its records may differ from those that expect() saw: address,
+// length and key length are compared.
 Location StagedValues::find(size_t key_bytes, std::string_view value) {
   for (size_t i = next_; i < values_.size(); ++i) {
     const Value& staged = values_[i];

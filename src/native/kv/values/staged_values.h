@@ -1,6 +1,7 @@
-// Long values of a piece that lands: while the piece is summed they are copied to where the store will have
-// them, so that its bytes are read once. Nothing refers to them before the sum has proved right and the
-// piece's records are applied; what no record takes is given back.
+// Long values of a received piece: while the checksum of the piece is computed, they are copied to their
+// final place in the store, so that the bytes are read once. Nothing refers to them before the checksum has
+// been verified and the piece's records are applied. Blocks that no record takes are freed. Depends on the
+// engine; not on records or sessions.
 #pragma once
 
 #include <string_view>
@@ -17,12 +18,14 @@ class StagedValues {
   StagedValues(const StagedValues&) = delete;
   StagedValues& operator=(const StagedValues&) = delete;
 
-  // With the engine's lock: room for a value of the piece's, behind those before it. False: there is none.
+  // Allocates an item for a value of the piece. Call it in the order of the values, with the engine's lock.
+  // False: there is no memory, and the value is not staged.
   bool expect(size_t key_bytes, std::string_view value);
-  // Without it: copies them, and continues `sum` over the piece, exactly what was copied included.
+  // Copies the values and returns the CRC32C `sum`, continued over the piece: it covers exactly the bytes
+  // that were copied. Needs no lock.
   uint32_t fill(uint32_t sum, std::string_view piece);
-  // With it, filled: where an item for a key of this length lies that has this value; 0: nowhere. It is
-  // whoever's who says taken() then.
+  // After fill(), with the engine's lock: the item for a key of this length with this value; 0: it is not
+  // staged. A caller that takes over the item must call taken() next.
   Location find(size_t key_bytes, std::string_view value);
   void taken() { values_[next_++].location = 0; }
 
@@ -39,7 +42,7 @@ class StagedValues {
   void give_back();
 
   Engine& engine_;
-  std::vector<Value> values_;  // as they lie in the piece
+  std::vector<Value> values_;  // in the order of the piece
   size_t next_ = 0;
 };
 

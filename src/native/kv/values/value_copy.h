@@ -1,6 +1,7 @@
-// How a value of the program's gets into a snapshot or a base copy: small ones as one command, large ones in
-// pieces between which commands run. Until the last piece the copy says nothing that can be relied on, so
-// whatever the log has of the key meanwhile must be kept from who applies the pieces.
+// Copies one value into a snapshot or a base copy: a small one as one command, a large one in pieces, between
+// which commands run. Until the last piece the copy is incomplete, so log records of the key must be withheld
+// from the receiver until then.
+// Depends on the engine and the limits of log records; not on files or sessions.
 #pragma once
 
 #include <functional>
@@ -15,8 +16,8 @@ class ValueCopy {
   explicit ValueCopy(std::string key) : key_(std::move(key)) {}
 
   using Put = std::function<void(Arguments)>;
-  // The next piece, whatever is under the key by now; false: that was the last one, or error() says why there
-  // is none.
+  // Puts the next piece of the value that is at the key now. True: call again. False: that was the last
+  // piece, or the copy failed and error() is not empty.
   bool step(Engine& engine, Database& database, const Put& put);
   const std::string& key() const { return key_; }
   bool has_begun() const { return begun_; }
