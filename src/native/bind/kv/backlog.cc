@@ -1,4 +1,5 @@
-// The log in memory, as replication and the moving of shards use it: readers, base copies, and appliers.
+// _native.kv: BacklogReader, BaseCopy and LogApplier, which replication and slot moves in Python use.
+// Only converts arguments and takes locks; the work is done in kv/journal.
 #include "bind/kv/backlog.h"
 
 #include <nanobind/stl/optional.h>
@@ -38,7 +39,7 @@ void LogApplierHandle::close() {
   if (!applier) return;
   applier.reset();
   kv::PythonHandler* const handler = engine->engine->handler();
-  engine->engine->set_handler(nullptr);  // it never heard of the ghost
+  engine->engine->set_handler(nullptr);  // Python got no opened() for this client, so it must get no closed()
   engine->engine->remove(*log_client);
   engine->engine->set_handler(handler);
   log_client.reset();
@@ -56,7 +57,7 @@ bool LogApplierHandle::ask(uint32_t database, kv::Arguments arguments) {
 }
 
 bool BaseCopyHandle::fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold) {
-  constexpr size_t kSlice = 256u << 10;  // commands go on in between
+  constexpr size_t kSlice = 256u << 10;  // copied per turn of the lock, so that commands run in between
   bool last = false;
   for (bool first = true; piece.used < piece.to.size() && !last; first = false) {
     const auto held = engine->engine->lock();
@@ -71,7 +72,8 @@ bool BaseCopyHandle::fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold) {
 
 namespace {
 
-// A reader is read by one thread at a time: Python's, which lets the GIL go for long copies only.
+// One thread at a time may use a reader. It is a Python thread, which releases the GIL only while it copies
+// or waits.
 struct BacklogReaderHandle {
   BacklogReaderHandle(EngineHandle* handle, std::unique_ptr<kv::BacklogReader> taken)
       : engine(handle), reader(std::move(taken)) {}
@@ -110,7 +112,7 @@ nb::tuple read_backlog_records(BacklogReaderHandle& self, size_t max_bytes) {
 nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
   std::string out;
   out.reserve(max_bytes + (max_bytes >> 2));
-  // Others have their turn between two looks that found little.
+  // The lock is released between two reads, so that other threads get it when each read finds little.
   for (bool more = true; more && out.size() < max_bytes;) {
     const auto held = self.engine->lock();
     more = self.get().read(out, max_bytes - out.size());
@@ -119,7 +121,8 @@ nb::bytes read_copy(BaseCopyHandle& self, size_t max_bytes) {
   return to_bytes(out);
 }
 
-// So much at a time, that commands go on in between: what is cut within records costs a copy.
+// Bytes that are applied per turn of the lock, so that commands run in between. A record that is cut here
+// costs a copy.
 constexpr size_t kApplied = 1u << 20;
 
 size_t fill_piece(BaseCopyHandle& self, const nb::handle& into) {

@@ -1,4 +1,6 @@
-// Who applies another node's log to an engine, as Python holds it.
+// The Python handles of log appliers and base copies, shared by the bindings of the backlog, the log, base
+// copies and replication.
+// Part of bind: needs the GIL unless stated otherwise; nothing outside bind may include it.
 #pragma once
 
 #include "bind/kv/store.h"
@@ -8,7 +10,7 @@
 
 namespace verbena::bind {
 
-// A client that nobody hears: commands from a log are its.
+// A client without a connection, which runs the commands of a log. Its replies are discarded.
 class LogClient : public kv::Client {
  public:
   using Client::Client;
@@ -18,7 +20,7 @@ class LogClient : public kv::Client {
   }
 };
 
-std::unique_ptr<kv::SlotSet> slots_of(nb::handle slots);  // None: no set
+std::unique_ptr<kv::SlotSet> slots_of(nb::handle slots);  // None: null, which means all slots
 
 struct LogApplierHandle {
   LogApplierHandle(EngineHandle& handle, nb::object function, uint64_t lsn, nb::handle slots);
@@ -47,8 +49,8 @@ struct BaseCopyHandle {
     if (!copy) throw nb::value_error("the copy is closed");
     return *copy;
   }
-  // To the piece's end, unless the copy ends: true. Without long values, if `hold` may keep them where they
-  // are. Without the GIL.
+  // Fills the piece to its end. True: the copy has ended. With `hold`, long values are not copied: the hold
+  // keeps them in place. Must be called without the GIL.
   bool fill(kv::CopyPiece& piece, kv::Keyspace::Hold* hold);
 
   EngineHandle* engine;

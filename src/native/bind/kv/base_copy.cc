@@ -1,4 +1,5 @@
-// Both ends of base copies, as Python opens, runs and closes them.
+// _native.kv: CopySender, CopyReceiver and CopyReceivers, the two ends of a base copy for Python.
+// Only converts arguments, releases the GIL and keeps memory alive; the work is done in kv/migration.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
@@ -46,7 +47,8 @@ void make_receivers(CopyReceiversHandle* self, NodeHandle& node) {
   self->receivers = kv::CopyReceivers::make(*shared);
 }
 
-// Python's word on what arrives; what it raises is shown, and changes nothing.
+// Calls a Python function with each notice and its piece. An exception is reported as unraisable and has no
+// other effect.
 kv::CopyReceiver::Observer received_observer(const nb::object& function) {
   if (function.is_none()) return {};
   return [function = function.ptr()](std::string_view notice, kv::CopyReceiver::Window piece) {
@@ -117,7 +119,7 @@ void make_copy_sender(CopySenderHandle* self, BaseCopyHandle& copy, const nb::by
                                                   sent_observer(observer));
 }
 
-// True: all of it is there.
+// True: the target has acknowledged the whole copy. False: stop() was called.
 bool run_sender(CopySenderHandle& self, SessionHandle& session, uint64_t link, double patience_s) {
   kv::CopySender& sender = *self.sender;
   transport::BulkResult result;

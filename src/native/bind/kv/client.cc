@@ -1,4 +1,5 @@
-// A client of the store as its program sees it.
+// _native.kv.Client: a client of the engine for the Python handlers: its state, its flags and its replies.
+// Refers to the client by its id, so the client may be gone at each call.
 #include <nanobind/stl/string.h>
 
 #include <set>
@@ -9,7 +10,7 @@
 namespace verbena::bind {
 namespace {
 
-// Does something with the client if it is still there.
+// Calls `function` with the client, under the engine's lock. If the client is gone, returns a default value.
 template <typename Function>
 auto with_client(ClientHandle& self, Function function) {
   const auto held = self.engine->lock();
@@ -55,7 +56,7 @@ bool run_native(ClientHandle& self, nb::handle argv) {
                      [&](kv::Client& client) { return self.engine->engine->run_native(client, arguments); });
 }
 
-// Not here: what it said meanwhile must not run inside whatever runs now.
+// Resumes on the loop: the requests that arrived meanwhile must not run within the command that runs now.
 void resume(ClientHandle& self) {
   auto* handle = self.engine;
   handle->loop->post([handle, id = self.id] {
@@ -72,7 +73,7 @@ void unblock(ClientHandle& self) {
   });
 }
 
-// Names live for good: there are only as many as there are commands.
+// Returns a copy of the name that is never freed. There are only as many as there are commands.
 const char* kept(const std::string& name) {
   static std::set<std::string> names;
   return names.insert(name).first->c_str();

@@ -1,4 +1,5 @@
-// The store as one node of a cluster: whose slots are whose, sums and sweeps of slots.
+// _native.kv: the slot table of an engine, SlotDigest and SlotSweep, for the cluster code in Python.
+// Only converts arguments and takes locks; the rules are in kv/store.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -93,7 +94,7 @@ nb::object check(EngineHandle& self, uint64_t id, nb::handle keys, bool writes) 
   return nb::str(error.data(), error.size());
 }
 
-// Database 0: a cluster has one. With the engine's lock.
+// Only database 0: a cluster has no other. The caller holds the engine's lock.
 size_t slot_size(EngineHandle& self, uint32_t slot) {
   table_of(self);
   if (slot >= kv::kSlotCount) throw nb::value_error("there is no such slot");
@@ -101,10 +102,10 @@ size_t slot_size(EngineHandle& self, uint32_t slot) {
   return keyspace.exists(0) ? keyspace.database(0).slot_size(static_cast<uint16_t>(slot)) : 0;
 }
 
-// Walks until all of the slot's keys have been seen, or as many as are wanted.
+// Scans until all keys of the slot have been found, or `most` of them.
 nb::list slot_keys(EngineHandle& self, uint32_t slot, size_t most) {
   const auto held = self.lock();
-  std::set<std::string> keys;  // a key may be seen twice
+  std::set<std::string> keys;  // a scan may visit a key twice
   most = std::min(most, slot_size(self, slot));
   for (uint64_t cursor = 0; keys.size() < most;) {
     cursor = self.engine->keyspace.database(0).scan(cursor, 1024, [&](kv::Entry entry) {
@@ -143,9 +144,9 @@ struct SweepHandle {
   kv::SlotSweep sweep;
 };
 
-// Memory that the kernel gives only when it is touched costs many times what copying into it does, and would
-// be had with the engine's lock in hand. Chunks stay where they are, and what they hold is not changed by
-// this.
+// Populates memory for values that will arrive. A page fault costs many times what copying into the page
+// does, and would happen with the engine's lock held. Needs no lock for it: chunks never move, and
+// MADV_POPULATE_WRITE does not change their contents.
 void reserve(EngineHandle& self, size_t bytes, double seconds) {
   constexpr size_t kStep = 8u << 20, kSmallPage = 4096;
   const Unlocked unlocked;
@@ -163,7 +164,7 @@ void reserve(EngineHandle& self, size_t bytes, double seconds) {
       if (now_ns() > ends) return;
       const auto first = reinterpret_cast<uintptr_t>(run.data() + at) / kSmallPage * kSmallPage;
       const auto last = reinterpret_cast<uintptr_t>(run.data() + std::min(run.size(), at + kStep));
-      // Where the kernel does not know of it, the pages come one by one later.
+      // A kernel without MADV_POPULATE_WRITE: the pages are faulted in later, one by one.
       if (::madvise(reinterpret_cast<void*>(first), last - first, MADV_POPULATE_WRITE) != 0) return;
     }
   }

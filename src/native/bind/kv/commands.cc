@@ -1,4 +1,5 @@
-// _native.kv.native_commands(): the table of native commands, from which Python builds its own rows.
+// _native.kv.native_commands(): the table of native commands, from which Python builds its rows. Python
+// has no other copy of these facts.
 #include "kv/engine/commands.h"
 
 #include <nanobind/stl/string_view.h>

@@ -1,4 +1,6 @@
-// One keyspace of the store as commands in Python see it.
+// _native.kv.Database: one database of an engine, for commands in Python. Strings are stored in the keyspace;
+// all other values are Python objects, to which the keyspace holds references.
+// Every function takes the engine's lock and needs the GIL.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -9,8 +11,8 @@
 namespace verbena::bind {
 namespace {
 
-// The classes of verbena.kv.values.collections by their types, and the exception for the wrong one; kept for
-// good.
+// The classes of verbena.kv.values.collections, indexed by kv::Type, and the exception for a wrong type.
+// Never freed.
 PyObject* kinds[6] = {};
 PyObject* wrong_type = nullptr;
 
@@ -47,14 +49,14 @@ nb::object object_of(const kv::Entry& entry) {
   return nb::borrow(reinterpret_cast<PyObject*>(entry.object()));
 }
 
-// How much memory a value takes, as it has counted itself.
+// The memory use of a value, which the value itself counts.
 uint64_t memory_of(nb::handle value) {
   static PyObject* const name = PyUnicode_InternFromString("held");
   return nb::cast<uint64_t>(nb::getattr(value, name));
 }
 
-// No cycle leads through a value, which has bytes and numbers only. A collector that looks into each to find
-// that out stops the store for some 50 ms when they have five million elements.
+// Values hold bytes and numbers only, so they cannot be part of a reference cycle. If the garbage collector
+// traversed them, it would stop the store for some 50 ms per five million elements.
 void untrack(nb::handle object) {
   if (PyObject_IS_GC(object.ptr())) PyObject_GC_UnTrack(object.ptr());
 }
@@ -127,7 +129,8 @@ void put(DatabaseHandle& self, const nb::bytes& key, nb::handle value, uint64_t 
   }
 }
 
-// True: it is gone, since nothing was left in it.
+// Call after a change of the value at a key: removes an empty value, updates the memory use and marks
+// watchers. True: there is no value at the key now.
 bool changed(DatabaseHandle& self, const nb::bytes& key) {
   Use use(self);
   kv::Entry entry = use.database.find(view_of(key), false);

@@ -1,5 +1,6 @@
-// Values of Python's that the keyspace has let go. Freeing a million elements takes 20 ms and more, so that
-// is done a millisecond at a time. With the GIL, but for waiting().
+// Frees Python values that the keyspace has released. Freeing a million elements takes 20 ms and more, so
+// large values are freed in slices of about a millisecond. Needs the GIL, except for waiting().
+// Depends on Python only, not on the engine.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +17,8 @@ namespace nb = nanobind;
 
 class LazyFree {
  public:
-  // Takes a reference. Whoever has another goes on using the value: then there is nothing to free.
+  // Takes over a reference. If other references exist, it is only dropped. If it is the last one, a large
+  // value is kept for work(); a small one is freed immediately, or kept as well when the deadline has passed.
   void take(PyObject* value, uint64_t deadline_ns) {
     nb::object last = nb::steal(value);
     if (Py_REFCNT(value) > 1) return;
@@ -29,31 +31,33 @@ class LazyFree {
     waiting_ += static_cast<uint64_t>(elements);
   }
 
+  // Frees elements of the kept values until the deadline.
   void work(uint64_t deadline_ns) {
     while (!lazy_free_.empty() && now_ns() < deadline_ns) {
-      const Pending grave = std::move(lazy_free_.front());
+      const Pending pending = std::move(lazy_free_.front());
       lazy_free_.pop_front();
-      const Py_ssize_t before = PyObject_Size(grave.value.ptr());
+      const Py_ssize_t before = PyObject_Size(pending.value.ptr());
       waiting_ -= static_cast<uint64_t>(before);
-      grave.value.attr("shed")(grave.step);
-      const Py_ssize_t left = PyObject_Size(grave.value.ptr());
+      pending.value.attr("shed")(pending.step);
+      const Py_ssize_t left = PyObject_Size(pending.value.ptr());
       freed_elements_ += static_cast<uint64_t>(before - left);
       if (left == 0) {
         ++freed_;
         continue;
       }
       waiting_ += static_cast<uint64_t>(left);
-      lazy_free_.push_front(grave);
+      lazy_free_.push_front(pending);
     }
   }
 
   uint64_t waiting() const { return waiting_.load(std::memory_order_relaxed); }  // elements
   size_t values() const { return lazy_free_.size(); }
-  uint64_t freed() const { return freed_; }  // values, by work()
+  uint64_t freed() const { return freed_; }  // values that work() has freed
   uint64_t freed_elements() const { return freed_elements_; }
 
  private:
-  // What is not freed at once, and how much of it is then freed between looks at the clock.
+  // From this size on, a value is freed in slices; also the size of a slice between two readings of the
+  // clock.
   static constexpr Py_ssize_t kElements = 1024, kBytes = 256 << 10;
   static constexpr Py_ssize_t kFew = 16;
   struct Pending {

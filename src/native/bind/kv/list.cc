@@ -26,7 +26,7 @@ std::vector<nb::bytes> all_of(const nb::iterable& elements) {
   return all;
 }
 
-// Goes on wherever it stands, whatever happens to the list meanwhile.
+// An iterator that keeps its position, however the list changes meanwhile.
 struct Cursor {
   nb::object kept;
   const ElementList& list;
@@ -142,7 +142,7 @@ size_t ElementList::remove(const nb::bytes& element, Py_ssize_t limit) {
   }
   if (limit < 0) std::reverse(places.begin(), places.end());
   if (places.empty()) return 0;
-  // Those between two of them move to the left by as many as went before.
+  // Each remaining element moves left by the number of elements removed before it.
   size_t next = 0, to = places.front();
   for (size_t from = to; from < size(); ++from) {
     if (next < places.size() && places[next] == from) {

@@ -1,4 +1,5 @@
-// The log, snapshots and loading, as verbena.kv.storage.persistence uses them.
+// _native.kv: Log, Snapshot, Loader and examine(), for verbena.kv.storage.persistence.
+// Only converts arguments and takes locks; the work is done in kv/journal.
 #include "kv/journal/log.h"
 
 #include <nanobind/stl/string.h>
@@ -18,7 +19,7 @@ kv::Fsync fsync_of(const std::string& name) {
   throw nb::value_error("fsync must be always, everysec or no");
 }
 
-// The engine's journal, as long as it is open.
+// The log on disk of an engine, which uses it until close().
 struct LogHandle {
   LogHandle(EngineHandle& handle, std::string directory, const std::string& fsync, uint64_t next_lsn,
             uint32_t epoch)
@@ -82,7 +83,7 @@ struct SnapshotHandle {
   std::unique_ptr<kv::Snapshot> snapshot;
 };
 
-// Within a command, so with the GIL, which values of Python's need.
+// Runs within a command, so with the GIL, which is needed to read the values that Python holds.
 bool finish(SnapshotHandle& self) {
   const auto held = self.log->engine->lock();
   return self.get().finish();
@@ -119,7 +120,8 @@ struct LoaderHandle {
     const auto held = engine->lock();
     if (!loader) return;
     loader.reset();
-    // The program never heard of it; and it may be at work on the loop's thread, with that thread's GIL.
+    // Python got no opened() for this client, so it must get no closed(); and the handlers may be running on
+    // the loop's thread, with the GIL of that thread.
     kv::PythonHandler* const handler = engine->engine->handler();
     engine->engine->set_handler(nullptr);
     engine->engine->remove(*log_client);

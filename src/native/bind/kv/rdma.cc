@@ -1,4 +1,6 @@
-// Valkey over RDMA: the door of a server, and a client's stream.
+// _native.kv: RdmaFrontend and RdmaStream, the server's and the client's end of Valkey over RDMA, and the
+// ValkeyRdmaLink that both need.
+// Python creates the queue pairs and connections; the protocol is in kv/protocol.
 #include <nanobind/stl/string.h>
 
 #include "bind/kv/store.h"
@@ -53,7 +55,8 @@ void admit(RdmaFrontendHandle& self, ValkeyRdmaLinkHandle& link, QueuePairHandle
   throw Error("closed", "talk to the store", "the peer has ended the connection");
 }
 
-// Drives the link until `done`, or until the time is over (false).
+// Drives the link until done() is true, the link has failed or the connection has ended. False: the time is
+// over.
 template <typename Done>
 bool drive_until(RdmaStreamHandle& self, double timeout_s, Done done) {
   return wait_with_signals(deadline_after(timeout_s), [&](uint64_t until_ns) {
@@ -119,7 +122,7 @@ void bind_kv_rdma(nb::module_& m) {
           "__init__",
           [](RdmaFrontendHandle* self, EngineHandle& engine) {
             new (self) RdmaFrontendHandle{engine.engine, engine.loop, nullptr};
-            const Unlocked unlocked;  // it waits for the engine, which may be waiting for Python
+            const Unlocked unlocked;  // the engine's lock is taken, whose holder may wait for the GIL
             self->frontend = std::make_unique<kv::RdmaFrontend>(*engine.engine, *engine.loop);
           },
           nb::arg("engine"), nb::keep_alive<1, 2>())

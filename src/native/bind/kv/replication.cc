@@ -1,4 +1,6 @@
-// Both ends of a replica's link, as verbena.kv.replication sets them up.
+// _native.kv: ReplicationSender and ReplicationReceiver, the two ends of replication, for
+// verbena.kv.replication.
+// Only converts arguments and keeps memory alive; the work is done in kv/replication.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -30,7 +32,8 @@ struct ReplicationSenderHandle {
   uint64_t lsn = 0, offset = 0;  // where the stream begins
 };
 
-// Called on the engine's loop, with the GIL, when receipts are waited for.
+// Returns a callback for new receipts, which makes the loop call the Python function with the GIL. Calls that
+// come before the loop has done so are merged.
 std::function<void()> make_receipt_callback(EngineHandle& engine, nb::object function) {
   auto* kept = new nb::object(std::move(function));
   const std::shared_ptr<nb::object> shared(kept, [](nb::object* object) {

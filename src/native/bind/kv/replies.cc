@@ -9,7 +9,7 @@ namespace nb = nanobind;
 namespace verbena::bind {
 namespace {
 
-// The classes of verbena.kv.commands.replies, as use_replies() was told; kept for good.
+// The classes of verbena.kv.commands.replies, which use_replies() sets. Never freed.
 struct ReplyClasses {
   PyObject *error = nullptr, *pairs = nullptr, *null_array = nullptr, *verbatim = nullptr, *push = nullptr,
            *none = nullptr;

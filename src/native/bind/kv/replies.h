@@ -1,4 +1,4 @@
-// Python's replies in RESP.
+// Converts replies of Python commands to RESP. Needs the GIL; depends on the protocol only.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,8 @@
 
 namespace verbena::bind {
 
-// Writes what verbena.kv.commands.replies calls a reply. TypeError if it is none.
+// Writes a reply as verbena.kv.commands.replies defines it. Raises TypeError for other objects; the caller
+// must then discard what was written.
 void write_reply(kv::ReplyWriter& writer, nanobind::handle value);
 void bind_kv_replies(nanobind::module_& m);
 

@@ -1,4 +1,6 @@
-// The store by sessions: the gate that lets them in, and the reader that clients use.
+// _native.kv: SessionFrontend, which serves a store over sessions, and OneSidedReader, which clients use for
+// reads without commands.
+// Only converts arguments and releases the GIL; the work is done in kv/frontends and kv/client.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
@@ -31,16 +33,16 @@ void make_frontend(SessionFrontendHandle* self, EngineHandle& engine, NodeHandle
   self->frontend = std::make_unique<kv::SessionFrontend>(*engine.engine, *engine.loop, shared);
 }
 
-// None: ask the server. Absent: there is no such key.
+// The result for a key that does not exist. None means that the caller must send a command instead.
 struct Absent {};
-nb::object* absent = nullptr;  // what a lookup in vain returns; None means that the server must be asked
+nb::object* absent = nullptr;
 
 nb::object to_object(const kv::OneSidedReader::Answer& reply) {
   if (reply.step == kv::Step::found) return to_bytes(reply.value);
   return reply.step == kv::Step::absent ? *absent : nb::none();
 }
 
-// Never waits for it with the GIL: whoever has it wants the GIL sooner or later.
+// Never waits for the mutex with the GIL held: the holder of the mutex needs the GIL before it unlocks.
 std::unique_lock<std::mutex> lock(OneSidedReaderHandle& self) {
   std::unique_lock held(self.mutex, std::try_to_lock);
   if (!held) {
@@ -60,7 +62,7 @@ nb::object get_one(OneSidedReaderHandle& self, const nb::bytes& key) {
   return to_object(reply);
 }
 
-// A key is bytes, or str, whose UTF-8 it keeps itself.
+// The bytes of a key, valid as long as the object: a str keeps its own UTF-8.
 std::string_view key_of(PyObject* key) {
   if (PyBytes_Check(key)) return {PyBytes_AS_STRING(key), static_cast<size_t>(PyBytes_GET_SIZE(key))};
   Py_ssize_t size = 0;
@@ -70,18 +72,19 @@ std::string_view key_of(PyObject* key) {
   throw nb::type_error("keys must be str or bytes");
 }
 
-// Nothing is done once per key in Python: a batch spends its time where the bytes are.
+// Returns the values and the indexes of keys for which the caller must send commands. No Python code runs per
+// key, so that the time of a batch is spent on the reads.
 nb::tuple get_many(OneSidedReaderHandle& self, nb::handle keys) {
   const nb::object sequence = nb::steal(PySequence_Fast(keys.ptr(), "keys must be iterable"));
   if (!sequence.is_valid()) throw nb::python_error();
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
   PyObject* const* const items = PySequence_Fast_ITEMS(sequence.ptr());
-  std::vector<nb::object> kept(count);  // whatever becomes of a list meanwhile
+  std::vector<nb::object> kept(count);  // another thread may change the list while the GIL is released
   std::vector<std::string_view> names(count);
   constexpr size_t kAhead = 16, kLineBytes = 64;
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) {
-      // A short key ends in the line after its object's first.
+      // A short key ends in the second cache line of its object.
       prefetch(items[i + kAhead]);
       prefetch(reinterpret_cast<const std::byte*>(items[i + kAhead]) + kLineBytes);
     }
@@ -100,7 +103,7 @@ nb::tuple get_many(OneSidedReaderHandle& self, nb::handle keys) {
         PyObject* value = nullptr;
         if (reply.step == kv::Step::found) {
           const auto size = static_cast<Py_ssize_t>(reply.value.size());
-          value = PyBytes_FromStringAndSize(reply.value.data(), size);  // null: no memory; asked for later
+          value = PyBytes_FromStringAndSize(reply.value.data(), size);  // null: no memory; added to `unknown`
         }
         if (!value) PyErr_Clear();
         if (!value && reply.step != kv::Step::absent) unknown.append(first + i);

@@ -1,4 +1,5 @@
-// _native.kv: the store's engine, its program in Python, and figures.
+// _native.kv.Engine: the engine, its event loop, its Python handlers and its counters. Also creates the
+// submodule and binds its other parts.
 #include "bind/kv/store.h"
 
 #include <nanobind/stl/string.h>
@@ -23,7 +24,8 @@ std::vector<std::string_view> arguments_of(nb::handle sequence) {
 
 namespace {
 
-// In large pages where the system has them: a store that grows would else spend most of its time on faults.
+// Uses large pages where the system has them: otherwise a growing store spends most of its time on page
+// faults.
 kv::ChunkMemory map_memory(size_t bytes) {
   constexpr size_t kLargePage = 2u << 20;
   const size_t mapped = bytes + kLargePage;
@@ -35,7 +37,8 @@ kv::ChunkMemory map_memory(size_t bytes) {
   return {first, bytes, std::shared_ptr<void>(data, [mapped](void* all) { ::munmap(all, mapped); })};
 }
 
-// Memory that a function of Python's finds, such as a region that peers may read.
+// Returns an allocator that calls a Python function, which may return a region that peers may read. None:
+// plain memory.
 kv::Arena::ChunkAllocator chunk_allocator_of(nb::object function) {
   if (function.is_none()) return map_memory;
   auto* kept = new nb::object(std::move(function));
@@ -144,7 +147,7 @@ EngineHandle::EngineHandle(uint32_t databases, nb::object allocate_chunk)
 
 EngineHandle::~EngineHandle() {
   loop.reset();
-  // Values of Python's go with the GIL held, as it is here.
+  // Drops the references to Python values here, where the GIL is held.
   for (uint32_t i = 0; i < engine->keyspace.databases(); ++i) {
     if (!engine->keyspace.exists(i)) continue;
     uint64_t cursor = 0;
@@ -172,7 +175,8 @@ void run_loop(EngineHandle& self) {
 }
 
 void set_handler(EngineHandle& self, nb::object object) {
-  // What it held goes when the lock has been given back: objects of Python's may do anything then.
+  // The former handler is destroyed after the lock is released, because destroying Python objects can run any
+  // code.
   std::unique_ptr<PythonCallbacks> former, next;
   if (!object.is_none()) next = std::make_unique<PythonCallbacks>(*self.engine, std::move(object));
   const auto held = self.lock();
@@ -181,7 +185,7 @@ void set_handler(EngineHandle& self, nb::object object) {
 }
 
 void post(EngineHandle& self, nb::object function) {
-  // Both ends hold the GIL: it is destroyed where it was called.
+  // The function is destroyed within with_gil(), where it is called, so with the GIL.
   auto* kept = new nb::object(std::move(function));
   self.loop->post([&self, kept] {
     self.callbacks->with_gil([&] {

@@ -1,4 +1,5 @@
-// The store's engine as Python holds it.
+// The Python handles of the engine, its clients and databases, and the Python handlers as a
+// kv::PythonHandler. The other files of bind/kv build on it; nothing outside bind may include it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,12 +22,13 @@ namespace nb = nanobind;
 inline nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 inline std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
-// Arguments as Python has them, for as long as the list lives.
+// The arguments in a Python sequence of bytes, valid as long as its items. Raises TypeError for other items.
 std::vector<std::string_view> arguments_of(nb::handle sequence);
 
-// The program's part in Python: an object with run(client, argv), opened(client), closed(client),
-// disturbed(clients), invalidated(messages), notify(database, kind, event, key), tick() and dump(value).
-// Takes the GIL when it is asked the first time in a batch, and keeps it until the batch is over.
+// The Python handlers: an object with run(client, argv), opened(client), closed(client),
+// watched_changed(clients), invalidated(messages), notify(database, kind, event, key), tick() and
+// dump(value). On the loop's thread it takes the GIL at the first call of a batch and keeps it until
+// release_gil().
 class PythonCallbacks : public kv::PythonHandler {
  public:
   PythonCallbacks(kv::Engine& engine, nb::object object);
@@ -49,12 +51,13 @@ class PythonCallbacks : public kv::PythonHandler {
   void release_gil() override;
 
   const LazyFree& lazy_free() const { return *lazy_free_; }
-  // Set while the loop runs: how its thread got out of the GIL.
+  // Set while the loop runs: the object by which the loop's thread takes and releases the GIL.
   void set_thread(Unlocked* thread) {
     thread_ = thread;
     loop_thread_ = std::this_thread::get_id();
   }
-  // Runs something of Python's, on the loop's thread or another that has the engine's lock.
+  // Calls `function` with the GIL, on the loop's thread or on another thread that holds the engine's lock.
+  // Exceptions are reported as unraisable.
   template <typename Function>
   void with_gil(Function function) {
     std::optional<nb::gil_scoped_acquire> other;
@@ -82,14 +85,14 @@ class PythonCallbacks : public kv::PythonHandler {
   Unlocked* thread_ = nullptr;
   std::thread::id loop_thread_;
   bool inside_ = false;
-  const std::shared_ptr<LazyFree> lazy_free_ = std::make_shared<LazyFree>();  // walks have it, too
+  const std::shared_ptr<LazyFree> lazy_free_ = std::make_shared<LazyFree>();  // shared with the walks
 };
 
 struct EngineHandle {
   EngineHandle(uint32_t databases, nb::object source);
   ~EngineHandle();
 
-  // The engine's lock, without keeping the GIL from others while waiting for it.
+  // Takes the engine's lock. Releases the GIL while it waits.
   kv::Engine::Lock lock() const {
     auto held = engine->try_lock();
     if (!held) {
@@ -104,7 +107,7 @@ struct EngineHandle {
   std::unique_ptr<PythonCallbacks> callbacks;
 };
 
-// A client by its number: it may be gone.
+// Refers to a client by its id: the client may be gone.
 struct ClientHandle {
   EngineHandle* engine;
   uint64_t id;

@@ -1,4 +1,6 @@
-// A client's stream over a session: commands out, replies in, without the GIL while waiting.
+// _native.kv.Stream: a client's stream to a store over a session, and the conversion of commands and replies
+// between Python objects and RESP. Waits without the GIL.
+// Depends on the transport and the protocol; not on the engine.
 #include <nanobind/stl/string.h>
 
 #include <charconv>
@@ -16,9 +18,9 @@ namespace {
 using transport::Operation;
 using transport::Outcome;
 
-PyObject* command_error = nullptr;  // verbena.kv.commands.replies.CommandError, kept for good
+PyObject* command_error = nullptr;  // verbena.kv.commands.replies.CommandError, never freed
 
-// Builds Python's objects.
+// Builds the Python object of a reply.
 class ObjectBuilder : public kv::ReplyVisitor {
  public:
   void null() override { add(nb::none()); }
@@ -56,7 +58,7 @@ class ObjectBuilder : public kv::ReplyVisitor {
       open_.back().items.append(value);
     }
   }
-  // Keys that Python cannot hash (a list, a map) come as pairs in a list.
+  // If Python cannot hash a key (a list, a map), returns the flat list of keys and values instead.
   static nb::object to_dict(const nb::list& items) {
     nb::dict dict;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -108,7 +110,7 @@ void put_object(std::string& out, nb::handle argument) {
   put_argument(out, {reinterpret_cast<const char*>(view.data()), view.size()});
 }
 
-// One command in RESP.
+// Appends one command in RESP.
 void put_command(std::string& out, nb::handle arguments) {
   const nb::object kept = nb::steal(PySequence_Fast(arguments.ptr(), "a command is a sequence of words"));
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(kept.ptr());
@@ -117,7 +119,7 @@ void put_command(std::string& out, nb::handle arguments) {
   for (Py_ssize_t i = 0; i < count; ++i) put_object(out, PySequence_Fast_GET_ITEM(kept.ptr(), i));
 }
 
-// Gives the whole replies at the start of `bytes` to `take`, at most so many; how many bytes they took.
+// Passes the complete replies at the start of `bytes` to `take`, at most `most`. Returns their length.
 template <typename Take>
 size_t decode_each(std::string_view bytes, size_t most, Take take) {
   size_t used = 0;
@@ -136,7 +138,7 @@ size_t decode_each(std::string_view bytes, size_t most, Take take) {
 
 struct StreamHandle {
   ~StreamHandle() { drop(); }
-  // Nobody waits any more for what there may be to hear.
+  // Cancels the kv.receive that is open, if any.
   void drop() {
     if (!receiving || node.is_inherited()) return;
     const auto held = lock_from_python(*node);
@@ -152,15 +154,15 @@ struct StreamHandle {
   Owned<transport::Session> session;
   uint32_t number;
   uint32_t talk, receive, close;
-  // A kv.receive that is not answered yet. It outlives a time-out: its answer would be lost otherwise.
+  // A kv.receive without a reply yet. It is kept after a time-out, because its reply would be lost otherwise.
   Operation* receiving = nullptr;
   std::string unread;
-  bool is_cut = false;  // a command was sent in part: what came next would pass for the rest of it
+  bool is_cut = false;  // a command was sent in part: the server would take further bytes for the rest of it
   std::mutex mutex;
 };
 
-// What a call that has finished was told; it ends.
-void take_answer(StreamHandle& self, Operation& call, std::string& heard) {
+// Ends a finished call and appends its reply. Throws Error if the call failed.
+void take_answer(StreamHandle& self, Operation& call, std::string& received) {
   const Outcome outcome = call.outcome;
   const auto answer = call.answer();
   std::string arguments(reinterpret_cast<const char*>(answer.data()), answer.size());
@@ -168,7 +170,7 @@ void take_answer(StreamHandle& self, Operation& call, std::string& heard) {
     const auto held = lock_from_python(*self.node);
     self.node->operations().end(call);
   }
-  if (outcome == Outcome::ok) return (void)heard.append(arguments);
+  if (outcome == Outcome::ok) return (void)received.append(arguments);
   if (outcome == Outcome::no_such_method) arguments = "the peer serves no store";
   const ErrorCode code = outcome == Outcome::session_failed ? ErrorCode("closed")
                          : outcome == Outcome::too_long     ? ErrorCode("message_too_long")
@@ -176,29 +178,29 @@ void take_answer(StreamHandle& self, Operation& call, std::string& heard) {
   throw Error(code, "talk to the store", arguments);
 }
 
-// With the node's lock.
+// Starts a call. The caller holds the node's lock. Throws Error if the session cannot send.
 Operation& start(StreamHandle& self, uint32_t method, std::string_view bytes) {
   Operation* call = self.session->call(method, std::as_bytes(std::span(bytes)));
   if (!call) throw Error("closed", "talk to the store", "the session has ended, or too many messages wait");
   return *call;
 }
 
-// Says something; null: `heard` has the answer already.
-Operation* say(StreamHandle& self, std::string_view bytes, std::string& heard) {
+// Sends a message. Null: the reply came immediately and has been appended.
+Operation* say(StreamHandle& self, std::string_view bytes, std::string& received) {
   const auto held = lock_from_python(*self.node);
   Operation& call = start(self, self.talk, bytes);
   if (self.receiving || !self.node->spin_for_reply(call)) return &call;
   const auto answer = call.answer();
-  heard.append(reinterpret_cast<const char*>(answer.data()), answer.size());
+  received.append(reinterpret_cast<const char*>(answer.data()), answer.size());
   self.node->operations().end(call);
   return nullptr;
 }
 
-// Says a message and hears what there is by then, after what was heard before.
-void exchange_message(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
-  Operation* const said = say(self, bytes, heard);
-  if (!said) return;
-  Operation& call = *said;
+// Sends a message, waits and appends the reply, after the reply of an earlier kv.receive that has finished.
+void exchange_message(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& received) {
+  Operation* const started = say(self, bytes, received);
+  if (!started) return;
+  Operation& call = *started;
   bool done = false;
   const auto cancel = [&] {
     const auto held = lock_from_python(*self.node);
@@ -220,28 +222,28 @@ void exchange_message(StreamHandle& self, std::string_view bytes, double timeout
     throw Error("call_timeout", "talk to the store", "no answer in time");
   }
   if (self.receiving && self.receiving->finished.load()) {
-    take_answer(self, *std::exchange(self.receiving, nullptr), heard);
+    take_answer(self, *std::exchange(self.receiving, nullptr), received);
   }
-  take_answer(self, call, heard);
+  take_answer(self, call, received);
 }
 
-// The same for bytes behind a stream's header, however many: what is too long for a message goes in several.
-void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& heard) {
+// The same for a stream header and any number of bytes: if they are too long for one message, sends several.
+void exchange(StreamHandle& self, std::string_view bytes, double timeout_s, std::string& received) {
   if (self.is_cut) throw Error("closed", "talk to the store", "a long command was interrupted half-way");
   const size_t most = self.session->max_message_bytes();
   if (bytes.size() <= most || most <= sizeof(kv::StreamHeader))
-    return exchange_message(self, bytes, timeout_s, heard);
+    return exchange_message(self, bytes, timeout_s, received);
   const std::string_view header = bytes.substr(0, sizeof(kv::StreamHeader));
   self.is_cut = true;
   for (size_t at = header.size(); at < bytes.size();) {
     const std::string_view some = bytes.substr(at, most - header.size());
-    exchange_message(self, std::string(header).append(some), timeout_s, heard);
+    exchange_message(self, std::string(header).append(some), timeout_s, received);
     at += some.size();
   }
   self.is_cut = false;
 }
 
-// What begins with it is mostly a short command: one allocation instead of four.
+// Reserves room for a short command, which usually follows: one allocation instead of four.
 std::string header_of(const StreamHandle& self) {
   constexpr size_t kShort = 128;
   const kv::StreamHeader header{self.number};
@@ -250,8 +252,8 @@ std::string header_of(const StreamHandle& self) {
   return out.append(reinterpret_cast<const char*>(&header), sizeof header);
 }
 
-// What there is to hear, once there is something; false: not in time.
-bool receive(StreamHandle& self, double timeout_s, std::string& heard) {
+// Waits for output of the stream and appends it. False: there was none in time.
+bool receive(StreamHandle& self, double timeout_s, std::string& received) {
   if (!self.receiving) {
     const auto held = lock_from_python(*self.node);
     self.receiving = &start(self, self.receive, header_of(self));
@@ -260,11 +262,11 @@ bool receive(StreamHandle& self, double timeout_s, std::string& heard) {
                          [&](uint64_t until_ns) { return self.node->wait(*self.receiving, until_ns); })) {
     return false;
   }
-  take_answer(self, *std::exchange(self.receiving, nullptr), heard);
+  take_answer(self, *std::exchange(self.receiving, nullptr), received);
   return true;
 }
 
-// Says so many commands, and gives their replies to `take`, in order.
+// Sends `count` commands and passes their replies to `take`, in order.
 template <typename Take>
 void converse(StreamHandle& self, std::string_view commands, size_t count, double timeout_s, Take take) {
   std::unique_lock held(self.mutex, std::try_to_lock);
@@ -282,7 +284,7 @@ void converse(StreamHandle& self, std::string_view commands, size_t count, doubl
   };
   exchange(self, commands, timeout_s, self.unread);
   take_whole();
-  while (missing > 0) {  // blocked, or so long that it comes in parts
+  while (missing > 0) {  // the command blocks, or its reply is too long for one message
     if (!receive(self, timeout_s, self.unread)) {
       throw Error("call_timeout", "talk to the store", "no answer in time");
     }
@@ -320,7 +322,7 @@ nb::object execute(StreamHandle& self, nb::args arguments) {
   return reply_to(self, out);
 }
 
-// The commonest of all messages, without the detour by a tuple of words.
+// SET is the most common command: this form needs no tuple of arguments.
 void set(StreamHandle& self, nb::handle key, nb::handle value) {
   std::string out = header_of(self);
   out.append("*3\r\n$3\r\nSET\r\n");
@@ -380,18 +382,18 @@ void bind_kv_stream(nb::module_& m) {
           "send",
           [](StreamHandle& self, const nb::handle& data, double timeout_s) {
             const BufferView view(data, PyBUF_SIMPLE);
-            std::string out = header_of(self), heard;
+            std::string out = header_of(self), received;
             out.append(reinterpret_cast<const char*>(view.data()), view.size());
-            exchange(self, out, timeout_s, heard);
-            return to_bytes(heard);
+            exchange(self, out, timeout_s, received);
+            return to_bytes(received);
           },
           nb::arg("data"), nb::arg("timeout_s") = -1.0, "Bytes of RESP; what there is to hear by then.")
       .def(
           "receive",
           [](StreamHandle& self, double timeout_s) -> nb::object {
-            std::string heard;
-            if (!receive(self, timeout_s, heard)) return nb::none();
-            return to_bytes(heard);
+            std::string received;
+            if (!receive(self, timeout_s, received)) return nb::none();
+            return to_bytes(received);
           },
           nb::arg("timeout_s") = -1.0, nb::sig("def receive(self, timeout_s: float = -1.0) -> bytes | None"),
           "What there is to hear, once there is something; None: nothing in time.")
@@ -401,7 +403,7 @@ void bind_kv_stream(nb::module_& m) {
         if (self.session->is_over()) return;
         const std::string header = header_of(self);
         if (Operation* call = self.session->call(self.close, std::as_bytes(std::span(header)))) {
-          self.session->cancel(*call);  // nobody waits for the answer
+          self.session->cancel(*call);  // the reply is not needed
         }
       });
 }

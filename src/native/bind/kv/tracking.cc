@@ -1,4 +1,4 @@
-// Who is told of changes of keys that it has read.
+// _native.kv.Engine: CLIENT TRACKING for Python, and the delivery of invalidations to the Python handlers.
 #include "bind/kv/store.h"
 
 namespace verbena::bind {

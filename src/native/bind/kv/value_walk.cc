@@ -1,5 +1,6 @@
-// Collections of verbena.kv.values.collections, element by element: in pieces for copies, and as a sum for
-// comparisons.
+// Walks and sums of the values of verbena.kv.values.collections: in pieces for copies, as a sum for slot
+// digests.
+// Implements kv::ValueWalk and kv::ValueSum; takes the GIL itself.
 #include <charconv>
 
 #include "bind/kv/list.h"
@@ -15,7 +16,7 @@ std::string_view text_of(PyObject* bytes) {
 
 nb::object attribute(PyObject* object, const char* name) { return nb::handle(object).attr(name); }
 
-// The dict that has the elements: of a sorted set its scores. Null: it is a list.
+// The dict of the elements; for a sorted set, the dict of its scores. Null: the value is a list.
 PyObject* elements_of(PyObject* value, nb::object& kept) {
   if (PyDict_Check(value)) return value;
   if (!PyObject_HasAttrString(value, "scores")) return nullptr;
@@ -23,16 +24,16 @@ PyObject* elements_of(PyObject* value, nb::object& kept) {
   return kept.ptr();
 }
 
-constexpr size_t kElements = 512, kBytes = 64u << 10;  // of a piece
+constexpr size_t kElements = 512, kBytes = 64u << 10;  // the limits of a piece
 
-// A value of the program's that stays until its walk is over, and the GIL around each step.
+// Keeps the value alive until the walk ends, and takes the GIL for each step.
 class PythonValueWalk : public kv::ValueWalk {
  public:
   PythonValueWalk(PythonCallbacks& handler, std::shared_ptr<LazyFree> lazy_free, PyObject* value)
       : handler_(handler), lazy_free_(std::move(lazy_free)), value_(nb::borrow(value)) {}
   ~PythonValueWalk() override {
     const nb::gil_scoped_acquire gil;
-    lazy_free_->take(value_.release().ptr(), 0);  // it may be deleted by now
+    lazy_free_->take(value_.release().ptr(), 0);  // this may be the last reference to a large value
     lazy_free_.reset();
   }
 
@@ -52,7 +53,7 @@ class PythonValueWalk : public kv::ValueWalk {
   nb::object value_;
 };
 
-// Of a hash, a set or a sorted set. A dict keeps the order in which elements came, and has new ones at its
+// The walk of a hash, a set or a sorted set. A dict keeps the order of insertion, so new elements are at its
 // end.
 class DictWalk final : public PythonValueWalk {
  public:
@@ -79,7 +80,7 @@ class DictWalk final : public PythonValueWalk {
     if (!find_place()) return Step::lost;
     names_.clear();
     used_ = 0;
-    if (!gone_.empty()) return take_gone(key, arguments);  // before any of them is found at the end again
+    if (!gone_.empty()) return take_gone(key, arguments);  // first: one may have been added again at the end
     begin(arguments, kind_ == "hash" ? "HSET" : kind_ == "set" ? "SADD" : "ZADD", key);
     PyObject *name, *content;
     for (; !is_full(arguments) && PyDict_Next(elements_, &place_, &name, &content); ++passed_) {
@@ -90,7 +91,7 @@ class DictWalk final : public PythonValueWalk {
     return gone_.empty() ? Step::whole : take_gone(key, arguments);
   }
 
-  // What has changed since the walk began, as it is now.
+  // Adds the elements that have changed since the walk began, in their present state.
   void take_changed(std::vector<std::string_view>& arguments) {
     while (!is_full(arguments) && gone_.size() < kElements) {
       if (!changed_.is_valid() || PySet_GET_SIZE(changed_.ptr()) == 0) changed_ = changes_.attr("take")();
@@ -115,10 +116,11 @@ class DictWalk final : public PythonValueWalk {
     return Step::more;
   }
 
-  // A dict's new table is without the gaps of the old one, so the walk's place in it is nearer to the
-  // beginning, but behind all that were passed and have not gone. A table has room for as many elements as
-  // were in it when it was made: until half as many have changed, it cannot have been replaced twice, so the
-  // address tells. False: that many have changed too often.
+  // Finds the walk's position again after the dict has replaced its table. The new table does not have the
+  // gaps of the old one, so the position in it is smaller, but still behind all passed elements that were not
+  // removed (passed_). A table has room for as many elements as were in it when it was made: until half as
+  // many have changed, it cannot have been replaced twice, so a changed address proves one replacement. After
+  // more changes the walk begins again. False: that has happened too often.
   bool find_place() {
     const auto* const dict = reinterpret_cast<const PyDictObject*>(elements_);
     const void* const table = dict->ma_keys;
@@ -131,7 +133,7 @@ class DictWalk final : public PythonValueWalk {
       ++beginnings_;
     } else if (table != table_) {
       place_ = passed_;
-      forget();  // what has gone since may be a gap in the new table
+      forget();  // elements removed since the replacement may be gaps in the new table
     }
     table_ = table;
     return beginnings_ < kMostBeginnings;
@@ -164,13 +166,13 @@ class DictWalk final : public PythonValueWalk {
   PyObject* const elements_;
   const std::string kind_;
   nb::object changes_;
-  nb::object changed_;  // names that were taken from there
+  nb::object changed_;  // names that were taken from changes_
   Py_ssize_t place_ = 0;
-  Py_ssize_t passed_ = 0;  // at least so many before it are there still
+  Py_ssize_t passed_ = 0;  // at least this many elements before place_ still exist
   const void* table_ = nullptr;
   int64_t count_ = 0;
   int beginnings_ = 0;
-  std::vector<nb::object> names_, gone_;  // held while words are of them
+  std::vector<nb::object> names_, gone_;  // keep the names alive to which the arguments refer
   std::array<std::array<char, 32>, 2 * kElements> texts_;
   size_t used_ = 0, bytes_ = 0;
 };
@@ -240,7 +242,7 @@ class PythonSum final : public kv::ValueSum {
   }
 
   bool add(size_t most) override {
-    bool whole = true;  // what cannot be read is not read again
+    bool whole = true;  // stays true if reading fails, so that the caller does not retry
     handler_.with_gil([&] { whole = elements_ ? add_pairs(most) : add_list(most); });
     return whole;
   }
