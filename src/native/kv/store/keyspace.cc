@@ -107,7 +107,7 @@ void Database::count_object(Entry& existing, uint64_t bytes) {
   if (held.bytes == bytes) return;
   keyspace_.object_bytes_ += bytes - held.bytes;
   held.bytes = bytes;
-  existing.item_->sealed = 0;  // readers ask the server about objects anyway
+  existing.item_->sealed = 0;  // remote readers send a command for objects anyway
   std::memcpy(existing.bytes() + existing.item_->key_bytes, &held, sizeof held);
 }
 
@@ -193,7 +193,7 @@ void Database::set_expires(Entry& existing, uint64_t expires_ms) {
       existing = store(existing, key, existing.value(), existing.value().size(), Type::string, expires_ms);
       return;
     }
-    existing.item_->sealed = 0;  // readers ask the server about objects anyway
+    existing.item_->sealed = 0;  // remote readers send a command for objects anyway
   }
   existing.item_->expires_ms = expires_ms;
   existing.item_->sealed = 0;
