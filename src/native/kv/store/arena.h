@@ -1,6 +1,6 @@
 // The allocator for items and the index: large chunks, which wires can expose, divided into pages of blocks
-// of one size, and into runs for longer blocks. Not thread-safe. Depends on the memory layout only; a
-// function that the caller passes provides the chunks.
+// of one size, and into runs for longer blocks. Not thread-safe.
+// Depends on the memory layout only; a function that the caller passes provides the chunks.
 #pragma once
 
 #include <array>

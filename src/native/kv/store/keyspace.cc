@@ -459,6 +459,7 @@ void Keyspace::release(ItemHeader* item, Location location) {
   }
   const size_t bytes = item_bytes(*item);
   if (exposed_) {
+    // A remote reader that still follows the old slot finds a wrong checksum, and reads again.
     std::atomic_ref(item->checksum).store(~item->checksum, std::memory_order_release);
   }
   retire(location, bytes);

@@ -2,8 +2,8 @@
 // Two nodes with the same contents have the same sum. Most of the work is done between commands; when writes
 // have stopped, only the last changes remain. Large values are summed in pieces. If one changes before its
 // sum is complete, both nodes leave out its contents at the end and sum its type, length and expiry instead,
-// so that the cut-over does not wait for it. Depends on the engine; knows nothing of the phases of a slot
-// move.
+// so that the cut-over does not wait for it.
+// Depends on the engine; knows nothing of the phases of a slot move.
 #pragma once
 
 #include <bitset>

@@ -1,7 +1,7 @@
 // Long values of a received piece: while the checksum of the piece is computed, they are copied to their
 // final place in the store, so that the bytes are read once. Nothing refers to them before the checksum has
-// been verified and the piece's records are applied. Blocks that no record takes are freed. Depends on the
-// engine; not on records or sessions.
+// been verified and the piece's records are applied. Blocks that no record takes are freed.
+// Depends on the engine; not on records or sessions.
 #pragma once
 
 #include <string_view>
