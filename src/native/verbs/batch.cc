@@ -9,9 +9,9 @@ namespace verbena {
 namespace {
 
 constexpr size_t kChunk = 64;              // requests per post, of which the last is signalled
-constexpr uint64_t kSliceNs = 50'000'000;  // between two questions to keep_going
-constexpr uint64_t kRetryNs =
-    1'000'000;  // when others fill the send queue, no completion of ours tells of room
+constexpr uint64_t kSliceNs = 50'000'000;  // longest wait between two calls of keep_going
+// Other users of the QP may fill the send queue; then no completion of this batch reports free room.
+constexpr uint64_t kRetryNs = 1'000'000;
 
 bool fits(uint64_t offset, uint64_t length, uint64_t size) {
   return offset <= size && length <= size - offset;
@@ -56,8 +56,9 @@ class BatchRun {
         post_chunk(result);
       }
     }
-    const bool drained = result.end != BatchEnd::interrupted && wait_for(signaled_) &&
-                         (!failed(progress) || wait_for(posted_));  // once one has failed, all report
+    const bool drained =
+        result.end != BatchEnd::interrupted && wait_for(signaled_) &&
+        (!failed(progress) || wait_for(posted_));  // after a failure, unsignalled requests complete too
     if (!drained) result.end = BatchEnd::interrupted;
     result.completed = std::min(reached(progress), posted_);
     if (failed(progress)) {
@@ -110,8 +111,8 @@ class BatchRun {
     }
   }
 
-  // An empty signalled request in the name of the last one accepted, which was not signalled: it ends after
-  // it.
+  // Posts an empty signalled request with the id of the last accepted request, which was not signalled. The
+  // send queue completes in order, so this completion confirms that request.
   void post_marker() {
     SendRequest marker = requests_[0];
     marker.id = CompletionRouter::nth(id_, posted_ - 1);

@@ -1,5 +1,5 @@
-// Many one-sided operations on one pair of regions, pipelined to the depth of the send queue.
-// Depends on the router and the contract.
+// run_batch(): many one-sided operations between one local and one remote region, pipelined to the depth of
+// the send queue. Depends on the router, the provider contract and util/ only.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace verbena {
 
-// One operation: offsets from the starts of the two regions. The layout is Python's (n, 3) array of uint64.
+// One operation, with offsets from the starts of the two regions. A row of Python's (n, 3) array of uint64
+// has this layout.
 struct BatchOperation {
   uint64_t local_offset, remote_offset, length_bytes;
 };
@@ -27,15 +28,16 @@ enum class BatchEnd : uint8_t { complete, out_of_range, refused, failed, interru
 
 struct BatchResult {
   BatchEnd end = BatchEnd::complete;
-  size_t completed =
-      0;  // operations that succeeded, from the first on; unless complete, also the index that did not
-  Status status = Status::success;         // failed: of that operation
-  PostError post_error = PostError::none;  // refused
+  // Number of operations that succeeded, counted from the first. Unless `end` is complete, this is also the
+  // index of the operation that did not succeed.
+  size_t completed = 0;
+  Status status = Status::success;         // if failed: the status of that operation
+  PostError post_error = PostError::none;  // if refused: the reason
 };
 
-// Runs all operations (READ or WRITE) in order of posting and returns when none is under way any more.
-// Nothing is posted if any is out of range. While it sleeps it asks `keep_going` now and then; false ends it,
-// and then `keep` is held until what was posted has ended.
+// Posts all operations (READ or WRITE) in order and returns when none is in flight. If one is out of range,
+// nothing is posted. While waiting it calls `keep_going` at intervals; if that returns false, run_batch()
+// returns `interrupted`, and the router holds `keep` until the posted operations have completed.
 BatchResult run_batch(QueuePair& qp, CompletionRouter& router, Opcode opcode, const BatchTarget& target,
                       std::span<const BatchOperation> operations, const std::function<bool()>& keep_going,
                       std::shared_ptr<void> keep);

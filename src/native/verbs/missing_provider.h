@@ -1,4 +1,5 @@
-// Takes a provider's place in a build that could not have it: it is listed, and says why it cannot be used.
+// Stands in for a provider that this build does not contain: it is listed, reports the reason, and open()
+// throws provider_missing. Depends on the provider contract and util/ only.
 #pragma once
 
 #include <memory>

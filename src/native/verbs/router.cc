@@ -1,4 +1,4 @@
-// The table of tracked operations, and the way of each completion to its owner. Waiting is in router_wait.cc.
+// The table of tracked operations, and dispatching each completion to its owner. Waiting: router_wait.cc.
 #include "verbs/router.h"
 
 #include <algorithm>
@@ -53,14 +53,14 @@ uint64_t CompletionRouter::begin(uint32_t qp_num, bool batch) {
 void CompletionRouter::free_slot(uint64_t id, Slot& slot) {
   const std::lock_guard lock(table_lock_);
   slot.state.store(State::free, std::memory_order_relaxed);
-  slot.generation.fetch_add(1, std::memory_order_relaxed);  // a late completion or a stale id finds nobody
+  slot.generation.fetch_add(1, std::memory_order_relaxed);  // late completions and stale ids match no slot
   slot.next_free = first_free_;
   first_free_ = static_cast<uint32_t>(id & kIndexMask);
   tracked_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void CompletionRouter::release(uint64_t id) {
-  const std::lock_guard lock(pump_mutex_);  // forget_qp() may be looking at the slot
+  const std::lock_guard lock(pump_mutex_);  // forget_qp() may be reading the slot
   if (Slot* slot = find(id)) free_slot(id, *slot);
 }
 
@@ -80,7 +80,7 @@ bool CompletionRouter::take(uint64_t id, Completion& out) {
 void CompletionRouter::abandon(uint64_t id, std::shared_ptr<void> keep) {
   const std::lock_guard lock(pump_mutex_);
   Slot* slot = find(id);
-  if (!slot) return;  // it finished and was drained in the meantime
+  if (!slot) return;  // it has finished and been drained since
   const State state = slot->state.load(std::memory_order_acquire);
   if (state == State::done) return free_slot(id, *slot);
   if (state == State::watched) --watched_;
@@ -133,8 +133,9 @@ void CompletionRouter::dispatch(const Completion& completion) {
 void CompletionRouter::finish(Slot& slot, const Completion& completion) {
   switch (slot.state.load(std::memory_order_relaxed)) {
     case State::pending: {
-      // The store gives the slot to its waiter, who may free it at once: touch nothing of it afterwards.
-      // A sleeper's eventfd outlives this: it leaves its slot only under pump_mutex_.
+      // The release store gives the slot to its waiter, which may free it at once: do not access the slot
+      // afterwards. The sleeper's eventfd stays valid, because a sleeper leaves its slot only under
+      // pump_mutex_.
       const EventFd* sleeper = slot.sleeper;
       slot.completion = completion;
       slot.state.store(State::done, std::memory_order_release);
@@ -158,12 +159,12 @@ void CompletionRouter::finish(Slot& slot, const Completion& completion) {
 }
 
 void CompletionRouter::progress_batch(Slot& slot, const Completion& completion) {
-  // A send queue ends its requests in order, so one completion vouches for all before it. The sequence number
-  // is the low part of the index, which lies less than one send queue ahead of what was reached.
+  // A send queue completes its requests in order, so one completion confirms all before it. The sequence
+  // number is the low part of the index, which is less than one send queue ahead of `reached`.
   const uint64_t reached = slot.batch.reached.load(std::memory_order_relaxed);
   const uint64_t sequence = (completion.id & ~kTrackedBit) >> kSequenceShift;
   const uint64_t ahead = (sequence - reached) & kSequenceMask;
-  if (ahead > kSequenceMask / 2) return;  // behind: reached was told by a later one already
+  if (ahead > kSequenceMask / 2) return;  // behind: a later completion has confirmed it already
   const uint64_t index = reached + ahead;
   if (completion.status != Status::success && slot.batch.failed.load(std::memory_order_relaxed) == kNever) {
     slot.batch.first_error = completion;
@@ -187,9 +188,9 @@ void CompletionRouter::end_batch(uint64_t id, uint64_t posted, std::shared_ptr<v
 
 void CompletionRouter::forget_qp(uint32_t qp_num) {
   const std::lock_guard lock(pump_mutex_);
-  // With nothing to look for the queue is left alone: it may be polled by somebody who knows nothing of us.
+  // Without tracked operations the queue is not polled: other code may be polling it without this router.
   if (tracked_.load(std::memory_order_relaxed) == 0) return;
-  drain();  // what really finished keeps its own status
+  drain();  // operations that have completed keep their own status
   size_t slots;
   {
     const std::lock_guard table(table_lock_);
@@ -201,7 +202,7 @@ void CompletionRouter::forget_qp(uint32_t qp_num) {
     if (state == State::free || state == State::done) continue;
     if (slot.qp_num.load(std::memory_order_relaxed) != qp_num) continue;
     const Completion flushed{.id = id_of(slot, index), .status = Status::wr_flush_err, .qp_num = qp_num};
-    if (slot.is_batch && state == State::pending) {  // its runner ends it, and looks at `reached` for that
+    if (slot.is_batch && state == State::pending) {  // run_batch() frees it, once it sees `reached`
       if (slot.batch.failed.load(std::memory_order_relaxed) == kNever) {
         slot.batch.first_error = flushed;
         slot.batch.failed.store(slot.batch.reached.load(std::memory_order_relaxed),
@@ -228,7 +229,7 @@ size_t CompletionRouter::poll_raw(std::span<Completion> out) {
       if (completion.id & kTrackedBit) {
         dispatch(completion);
       } else {
-        out[filled++] = completion;  // never ahead of what is still to be read
+        out[filled++] = completion;  // never ahead of the completion being read from `rest`
       }
     }
     if (count < rest.size()) break;

@@ -1,10 +1,11 @@
-// How threads and event loops wait on a router. No wake-up is lost, because
-// - taking the event, arming and draining are one step under the pump lock: what the drain missed rings
-// again;
-// - a sleeper names its own eventfd under that lock, and whoever finishes its operation signals it;
-// - whoever finishes an operation that an event loop watches, or takes an event that it needs, rings its
-// bell;
-//   the queue's own event would not do, as a wire may hand a completion to a poller without ringing.
+// Waiting of threads and event loops on a router. No wake-up is lost, because
+// - consuming the event, arming and draining are one step under pump_mutex_: a completion that the drain
+//   missed raises a new event;
+// - a sleeping thread stores its own eventfd under pump_mutex_, and the thread that finishes its operation
+//   signals it;
+// - a thread that finishes an operation watched by an event loop, or consumes an event that the loop needs,
+//   signals wakeup_fileno(). The queue's own event is not enough: a wire may give a completion to a polling
+//   thread without raising an event.
 #include <algorithm>
 #include <mutex>
 
@@ -47,7 +48,7 @@ bool CompletionRouter::sleep_until(Slot* slot, Waiter& waiter, Ready ready) {
   const auto sleep = [&](uint64_t timeout_ns) {
     if (is_closed) return Wake::stop;
     if (sleep_on(cq_->fileno(), own.get(), timeout_ns).second) own.clear();
-    return Wake::rearm;  // after any wake-up: close() signals `own` too, and a wire may have lost an event
+    return Wake::rearm;  // after every wake-up: close() signals `own` too, and a wire may have lost an event
   };
   const bool is_ready = waiter.sleep(ready, arm, sleep) == WaitResult::found;
   const std::lock_guard lock(pump_mutex_);
@@ -57,7 +58,7 @@ bool CompletionRouter::sleep_until(Slot* slot, Waiter& waiter, Ready ready) {
   } else {
     std::erase(raw_sleepers_, &own);
   }
-  own.clear();  // signalled between the last poll and here
+  own.clear();  // it may have been signalled since the last poll
   return is_ready;
 }
 
@@ -139,7 +140,7 @@ void CompletionRouter::drain_watched(std::vector<Completion>& out) {
     drain();
     if (watched_ > 0 || sleepers_ > 0) {
       cq_->arm(false);
-      drain();  // what came before the arming rings no bell
+      drain();  // completions that arrived before arming raise no event
     }
   }
   out.insert(out.end(), watched_done_.begin(), watched_done_.end());

@@ -1,6 +1,6 @@
-// The verbs' values: states, opcodes, statuses, work requests, completions, attributes.
-// Numbers equal libibverbs' own, so that a provider over real verbs casts instead of mapping.
-// Depends on nothing but the standard library.
+// The values of the verbs: states, opcodes, statuses, work requests, completions, attributes.
+// Enumerators have the same numbers as in libibverbs, so the ibv provider casts instead of mapping.
+// Depends on the standard library only.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ constexpr bool is_atomic(Opcode opcode) {
   return opcode == Opcode::compare_swap || opcode == Opcode::fetch_add;
 }
 
-// What a completion says was done; the receive side has opcodes of its own.
+// The operation that a completion reports; the receive side has its own opcodes.
 enum class WcOpcode : uint8_t {
   send = 0,
   write = 1,
@@ -37,7 +37,8 @@ enum class WcOpcode : uint8_t {
   compare_swap = 3,
   fetch_add = 4,
   recv = 128,
-  recv_rdma_with_imm = 129,  // of a WRITE; a SEND with immediate is `recv` with has_immediate
+  recv_rdma_with_imm =
+      129,  // from a WRITE with immediate; a SEND with immediate is `recv` with has_immediate
 };
 
 enum class Status : uint8_t {
@@ -67,7 +68,7 @@ enum class Status : uint8_t {
   tm_rndv_incomplete,
 };
 
-// Bit sets stay plain integers: they are combined in Python and travel in layouts.
+// Bit sets are plain integers, because Python combines them and wire layouts contain them.
 namespace access {
 constexpr uint32_t local_write = 1, remote_write = 2, remote_read = 4, remote_atomic = 8;
 constexpr uint32_t all = local_write | remote_write | remote_read | remote_atomic;
@@ -95,8 +96,8 @@ struct SendRequest {
   uint64_t compare_add = 0;  // compare_swap: expected value; fetch_add: addend
   uint64_t swap = 0;
   std::span<const Sge> local;  // must stay valid only until post() returns
-  // WRITE and READ: a wire that copies or sums the bytes itself before post() returns may leave the CRC32C of
-  // what it took.
+  // For WRITE and READ: a wire that copies or checksums the bytes before post() returns may store their
+  // CRC32C here.
   std::optional<uint32_t>* crc32c = nullptr;
 };
 
@@ -125,7 +126,7 @@ enum class PostError : uint8_t {
   inline_too_long,
   unsupported_opcode,
   message_too_long,
-  invalid,  // the device's own verdict, which gives no reason
+  invalid,  // refused by the device, which gives no reason
 };
 
 struct PostResult {
@@ -133,7 +134,7 @@ struct PostResult {
   PostError error = PostError::none;
 };
 
-// A bit per optional attribute of QpAttributes: which ones a modify() call carries.
+// One bit per optional attribute of QpAttributes: the attributes that a modify() call sets.
 namespace qp_attr {
 constexpr uint32_t access_flags = 1 << 0, pkey_index = 1 << 1, port = 1 << 2, address = 1 << 3,
                    path_mtu = 1 << 4, dest_qp_num = 1 << 5, rq_psn = 1 << 6, max_dest_rd_atomic = 1 << 7,
@@ -156,10 +157,10 @@ struct QpAttributes {
   uint32_t sq_psn = 0;
   uint8_t max_rd_atomic = 1;
   uint8_t max_dest_rd_atomic = 1;
-  uint8_t min_rnr_timer = 12;  // index into the verbs' RNR timer table; 12 is 640 us
-  uint8_t timeout = 14;        // 4.096 us << timeout; 0 waits for ever
+  uint8_t min_rnr_timer = 12;  // index into the RNR timer table of the verbs; 12: 640 us
+  uint8_t timeout = 14;        // 4.096 us << timeout; 0: no timeout
   uint8_t retry_count = 7;
-  uint8_t rnr_retry = 7;  // 7 retries for ever
+  uint8_t rnr_retry = 7;  // 7: retry without limit
 };
 
 struct QpLimits {
@@ -179,10 +180,11 @@ struct ConnectParams {
   uint32_t timeout_ms = 5000;
 };
 
-// Facts a provider tells about itself, in words: ("atomics", "yes"), ("plain_memory", "process_vm") ...
+// Properties that a provider reports, as names and values: ("atomics", "yes"), ("plain_memory", "process_vm")
+// ...
 using Capabilities = std::vector<std::pair<std::string, std::string>>;
 
-// What has been counted, by name.
+// Counters by name.
 using Counts = std::vector<std::pair<std::string, uint64_t>>;
 
 enum class PortState : uint8_t { nop, down, init, armed, active, active_defer };
@@ -197,7 +199,8 @@ struct PortAttributes {
 };
 
 struct DeviceAttributes {
-  std::string name, provider, transport, vendor, firmware, reason;  // reason: why it is not usable, or empty
+  std::string name, provider, transport, vendor, firmware,
+      reason;  // reason: why the device is unusable, or empty
   uint64_t max_mr_bytes = 0;
   uint32_t max_qp = 0, max_qp_wr = 0, max_sge = 0, max_cq = 0, max_cqe = 0, max_mr = 0, max_pd = 0,
            max_srq = 0, max_srq_wr = 0, max_inline = 0, max_rd_atomic = 0;
