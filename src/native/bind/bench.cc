@@ -1,6 +1,6 @@
-// _native.bench: the measuring loops and baselines of `verbena bench` and `verbena kv bench`. They run
-// without the GIL, take QueuePairCore and CompletionQueueCore (the `core` of a queue), and write samples to a
-// buffer of doubles.
+// _native.bench: the measuring loops and baselines of `verbena bench` and `verbena kv bench`. The loops run
+// without the GIL, take QueuePairCore and CompletionQueueCore (the `core` of a queue pair or queue), and
+// write samples to a buffer of doubles.
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -22,7 +22,7 @@ std::span<double> doubles(const BufferView& view) {
   return {reinterpret_cast<double*>(view.data()), view.size() / sizeof(double)};
 }
 
-// A RingPair and the mapping that it uses.
+// A RingPair, and the buffer that keeps its mapping alive.
 struct BoundRing {
   BoundRing(const nb::handle& object, uint32_t payload_bytes, uint32_t slots, int side)
       : memory(object, PyBUF_WRITABLE), ring(bytes(memory), payload_bytes, slots, side) {}

@@ -1,5 +1,5 @@
-// The Python module's parts, one per theme. Nothing outside bind/ knows of Python.
-// Depends on the contract, the router and nanobind.
+// The functions that add each part of the Python module _native. Only bind/ may use Python or nanobind.
+// Depends on nanobind only; the parts depend on the layers that they bind.
 #pragma once
 
 #include <nanobind/nanobind.h>

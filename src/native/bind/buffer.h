@@ -1,4 +1,5 @@
-// A Python buffer held open while native code works on it. Made and dropped with the GIL.
+// BufferView: owns a Py_buffer, so that native code can use the memory. Create, release and destroy it with
+// the GIL held. Depends on nanobind only.
 #pragma once
 
 #include <nanobind/nanobind.h>

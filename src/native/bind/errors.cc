@@ -11,7 +11,7 @@ struct PostFailure {
   const char* detail;
 };
 
-// Indexed by PostError.
+// Indexed by PostError; `none` and `full` have rows too.
 constexpr PostFailure kPostFailures[] = {
     {"invalid_argument", ""},
     {"queue_full", ""},

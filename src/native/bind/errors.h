@@ -1,4 +1,4 @@
-// Native failures as exceptions of verbena.errors.
+// Converts native failures to exceptions of verbena.errors. Every function needs the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,17 +10,17 @@
 
 namespace verbena::bind {
 
-// The class verbena.errors.WcStatus's member for a status, as a new reference.
+// The member of verbena.errors.WcStatus for a status, as a new reference.
 nanobind::object status_object(Status status);
 
 [[noreturn]] void raise(const nanobind::object& error);
 [[noreturn]] void raise_completion(Status status, const std::string& operation, const std::string& peer);
 
-// `accepted` becomes an attribute of the exception.
+// `accepted` is the number of accepted requests; it becomes an attribute of the exception.
 [[noreturn]] void raise_post(PostError error, size_t accepted, const char* operation,
                              const std::string& peer);
 
-// A failed batch: `completed` and `index` become attributes.
+// Raises `error` for a failed batch, with `completed` as the attributes `completed` and `index`.
 [[noreturn]] void raise_batch(nanobind::object error, size_t completed);
 nanobind::object completion_error(Status status, const std::string& operation, const std::string& peer);
 nanobind::object setup_error(ErrorCode code, const std::string& operation, const std::string& detail,

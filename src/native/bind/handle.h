@@ -1,6 +1,6 @@
-// How Python holds a native object: shared, closed once, and left alone by a forked child.
-// A wire's threads and sockets do not survive fork(), so a child may neither use nor destroy what it
-// inherited.
+// Owned and Handle: how Python objects own native objects. They are shared, closed once, and unusable in a
+// forked child. A wire's threads and sockets do not survive fork(), so a child may neither use nor destroy
+// objects that it inherited. May depend on util/ only.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,8 @@
 namespace verbena::bind {
 
 void watch_forks();
-extern std::atomic<uint32_t> fork_count;  // of this process and its ancestors since the module was loaded
+// Forks of this process and its ancestors since the module was loaded.
+extern std::atomic<uint32_t> fork_count;
 
 template <typename T>
 class Owned {
@@ -25,7 +26,7 @@ class Owned {
 
   void reset() {
     if (is_inherited() && object_)
-      new std::shared_ptr<T>(std::move(object_));  // leaked on purpose, see above
+      new std::shared_ptr<T>(std::move(object_));  // leaked on purpose: see the file header
     object_.reset();
   }
 
@@ -39,7 +40,8 @@ class Owned {
   uint32_t forks_ = fork_count.load(std::memory_order_relaxed);
 };
 
-// An object of the contract with its Python life: usable, closed, or inherited through a fork.
+// An object of the provider contract and its state in Python: usable, closed, or inherited through a fork.
+// use() and share() throw `closed` unless it is usable.
 template <typename T>
 class Handle {
  public:
@@ -56,7 +58,7 @@ class Handle {
   }
   const std::shared_ptr<T>& core() const { return object_.share(); }
   bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
-  // True for the one caller that has to close the object.
+  // Marks the object as closed. True for exactly one caller, which must close it; never in a forked child.
   bool start_close() { return !closed_.exchange(true) && !object_.is_inherited(); }
 
  private:

@@ -1,4 +1,4 @@
-// The module itself, and the functions that belong to no object.
+// The Python module _native: calls the functions of bind.h, and defines crc32c(), which belongs to no class.
 #include <optional>
 
 #include "bind/bind.h"
@@ -12,7 +12,7 @@ namespace verbena::bind {
 NB_MODULE(_native, m) {
   m.doc() = "Verbena's native core. Private: the public API is verbena.verbs.";
 #ifdef NDEBUG
-  nb::set_leak_warnings(false);  // what a program leaves open at its end is closed by the process
+  nb::set_leak_warnings(false);  // objects that are open at exit are closed by the end of the process
 #endif
   watch_forks();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function(end_unlocked));
@@ -32,7 +32,7 @@ NB_MODULE(_native, m) {
   bind_bench(m);
   bind_transport(m);
   bind_kv(m);
-  constexpr size_t kLong = 64u << 10;  // others may have the GIL meanwhile
+  constexpr size_t kLong = 64u << 10;  // longer buffers are summed without the GIL
   m.def(
       "crc32c",
       [](const nb::handle& data, uint32_t seed) {

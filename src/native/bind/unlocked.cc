@@ -6,7 +6,7 @@
 namespace verbena::bind {
 namespace {
 
-constexpr int kPatienceMs = 300;  // a blocking wait looks up every 50 ms
+constexpr int kPatienceMs = 300;  // a blocking wait checks for signals every 50 ms
 
 }  // namespace
 

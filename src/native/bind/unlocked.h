@@ -1,7 +1,7 @@
-// Working without the GIL, also when the interpreter ends meanwhile.
-// A thread that asks for the GIL of an interpreter that is ending gets killed, which C++ frames do not
-// survive. So threads are told before it ends (end_unlocked, by atexit), and those that come back later stay
-// outside for good.
+// Unlocked: releases the GIL for a scope, safely also if the interpreter exits meanwhile. Python kills a
+// thread that acquires the GIL of an exiting interpreter, and C++ frames do not survive that. So
+// end_unlocked(), which runs from atexit, sets a flag first, and a thread that wants the GIL later sleeps
+// until the process ends.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@ class Unlocked {
   Unlocked& operator=(const Unlocked&) = delete;
   ~Unlocked() { rejoin(); }
 
-  // Calls back with the GIL.
+  // Calls `function` with the GIL held, and returns its result.
   template <typename Function>
   auto with_gil(Function function) {
     enter();
@@ -29,7 +29,7 @@ class Unlocked {
     return result;
   }
 
-  // The same in two steps, for who calls back often: between them the GIL is held.
+  // with_gil() in two steps, for callers that use the GIL often: it is held between enter() and leave().
   void enter() { rejoin(); }
   void leave() {
     outside.fetch_add(1);
@@ -48,11 +48,13 @@ class Unlocked {
 
   static inline std::atomic<int> outside{0};
   static inline std::atomic<bool> ending{false};
-  static inline thread_local bool ends_interpreter = false;  // the thread that cleans up goes on to the end
+  // Set in the thread that runs end_unlocked(): it may acquire the GIL until the end.
+  static inline thread_local bool ends_interpreter = false;
   PyThreadState* state_;
 };
 
-// The interpreter is about to end: waits until every thread outside has come back or knows that it must not.
+// For atexit. Waits until every Unlocked thread has either acquired the GIL again or stopped for good, but at
+// most 300 ms.
 void end_unlocked();
 
 }  // namespace verbena::bind

@@ -107,7 +107,7 @@ class Connection {
   virtual void disconnect() = 0;  // both QPs change to ERR, both ends to `disconnected`
 };
 
-// A peer's request for a connection. Answer it with accept() or reject(); destroying it unanswered rejects it.
+// A peer's request for a connection. Answer it with accept() or reject(); its destruction rejects it.
 class ConnectRequest {
  public:
   virtual ~ConnectRequest() = default;

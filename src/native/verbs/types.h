@@ -180,8 +180,7 @@ struct ConnectParams {
   uint32_t timeout_ms = 5000;
 };
 
-// Properties that a provider reports, as names and values: ("atomics", "yes"), ("plain_memory", "process_vm")
-// ...
+// Properties of a provider, as names and values: ("atomics", "yes"), ("plain_memory", "process_vm") ...
 using Capabilities = std::vector<std::pair<std::string, std::string>>;
 
 // Counters by name.

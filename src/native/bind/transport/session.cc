@@ -1,4 +1,4 @@
-// Sessions: links come and go under them; calls, blocking or reported to an event queue.
+// Binds sessions: attaching links, replying to requests, and calls that block or report to an event queue.
 #include "bind/transport/session.h"
 
 #include <nanobind/stl/string.h>
@@ -23,7 +23,7 @@ void raise_setup(const SessionHandle& self, ErrorCode code, const char* operatio
 void raise_outcome(const SessionHandle& self, const char* operation, Outcome outcome, Status status,
                    std::string_view detail) {
   using namespace nb::literals;
-  // The peer's words, which need not be UTF-8.
+  // The text comes from the peer and need not be valid UTF-8.
   const nb::object text =
       nb::steal(PyUnicode_DecodeUTF8(detail.data(), static_cast<Py_ssize_t>(detail.size()), "replace"));
   raise(nb::module_::import_("verbena.transport.outcomes")

@@ -1,4 +1,4 @@
-// What a session's bindings share: how its work is waited for, and how it fails.
+// Functions that the bindings of a session share: waiting for an operation, and raising its failure.
 #pragma once
 
 #include <string>
@@ -17,11 +17,12 @@ inline std::span<const std::byte> bytes_of(const BufferView& view) { return {vie
                                 Status status, std::string_view detail);
 [[noreturn]] void raise_refused(const SessionHandle& self, const char* operation);
 
-// Waits for a call of ours and takes its answer; a signal or the deadline cancels it.
+// Waits for an operation and returns its answer. Raises its failure, and cancels it if the deadline passes or
+// a signal handler raises.
 nb::bytes finish_call(SessionHandle& self, transport::Operation& call, const char* operation,
                       double timeout_s);
 
-// Hands a call that was begun to a queue; 0: it could not begin.
+// Makes the operation report to the queue with `token`. Returns its id, for cancel(); 0 if `call` is null.
 uint64_t hand_over(SessionHandle& self, transport::Operation* call, QueueHandle& queue, uint64_t token);
 
 void bind_session_memory(nb::class_<SessionHandle>& session);

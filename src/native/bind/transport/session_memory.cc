@@ -1,5 +1,5 @@
-// A session's work on its peer's memory: reads and writes that fit a message buffer, and transfers of any
-// size.
+// Binds a session's access to its peer's memory: reads and writes that fit into a message buffer, and bulk
+// transfers of any size.
 #include <nanobind/stl/string.h>
 
 #include "bind/errors.h"
@@ -15,7 +15,8 @@ using transport::Node;
 using transport::Operation;
 using transport::Outcome;
 
-// Contiguous memory of any type. memoryview knows more exporters, and says what is wrong with the rest.
+// A view of contiguous memory of any item type. What PyBUF_SIMPLE does not accept goes through a memoryview,
+// which accepts more exporters and raises a precise error for the others.
 BufferView view_of(const nb::handle& data) {
   try {
     return BufferView(data, PyBUF_SIMPLE);
@@ -26,7 +27,7 @@ BufferView view_of(const nb::handle& data) {
   }
 }
 
-// Nothing is asked of the peer that cannot be: another run's regions, more than the region has.
+// Raises for requests that the peer would refuse: a region of another run, or more bytes than it has.
 void check(const SessionHandle& self, const RemoteRegion& remote, const char* operation, uint64_t length) {
   if (remote.epoch != self.peer_epoch) [[unlikely]] {
     raise_setup(self, "region_denied", operation,
@@ -54,7 +55,7 @@ void check_fits_buffer(const SessionHandle& self, uint64_t length) {
   }
 }
 
-// None: it is longer than a message buffer.
+// Returns None if the region is longer than a message buffer: then use the bulk form.
 nb::object read(SessionHandle& self, const RemoteRegion& remote, double timeout_s) {
   check(self, remote, "read", 0);
   Operation* begun;
@@ -72,7 +73,7 @@ nb::object read(SessionHandle& self, const RemoteRegion& remote, double timeout_
   return finish_call(self, *begun, "read", timeout_s);
 }
 
-// False: it is longer than a message buffer.
+// Returns False if the data is longer than a message buffer: then use the bulk form.
 bool write(SessionHandle& self, const RemoteRegion& remote, const nb::handle& data, double timeout_s) {
   const BufferView view = view_of(data);
   check(self, remote, "write", view.size());
@@ -93,7 +94,8 @@ bool write(SessionHandle& self, const RemoteRegion& remote, const nb::handle& da
 
 using Progress = std::atomic<uint64_t>;
 
-// The memory's registration from last time, or a new one. With an owner it may be kept for the next time.
+// Takes the memory's registration from the cache, or creates one. With an owner, give_registration() may put
+// it into the cache afterwards.
 transport::KeptRegistration take_registration(Node& node, const BufferView& view, const nb::handle& owner) {
   const uint32_t access = view.readonly() ? 0 : access::local_write;
   const bool keeps = !owner.is_none() && view.size() <= node.registrations().max_bytes();
@@ -111,7 +113,7 @@ transport::KeptRegistration take_registration(Node& node, const BufferView& view
 }
 
 void give_registration(Node& node, transport::KeptRegistration entry, bool is_whole) {
-  transport::RegistrationCache::Owners dropped;  // last: with the GIL, without the lock
+  transport::RegistrationCache::Owners dropped;  // declared first: destroyed with the GIL, without the lock
   const auto held = lock_from_python(node);
   if (entry.owner && is_whole) {
     dropped = node.registrations().keep(std::move(entry));

@@ -1,4 +1,4 @@
-// _native.transport: nodes, ports, event queues and exposed memory.
+// Binds _native.transport: nodes, ports, event queues and exposed memory.
 #include "bind/transport/transport.h"
 
 #include <nanobind/stl/string.h>
@@ -26,8 +26,8 @@ nb::list take(QueueHandle& self) {
   return list;
 }
 
-// Everything there is: answers go to their futures, requests (or None for their payload: they were cancelled)
-// to `on_request`.
+// Delivers all events of the queue: answers to their futures, requests to `on_request`. A cancelled request
+// has the payload None.
 void deliver(QueueHandle& self, const nb::dict& futures, const nb::object& on_request) {
   for (const Event& event : self.queue->take()) {
     if (event.kind != EventKind::finished) {
@@ -38,7 +38,7 @@ void deliver(QueueHandle& self, const nb::dict& futures, const nb::object& on_re
     }
     const nb::object token = nb::int_(event.token);
     const nb::object future = nb::borrow(PyDict_GetItemWithError(futures.ptr(), token.ptr()));
-    if (!future) continue;  // nobody waits any more
+    if (!future) continue;  // the caller no longer waits
     PyDict_DelItem(futures.ptr(), token.ptr());
     const nb::object answer = to_bytes(event.payload.span());
     const bool ok = event.outcome == Outcome::ok;
@@ -115,7 +115,8 @@ nb::tuple pools(PortHandle& self) {
                         used(port.receives()));
 }
 
-// Drops owners with the GIL and without the node's lock, because that may run Python code.
+// `dropped` is destroyed after `held`: dropping owners may run Python code, so it needs the GIL and must not
+// hold the node's lock.
 void sweep_registrations(NodeHandle& self) {
   Node& node = self.node.use("sweep registrations");
   transport::RegistrationCache::Owners dropped;
@@ -147,7 +148,7 @@ nb::tuple take_captured(NodeHandle& self, CaptureHandle& capture) {
   return nb::make_tuple(to_bytes(blocks), packets, dropped);
 }
 
-// Enumerations and sizes that Python uses too.
+// Enumerations and sizes that Python also uses.
 void bind_session_values(nb::module_& m) {
   nb::enum_<EventKind>(m, "EventKind", nb::is_arithmetic(), "What an event reports.")
       .value("FINISHED", EventKind::finished, "A call or operation of this side has ended.")
@@ -265,7 +266,7 @@ void bind_transport(nb::module_& parent) {
           "drive",
           [](NodeHandle& self, uint32_t spin_us, const QueueHandle& queue, size_t enough) {
             Node& node = self.node.use("drive");
-            // There mostly are completions, and releasing the GIL would cost more than handling them.
+            // Usually there are completions, and releasing the GIL would cost more than handling them.
             bool found = false;
             if (const auto held = node.try_lock(); held) found = node.drive_once();
             if (found && queue.queue->size() >= enough) return true;

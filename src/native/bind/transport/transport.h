@@ -1,4 +1,4 @@
-// Nodes, sessions and what they are made of, as Python holds them.
+// Python's handles on nodes, ports, links, sessions, event queues and exposed regions.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct NodeHandle {
 
   void close() {
     if (!node.start_close()) return;
-    transport::RegistrationCache::Owners dropped;  // with the GIL
+    transport::RegistrationCache::Owners dropped;  // declared first: destroyed with the GIL
     const Unlocked unlocked;
     node.core()->close();
     const auto held = node.core()->lock();
@@ -27,7 +27,7 @@ struct NodeHandle {
   Handle<transport::Node> node;
 };
 
-// A buffer of the program's: whatever its export holds stays where it is.
+// Owns an exported Python buffer: the export keeps the memory in place.
 class BufferOwner final : public transport::MemoryOwner {
  public:
   explicit BufferOwner(BufferView view) : view_(std::move(view)) {}
@@ -50,7 +50,8 @@ struct QueueHandle {
   std::shared_ptr<transport::EventQueue> queue = std::make_shared<transport::EventQueue>();
 };
 
-// A queue pair that is becoming a session's link: it must be known before the peer's first message arrives.
+// A link that is not attached to a session yet. The node must know its queue pair before the peer's first
+// message arrives.
 struct LinkHandle {
   ~LinkHandle() { drop(); }
   void drop() {
@@ -66,10 +67,10 @@ struct LinkHandle {
 struct SessionHandle {
   Owned<transport::Node> node;
   Owned<transport::Session> session;
-  uint64_t peer_epoch;  // the peer's run: regions of another are not there any more
+  uint64_t peer_epoch;  // identifies the peer's run: regions of another run no longer exist
 };
 
-// Memory that peers may use, held by its buffer until it is revoked.
+// Memory that peers may access. The buffer view keeps it alive until it is revoked.
 struct ExposedRegionHandle {
   ~ExposedRegionHandle() { revoke(); }
   void revoke() {
@@ -88,8 +89,8 @@ struct ExposedRegionHandle {
   std::shared_ptr<transport::ExposedRegion> region;
 };
 
-// The node's lock, without keeping the GIL from others while waiting for it. Nor is the GIL waited for with
-// the lock in hand: somebody who has the GIL may want the lock.
+// Locks the node from a thread that holds the GIL. Releases the GIL while it waits for the lock, and never
+// waits for the GIL with the lock held: a thread that holds the GIL may be waiting for the lock.
 inline std::unique_lock<YieldingMutex> lock_from_python(transport::Node& node) {
   auto held = node.try_lock();
   if (held) return held;

@@ -75,7 +75,7 @@ void bind_completion_queue(nb::module_& m) {
           "core", [](const CompletionQueueHandle& self) -> CompletionQueue& { return *self.cq.core(); },
           nb::rv_policy::reference_internal)
       .def("close", &CompletionQueueHandle::close)
-      // For an event loop: see verbs/events.py.
+      // The rest is for an event loop: see verbs/events.py.
       .def(
           "wakeup_fileno", [](const CompletionQueueHandle& self) { return self.use("wait").wakeup_fileno(); },
           "A second descriptor for event loops, readable when another thread took the queue's event.")

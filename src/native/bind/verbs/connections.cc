@@ -1,4 +1,4 @@
-// The connection manager: listeners, requests, connections. Python waits on their descriptors.
+// Binds the connection manager: listeners, connect requests, connections. Python waits on their descriptors.
 #include "bind/verbs/connections.h"
 
 #include <nanobind/stl/string.h>

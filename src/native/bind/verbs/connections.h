@@ -1,4 +1,5 @@
-// What the connection manager gives to Python.
+// Python's handles on listeners, connect requests and connections. They are created and destroyed with the
+// GIL; closing a listener releases it.
 #pragma once
 
 #include <nanobind/nanobind.h>

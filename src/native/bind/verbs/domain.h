@@ -1,4 +1,5 @@
-// A protection domain as Python holds it, with the scratch words that atomics return their old value in.
+// Python's handle on a protection domain, and the scratch words that receive the old value of an atomic.
+// Depends on the provider contract and bind/handle.h only.
 #pragma once
 
 #include <mutex>
@@ -9,10 +10,10 @@
 
 namespace verbena::bind {
 
-// 8-byte cells of registered memory, lent to one atomic each. Pages are added as needed and kept.
+// A pool of 8-byte words of registered memory, each lent to one atomic. Grows by pages and never shrinks.
 class ScratchWords : public std::enable_shared_from_this<ScratchWords> {
  public:
-  // A word on loan; it goes back when this is destroyed, which must be after its request has ended.
+  // A lent word. The destructor returns it to the pool, so the Loan must live until its request has ended.
   class Loan {
    public:
     Loan(std::shared_ptr<ScratchWords> pool, uint64_t* word, uint32_t lkey)

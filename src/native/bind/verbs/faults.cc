@@ -1,4 +1,4 @@
-// The fault-injecting provider, for verbena.testing.
+// Binds the fault-injecting provider, for verbena.testing.
 #include <nanobind/stl/optional.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace verbena::bind {
 namespace {
 
-// Python's hold on a plan. The native side has its own, so that nothing native refers to a Python object.
+// Python's handle on a plan. Native code shares the plan itself, so it never refers to a Python object.
 struct FaultPlanHandle {
   std::shared_ptr<faulty::FaultPlan> plan = std::make_shared<faulty::FaultPlan>();
 };
@@ -23,7 +23,7 @@ uint64_t total_hits(const FaultPlanHandle& self) {
   return total;
 }
 
-// The next `count` packets of the fake wire arrive with one bit flipped, counted from the packet's start.
+// Flips bit `bit` of each of the next `count` packets of the fake wire; `count` 0 stops it.
 void damage_packets(uint64_t count, uint64_t bit) {
   if (count == 0) return fake::set_packet_tap({});
   const auto left = std::make_shared<std::atomic<uint64_t>>(count);

@@ -1,4 +1,4 @@
-// The options of the iWARP wire, and a context opened with them.
+// Binds the options of the iWARP wire, and opening a context with them.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 

@@ -56,7 +56,7 @@ Region::Source Region::acquire(DomainHandle& domain, const nb::object& buffer, s
   }
   if (!PyObject_CheckBuffer(buffer.ptr()))
     throw nb::type_error("a buffer is needed: bytearray, array, mmap, numpy …");
-  // Any layout first, so that what is wrong with it can be told apart.
+  // Accept any layout first, so that read-only and non-contiguous buffers get different errors.
   const BufferView any(buffer, PyBUF_FULL_RO);
   if ((access & kWrites) && any.readonly()) {
     throw Error("buffer_readonly", "register",
@@ -93,7 +93,7 @@ void Region::close() {
     const Unlocked unlocked;
     region_.core()->close();
   }
-  // Only now: another thread may have dropped the last view while a peer was still inside.
+  // Not earlier: another thread may have released the last view while a peer still accessed the memory.
   quiet_ = true;
   if (exports_ == 0) free_memory();
 }

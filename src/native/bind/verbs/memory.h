@@ -1,4 +1,4 @@
-// What Python knows of its own memory: a registered region, and a part of one.
+// Local memory of work requests: registered regions, slices of them, and scatter/gather lists.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@ namespace verbena::bind {
 
 struct DomainHandle;
 
-// A registered buffer of Python's, or memory of the wire's own. Exports its bytes as a buffer; they live
-// until the region is closed and the last view of them is gone.
+// A registered Python buffer, or memory allocated by the wire. Exports its bytes through the buffer protocol.
+// The memory is freed when the region is closed and the last exported view is released.
 class Region {
  public:
   Region(DomainHandle& domain, const nb::object& buffer, size_t length, uint32_t access, bool pin,
@@ -50,7 +50,7 @@ class Region {
   Handle<MemoryRegion> region_;
   uint32_t lkey_;
   size_t exports_ = 0;
-  bool quiet_ = false;  // closed, and nobody is inside any more
+  bool quiet_ = false;  // closed, and no peer accesses the memory
 };
 
 struct MemorySlice {
@@ -60,8 +60,8 @@ struct MemorySlice {
   nb::object owner;  // the region's Python object
 };
 
-// The pieces of a request's local memory: a slice, a region, a sequence of them, or bytes where
-// `inline_bytes`. Empty pieces are left out. Borrowed: the Python object must outlive it.
+// The scatter/gather list of a request, from a slice, a region, a sequence of them, or, if `inline_bytes`, a
+// bytes object. Empty pieces are omitted. Holds no reference: the Python object must outlive it.
 class LocalPieces {
  public:
   LocalPieces(const nb::handle& local, bool inline_bytes);

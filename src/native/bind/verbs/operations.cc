@@ -1,6 +1,6 @@
-// Tracked operations of a queue pair: each call posts and waits (blocking), or posts and returns a token
-// (start_…). The hot path of Python: one native call, no allocation, and no change of GIL when the operation
-// completes at once.
+// Binds the tracked operations of a queue pair: a blocking call posts and waits; a start_… call posts and
+// returns a token. This is Python's hot path: one native call, no allocation, and the GIL is not released if
+// the operation completes at once.
 #include <sched.h>
 
 #include <optional>
@@ -16,16 +16,16 @@
 namespace verbena::bind {
 namespace {
 
-constexpr uint64_t kLongBytes = 16 * 1024;  // from here on a copy takes longer than giving up the GIL
-constexpr int kFull = -1;                   // a start_… that found no room
+constexpr uint64_t kLongBytes = 16 * 1024;  // from this length, a copy takes longer than releasing the GIL
+constexpr int kFull = -1;                   // result of a start_… call: the queue is full
 
-// A post of one tracked request.
+// The context of one tracked request.
 struct Operation {
   QueuePairHandle& qp;
   CompletionRouter& router;
   const char* name;
   uint64_t length;
-  nb::handle keep;  // what must live until it has ended
+  nb::handle keep;  // must live until the request has ended
 };
 
 template <typename Post>
@@ -49,7 +49,7 @@ uint64_t begin(const Operation& op) {
   raise(setup_error("RESP_TIMEOUT_ERR", op.name, "the operation goes on without us", op.qp.peer));
 }
 
-// Posts again until there is room; false when the deadline passes.
+// Posts again until the queue has room: true, with the result of the last post. False: the deadline passed.
 template <typename Post>
 bool post_when_room(const Operation& op, uint64_t deadline_ns, PostResult& result, Post post) {
   return wait_with_signals(deadline_ns, [&](uint64_t until_ns) {
@@ -63,7 +63,8 @@ bool post_when_room(const Operation& op, uint64_t deadline_ns, PostResult& resul
   });
 }
 
-// Ends the id of a request that nobody waits for: a signal handler raised, or the time is up.
+// Ends the id of a request that did not finish, because a signal handler raised, the deadline passed, or the
+// post was refused.
 void give_up(const Operation& op, uint64_t id, bool posted) {
   if (posted) {
     op.router.abandon(id, keep_object(op.keep));
@@ -72,7 +73,7 @@ void give_up(const Operation& op, uint64_t id, bool posted) {
   }
 }
 
-// The rest of run(): when the queue was full, or the operation takes its time.
+// The slow path of run(): the post was not accepted, or the operation did not complete at once.
 template <typename Post>
 Completion run_slowly(const Operation& op, uint64_t id, double timeout_s, PostResult result, Post post) {
   const uint64_t deadline_ns = deadline_after(timeout_s);
@@ -99,8 +100,8 @@ Completion run_slowly(const Operation& op, uint64_t id, double timeout_s, PostRe
   raise_timeout(op);
 }
 
-// Posts and waits. Raises for a refused post, a failed completion, a time-out and a signal handler's
-// exception.
+// Posts and waits. Raises if the post is refused, the completion reports an error, the deadline passes or a
+// signal handler raises.
 template <typename Post>
 Completion run(const Operation& op, uint64_t id, double timeout_s, Post post) {
   Completion done;
@@ -111,7 +112,8 @@ Completion run(const Operation& op, uint64_t id, double timeout_s, Post post) {
   return done;
 }
 
-// Posts. None: finished at once; else its token, or kFull.
+// Posts. Returns a token for watch(); kFull if the queue is full; or, if the operation has finished already,
+// its completion (None unless `wants_completion`).
 template <typename Post>
 nb::object start(const Operation& op, uint64_t id, bool wants_completion, Post post) {
   const PostResult result = post_once(op, post);
@@ -196,7 +198,7 @@ auto with_recv(QueuePairHandle& self, const nb::handle& local, Go go) {
 
 using Loan = std::shared_ptr<ScratchWords::Loan>;
 
-// Python's hold on a scratch word: the result of an atomic that was started.
+// Python's handle on a scratch word: the result of an atomic that was started.
 struct AtomicResult {
   Loan loan;
 };
@@ -229,7 +231,7 @@ auto starting(bool wants_completion = false) {
 
 uint64_t run_atomic(QueuePairHandle& self, Opcode opcode, const RemoteMemory& remote, uint64_t compare_add,
                     uint64_t swap, double timeout_s) {
-  // The result is a Python object only so that an abandoned operation can keep it.
+  // The result is a Python object so that the router can hold it for an abandoned operation.
   const nb::object result = nb::cast(AtomicResult{self.scratch->lend()});
   const Loan loan = nb::cast<AtomicResult&>(result).loan;
   with_atomic(self, opcode, remote, compare_add, swap, result, loan, blocking(timeout_s));

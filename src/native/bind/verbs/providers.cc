@@ -1,4 +1,4 @@
-// Providers and contexts: where everything else comes from.
+// Binds providers and contexts, which create all other objects of the verbs.
 #include "bind/verbs/providers.h"
 
 #include <nanobind/stl/map.h>

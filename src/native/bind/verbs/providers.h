@@ -1,4 +1,4 @@
-// Providers and contexts as Python holds them.
+// Python's handles on providers and contexts.
 #pragma once
 
 #include "bind/handle.h"

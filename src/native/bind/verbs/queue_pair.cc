@@ -1,5 +1,5 @@
-// Set-up of protection domains, queue pairs and shared receive queues, and raw posts. Tracked ones:
-// operations.cc.
+// Binds protection domains, queue pairs and shared receive queues: set-up and raw posts. Tracked operations
+// are in operations.cc.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kFewRequests = 16;
 
-// Posts a tuple of work requests; raises with the number accepted if that is not all.
+// Posts a tuple of work requests. If not all are accepted, raises an error with the number of accepted ones.
 template <typename Request, typename Posted, typename Post>
 void post_all(const nb::tuple& requests, KeptMemory& kept, const char* operation, const std::string& peer,
               Post post) {

@@ -1,4 +1,5 @@
-// Completion queues, shared receive queues and queue pairs as Python holds them.
+// Python's handles on completion queues, shared receive queues and queue pairs. They are created and
+// destroyed with the GIL.
 #pragma once
 
 #include "bind/unlocked.h"
@@ -38,7 +39,7 @@ struct SharedReceiveQueueHandle {
   }
 
   Handle<SharedReceiveQueue> srq;
-  KeptMemory kept;  // twice the depth: a receive leaves the queue before its message has landed
+  KeptMemory kept;  // twice the depth: a receive leaves the queue before its message is complete
 };
 
 struct QueuePairHandle {
@@ -53,7 +54,7 @@ struct QueuePairHandle {
         kept_recvs(queue_pair->limits().max_recv) {}
   ~QueuePairHandle() { close(); }
 
-  // What is still waited for ends as flushed.
+  // Closes the QP. Tracked operations that have not completed end with WR_FLUSH_ERR.
   void close() {
     if (!qp.start_close()) return;
     {

@@ -1,4 +1,4 @@
-// The options of the QUIC wire, and a context opened with them.
+// Binds the options of the QUIC wire, and opening a context with them.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -10,7 +10,7 @@
 namespace verbena::bind {
 namespace {
 
-// An option that it has from the iWARP wire.
+// Binds an option that the QUIC wire shares with the iWARP wire.
 template <auto Member>
 void share(nb::class_<quic::Options>& options, const char* name) {
   using Value = std::remove_cvref_t<decltype(std::declval<iwarp::Options>().*Member)>;

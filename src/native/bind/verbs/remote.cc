@@ -10,14 +10,14 @@
 namespace verbena::bind {
 namespace {
 
-// What a value is made of, in the order of its constructor.
+// The fields in the order of the constructor's arguments.
 nb::tuple parts(const RemoteMemory& self) { return nb::make_tuple(self.addr, self.rkey, self.length); }
 
 nb::tuple parts(const RemoteRegion& self) {
   return nb::make_tuple(self.addr, self.length, self.key, self.epoch, self.offset);
 }
 
-// Its fields in the order in which they travel, little endian.
+// Calls `visit` for each field in the order of the packed form, which is little-endian.
 template <typename Visit>
 void each_field(RemoteMemory& self, Visit visit) {
   visit(self.addr), visit(self.length), visit(self.rkey);
@@ -73,7 +73,7 @@ RemoteRegion part_of(const RemoteRegion& self, const nb::slice& slice) {
   return {self.addr + range.offset, range.length, self.key, self.epoch, self.offset + range.offset};
 }
 
-// What both kinds have: they are values, pickle, travel as bytes and have parts.
+// Binds what both types have: equality, pickling, the packed form and slicing.
 template <typename T>
 void bind_value(nb::class_<T>& type, const char* packed_doc) {
   type.def_ro("addr", &T::addr)

@@ -1,4 +1,4 @@
-// A peer's memory as Python names it: what a queue pair needs to reach it, and what a session does.
+// A peer's memory: RemoteMemory for queue pairs (address and rkey), RemoteRegion for sessions.
 #pragma once
 
 #include "bind/bind.h"
@@ -18,7 +18,7 @@ struct Range {
   uint64_t offset, length;
 };
 
-// The bounds of [start:stop]; unlike a list's they must lie inside.
+// The range of [start:stop]. Throws unless it lies inside `length`, unlike slicing a list.
 Range range_of(const nb::slice& slice, uint64_t length, const char* operation);
 
 void bind_remote_region(nb::module_& m);

@@ -1,4 +1,5 @@
-// How a node's memory is named to its peers: by these bytes, which programs pass around as they like.
+// RemoteRegion: the reference to a node's memory that programs send to its peers, by any means, as bytes.
+// Depends on the standard library only.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@ namespace verbena::bind {
 struct RemoteRegion {
   uint64_t addr = 0;
   uint64_t length = 0;
-  uint64_t key = 0;     // unguessable; stands for the region on whatever wire there is
-  uint64_t epoch = 0;   // the run of the program that exposed it
-  uint64_t offset = 0;  // of a part, from the region's start
+  uint64_t key = 0;     // unguessable; identifies the region on every wire
+  uint64_t epoch = 0;   // of the node that exposed the region: differs in each run of the program
+  uint64_t offset = 0;  // of a slice: its distance from the region's start
 
   bool operator==(const RemoteRegion&) const = default;
 };

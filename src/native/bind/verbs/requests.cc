@@ -10,7 +10,7 @@
 namespace verbena::bind {
 namespace {
 
-// The top bit of wr_id marks tracked operations.
+// The top bit of an id marks tracked operations, so a wr_id must not have it.
 uint64_t checked_id(const nb::int_& wr_id) {
   int64_t id = -1;
   if (!nb::try_cast<int64_t>(wr_id, id) || id < 0) {

@@ -1,4 +1,4 @@
-// Work requests as Python writes them: immutable, converted once, posted as often as wanted.
+// Work requests of Python: immutable, converted once, and posted any number of times.
 #pragma once
 
 #include "bind/verbs/memory.h"
@@ -11,7 +11,7 @@ struct SendWorkRequest {
   nb::object local, remote;
 
   SendRequest posted() const {
-    // Inline bytes are read by the post itself, whatever became of their region: look again.
+    // post() itself reads inline bytes, so the check that their region is open must be repeated.
     if (request.flags & send_flag::inline_data) static_cast<void>(LocalPieces(local, true));
     SendRequest copy = request;
     copy.local = pieces.span();
@@ -27,8 +27,8 @@ struct RecvWorkRequest {
   RecvRequest posted() const { return {.id = id, .local = pieces.span()}; }
 };
 
-// What was posted last keeps its memory: as many requests as the queue is deep, so none that is under way
-// lacks it.
+// Holds references to the local memory of the last `depth` posted requests. With the depth of the queue, this
+// covers every request in flight.
 class KeptMemory {
  public:
   explicit KeptMemory(size_t depth) : ring_(depth) {}

@@ -1,4 +1,4 @@
-// Enumerations, attributes and completions: values that cross the border as they are.
+// Binds enumerations, attributes and completions: plain values without behaviour.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -73,7 +73,7 @@ void bind_enums(nb::module_& m) {
       .value("GENERAL_ERR", Status::general_err)
       .value("TM_ERR", Status::tm_err)
       .value("TM_RNDV_INCOMPLETE", Status::tm_rndv_incomplete);
-  // Of verbs.Access: an nb::enum_ with is_flag would print as a plain number.
+  // The values of verbs.Access, which is a Python enum: an nb::enum_ with is_flag prints as a plain number.
   m.attr("ACCESS_LOCAL_WRITE") = access::local_write;
   m.attr("ACCESS_REMOTE_WRITE") = access::remote_write;
   m.attr("ACCESS_REMOTE_READ") = access::remote_read;
@@ -139,7 +139,7 @@ void bind_qp_attributes(nb::module_& m) {
       .def_ro("max_send_sge", &QpLimits::max_send_sge)
       .def_ro("max_recv_sge", &QpLimits::max_recv_sge)
       .def_ro("max_inline", &QpLimits::max_inline);
-  // Setting an attribute marks it as present: modify() carries exactly what was set.
+  // Setting an attribute sets its bit in `present`: modify() changes only attributes that were set.
   nb::class_<QpAttributes> attributes(m, "QpAttributes");
   const auto field = [&attributes]<typename T>(const char* name, T QpAttributes::* member, uint32_t bit) {
     attributes.def_prop_rw(

@@ -1,4 +1,4 @@
-// Blocking from Python: without the GIL, in slices, so that signals (Ctrl-C) are seen in between.
+// Blocking waits for Python: without the GIL, in slices, with a check for signals (Ctrl-C) between them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,14 +14,14 @@ namespace verbena::bind {
 
 constexpr uint64_t kSignalSliceNs = 50'000'000;
 
-// Seconds from now as a deadline; negative or NaN waits for ever.
+// The deadline that is `timeout_s` from now; kNever if it is negative, NaN or over 1e9.
 inline uint64_t deadline_after(double timeout_s) {
   if (!(timeout_s >= 0) || timeout_s > 1e9) return kNever;
   return now_ns() + static_cast<uint64_t>(timeout_s * 1e9);
 }
 
-// Calls wait(until_ns), which runs without the GIL, until it is true or the deadline passes (false).
-// Throws when a signal handler raised.
+// Calls wait(until_ns) without the GIL until it returns true (true) or the deadline passes (false). Throws
+// python_error if a signal handler raised; the caller must then give up what it waited for.
 template <typename Wait>
 bool wait_with_signals(uint64_t deadline_ns, Wait wait) {
   for (;;) {
@@ -37,7 +37,7 @@ bool wait_with_signals(uint64_t deadline_ns, Wait wait) {
   }
 }
 
-// Keeps a Python object alive from native code; the last holder drops it with the GIL held.
+// A reference to a Python object for native code. The last copy must be dropped with the GIL held.
 inline std::shared_ptr<void> keep_object(const nanobind::handle& object) {
   return {object.inc_ref().ptr(), [](void* kept) {
             if (Py_IsInitialized()) Py_DECREF(static_cast<PyObject*>(kept));

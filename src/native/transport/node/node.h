@@ -131,7 +131,7 @@ class Node {
   std::shared_ptr<Capture> capture_;
   std::vector<Completion> polled_;
   uint64_t ticked_ns_ = 0;
-  std::atomic<uint32_t> callers_{0};        // threads that spin for a operation of theirs
+  std::atomic<uint32_t> callers_{0};        // threads that spin for an operation of their own
   std::atomic<uint64_t> caller_rounds_{0};  // grows while callers drive
   std::atomic<uint64_t> loop_rounds_{0};    // grows while the event loop drives
   std::atomic<bool> stopping_{false};

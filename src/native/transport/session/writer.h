@@ -36,7 +36,7 @@ class Writer {
   // From other memory.
   bool write(uint64_t region, uint64_t offset, Registration& memory, std::byte* data, uint32_t length,
              std::optional<uint32_t>* copied);
-  // With the lock. Takes a operation of ours back, whatever became of it.
+  // With the lock. Ends an operation of this writer, in whatever state it is.
   void drop(Operation*& operation);
   // Waits for posted operations; `finished`: all WRITEs have been acknowledged. Otherwise closes the memory's
   // registration.
