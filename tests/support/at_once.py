@@ -1,4 +1,4 @@
-"""Many processes that do the same thing in the same moment."""
+"""Starts many processes that run the same program at the same moment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def ready():
 
 
 def run(program: str, arguments: Sequence[Sequence[str]]) -> list[str]:
-    """A process of `program` for each of `arguments`; all wait in its `ready()` until the last has come
-    there. What each wrote to its standard error."""
+    """Starts a process of `program` for each of `arguments`. Each process blocks in ready() until all have
+    reached it. Returns what each process wrote to standard error."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _READY + program, *given],

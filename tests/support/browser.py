@@ -1,5 +1,5 @@
-"""A Chromium without a window and with the network cut, driven by its own protocol over a pipe: opens pages,
-evaluates, presses keys, takes pictures."""
+"""A headless Chromium without network access, driven through its DevTools protocol over a pipe: opens pages,
+evaluates JavaScript, presses keys, takes screenshots."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ REASON = "chromium is not installed"
 OPTIONS = (
     "--headless=new",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # root in a container
+    "--no-sandbox",  # tests may run as root in a container
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
     "--disable-extensions",
     "--disable-background-networking",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # the network is cut
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no network access
     "--hide-scrollbars",
 )
 KEYS = {"ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Escape": 27, "Tab": 9}
-READY = "document.documentElement?.dataset.ready === 'yes'"  # our pages say so once they have drawn something
+READY = "document.documentElement?.dataset.ready === 'yes'"  # Verbena's pages set it after the first drawing
 
 
 class Browser:
-    """One page. A context manager. Several threads may ask at once."""
+    """One browser page. A context manager. Several threads may send commands at once."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -49,7 +49,7 @@ class Browser:
         ours, theirs = os.pipe(), os.pipe()
         assert PROGRAM is not None
         command = [PROGRAM, *OPTIONS, f"--user-data-dir={self._folder.name}"]
-        # It reads from 3 and writes to 4.
+        # Chromium reads commands from descriptor 3 and writes answers to descriptor 4.
         shell = f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}'
         self._process = subprocess.Popen(
             ["bash", "-c", shell, "bash", *command],
@@ -72,7 +72,7 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the protocol, and its answer."""
+        """Sends one command of the protocol and returns its answer."""
         with self._lock:
             self._number += 1
             message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
@@ -89,7 +89,7 @@ class Browser:
     def open(
         self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False, ready: str = READY
     ) -> None:
-        """Returns when the page is `ready`."""
+        """Opens an address, and returns when the page is `ready`."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.ask("Emulation.setDeviceMetricsOverride", **metrics)
         self.prefer("dark" if dark else "light")
@@ -105,14 +105,14 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, expression: str, *, timeout_s: float = 40.0) -> None:
-        """Returns once it is true."""
+        """Returns once the expression is true."""
         deadline = time.monotonic() + timeout_s
         while not self._holds(expression):
             assert time.monotonic() < deadline, f"not in time: {expression}\n{self.text()[:2000]}"
             time.sleep(0.02)
 
     def text(self) -> str:
-        """All that a reader sees."""
+        """The visible text of the page."""
         return str(self.evaluate("document.body.innerText"))
 
     def texts(self, selector: str) -> list[str]:
@@ -128,12 +128,12 @@ class Browser:
         self.ask("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def prefer(self, scheme: str) -> None:
-        """ "light" or "dark", as the reader's system would say."""
+        """Sets the preferred colour scheme: light or dark."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", features=features)
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
-        """As PNG: the whole page, or what fits into the window."""
+        """A screenshot as PNG: of the whole page, or of the visible part."""
         clip: dict[str, Any] = {}
         if whole:
             size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
@@ -146,7 +146,7 @@ class Browser:
         os.close(self._to)
         self._process.terminate()
         self._process.wait(20)
-        with contextlib.suppress(ProcessLookupError):  # its children write into the folder to their end
+        with contextlib.suppress(ProcessLookupError):  # child processes write into the folder until they end
             os.killpg(self._process.pid, signal.SIGKILL)
         os.close(self._from)
         self._folder.cleanup()
@@ -163,7 +163,7 @@ class Browser:
         try:
             return bool(self.evaluate(f"!!({expression})"))
         except RuntimeError as error:
-            if "context" in str(error):  # another page came in between
+            if "context" in str(error):  # the page was replaced meanwhile
                 return False
             raise
 
@@ -190,8 +190,8 @@ class Browser:
 
 
 class Aside:
-    """A browser for those whose own event loop serves the page: each of its methods is awaited, and waits on
-    a thread. An async context manager."""
+    """An async browser, for tests whose own event loop serves the page: each method runs in a thread and is
+    awaited. An async context manager."""
 
     def __init__(self) -> None:
         self._browser: Browser

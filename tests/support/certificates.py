@@ -1,4 +1,4 @@
-"""Throw-away certificates, made with the openssl command: an authority and whom it vouches for."""
+"""Throw-away certificates, made with the openssl command: a certificate authority and what it issues."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its private key, each a file."""
+    """The files of a certificate and of its private key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Issues certificates into a folder. Skips the test where there is no openssl command."""
+    """Issues certificates into a folder. Skips the test if there is no openssl command."""
 
     def __init__(self, folder: Path, name: str = "ca", *, days: int = 2) -> None:
         if shutil.which("openssl") is None:
@@ -37,7 +37,7 @@ class Authority:
     def issue(
         self, name: str, *, names: str = "DNS:localhost,IP:127.0.0.1", usage: str = "", days: int = 2
     ) -> Pair:
-        """A certificate for CN `name` and the alternative `names`; -1 days are over already."""
+        """Issues a certificate for CN `name` and the alternative `names`; with days=-1 it has expired."""
         extensions = ["basicConstraints=CA:FALSE"]
         extensions += [f"subjectAltName={names}"] * bool(names) + [f"extendedKeyUsage={usage}"] * bool(usage)
         return self._certify(name, extensions, days, issuer=self._own)
@@ -55,7 +55,7 @@ class Authority:
         return Pair(certificate, key)
 
     def encrypt(self, pair: Pair) -> Pair:
-        """The same pair with the key behind a passphrase."""
+        """Encrypts the pair's key with a passphrase."""
         key = pair.key.with_suffix(".encrypted")
         self._run("pkey", "-in", pair.key, "-aes256", "-passout", "pass:secret", "-out", key)
         return Pair(pair.certificate, key)

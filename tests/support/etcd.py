@@ -1,4 +1,4 @@
-"""A real etcd for tests: the distribution's, on ports of its own, in a folder that goes with it."""
+"""A real etcd process for tests: the distribution's, on free ports, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def free_port() -> int:
 
 @contextmanager
 def etcd(folder: Path, *, command: tuple[str, ...] = (), host: str = "127.0.0.1") -> Iterator[str]:
-    """Yields its address. `command` stands before it: a namespace."""
+    """Runs etcd and yields its address. `command` is a prefix, such as that of a network namespace."""
     assert ETCD is not None
     port, peers = free_port(), free_port()
     client, peer = f"http://{host}:{port}", f"http://{host}:{peers}"

@@ -1,4 +1,4 @@
-"""A memory node on a thread of its own, as blocking clients in the same process need it."""
+"""A memory node on its own thread, for blocking clients in the same process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = 64 << 20
 
 
 class Serving:
-    """A memory node until stop()."""
+    """A memory node that serves until stop()."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.memory: far.MemoryNode

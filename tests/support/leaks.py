@@ -1,4 +1,4 @@
-"""What a process holds: descriptors, mappings, memory, and files it left behind."""
+"""Resources that a process holds (descriptors, mappings, memory), and files that it left behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def resident_bytes() -> int:
 
 
 def leftovers() -> set[str]:
-    """Verbena's entries where shared memory, sockets and temporary files live."""
+    """Verbena's entries in the folders of shared memory, sockets and temporary files."""
     places = {"/dev/shm", "/tmp", "/run", tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "/tmp")}
     return {
         str(entry)

@@ -1,5 +1,5 @@
-"""A node in a process of its own, for commands that ask one: serves an echo, leaves when its input ends.
-Its settings come from the environment, as a service's do; it prints its address."""
+"""A node as its own process, for commands that query one: serves an echo and exits when its input ends.
+Takes its settings from the environment, as a service does, and prints its address."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The commands of the pages: finds them, and runs a page's as a reader would, in order, in one shell.
+"""Finds the commands in the documentation pages, and runs those of one page in order, in one shell.
 
-A block of `sh` is run, unless a comment before it says why not: <!-- not run: REASON -->. A block of another
-language behind <!-- file: NAME --> is written to that file. A line that ends in & goes to the background, and
-the next one waits until it has said that it is ready; if it ends before the page does, its status must be 0.
-What installs or builds the project is checked, not run."""
+A block of `sh` is run unless a comment before it gives a reason: <!-- not run: REASON -->. A block of another
+language after <!-- file: NAME --> is written to that file. A line that ends in & runs in the background, and
+the next one waits until it has printed that it is ready; if it ends before the page does, its status must be
+0. Commands that install or build the project are checked, not run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HOSTS = "127.0.0.1 localhost first-machine db1 node7 host1\n"
 
 _BLOCK = re.compile(r"((?:<!--[^\n]*-->\n\n?)?)^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"\s+#\s.*$")
-# Run by CI as steps of its own, or by whoever installs: their names are checked instead.
+# CI runs these as separate steps, or users run them to install: only their names are checked.
 _OURS = ("make ", "pip install ", ". .venv/bin/activate")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it begins, and what a comment before it says."""
+    """A fenced block: its position, and the directive of the comment before it."""
 
     page: str
     line: int
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Its commands, without remarks; lines that go on are one."""
+        """Its commands, without comments and with continuation lines joined."""
         lines = self.text.replace("\\\n", " ").splitlines()
         return [
             line for line in (_COMMENT.sub("", line).strip() for line in lines) if line and line[0] != "#"
@@ -64,7 +64,7 @@ def is_ours(command: str) -> bool:
 
 
 def script(found: list[Block]) -> str:
-    """For bash: every command, each told before it runs; the first that fails ends it with its status."""
+    """A bash script that prints and runs each command, and exits with the status of the first that fails."""
     lines = ["set -u", "background=() folder=$PWD"]
     lines.append("trap 'kill \"${background[@]}\" 2>/dev/null; wait' EXIT")
     number = 0
@@ -83,7 +83,7 @@ def script(found: list[Block]) -> str:
                 said, ours = f"$folder/.said-{number}", command.startswith("verbena ")
                 lines.append(f"{command[:-1]} >{said} 2>{said}-errors & background+=($!)")
                 ended = f"{{ cat {said}*; echo 'it ended'; exit 1; }}"
-                # Our programs' logs begin before they are ready; others have nothing but logs.
+                # Verbena's programs log to standard error before they are ready; other programs only log.
                 said_so = f"[ -s {said} ]" + ("" if ours else f" || [ -s {said}-errors ]")
                 lines.append(f"until {said_so}; do kill -0 $! 2>&- || {ended}; sleep 0.02; done")
             else:
@@ -105,7 +105,8 @@ def has_commands(found: list[Block]) -> bool:
 
 
 def run(found: list[Block], folder: Path, *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """In a network and a list of hosts of its own, so that the pages' ports are free and nothing leaves."""
+    """Runs the script in its own network namespace and with its own hosts file, so that the pages' ports are
+    free and no packet leaves the machine."""
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "deploy").symlink_to(ROOT / "deploy")
     (folder / "hosts").write_text(HOSTS)
@@ -139,7 +140,7 @@ def namespaces() -> list[str]:
 
 
 def why_not() -> str:
-    """Why pages cannot be run here; "" if they can."""
+    """The reason why pages cannot be run here, or an empty string."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return "unshare (util-linux) and ip (iproute2) are needed"
     done = subprocess.run([*namespaces(), "ip", "link"], capture_output=True, text=True, check=False)

@@ -1,5 +1,5 @@
-"""A datagram relay between a client and a server that loses, delays, reorders, duplicates and spoils what
-passes, by a random generator of its own with a fixed seed; it can change its address, as a NAT box would."""
+"""A datagram relay between a client and a server that loses, delays, reorders, duplicates and corrupts
+datagrams, with a seeded random generator. It can change its address, as a NAT does."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from types import TracebackType
 
 @dataclass(frozen=True)
 class Path:
-    """What happens to a datagram: shares of 1, and seconds."""
+    """What happens to a datagram: probabilities, and seconds."""
 
     loss: float = 0.0
     delay_s: float = 0.0
-    jitter_s: float = 0.0  # beyond the delay: datagrams overtake each other
+    jitter_s: float = 0.0  # added to the delay: datagrams overtake each other
     duplicated: float = 0.0
     corrupted: float = 0.0
 
 
 class Relay:
-    """Passes datagrams between whoever sends to `port` first, and the port `to` on this host."""
+    """Relays datagrams between the first sender to `port` and the port `to` on this host."""
 
     def __init__(self, to: int, path: Path | None = None, *, seed: int = 1) -> None:
         self.counts: Counter[str] = Counter()
@@ -49,7 +49,8 @@ class Relay:
         return int(self._front.getsockname()[1])
 
     def move(self) -> None:
-        """The server hears from another port from now on, and what it sends to the old one is lost."""
+        """From now on the server sees another source port, and datagrams that it sends to the old one are
+        lost."""
         self._wants_move.set()
         self._rope.send(b"!")
         assert self._moved.wait(10)
@@ -96,7 +97,7 @@ class Relay:
             self._deliver()
 
     def _readable(self, timeout_s: float | None) -> list[socket.socket]:
-        """By poll(): descriptors may be beyond what select() takes."""
+        """Uses poll(), because descriptors may be above select()'s limit."""
         sockets = {each.fileno(): each for each in (self._front, self._back, self._bell)}
         poll = select.poll()
         for descriptor in sockets:

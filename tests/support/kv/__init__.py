@@ -1,1 +1,1 @@
-"""Stores, clusters and their faults for tests of the key-value store."""
+"""Stores, clusters and fault injection for the tests of the key-value store."""

@@ -1,4 +1,4 @@
-"""A cluster of real processes, `verbena serve` with one map, killed and started again at will."""
+"""A cluster of real `verbena serve` processes with one map, which tests kill and restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ID = re.compile(r"  cluster +node ([0-9a-f]{40})")
 
 @dataclass
 class Node:
-    """One process. `command`: what runs instead of `python -m verbena`; `prefix`: what stands before it."""
+    """One process. `command` replaces `python -m verbena`; `prefix` precedes the command."""
 
     folder: Path
     store: str
@@ -84,17 +84,18 @@ class Node:
         return redis.Redis(self.host, self.port, **options)
 
     def raw(self, *words: Any) -> Any:
-        """One command, and its reply as it came. ReplyError: with its code, which redis-py takes off."""
+        """Runs one command and returns its raw reply. Raises ReplyError with the error code, which redis-py
+        strips."""
         with Wire(self.host, self.port) as wire:
             return wire.run(*words)
 
 
 class ReplyError(Exception):
-    """An error reply, word for word."""
+    """An error reply, with its full text."""
 
 
 class Wire:
-    """RESP by hand, one command at a time."""
+    """A plain RESP connection that runs one command at a time."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 60.0) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -158,7 +159,7 @@ class Cluster:
         return redis.RedisCluster(host=self[0].host, port=self[0].port, **options)
 
     def until(self, what: Any, timeout_s: float = 60.0) -> Any:
-        """Waits for something of the cluster's that comes by itself."""
+        """Waits until a condition of the cluster holds."""
         deadline = time.monotonic() + timeout_s
         while not (found := what()):
             assert time.monotonic() < deadline, "it did not come about"
@@ -170,7 +171,7 @@ class Cluster:
 def cluster(
     folder: Path, count: int = 3, *, store: str = "", assign: bool = True, **options: Any
 ) -> Iterator[Cluster]:
-    """Nodes that have joined; with `assign` each has its share of the slots."""
+    """Starts nodes that have joined one cluster; with `assign` the slots are divided among them."""
     store = store or f"sqlite://{folder}/map.db"
     nodes = [Node(folder, store, f"n{number}", **options) for number in range(count)]
     try:

@@ -1,8 +1,8 @@
-"""The crash matrix: a move under load, SIGKILL for its source, its target or its coordinator at a checkpoint
-or at a random instant, a restart, and then every key is looked for.
+"""The crash matrix: moves slots under load, kills the source, target or coordinator with SIGKILL at a
+checkpoint or at a random instant, restarts it, and then checks every key.
 
     python tests/support/kv/crash_matrix.py                   every checkpoint and every victim, as a table
-    python tests/support/kv/crash_matrix.py --random 200      so many random instants as well
+    python tests/support/kv/crash_matrix.py --random 200      also 200 random instants
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from verbena.shards.stores import open_store
 
 CHECKPOINTS = ("PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED", "DONE")
 VICTIMS = ("source", "target", "coordinator")
-DEEDS = (*VICTIMS, "SIGINT", "abort")  # the last two are done to a move, by whoever watches it
+DEEDS = (*VICTIMS, "SIGINT", "abort")  # the last two interrupt or abort the move and kill no node
 STRIKE = (sys.executable, "-S", str(Path(__file__).with_name("strike.py")))
 STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
 SLOTS = "0-8191"
 KEYS = 400
-LONG = 1500  # keys with values of 8 KiB, in pieces of 16 KiB: so that a copy takes a while
+LONG = 1500  # keys with values of 8 KiB, in pieces of 16 KiB, so that a copy takes some time
 OPTIONS = ("--cluster-node-timeout-ms", "30000", "--cluster-write-pause-budget-ms", "5000")
 
 
 @dataclass
 class Writer:
-    """Writes and reads keys through whoever owns them, and remembers when and what."""
+    """Writes and reads keys at their owners, and records each operation with its times."""
 
     made: Cluster
     seed: int
@@ -86,7 +86,7 @@ class Writer:
         self.history.setdefault(key, []).append(Operation(kind, value, called, returned))
 
     def _ask(self, key: bytes, *words: bytes | None) -> tuple[bytes | None, bool]:
-        """The answer; False: nobody knows what became of it."""
+        """The answer, and whether the outcome is known."""
         port = self._where.get(key, self.made[0].port)
         while True:
             try:
@@ -107,17 +107,17 @@ class Writer:
                 lost = self._wires.pop(port, None)
                 if lost is not None:
                     lost.close()
-                    return None, False  # it may have happened
+                    return None, False  # the command may have been executed
                 if self._stop.is_set():
                     return None, False
-                time.sleep(0.01)  # nobody listens: nothing was sent
+                time.sleep(0.01)  # connection refused: nothing was sent
 
 
 @contextmanager
 def under_load(
     folder: Path, *, stop_at: str = "", writers: int = 2
 ) -> Iterator[tuple[Cluster, list[Writer]]]:
-    """Two nodes, the first with all slots, keys of every kind, and clients at work."""
+    """Two nodes, of which the first has all slots, with keys of every type and clients under load."""
     (folder / "stop_at").write_text(stop_at)
     environment = {"STOP_FOLDER": str(folder), "VERBENA_SHARDS_RDMA_MAX_SEND_SIZE": "16KiB"}
     with cluster(folder, 2, assign=False, command=STOPPING, environment=environment, options=OPTIONS) as made:
@@ -162,7 +162,8 @@ def contents(node: Node) -> dict[bytes, object]:
 
 
 def check(made: Cluster, works: list[Writer]) -> str:
-    """What is wrong; "": every key is at one place, with the value that it must have."""
+    """Checks that every key is at one place with the expected value. Returns what is wrong, or an empty
+    string."""
     held = [contents(node) for node in made.nodes]
     both = held[0].keys() & held[1].keys()
     if both:
@@ -188,7 +189,7 @@ def check(made: Cluster, works: list[Writer]) -> str:
 
 
 def at_rest(made: Cluster) -> bool:
-    """No move is under way, as the map's store says: nodes may not have heard of the latest yet."""
+    """True if the map's store contains no move. Nodes may not have received the latest map yet."""
 
     async def read() -> bool:
         store = open_store(made.store)
@@ -209,7 +210,8 @@ def coordinator(made: Cluster) -> subprocess.Popen[bytes]:
 
 
 def abort(made: Cluster) -> subprocess.Popen[bytes]:
-    """Whatever move is under way; there may be none any more. It is in the map when this returns."""
+    """Starts a command that aborts the present move, if the map has one. The move is read before this
+    returns."""
 
     async def flag() -> str:
         store = open_store(made.store)
@@ -227,7 +229,7 @@ def abort(made: Cluster) -> subprocess.Popen[bytes]:
 
 
 def crash_at(checkpoint: str, victim: str) -> str:
-    """One cell of the matrix; what is wrong, or "": nothing is."""
+    """Runs one cell of the matrix. Returns what is wrong, or an empty string."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with under_load(folder, stop_at=checkpoint) as (made, works):
@@ -262,14 +264,14 @@ def crash_at(checkpoint: str, victim: str) -> str:
 
 
 def settled(made: Cluster) -> bool:
-    """No checkpoint is left: whatever was under way has been brought to its end."""
+    """True if no checkpoint is left: every move has been finished or undone."""
     return not any(
         list((node.folder / node.name / "cluster" / "moves").glob("*.checkpoint")) for node in made.nodes
     )
 
 
 def traced(folder: Path) -> list[tuple[float, str]]:
-    """The checkpoints that were written so far, and when."""
+    """The checkpoints that have been written or removed so far, with their times."""
     try:
         lines = (folder / "trace").read_text().splitlines()
     except FileNotFoundError:
@@ -279,8 +281,9 @@ def traced(folder: Path) -> list[tuple[float, str]]:
 
 @dataclass(frozen=True)
 class Instant:
-    """When to strike: so long after the move's coordinator was started (`after` is ""), after the move was in
-    the map, or after a checkpoint was written. `twice`: again, so many seconds later, as it recovers."""
+    """When to kill: `delay_s` after the coordinator was started (`after` is empty), after the move was
+    entered into the map, or after a checkpoint was written. `twice`: kills again, this many seconds later,
+    during recovery."""
 
     victim: str
     after: str
@@ -289,7 +292,8 @@ class Instant:
 
     @classmethod
     def drawn(cls, seed: int) -> Instant:
-        """Half of them follow a checkpoint closely: the last phases are over in milliseconds."""
+        """Draws a random instant. Half of them closely follow a checkpoint, because the last phases take
+        milliseconds."""
         chosen = random.Random(seed)
         victim = chosen.choice(VICTIMS)
         twice = chosen.uniform(0.0, 1.5) if victim != "coordinator" and chosen.random() < 0.2 else None
@@ -299,7 +303,8 @@ class Instant:
         return cls(victim, after, chosen.uniform(0.0, 1.0), twice)
 
     def strike(self, made: Cluster, folder: Path, moving: subprocess.Popen[bytes]) -> float:
-        """Kills, and says when. The moment is the test's point: nothing is waited for by the time spent."""
+        """Kills the victim and returns the time. The delay is what the test varies, not a wait for a
+        condition."""
         found = {"source": made[0].process, "target": made[1].process}.get(self.victim, moving)
         assert found is not None
         if self.after in CHECKPOINTS:
@@ -324,7 +329,8 @@ class Instant:
 
 
 def crash_somewhen(seed: int, hits: Counter[tuple[str, str]]) -> str:
-    """What is wrong, or "". `hits`: the phase that the victim was hit in."""
+    """Crashes at a random instant. Returns what is wrong, or an empty string. `hits` counts phase and
+    victim."""
     instant = Instant.drawn(seed)
     with tempfile.TemporaryDirectory() as name, under_load(Path(name)) as (made, works):
         folder = Path(name)
@@ -343,7 +349,7 @@ def crash_somewhen(seed: int, hits: Counter[tuple[str, str]]) -> str:
         finally:
             moving.kill()
             moving.wait()
-        # A coordinator that had not begun before may have just now, and is gone: the move is not.
+        # A coordinator that started late may have begun its move just before it was killed: wait again.
         made.until(lambda: at_rest(made) and settled(made))
         for one in works:
             one.stop()

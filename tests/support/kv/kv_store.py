@@ -1,4 +1,4 @@
-"""A store in a process of its own, as `verbena serve` starts it."""
+"""A store as its own `verbena serve` process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Store:
         return redis.Redis(port=self.port, **{"socket_timeout": 20, **options})  # type: ignore[arg-type]
 
     def cli(self, *words: str, stdin: str | None = None) -> str:
-        """What redis-cli says."""
+        """Runs redis-cli with these arguments and returns its output."""
         tool = shutil.which("redis-cli")
         if tool is None:
             pytest.skip("redis-cli is not here (Debian: redis-tools)")
@@ -49,7 +49,7 @@ class Store:
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Ends it by a signal; its exit status."""
+        """Ends the process with a signal and returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(40)

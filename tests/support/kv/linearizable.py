@@ -1,11 +1,12 @@
-"""Whether a history of one register can be explained by an order of its operations, each at one moment
-between its call and its return. Every write has a value of its own; a write without an answer may have
-happened at any time after its call, or never.
+"""Checks whether a history of one register is linearizable: whether some order of its operations, each at one
+moment between its call and its return, explains it. Every write must have a distinct value. A write without
+an answer may have happened at any time after its call, or never.
 
-By Gibbons and Korach: a value's operations form a zone, from its earliest return to its latest call. Where
-the return comes first, the value must have been there all that time (a forward zone); else one moment will do
-(a backward zone). The history is linearizable exactly if no two forward zones overlap, no backward zone lies
-within a forward one, and nothing is read before its write was called."""
+The method is that of Gibbons and Korach: the operations of a value form a zone, from their earliest return to
+their latest call. If the return comes first, the register must have held the value all that time (a forward
+zone); otherwise one moment is enough (a backward zone). The history is linearizable exactly if no two forward
+zones overlap, no backward zone lies within a forward one, and no value is read before its write was
+called."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ INITIAL = None
 
 @dataclass(frozen=True)
 class Operation:
-    """`returned` infinite: nobody knows whether it happened (writes only; such reads say nothing)."""
+    """One operation. `returned` is infinite if the outcome is unknown: then only writes are considered."""
 
     kind: str  # "read" or "write"
     value: object
@@ -28,7 +29,7 @@ class Operation:
 
 
 def fault(history: Iterable[Operation]) -> str:
-    """What cannot be explained, in words; "": it is linearizable."""
+    """Returns a description of what is not linearizable, or an empty string."""
     writes: dict[object, Operation] = {}
     reads: dict[object, list[Operation]] = {}
     for one in history:

@@ -1,5 +1,5 @@
-"""Two nodes of a cluster in this process, with everything real: engines, sessions, a map; and moves between
-them, which can be watched and held up at any step."""
+"""Two nodes of a cluster in this process, with real engines, sessions and map, and moves between them that
+tests can observe and hold at any step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Member:
     cluster: ClusterNode
 
     def write(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        """As a client does, many at once."""
+        """Writes keys as a client does, many at once."""
         with Wire("127.0.0.1", self.cluster.me.port) as wire:
             for some in batches(pairs, 5000):
                 wire.socket.sendall(
@@ -63,7 +63,7 @@ def batches(pairs: Iterable[Any], count: int) -> Iterator[list[Any]]:
 
 @asynccontextmanager
 async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
-    """A node of a cluster, in this process, with everything real: engine, loop, sessions, map."""
+    """A node of a cluster in this process, with a real engine, loop, sessions and map."""
     chosen = configuration.loads(text + f'[session]\nnode_name = "{name}"\n')
     node = await asyncio.to_thread(transport.Node, settings_from(chosen))
     gateway = SessionFrontend(node)
@@ -95,7 +95,7 @@ async def member(folder: Path, name: str, text: str) -> AsyncIterator[Member]:
 
 @asynccontextmanager
 async def two(folder: Path, fallback: str) -> AsyncIterator[tuple[Member, Member]]:
-    """A source with 200 keys and a target, whose ids are always the same."""
+    """A source with 200 keys and a target, with fixed ids."""
     authority = Authority.create(folder / "tls", days=2)
     issued = authority.issue("node", ["127.0.0.1", "localhost"], days=1)
     text = f"""
@@ -125,7 +125,7 @@ write_pause_budget_ms = 20000
 async def whole_move(
     source: Member, target: Member, tap: Callable[[str, bytes], None]
 ) -> tuple[Moved | RolledBack, list[State]]:
-    """All phases of the move; its end, and the states that were checkpointed."""
+    """Runs all phases of the move. Returns its end and the states that were checkpointed."""
     cluster, states = source.cluster, list[State]()
     move = Move(MIGRATION, SLOTS, cluster.id, target.cluster.id)
     cluster.moves.update = lambda: None  # type: ignore[method-assign]

@@ -1,9 +1,9 @@
-"""The partition matrix: nodes, their map's etcd and a coordinator, each a machine of its own; two of them do
-not hear each other while slots move (at each checkpoint) or a primary is followed, then they do again.
-Whoever accepts commands is asked all the while, and every key is looked for.
+"""The partition matrix: nodes, the etcd of their map and a coordinator run on separate machines (network
+namespaces). Two of them are disconnected while slots move (at each checkpoint) or a replica follows its
+primary, and then reconnected. All nodes that accept commands are probed meanwhile, and every key is checked.
 
     python tests/support/kv/partition_matrix.py                    all checkpoints and pairs, as a table
-    python tests/support/kv/partition_matrix.py --only DECIDING     that row alone, or "together", "replicas"
+    python tests/support/kv/partition_matrix.py --only DECIDING     that row only, or "together", "replicas"
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from verbena.shards.stores import open_store
 
 PHASES = ("no move", "PREPARED", "BASE_COPY", "CATCH_UP", "CUT_OVER", "DECIDING", "MOVED")
 STOPPING = (sys.executable, str(Path(__file__).with_name("stopping.py")))
-ETCD, COORDINATOR, FIRST = 0, 1, 2  # machines; nodes come after
+ETCD, COORDINATOR, FIRST = 0, 1, 2  # machine numbers; nodes follow
 KEYS = 200
 TIMEOUT_S = 3.0
 OPTIONS = (
@@ -49,19 +49,19 @@ OPTIONS = (
         "--no-kv-protected-mode",
     ),
 )
-# Redirections and the like: what was asked for has not happened.
+# Replies such as redirections, after which the command has certainly not been executed.
 _REFUSALS = ("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS")
 
 
 class Prober:
-    """Asks one node, whether it is the right one or not, and remembers what it took, when. `wait`: writes
-    count when so many replicas have them; until then nobody knows."""
+    """Sends commands to one node, whether it owns the keys or not, and records what it accepted and when.
+    With `wait`, a write counts once this many replicas have it; until then its outcome is unknown."""
 
     def __init__(self, node: Node, keys: list[bytes], seed: int, *, wait: int = 0) -> None:
         self.node, self.keys, self.wait = node, keys, wait
         self.history: list[tuple[bytes, Operation]] = []
-        self.error = ""  # a refusal that is none of the usual
-        self.last_taken = 0.0  # when the last write was asked for that this node took
+        self.error = ""  # the first unexpected error reply
+        self.last_taken = 0.0  # start time of the last write that this node accepted
         self._random, self._name, self._count = random.Random(seed), seed, 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -83,7 +83,7 @@ class Prober:
     def _ask(self, wire: Wire) -> None:
         key, called = self._random.choice(self.keys), time.monotonic()
         try:
-            # What a primary alone has may be read there and be lost: with replicas only writes are judged.
+            # A value that only the primary has can be read and then lost: with replicas only writes count.
             if self.wait or self._random.random() < 0.6:
                 self._write(wire, key, called)
             else:
@@ -99,7 +99,7 @@ class Prober:
         try:
             wire.run("SET", key, value)
         except OSError:
-            self.history.append((key, Operation("write", value, called)))  # it may have happened
+            self.history.append((key, Operation("write", value, called)))  # the write may have happened
             raise
         self.last_taken = called
         try:
@@ -110,7 +110,7 @@ class Prober:
 
 
 class Bench:
-    """A cluster on machines of its own, or with all nodes on one of them (`together`)."""
+    """A cluster with one machine per node, or with all nodes on one machine (`together`)."""
 
     def __init__(self, folder: Path, network: Network, made: Cluster, *, together: bool) -> None:
         self.folder, self.network, self.made, self.together = folder, network, made, together
@@ -120,7 +120,7 @@ class Bench:
         return FIRST if self.together else FIRST + self.made.nodes.index(node)
 
     def parted(self, one: int, other: int) -> contextlib.AbstractContextManager[None]:
-        """Two nodes of one machine keep the memory that they share."""
+        """Disconnects two machines. Two nodes on one machine keep their shared memory."""
         return self.network.silent(one) if one == other else self.network.parted((one, other))
 
     @property
@@ -157,7 +157,7 @@ class Bench:
                 one.stop()
 
     def serves(self, node: Node) -> bool:
-        """It takes writes and reads of all slots, whoever may have to be asked for it."""
+        """True if the node accepts writes of several keys."""
         with contextlib.suppress(OSError, ReplyError):
             return all(node.raw("SET", f"probe:{number}", "1") == b"OK" for number in range(8))
         return False
@@ -177,7 +177,7 @@ class Bench:
                     return found
 
     def check(self, works: list[Prober]) -> str:
-        """What is wrong with the owner's keys and the cell's history; "": nothing."""
+        """Checks the owner's keys and the history of the cell. Returns what is wrong, or an empty string."""
         held = self.contents(self.owner)
         for number in range(KEYS):
             if held.get(b"still:%d" % number) != b"x" * number:
@@ -200,7 +200,7 @@ class Bench:
 
 @contextlib.contextmanager
 def bench(folder: Path, *, replicas: int = 0, together: bool = False) -> Iterator[Bench]:
-    """`replicas`: the first node has all slots, and so many others copy it."""
+    """Starts the cluster. `replicas`: the first node has all slots, and this many others copy it."""
     secret = folder / "secret"
     secret.write_text("0123456789abcdef")
     secret.chmod(0o600)
@@ -245,13 +245,14 @@ def bench(folder: Path, *, replicas: int = 0, together: bool = False) -> Iterato
                 node.kill()
 
 
-# While slots move
+# Partitions while slots move
 
 PAIRS = ("source–target", "source–etcd", "target–etcd", "coord.–source", "coord.–target", "coord.–etcd")
 
 
 def move_through(on: Bench, phase: str, pair: str) -> str:
-    """One cell: the pair is parted when the move is at that checkpoint. What is wrong, or ""."""
+    """One cell: disconnects the pair when the move reaches that checkpoint. Returns what is wrong, or an
+    empty string."""
     made, source = on.made, on.owner
     target = next(node for node in made.nodes if node is not source)
     names = {
@@ -304,7 +305,8 @@ def move_through(on: Bench, phase: str, pair: str) -> str:
 
 
 def move_by_shared_memory(on: Bench) -> str:
-    """Nobody is parted: "" if the base copy has gone by shared memory, as those before had to begin with."""
+    """Moves without a partition. Returns an empty string if the base copy went over shared memory, which the
+    cells before relied on."""
     target = next(node for node in on.made.nodes if node is not on.owner)
     secret = ("--session-secret-file", str(on.folder / "secret"))
     command = [*MAIN, "shards", "move", "0-16383", target.name, "--json", *secret]
@@ -314,7 +316,8 @@ def move_by_shared_memory(on: Bench) -> str:
 
 
 def settled(on: Bench) -> bool:
-    """No move is under way, no checkpoint is left, the owner serves, and the other holds nothing."""
+    """True if no move is in the map, no checkpoint is left, the owner serves, and the other node has no
+    keys."""
     if on.map().moves or any(
         list((node.folder / node.name / "cluster" / "moves").glob("*.checkpoint")) for node in on.made.nodes
     ):
@@ -328,11 +331,11 @@ def settled(on: Bench) -> bool:
 
 
 def wait_s(seconds: float) -> None:
-    """A partition lasts: the time is the test's point, not a wait for something."""
+    """Lets a partition last. The duration is what the test varies, not a wait for a condition."""
     time.sleep(seconds)
 
 
-# While a primary is followed
+# Partitions while replicas follow a primary
 
 SPLITS = (
     ("primary–replica", ""),
@@ -345,7 +348,7 @@ SPLITS = (
 
 
 def follow_through(on: Bench, pair: str, then: str) -> str:
-    """One cell with a primary and two replicas, of which the first is the one that is meant."""
+    """One cell with a primary and two replicas; the pair's name means the first replica."""
     made, primary = on.made, on.owner
     replicas = [node for node in made.nodes if node is not primary]
     one, _, other = pair.partition("–")
@@ -359,7 +362,7 @@ def follow_through(on: Bench, pair: str, then: str) -> str:
             if then or pair == "primary–etcd":
                 if then:
                     taken = mine.last_taken
-                    # What the one replica lacks, and the other has.
+                    # Data that one replica lacks and the other has.
                     made.until(lambda: mine.last_taken > taken + 0.5)
                     primary.kill()
                 made.until(lambda: primary.id not in on.leaseholders())
@@ -388,7 +391,7 @@ def follow_through(on: Bench, pair: str, then: str) -> str:
 
 
 def followed(on: Bench) -> bool:
-    """Everybody but the owner follows it, and has what it has."""
+    """True if every other node follows the owner and has its data."""
     with contextlib.suppress(OSError, ReplyError), Wire(on.owner.host, on.owner.port) as wire:
         wire.run("SET", "probe", "1")
         return bool(wire.run("WAIT", 2, 1000) == 2)

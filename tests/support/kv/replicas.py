@@ -1,4 +1,4 @@
-"""Stores in processes of their own, as `verbena serve` runs them: a primary, and replicas of it."""
+"""Stores as `verbena serve` processes: a primary and its replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class Served:
-    """One process. `run` is a command of a connection of its own."""
+    """One process. run() sends a command on the process's own connection."""
 
     def __init__(self, *flags: str) -> None:
         command = [
@@ -90,7 +90,7 @@ def served(*flags: str) -> Iterator[Served]:
 
 
 def until(holds: Callable[[], Any], what: str) -> Any:
-    """Looks again and again: processes have no other way to tell."""
+    """Polls until the condition holds: processes have no other means to report it."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := holds()):
         assert time.monotonic() < deadline, what
@@ -99,7 +99,7 @@ def until(holds: Callable[[], Any], what: str) -> Any:
 
 
 def in_step(primary: Served, replica: Served) -> None:
-    """Returns when the replica has all that the primary has written by now."""
+    """Returns when the replica has everything that the primary has written by now."""
 
     def same() -> bool:
         ours, theirs = replica.info(), primary.info()
@@ -113,7 +113,7 @@ def in_step(primary: Served, replica: Served) -> None:
 
 
 def everything(store: Served) -> dict[tuple[int, bytes], tuple[bytes, int]]:
-    """All there is: (database, key) → (DUMP, when it expires)."""
+    """The whole contents: (database, key) → (DUMP, expiry time)."""
     found = {}
     for database in range(16):
         store.run("SELECT", str(database))

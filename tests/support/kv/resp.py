@@ -1,4 +1,4 @@
-"""RESP by hand: one connection, one value at a time, so that tests see what travels."""
+"""A plain RESP connection that reads one value at a time, so that tests see the exact replies."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 
 class ErrorReply(str):
-    """An error, to be told from a simple string."""
+    """An error reply, distinct from a simple string."""
 
     __slots__ = ()
 
 
 class Wire:
-    """`wire("SET", "a", "1")` sends a command and gives its reply: str for simple strings, bytes for bulk."""
+    """`wire("SET", "a", "1")` sends a command and returns its reply: str for simple strings, bytes for bulk
+    strings."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.socket = socket.create_connection((host, port), timeout=20)
@@ -40,7 +41,7 @@ class Wire:
         return self.read()
 
     def read(self) -> Any:
-        """The next value, or push; EOFError: the peer has closed."""
+        """Reads the next value or push. EOFError: the peer has closed the connection."""
         line = self._file.readline()
         if not line.endswith(b"\r\n"):
             raise EOFError

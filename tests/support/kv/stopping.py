@@ -1,6 +1,6 @@
-"""`verbena` with a place to stop: at the checkpoint of a move that the file `stop_at` in STOP_FOLDER names,
-once, until it may go on. It makes the file `stopped` when it is there, and goes on when `go` is. The file
-`trace` has a line for each checkpoint that was written or removed, with the moment."""
+"""`verbena` with a breakpoint: stops once, at the checkpoint of a move that the file `stop_at` in STOP_FOLDER
+names. It creates the file `stopped` there and continues when the file `go` exists. The file `trace` has a
+line with the time for each checkpoint that was written or removed."""
 
 from __future__ import annotations
 

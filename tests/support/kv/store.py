@@ -1,4 +1,4 @@
-"""A running store, as tests see it."""
+"""The addresses of a running store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 @dataclass
 class Store:
     process: subprocess.Popen[str]
-    plain: str  # where RESP is spoken
-    sessions: str  # where sessions are taken
+    plain: str  # the RESP port
+    sessions: str  # the session port
 
     @property
     def port(self) -> int:

@@ -1,5 +1,5 @@
-"""Kills a process so long after the trace in a folder (stopping.py) has come to a phase; by itself,
-so that nothing else delays it. Prints the moment.
+"""Kills a process a given time after the trace in a folder (see stopping.py) shows a phase. It is a separate
+process so that nothing else delays it. Prints the time of the kill.
 
     python strike.py FOLDER PHASE SECONDS PID
 """

@@ -1,1 +1,1 @@
-"""Peers, links and devices for tests of the wires."""
+"""Peers, links and devices for the tests of the wires."""

@@ -1,4 +1,4 @@
-"""What Wireshark makes of traffic on the loopback: a real capture by dumpcap, taken apart by tshark."""
+"""Captures loopback traffic with dumpcap and decodes it with tshark."""
 
 from __future__ import annotations
 
@@ -15,41 +15,43 @@ from xml.etree import ElementTree
 
 from support.rdma.link import wait_until
 
-# Its guess at who uses RDMA takes a payload of five bytes for a broken remote procedure call.
-_NOT_OURS = ("--disable-protocol", "rpcordma", "-o", "tcp.try_heuristic_first:TRUE")  # the port may be known
+# The rpcordma heuristic takes a payload of five bytes for a malformed remote procedure call.
+# the port may be assigned to another protocol
+_NOT_OURS = ("--disable-protocol", "rpcordma", "-o", "tcp.try_heuristic_first:TRUE")
 _FINDING = re.compile(r"^ +(\d+) +(\S+) +(\S+) +(.+)$")
 
 
 @dataclass
 class Fpdu:
-    """One FPDU as Wireshark shows it."""
+    """One FPDU as Wireshark decodes it."""
 
     from_server: bool
     ulpdu_length: int
-    checksum: str  # what it says of the CRC
+    checksum: str  # Wireshark's verdict on the CRC
     opcode: int | None = None
     last: bool = False
     termination: list[str] = field(default_factory=list)  # layer, type and code of a TERMINATE
-    markers: list[int] = field(default_factory=list)  # how far back each says that the FPDU began
+    # the distance from each marker back to the start of its FPDU
+    markers: list[int] = field(default_factory=list)
 
     @property
     def length(self) -> int:
-        """On the wire, with length field, pad, CRC and markers."""
+        """Its length on the wire, with length field, padding, CRC and markers."""
         return (2 + self.ulpdu_length + 3) // 4 * 4 + 4 + 4 * len(self.markers)
 
 
 @dataclass
 class Decoded:
-    """A connection, from its first to its last byte."""
+    """A whole connection, from its first to its last byte."""
 
     fpdus: list[Fpdu] = field(default_factory=list)
-    set_up_bytes: dict[bool, int] = field(default_factory=dict)  # by "from the server"
+    set_up_bytes: dict[bool, int] = field(default_factory=dict)  # keyed by whether it is from the server
     stream_bytes: dict[bool, int] = field(default_factory=dict)
     malformed: list[str] = field(default_factory=list)
-    findings: list[tuple[str, str]] = field(default_factory=list)  # protocol and text, TCP's own left out
+    findings: list[tuple[str, str]] = field(default_factory=list)  # protocol and text, without those of TCP
 
     def opcodes(self, *, from_server: bool) -> list[int]:
-        """Of whole messages, in their order."""
+        """The opcodes of complete messages, in order."""
         return [
             f.opcode for f in self.fpdus if f.from_server is from_server and f.last and f.opcode is not None
         ]
@@ -61,7 +63,7 @@ class Decoded:
 
 
 def missing() -> str:
-    """Why nothing can be captured here, or nothing."""
+    """The reason why nothing can be captured here, or an empty value."""
     for tool in ("dumpcap", "tshark"):
         if not shutil.which(tool):
             return f"{tool} is not installed"
@@ -76,10 +78,11 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def capturing(port: int) -> Iterator[Path]:
-    """Captures what goes to and from a port; the file is complete once the connection is seen to be over."""
+    """Captures the traffic of a port. The file is complete once the end of the connection has been
+    captured."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.pcapng"
-        path.touch(0o666)  # dumpcap may have given up root's rights
+        path.touch(0o666)  # dumpcap may have dropped root's privileges
         command = ["dumpcap", "-q", "-i", "lo", "-B", "32", "-f", f"tcp port {port}", "-w", str(path)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
@@ -93,7 +96,7 @@ def capturing(port: int) -> Iterator[Path]:
 
 
 def wait_for_end(path: Path) -> None:
-    """Returns when both ends of the captured connection have said their last."""
+    """Returns when both ends of the captured connection have closed it."""
 
     def ends() -> set[str]:
         seen = _tshark(path, "-Y", "tcp.flags.fin==1", "-T", "fields", "-e", "tcp.srcport")

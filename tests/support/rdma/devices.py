@@ -1,6 +1,6 @@
-"""Where a real device leaves the specification: one row for each known case, with its reason.
-What is not listed here, and so every software provider, is held to the rule itself.
-The run prints the rows that it made use of."""
+"""Known deviations of real devices from the specification: one row for each case, with its reason.
+Devices that are not listed, and so every software provider, must follow the rule itself.
+The run prints the rows that it used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verbena.verbs import Context, Opcode, SendWorkRequest
 
 
 class Case(Enum):
-    """The situations in which some device is known to do otherwise."""
+    """The situations in which some device is known to deviate."""
 
     RECEIVER_OF_TOO_LONG = "a message longer than its receive, at the receiver"
     SENDER_OF_TOO_LONG = "a message longer than its receive, at the sender"
@@ -30,7 +30,7 @@ class Case(Enum):
 
 @dataclass(frozen=True)
 class Quirk:
-    """What the device does instead of what the rule says, and why."""
+    """What the device does instead of following the rule, and why."""
 
     instead: Any
     reason: str
@@ -38,7 +38,7 @@ class Quirk:
 
 _HANDED_OVER = "it completes what TCP has taken; a refusal ends the connection and flushes what follows"
 _COPYING = "its kernel takes any failure to copy from or to local memory for a malformed request"
-# As in Linux 6.1. A row that another kernel makes wrong shows up as a failure.
+# As in Linux 6.1. If another kernel behaves differently, the test of that row fails.
 QUIRKS: dict[str, dict[Case, Quirk]] = {
     "Soft-RoCE": {
         Case.RECEIVER_OF_TOO_LONG: Quirk(WcStatus.LOC_QP_OP_ERR, _COPYING),
@@ -53,7 +53,7 @@ QUIRKS: dict[str, dict[Case, Quirk]] = {
     },
     "Plain iWARP": {Case.REFUSED_BY_THE_PEER: Quirk(WcStatus.SUCCESS, _HANDED_OVER)},
 }
-# What a wire may lack, by capability, and why a test that is about it is skipped there.
+# Capabilities that a wire may lack, each with the reason for skipping its tests there.
 LACKING = {
     "acknowledged": "completes what TCP has taken, and a message that finds no receive ends the connection",
     "atomics": "RFC 7306 has no way to ask a peer for atomics and immediates: none are sent",
@@ -62,7 +62,7 @@ _used: set[tuple[str, Case]] = set()
 
 
 def expected(context: Context, case: Case, rule: Any) -> Any:
-    """What is to be seen on this device: what the rule says, unless a row says otherwise."""
+    """The expected result on this device: that of the rule, unless a row differs."""
     model = _model(context)
     quirk = QUIRKS.get(model, {}).get(case)
     if quirk is None:
@@ -72,24 +72,24 @@ def expected(context: Context, case: Case, rule: Any) -> Any:
 
 
 def refusal(context: Context, request: SendWorkRequest, rule: WcStatus) -> Any:
-    """What is to be seen of a request that the peer refuses with the status of the rule."""
+    """The expected result of a request that the peer refuses with the rule's status."""
     handed_over = request.opcode in (Opcode.SEND, Opcode.WRITE) and rule.name.startswith("REM_")
     return expected(context, Case.REFUSED_BY_THE_PEER, rule) if handed_over else rule
 
 
 def needs(context: Context, capability: str) -> None:
-    """Skips the test where the wire says that it lacks this."""
+    """Skips the test if the wire reports that it lacks this capability."""
     if context.attributes.capabilities.get(capability) == "no":
         pytest.skip(LACKING[capability])
 
 
 def lines() -> list[str]:
-    """The rows that tests have asked for, for the end of a run."""
+    """The rows that the tests used, for the end of a run."""
     return sorted(f"{model} differs: {case.value}; {QUIRKS[model][case].reason}" for model, case in _used)
 
 
 def arriving(context: Context, private_data: bytes) -> bytes:
-    """What the peer gets to see of private data: all of it, or what the device says of it."""
+    """The private data that the peer receives: all of it, or what the device's capability describes."""
     words = context.attributes.capabilities.get("private_data", "")
     return private_data.rstrip(b"\0") if words == "without its trailing zeros" else private_data
 

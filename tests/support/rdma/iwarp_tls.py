@@ -1,4 +1,4 @@
-"""Certificates for ends of the iwarp wire, of a throw-away authority."""
+"""Certificates of a throw-away authority, for both ends of the iwarp wire."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ MISSING = "" if shutil.which("openssl") else "the openssl command is not install
 
 
 def issue(authority: Authority, name: str = "end", *, names: str = HERE, **options: Any) -> Tls:
-    """A certificate of the authority, which is also whom its holder believes."""
+    """Issues a certificate; its holder trusts the same authority."""
     pair = authority.issue(name, names=names, **options)
     return Tls(certificate=pair.certificate, key=pair.key, authority=authority.ca)
 
 
 def names_here() -> str:
-    """Every address of this machine, as a certificate lists them."""
+    """Every address of this machine, in the form that certificates use."""
     return ",".join([HERE, *(f"IP:{address}" for address in addresses_here())])
 
 
 def environment(tls: Tls, provider: str = "iwarp") -> dict[str, str]:
-    """The variables that make every device of the provider use these files."""
+    """The environment variables that make every device of the provider use these files."""
     prefix = f"VERBENA_{provider.upper()}_TLS"
     return {
         f"{prefix}_CERTIFICATE": str(tls.certificate),

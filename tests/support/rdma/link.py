@@ -32,14 +32,14 @@ from verbena.verbs import (
 
 DEADLINE_S = 10.0
 REMOTE_ALL = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-# Gives up on an unanswering peer after some milliseconds, so that a test of it is short.
+# Gives up on an unresponsive peer after some milliseconds, so that its tests are short.
 IMPATIENT = {"timeout": 8, "retry_count": 1}
 _numbers = itertools.count()
 
 
 @dataclass
 class End:
-    """One side of a pair: a queue pair and what it hangs on."""
+    """One side of a pair: a queue pair and the objects that it needs."""
 
     context: Context
     pd: ProtectionDomain
@@ -47,11 +47,11 @@ class End:
     recv_cq: CompletionQueue
     qp: QueuePair
     connection: Connection | None = None
-    # A region that nobody holds is closed: the pair holds what a test names only by its remote key.
+    # A region without references is closed: the pair holds regions that a test uses only by their remote key.
     regions: list[MemoryRegion] = field(default_factory=list, repr=False)
 
     def region(self, content: bytes | int, access: Access = Access.ALL) -> MemoryRegion:
-        """A region the wire can share: so many zeroes, or these bytes."""
+        """Registers memory that the wire can share: `length` zero bytes, or the given bytes."""
         length = content if isinstance(content, int) else len(content)
         mr = self.pd.allocate(length, access=access)
         if not isinstance(content, int):
@@ -60,15 +60,15 @@ class End:
         return mr
 
     def do(self, *requests: SendWorkRequest) -> list[WorkCompletion]:
-        """Posts signalled requests and waits for their completions, and until what they did is done."""
+        """Posts signalled requests, waits for their completions, and until the peer has executed them."""
         self.qp.post_send(*requests)
         done = drain(self.cq, len(requests))
         self.settle()
         return done
 
     def settle(self) -> None:
-        """Returns when what has completed is done at the peer: at once or, on a wire that completes what it
-        has handed over, when a READ of nothing behind it has its answer."""
+        """Returns when the peer has executed all completed requests. That is at once, unless the wire
+        completes requests without an acknowledgement: then it waits for an empty READ behind them."""
         if self.qp.state is QpState.RTS and self.qp.capabilities.get("acknowledged") == "no":
             self.qp.post_send(read((), verbs.RemoteMemory(0, 0, 0)))
             drain(self.cq, 1)
@@ -88,13 +88,14 @@ class Pair:
 
 
 def open_contexts(provider: str, stack: contextlib.ExitStack) -> tuple[Context, Context]:
-    """The two ends' contexts. The fake wire lives in one context, so both ends share it."""
+    """Opens the contexts of both ends. The fake wire exists within one context, so both ends share it."""
     first = stack.enter_context(verbs.open_device(provider))
     return first, first if provider == "fake" else stack.enter_context(verbs.open_device(provider))
 
 
 def make_end(context: Context, *, cq_depth: int = 512, shared_cq: bool = False, **qp_options: Any) -> End:
-    """An unconnected queue pair with a send and a receive completion queue, or one for both."""
+    """An unconnected queue pair with separate completion queues for sends and receives, or with one for
+    both."""
     pd = context.alloc_pd()
     cq = context.create_cq(depth=cq_depth)
     recv_cq = cq if shared_cq else context.create_cq(depth=cq_depth)
@@ -102,13 +103,13 @@ def make_end(context: Context, *, cq_depth: int = 512, shared_cq: bool = False, 
 
 
 def connect_endpoints(a: End, b: End, **attributes: Any) -> None:
-    """Takes both to RTS by exchanging endpoints, with the same attributes on both sides."""
+    """Moves both to RTS by exchanging endpoints, with the same attributes on both sides."""
     a.qp.connect_to(b.qp.endpoint, **attributes)
     b.qp.connect_to(a.qp.endpoint, **attributes)
 
 
 def connect_managed(a: End, b: End, *, address: str = "") -> None:
-    """Takes both to RTS through the connection manager: `b` listens, `a` connects."""
+    """Moves both to RTS through the connection manager: `b` listens, `a` connects."""
     with b.context.listen(address) as listener, ThreadPoolExecutor(1) as caller:
         calling = caller.submit(a.context.connect_blocking, a.qp, listener.address, timeout_s=DEADLINE_S)
         request = listener.accept_blocking(timeout_s=DEADLINE_S)
@@ -117,7 +118,8 @@ def connect_managed(a: End, b: End, *, address: str = "") -> None:
 
 
 def unused_address(context: Context) -> str:
-    """Where nobody listens: a name of our own or, where it must be the device's, an address just freed."""
+    """An address without a listener: an unused name or, if the wire needs a real address, one that was just
+    freed."""
     if "host:port" in context.attributes.capabilities.get("managed_connections", ""):
         with context.listen("") as listener:
             return listener.address
@@ -125,14 +127,14 @@ def unused_address(context: Context) -> str:
 
 
 def reconnect(pair: Pair, **attributes: Any) -> None:
-    """Brings a broken pair back: both through RESET, then to RTS again."""
+    """Connects a broken pair again: both to RESET, then to RTS."""
     for end in (pair.a, pair.b):
         end.qp.modify(verbs.QpState.RESET)
     connect_endpoints(pair.a, pair.b, **attributes)
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = DEADLINE_S) -> None:
-    """Yields the processor until the condition holds; fails the test when it never does."""
+    """Yields the processor until the condition holds. Fails the test at the deadline."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -141,7 +143,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = DE
 
 
 def drain(cq: CompletionQueue, count: int, timeout_s: float = DEADLINE_S) -> list[WorkCompletion]:
-    """Exactly `count` completions, by polling."""
+    """Polls until there are exactly `count` completions."""
     found: list[WorkCompletion] = []
 
     def enough() -> bool:
@@ -180,7 +182,7 @@ def fetch_add(local: Any, remote: verbs.RemoteMemory, add: int) -> SendWorkReque
 
 
 def word(memory: Any, offset: int = 0) -> int:
-    """The 64-bit integer, native byte order as atomics use it, at `offset` of a region."""
+    """The 64-bit integer at `offset` of a region, in native byte order as atomics use it."""
     return int(memoryview(memory)[offset : offset + 8].cast("Q")[0])
 
 

@@ -1,4 +1,4 @@
-"""The conformance matrix: which rule holds on which provider, printed at the end of a run."""
+"""The conformance matrix: which rule passed on which provider. Printed at the end of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import pytest
 
 PROVIDERS = ("shm", "fake", "ibv", "iwarp", "iwarp-plain", "iwarp-tls", "quic")
-# Columns that are a provider with a setting: what both ends' environment says. For TLS, see tls_environment.
+# Columns for a provider with a setting, with the environment of both ends. For TLS, see tls_environment.
 SETTINGS = {"iwarp-plain": {"VERBENA_IWARP_ACKNOWLEDGED": "0"}}
 RULES = {
     "A1": "objects and attributes",
@@ -30,7 +30,7 @@ Outcomes = dict[tuple[str, str], Counter[str]]
 
 
 def tag(item: pytest.Item) -> None:
-    """Writes the test's cell of the matrix into its reports."""
+    """Adds the test's cell of the matrix to its reports."""
     marker = item.get_closest_marker("rule")
     callspec = getattr(item, "callspec", None)
     if marker and callspec and "provider" in callspec.params:
@@ -38,7 +38,7 @@ def tag(item: pytest.Item) -> None:
 
 
 def outcomes(reports: dict[str, list[pytest.TestReport]]) -> Outcomes:
-    """Counts by cell: "passed", "failed", or the reason of a skip."""
+    """Counts for each cell: "passed", "failed", or the reason of a skip."""
     table: Outcomes = defaultdict(Counter)
     for kind in ("passed", "failed", "error", "skipped"):
         for report in reports.get(kind, []):
@@ -49,7 +49,7 @@ def outcomes(reports: dict[str, list[pytest.TestReport]]) -> Outcomes:
 
 
 def lines(table: Outcomes) -> list[str]:
-    """The printed matrix: a row for each rule, a column for each provider, then why columns are empty."""
+    """The printed matrix: a row per rule, a column per provider, then the reasons of empty columns."""
     used = [rule for rule in RULES if any(cell[0] == rule for cell in table)]
     columns = [name for name in PROVIDERS if any(cell[1] == name for cell in table)]
     rows = [["", *columns]]

@@ -1,4 +1,5 @@
-"""Machines of network namespaces on one switch, which can be parted from each other: packets get lost."""
+"""Machines made of network namespaces on one switch. Tests can disconnect them from each other: packets are
+lost."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_NOWHERE = "02:00:00:00:00:00"  # nobody has this address: what is sent there gets lost
+_NOWHERE = "02:00:00:00:00:00"  # no interface has this address: packets to it are lost
 
 
 class NoNamespaces(Exception):
-    """They cannot be had here, and why."""
+    """Network namespaces cannot be created here, with the reason."""
 
 
 def ip(*words: str) -> None:
@@ -20,7 +21,7 @@ def ip(*words: str) -> None:
 
 
 class Network:
-    """Machines number 0, 1, …: each has a namespace of its own (`spaces`) and an address."""
+    """Machines number 0, 1, …: each has its own namespace (`spaces`) and address."""
 
     def __init__(self, prefix: str, spaces: list[str]) -> None:
         self.prefix = prefix
@@ -30,11 +31,11 @@ class Network:
         return f"{self.prefix}.{number + 1}"
 
     def inside(self, number: int, *command: str) -> list[str]:
-        """A command as that machine runs it."""
+        """The command line that runs a command on that machine."""
         return ["ip", "netns", "exec", self.spaces[number], *command]
 
     def part(self, one: int, other: int) -> None:
-        """Neither hears the other any more; each hears everybody else."""
+        """Disconnects two machines from each other; their other connections stay."""
         for here, there in ((one, other), (other, one)):
             neighbour = (self.address(there), "lladdr", _NOWHERE, "dev", "eth0", "nud", "permanent")
             ip("-n", self.spaces[here], "neigh", "replace", *neighbour)
@@ -45,7 +46,7 @@ class Network:
 
     @contextmanager
     def silent(self, number: int) -> Iterator[None]:
-        """Nothing arrives that this machine's programs send to each other by sockets with addresses."""
+        """Drops all packets that the programs of this machine send to each other over IP."""
         ip("-n", self.spaces[number], "link", "set", "lo", "down")
         try:
             yield
@@ -65,8 +66,8 @@ class Network:
 
 @contextmanager
 def machines(count: int, *, prefix: str, reachable: bool = False) -> Iterator[Network]:
-    """`prefix`: of their addresses, such as 10.79.0. `reachable`: this process can talk to them, too, at
-    prefix.254. NoNamespaces if the system has none to give."""
+    """Creates the machines. `prefix`: of their addresses, such as 10.79.0. `reachable`: this process can
+    reach them from prefix.254. Raises NoNamespaces if the system does not provide them."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         raise NoNamespaces("network namespaces need root and iproute2")
     name = f"vb{os.getpid() % 100000}"

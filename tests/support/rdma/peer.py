@@ -1,4 +1,4 @@
-"""A second process with a queue pair of its own, driven by commands; every wait on it is bounded."""
+"""A second process with its own queue pair, driven by commands. Every wait for it is bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_S = 25.0
 
 
 class RemotePeer:
-    """The handle: any attribute is a command of peer_main.Peer."""
+    """The handle of the process: each attribute is a command of peer_main.Peer."""
 
     def __init__(self, provider: str) -> None:
         ours, theirs = socket.socketpair()
@@ -46,7 +46,7 @@ class RemotePeer:
         return call
 
     def start(self, name: str, *arguments: Any, **options: Any) -> None:
-        """Sends a command without waiting for its answer; take it with finish()."""
+        """Sends a command without waiting for its answer. Call finish() for the answer."""
         self.pipe.send((name, arguments, options))
 
     def finish(self) -> Any:
@@ -56,7 +56,7 @@ class RemotePeer:
         return verbs.RemoteMemory.from_bytes(self.region(kind, content, **options))
 
     def link(self, end: End, **attributes: Any) -> None:
-        """Connects our end and the peer's queue pair by endpoints."""
+        """Connects this side's end and the peer's queue pair by exchanging endpoints."""
         endpoint = verbs.Endpoint.from_bytes(self.endpoint())
         end.qp.connect_to(endpoint, **attributes)
         self.connect_to(end.qp.endpoint.to_bytes(), **attributes)

@@ -1,4 +1,4 @@
-"""The second process of a two-process test: obeys commands from a pipe, one at a time. See peer.py."""
+"""The second process of a two-process test: executes commands from a pipe, one at a time. See peer.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verbena.verbs import Access, MemoryRegion, Opcode, RecvWorkRequest, SendWor
 
 
 class Peer:
-    """Owns one queue pair and some regions; each public method is a command."""
+    """Owns one queue pair and its regions. Each public method is a command."""
 
     def __init__(self, provider: str) -> None:
         self.context = verbs.open_device(provider)
@@ -50,7 +50,7 @@ class Peer:
         self.connection.disconnect()
 
     def region(self, kind: str, content: bytes, access: int = int(Access.ALL), own_pd: bool = False) -> bytes:
-        """Registers memory of a kind with this content; gives its RemoteMemory."""
+        """Registers memory of a kind with this content, and returns its RemoteMemory."""
         pd = self.context.alloc_pd() if own_pd else self.pd
         if kind == "arena":
             mr = pd.allocate(len(content), access=Access(access))
@@ -92,15 +92,15 @@ class Peer:
             self.qp.sync.fetch_add(verbs.RemoteMemory.from_bytes(remote), 1, timeout_s=10.0)
 
     def spin(self) -> str:
-        """The command whose answer comes first: then Python keeps the interpreter to itself for ever."""
+        """Answers first, and then holds the GIL in an endless loop."""
         return "spinning"
 
     def flood(self, remote: bytes) -> str:
-        """Answers, then sends, writes and reads without end."""
+        """Answers first, and then sends, writes and reads endlessly."""
         return "flooding"
 
     def drink(self) -> str:
-        """Answers, then receives without end."""
+        """Answers first, and then receives endlessly."""
         return "drinking"
 
     def after_spin(self) -> None:

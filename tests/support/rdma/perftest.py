@@ -1,7 +1,7 @@
-"""The TCP conversation of perftest's bandwidth programs (version 6.06), so that Verbena can be either side.
+"""The TCP dialogue of perftest's bandwidth programs (version 6.06), so that Verbena can be either side.
 
-At each step the caller speaks first and the server answers in kind: version, two sizes, the MTU, then the
-keys of both sides over and over, which is how the two keep in step, then the caller's report, and "done".
+At each step the client sends first and the server answers in the same form: version, two sizes, the MTU, then
+repeatedly the keys of both sides, which keeps the two in step, then the client's report, and "done".
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from support.rdma.link import DEADLINE_S
 
 PORT = 18515
 VERSION = b"6.06".ljust(16, b"\0")
-CYCLE_BYTES, CACHE_LINE_BYTES = 4096, 64  # small operations walk through so much memory in such steps
+CYCLE_BYTES, CACHE_LINE_BYTES = 4096, 64  # small operations step through this much memory in these steps
 MTU, MTU_CODE = 1024, b"3\0"
 DONE = b"done\0"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What each side must know of the other. `reads` is how many READs or atomics it answers at once."""
+    """What each side must know of the other. `reads` is the number of READs or atomics that it serves at
+    once."""
 
     qp_num: int
     psn: int
@@ -31,7 +32,7 @@ class Keys:
     reads: int = 1
 
     def to_bytes(self) -> bytes:
-        """Hexadecimal fields with the widths that C's scanf there counts on, and its closing zero."""
+        """Hexadecimal fields with the widths that perftest's scanf expects, and a final zero byte."""
         fields = ["0000", f"{self.reads:04x}", f"{self.qp_num:06x}", f"{self.psn:06x}", f"{self.rkey:08x}"]
         fields += [f"{self.addr:016x}", *(f"{byte:02x}" for byte in self.gid), f"{0:08x}"]
         return ":".join(fields).encode() + b":\0"
@@ -43,7 +44,7 @@ class Keys:
 
 
 class Conversation:
-    """One side of it, over a connected socket."""
+    """One side of the dialogue, over a connected socket."""
 
     def __init__(self, link: socket.socket, *, calling: bool) -> None:
         self._link = link
@@ -51,7 +52,7 @@ class Conversation:
         link.settimeout(DEADLINE_S)
 
     def greet(self) -> None:
-        """Agrees on what does not depend on the test."""
+        """Agrees on everything that does not depend on the test."""
         self._swap(VERSION)
         self._swap(struct.pack(">i", CYCLE_BYTES))
         self._swap(struct.pack(">i", CACHE_LINE_BYTES))
@@ -61,7 +62,7 @@ class Conversation:
         return Keys.from_bytes(self._swap(ours.to_bytes()))
 
     def report(self, size: int, count: int, mib_per_s: float) -> tuple[int, int, float]:
-        """Size, operations and the average bandwidth, as the other side gives them."""
+        """Exchanges size, number of operations and average bandwidth, and returns those of the other side."""
         answers = [
             self._swap(struct.pack(">Q", size)),
             self._swap(struct.pack(">Q", count)),

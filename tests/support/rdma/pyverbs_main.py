@@ -1,6 +1,6 @@
-"""A peer that has nothing of this project: rdma-core's own pyverbs, run by the distribution's interpreter.
+"""A peer without any code of this project: rdma-core's own pyverbs, run by the distribution's interpreter.
 
-Obeys one JSON object per line, {"do": name, …}, and answers each with one line. See pyverbs_peer.py.
+Executes one JSON object per line, {"do": name, …}, and answers each with one line. See pyverbs_peer.py.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 PSN = 0xABCDE
-IPV4 = 1  # where the GID table of the guest's devices has the address
+IPV4 = 1  # index of the address in the GID table of the guest's devices
 ALL = (
     e.IBV_ACCESS_LOCAL_WRITE
     | e.IBV_ACCESS_REMOTE_WRITE
@@ -37,7 +37,7 @@ class Peer:
         self.regions = []
 
     def open(self):
-        """A new queue pair in place of the last one; the regions of that one are gone too."""
+        """Replaces the queue pair by a new one; the regions of the old one are closed too."""
         for old in (self.qp, self.cq, self.recv_cq, *self.regions):
             if old is not None:
                 old.close()
@@ -88,7 +88,7 @@ class Peer:
         self.qp.post_send(wr)
 
     def poll(self, receives):
-        """What has completed: number, status, length, immediate if there is one."""
+        """The completions: number, status, length, and the immediate if there is one."""
         _, found = (self.recv_cq if receives else self.cq).poll(16)
         return [
             [

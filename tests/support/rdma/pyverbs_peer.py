@@ -1,4 +1,4 @@
-"""The handle of pyverbs_main.py: a peer process without a line of Verbena's, on the cable's other end."""
+"""The handle of pyverbs_main.py: a peer process without Verbena's code, at the other end of the cable."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verbena.errors import WcStatus
 from verbena.verbs import Endpoint, Gid, Opcode, RemoteMemory, open_device
 
 MAIN = Path(__file__).with_name("pyverbs_main.py")
-INTERPRETER = "/usr/bin/python3"  # the distribution's, which has its pyverbs
+INTERPRETER = "/usr/bin/python3"  # the distribution's interpreter, which has pyverbs
 OURS, THEIRS = "ibv:rxe1", "rxe2"
 
 
 class PyverbsPeer:
-    """Any attribute is a command of pyverbs_main.Peer, with keyword arguments."""
+    """Each attribute is a command of pyverbs_main.Peer, with keyword arguments."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -37,7 +37,7 @@ class PyverbsPeer:
         return call
 
     def memory(self, content: bytes, **options: Any) -> tuple[int, RemoteMemory]:
-        """Its number at the peer, and what we need to reach it."""
+        """Registers memory at the peer. Returns its number there and its RemoteMemory."""
         said = self.region(content=content.hex(), **options)
         return said["index"], RemoteMemory(said["addr"], said["rkey"], said["length"])
 
@@ -47,7 +47,7 @@ class PyverbsPeer:
     def do(
         self, opcode: Opcode, index: int, length: int, remote: RemoteMemory | None = None, **more: int
     ) -> WcStatus:
-        """Posts one request there and waits for its status."""
+        """Posts one request at the peer and waits for its status."""
         where = {"addr": remote.addr, "rkey": remote.rkey} if remote else {}
         self.send(opcode=int(opcode), index=index, length=length, **where, **more)
         return WcStatus(self.completions(1)[0][1])
@@ -82,7 +82,7 @@ class PyverbsPeer:
 
 
 def meet(peer: PyverbsPeer, ours: dict[str, int] | None = None, theirs: dict[str, int] | None = None) -> End:
-    """An end of ours, connected to a new queue pair of the peer by exchanging numbers; either may be given
+    """A local end, connected to a new queue pair of the peer by exchanging numbers. Either side may have
     attributes of its own."""
     end = make_end(open_device(OURS))
     said = peer.open()
@@ -94,7 +94,7 @@ def meet(peer: PyverbsPeer, ours: dict[str, int] | None = None, theirs: dict[str
 
 
 def ipv4_gid(end: End) -> Gid:
-    """The entry of the table that is the cable's address."""
+    """The index of the cable's address in the GID table."""
     return next(
         gid
         for gid in end.context.attributes.ports[0].gids

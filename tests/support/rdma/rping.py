@@ -1,7 +1,7 @@
 """The protocol of rdma-core's rping over the public verbs: both sides, on any wire with a connection manager.
 
-The client names its text in memory, the server READs it and says so; the client names its empty memory, the
-server WRITEs the text there and says so. The peer of either is the real rping, or the other.
+The client sends the address of its text, and the server READs it and confirms; the client sends the address
+of empty memory, and the server WRITEs the text there and confirms. The peer is the real rping or this one.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from verbena.verbs import (
 )
 
 PORT = 7174
-MOST = 65_535  # bytes that rping takes for a ping
-# What the real client may say when it leaves: its own thread finds the event channel closed, and it exits
-# with 255 though all went well. A mismatch or an error before that has words of its own.
+MOST = 65_535  # largest text that rping accepts
+# The message with which the real client may end: its own thread finds the event channel closed, and it exits
+# with 255 although all went well. A mismatch or an error before that has a message of its own.
 LEAVING = {"client DISCONNECT EVENT...", "rdma_get_cm_event: Bad file descriptor"}
-NAMED = struct.Struct(">QII")  # address, key, length; what the server says is as long and means nothing
+# address, key, length; the server's messages have the same length, and their content is ignored
+NAMED = struct.Struct(">QII")
 
 
 def has_finished(client: subprocess.CompletedProcess[str]) -> bool:
-    """Whether the real rping, as a client, has done all that it was to do."""
+    """True if the real rping, as a client, has completed all its work."""
     raced = client.returncode == 255 and set(client.stderr.splitlines()) == LEAVING
     return client.returncode == 0 or raced
 
 
 def ping(context: Context, address: str, *, count: int = 3, size: int = 64) -> list[bytes]:
-    """The client, which ends the connection: what came back for each text()."""
+    """The client, which closes the connection. Returns what came back for each text()."""
     echoes = []
     with (
         contextlib.closing(_Side(context, size)) as side,
@@ -54,7 +55,7 @@ def ping(context: Context, address: str, *, count: int = 3, size: int = 64) -> l
 
 
 def answer(listener: Listener, *, size: int = 64) -> list[bytes]:
-    """The server of one client, until that one ends the connection: the texts it read."""
+    """The server of one client, until that client closes the connection. Returns the texts that it read."""
     request = listener.accept_blocking(timeout_s=DEADLINE_S)
     texts = []
     with (
@@ -74,14 +75,14 @@ def answer(listener: Listener, *, size: int = 64) -> list[bytes]:
 
 
 def text(number: int, size: int) -> bytes:
-    """What rping's own client sends: its name, a run of letters, and the zero that ends a string in C."""
+    """What rping's own client sends: a prefix, a run of letters, and the final zero byte of a C string."""
     head = f"rdma-ping-{number}: ".encode()
     letters = bytes(65 + (number + i) % 58 for i in range(max(0, size - len(head) - 1)))
     return (head + letters)[: size - 1] + b"\0"
 
 
 class _Side:
-    """A queue pair with one receive posted, as rping has from before the connection is made."""
+    """A queue pair with one receive posted before the connection is made, as in rping."""
 
     def __init__(self, context: Context, size: int) -> None:
         self.pd = context.alloc_pd()
@@ -97,15 +98,15 @@ class _Side:
             resource.close()
 
     def name(self, memory: MemoryRegion) -> None:
-        """Tells the peer where some memory is. Nobody waits for the completion: the peer's answer says as
-        much, and after the last word the client may be gone before its acknowledgement is here."""
+        """Sends the peer the address of some memory. Does not wait for the completion: the peer's answer
+        implies it, and after the last message the client may be gone before its acknowledgement arrives."""
         for earlier in self.cq.poll():
             earlier.raise_for_status("send")
         memoryview(self.outbox)[:] = NAMED.pack(memory.addr, memory.rkey, memory.length)
         self.qp.post_send(SendWorkRequest(local=self.outbox))
 
     def hears(self) -> RemoteMemory | None:
-        """What the peer says next; None when it has ended the connection instead."""
+        """Receives the peer's next message; None if it has closed the connection instead."""
         found = self.inbox_cq.wait_blocking(max=1, timeout_s=DEADLINE_S)
         assert found, "the peer says nothing"
         if found[0].status is WcStatus.WR_FLUSH_ERR:

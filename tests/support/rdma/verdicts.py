@@ -1,4 +1,4 @@
-"""Cells of a matrix: each is ok or FAILED, and the last lines say why."""
+"""Results of a matrix: each cell prints ok or FAILED, and the last lines give the reasons."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 
 class Verdicts:
-    """What has failed so far. Who is told to end (SIGTERM) leaves nothing behind."""
+    """Collects failures. Turns SIGTERM into an exit, so that the program cleans up."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     def judge(self, name: str, work: Callable[[], str]) -> bool:
-        """Whether a cell is right: `work` says what is wrong, or ""; who waits in vain asserts."""
+        """Runs a cell and returns whether it passed. `work` returns what is wrong or an empty string; an
+        AssertionError means that a wait timed out."""
         try:
             wrong = work()
         except AssertionError as error:
@@ -25,11 +26,11 @@ class Verdicts:
         return not wrong
 
     def cell(self, name: str, width: int, work: Callable[[], str]) -> None:
-        """The same, printed."""
+        """Runs a cell as judge() does, and prints the result."""
         print(f"{'ok' if self.judge(name, work) else 'FAILED':>{width}}", end="", flush=True)
 
     def end(self) -> int:
-        """The last lines; a program's status."""
+        """Prints the last lines and returns the exit status."""
         for line in self.failures:
             print(line)
         count = len(self.failures)

@@ -1,1 +1,1 @@
-"""Registries, nodes and buckets for tests of the registry."""
+"""Registries, nodes and buckets for the tests of the registry."""

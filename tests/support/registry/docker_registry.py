@@ -1,4 +1,5 @@
-"""The distribution's docker-registry on loopback: somebody else's, to take from and to compare with."""
+"""The distribution's docker-registry on loopback: an independent registry to pull from and to compare
+with."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ http: {{addr: "127.0.0.1:{port}"}}
 
 
 class DockerRegistry:
-    """Serves `folder`; a context manager."""
+    """Serves `folder`. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         assert PROGRAM is not None

@@ -1,4 +1,4 @@
-"""The shortest way to put things into a registry."""
+"""Puts blobs and images into a registry with little code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Filler:
         return digest
 
     async def image(self, repository: str, tag: str, *layers: bytes, **fields: object) -> Digest:
-        """An image with these layers, which are pushed first."""
+        """Pushes the layers, then an image of them."""
         parts = [(await self.blob(repository, layer), len(layer)) for layer in (b"{}", *layers)]
         content = image_manifest(parts[0], parts[1:], **fields)
         pushed = await self.registry.put_manifest(repository, tag, content, OCI_MANIFEST)

@@ -1,4 +1,4 @@
-"""A registry's HTTP server in the test's own loop, and a client that knows the specification's ways."""
+"""A registry's HTTP server in the test's own event loop, and a client for the OCI distribution API."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Answer:
 
     @property
     def code(self) -> str:
-        """The specification's code of an error."""
+        """The error code of the specification in the body."""
         return str(self.json["errors"][0]["code"])
 
 
 class Client:
-    """Requests to one server. `registry` is what it serves, to look behind it."""
+    """Sends requests to one server. `registry` is the object that it serves, for checks of its state."""
 
     def __init__(self, base: str, session: aiohttp.ClientSession, registry: Registry) -> None:
         self.base = base
@@ -72,7 +72,8 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def serve(folder: Path, **keys: Any) -> AsyncIterator[Client]:
-    """Serves `folder` with these keys of [registry]; others by their full name with "__" for the dot."""
+    """Serves `folder` with these keys of [registry]; keys of other sections by their full name, with "__" for
+    the dot."""
     values = {f"registry.{key}" if "__" not in key else key.replace("__", "."): v for key, v in keys.items()}
     values |= {"registry.folder": str(folder), "registry.port": 0}
     async with serving(override(Config(), values)) as program, aiohttp.ClientSession() as session:

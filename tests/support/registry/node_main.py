@@ -1,5 +1,5 @@
-"""A registry node as a process of its own, told by lines of JSON what to do: `push` makes a blob from a seed,
-`pull` fetches one and says what came, `figures` tells its counters. Run by registry_processes.py."""
+"""A registry node as its own process, driven by lines of JSON: `push` makes a blob from a seed, `pull`
+fetches one and reports what arrived, `figures` reports the counters. Started by processes.py."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def _pull(nodes: Nodes, digest: str, repository: str = "app") -> dict[str,
 
 
 async def _fetch(nodes: Nodes, digest: str, repository: str = "app") -> dict[str, Any]:
-    """As pull, but only until it is stored."""
+    """As pull, but only until the blob is stored."""
     begun = time.perf_counter()
     fetch = await nodes.fetch(repository, digests.parse(digest))
     if fetch is None:
@@ -84,7 +84,7 @@ async def _fetch(nodes: Nodes, digest: str, repository: str = "app") -> dict[str
 
 
 async def _received(nodes: Nodes, digest: str, least: int) -> dict[str, Any]:
-    """Answers once so many bytes of a blob on its way are here."""
+    """Answers once this many bytes of an incoming blob have arrived."""
     fetch = nodes.fetches.get(digests.parse(digest))
     while fetch is not None and sum(fetch.transfer.received.values()) < least and not fetch.whole.done():
         await fetch.changed.wait()
@@ -92,14 +92,14 @@ async def _received(nodes: Nodes, digest: str, least: int) -> dict[str, Any]:
 
 
 async def _peers(nodes: Nodes, count: int) -> dict[str, Any]:
-    """Answers once so many peers are usable."""
+    """Answers once this many peers are usable."""
     while len(nodes.usable_peers()) < count:  # noqa: ASYNC110 - this program asks from outside
         await asyncio.sleep(0.02)
     return {"peers": len(nodes.usable_peers())}
 
 
 async def _settled(nodes: Nodes) -> dict[str, Any]:
-    """Answers when nothing is on its way any more."""
+    """Answers when no transfer is in progress."""
     await settled(nodes)
     return {}
 

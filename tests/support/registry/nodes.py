@@ -1,4 +1,4 @@
-"""Registry nodes of one process, each with a folder of its own, on whatever wire they find."""
+"""Registry nodes in one process, each with its own folder, over any available wire."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from verbena.registry.service import Blob, Registry
 
 
 class Cluster:
-    """Nodes that are made one after the other; each knows those before it, and they it, as callers."""
+    """Nodes that are created one after the other. Each knows those before it, and they know it from its
+    connection."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -55,7 +56,7 @@ async def push(nodes: Nodes, content: bytes, repository: str = "app", algorithm:
 
 
 async def pull(nodes: Nodes, digest: Digest, repository: str = "app") -> bytes:
-    """What a client gets: the file, or the blob followed while it arrives."""
+    """What a client receives: the file, or the blob read while it arrives."""
     blob = await nodes.registry.blob(repository, digest)
     if isinstance(blob, Blob):
         return blob.path.read_bytes()
@@ -71,7 +72,7 @@ async def follow(blob: IncomingBlob) -> bytes:
 
 
 async def settled(nodes: Nodes) -> None:
-    """Returns when nothing is on its way to this node any more."""
+    """Returns when no transfer to this node is in progress."""
     while nodes.fetches:
         fetch = next(iter(nodes.fetches.values()))
         await asyncio.wait([fetch.whole])

@@ -1,4 +1,4 @@
-"""`verbena registry` as a process of its own, for real clients and for signals."""
+"""`verbena registry` as its own process, for real clients and for signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registry nodes as processes, also in network namespaces of their own, to be killed and stopped."""
+"""Registry nodes as processes, optionally in their own network namespaces, which tests kill and stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAIN = Path(__file__).with_name("node_main.py")
 
 
 class NodeProcess:
-    """One node. `ask()` and wait, or `begin()` several things and `answer()` each."""
+    """One node. ask() sends a command and waits; begin() only sends, and answer() waits for each."""
 
     def __init__(self, folder: Path, *, prefix: Sequence[str] = (), **options: Any) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class NodeProcess:
         self._process.wait()
 
     def stop(self) -> None:
-        """It stays where it is, and neither answers nor ends."""
+        """Stops the process with SIGSTOP: it neither answers nor ends."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -70,7 +70,7 @@ class NodeProcess:
 
 
 class Processes:
-    """All of a test's; ended with it."""
+    """All node processes of a test; they end with it."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -78,7 +78,7 @@ class Processes:
         self._options = options
 
     def add(self, **options: Any) -> NodeProcess:
-        """Knows those before it."""
+        """Starts a node that knows those before it."""
         peers = [node.address for node in self.all]
         folder = options.pop("folder", self.folder / f"node{len(self.all)}")
         node = NodeProcess(folder, **{"peers": peers, **self._options, **options})

@@ -1,4 +1,4 @@
-"""A gate in front of an S3 store: passes requests on, and breaks those that a test picks."""
+"""A proxy in front of an S3 store: forwards requests, and breaks those that a test selects."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from types import TracebackType
 import aiohttp
 from aiohttp import web
 
-# What happens to a request, by method and path with query: "pass", "refuse" (500), "cut" (after the body's
-# beginning) or "stall" (no answer while the gate is open).
+# What happens to a request, by method and path with query: "pass", "refuse" (500), "cut" (after the start
+# of the body) or "stall" (no answer while the proxy runs).
 Choose = Callable[[str, str], str]
 
 
 class Gate:
-    """A context manager; `choose` may be replaced at any time."""
+    """The proxy, a context manager. `choose` may be replaced at any time."""
 
     def __init__(self, target: str) -> None:
         self.choose: Choose = lambda method, path: "pass"
@@ -60,7 +60,7 @@ class Gate:
             raise ConnectionResetError("cut")
         if what == "refuse":
             return web.Response(status=500)
-        # The signature is over the host's name, too: it goes on as it came.
+        # The signature covers the Host header, so it is forwarded unchanged.
         async with self._session.request(
             request.method,
             aiohttp.client.URL(self._target + path, encoded=True),

@@ -1,5 +1,5 @@
-"""OpenStack Swift on loopback, with its S3 interface: somebody else's object store. The distribution's
-programs, one device, one copy of each object, in a folder that goes with it."""
+"""OpenStack Swift on loopback with its S3 interface: an independent object store. The distribution's
+programs, one device, one copy of each object, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ use = egg:swift#slo
 
 
 class Swift:
-    """Four servers; a context manager. `url` speaks S3 to whoever has KEY and SECRET."""
+    """Four servers. A context manager. `url` serves S3 to clients with KEY and SECRET."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "disk").mkdir(parents=True)
@@ -80,7 +80,7 @@ class Swift:
         names = ("account", "container", "object", "proxy")
         ports = dict(zip(names, (free_port() for _ in names), strict=True))
         script = _RING.format(ports=", ".join(str(ports[name]) for name in names[:3]), folder=folder)
-        # Swift belongs to the system's Python.
+        # Swift is installed for the system's Python.
         subprocess.run(["/usr/bin/python3", "-c", script], check=True, timeout=60)
         self.port = ports["proxy"]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -104,7 +104,7 @@ class Swift:
             _wait(port, folder / f"{name}.log")
 
     def make_bucket(self) -> None:
-        """As obstore does not: by an address that it has signed."""
+        """Creates a bucket through a presigned address, because obstore cannot create buckets."""
         import obstore
         from obstore.store import S3Store
 
