@@ -1,4 +1,4 @@
-"""Fixtures of the transport's tests: certificates that live as long as the run."""
+"""Fixtures of the transport's tests: certificates that are made once per run."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """An authority that nobody trusts."""
+    """A certificate authority that no node trusts."""
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")

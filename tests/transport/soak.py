@@ -1,9 +1,10 @@
-"""A session under a wire that drops, delays, doubles, corrupts, fails and breaks, with everything checked.
+"""A session under a wire that drops, delays, duplicates, corrupts, fails and breaks, with everything checked.
 
     python tests/transport/soak.py [--seconds 600] [--wire iwarp] [--seed 1]
 
-Two processes: the server executes and counts, the client asks and keeps its own account. Afterwards every
-call must have been executed exactly once and answered right, every sum must add up, every transfer be whole.
+Two processes: the server executes and counts, the client sends and keeps its own account. Afterwards every
+call must have been executed exactly once and answered correctly, all sums must agree, every transfer be
+whole.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FAULTS = ("drop", "delay", "duplicate", "corrupt", "fail", "break_link")
 
 @dataclass
 class Account:
-    """What the client did, and what became of it."""
+    """What the client did, and the results."""
 
     calls: int = 0
     sums: int = 0
@@ -101,7 +102,8 @@ async def bulk_loop(session: Session, account: Account, stop: asyncio.Event, are
 async def chaos(
     session: Session, account: Account, stop: asyncio.Event, plan: FaultPlan, dice: random.Random, breaks: int
 ) -> None:
-    """Faults of every kind until told to stop, or so many breaks; takes the time until the link is back."""
+    """Injects faults of every kind until `stop` is set or the link broke `breaks` times; measures each
+    resume."""
     while not stop.is_set() and (not breaks or account.breaks < breaks):
         await asyncio.sleep(dice.uniform(0, 0.02))
         links, before = session._native.links, time.monotonic()
@@ -126,7 +128,8 @@ async def chaos(
 
 
 def kill_socket(dice: random.Random) -> None:
-    """Shuts a TCP connection of this process down, as a cut cable would: one of the iwarp wire's, if any."""
+    """Shuts down a TCP connection of this process, as a cut cable would: one of the iwarp wire's, if there is
+    any."""
     found = [int(name) for name in os.listdir("/proc/self/fd") if is_connection(int(name))]
     if found:
         copy = os.dup(dice.choice(found))
@@ -135,7 +138,7 @@ def kill_socket(dice: random.Random) -> None:
 
 
 def is_connection(descriptor: int) -> bool:
-    """Whether it is a connected TCP socket."""
+    """True for a connected TCP socket."""
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISSOCK(mode):
@@ -148,7 +151,7 @@ def is_connection(descriptor: int) -> bool:
 
 
 async def soak(seconds: float, wire: str | None, seed: int, breaks: int = 0) -> Account:
-    """Runs it all and returns the account, with everything wrong in `wrong`."""
+    """Runs everything and returns the account, with all errors in `wrong`."""
     dice = random.Random(seed)
     plan, account, stop = FaultPlan(), Account(), asyncio.Event()
     server = subprocess.Popen(

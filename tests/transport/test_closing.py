@@ -1,4 +1,4 @@
-"""A node that is closed while its sessions are still being made."""
+"""A node that is closed while its sessions are being opened."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_whoever_waits_for_a_session_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Closed, at once; whatever the dial ends with, nothing is left for the log."""
+    """connect() raises ClosedError at once. However the dial ends, no error is logged."""
     started = threading.Event()
     async with await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
         node = await asyncio.to_thread(transport.Node, SETTINGS)
@@ -60,7 +60,7 @@ async def test_whoever_waits_for_a_session_is_told(
 
 
 def time_passes_there() -> None:
-    """On the loop that sessions are kept by: what has ended there has been reported."""
+    """Runs one turn of the control loop of sessions, so that it has reported all ended tasks."""
 
     async def turn() -> None:
         gc.collect()
@@ -71,7 +71,7 @@ def time_passes_there() -> None:
 async def test_a_session_is_not_begun_by_a_node_that_was_closed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The peer's answer to its hello comes too late."""
+    """The peer's answer to the hello arrives after the node was closed."""
     hello, answered, closed = dialing.Dialer._hello, threading.Event(), threading.Event()
 
     async def late(dialer: dialing.Dialer) -> Any:

@@ -1,4 +1,4 @@
-"""Sessions from verbena.toml."""
+"""Sessions that are configured by verbena.toml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = "[network.rdma]\nrecv_buffer_pool_size = 256\n"
 
 
 class Recorder:
-    """Stands for a configuration and notes the keys that are read."""
+    """A stand-in for a configuration that records the keys that are read."""
 
     def __init__(self, config: Config, seen: set[str], path: str = "") -> None:
         self._config, self._seen, self._path = config, seen, path
@@ -38,7 +38,7 @@ class Recorder:
 
 
 def test_every_key_of_sessions_is_read(authority, tmp_path):
-    """None is promised and without effect; services read their own."""
+    """No documented key is without effect; services read their own keys."""
     pair = authority.issue("node")
     loaded = config.loads(
         f"[tls]\ncertificate = '{pair.certificate}'\nkey = '{pair.key}'\nca = '{authority.ca}'\n"
@@ -63,7 +63,7 @@ def test_every_key_of_sessions_is_read(authority, tmp_path):
 
 
 def test_the_defaults_of_both_are_the_same():
-    """A node without a configuration is like one with an empty file, but for what that switches off."""
+    """A node without a configuration equals one with an empty file, except for what a file switches off."""
     ours, theirs = configured.settings_from(Config()), Settings()
     different = {name for name in vars(theirs) if getattr(ours, name) != getattr(theirs, name)}
     assert different <= {"wires", "devices", "iwarp", "ibv"}
@@ -96,7 +96,7 @@ def test_an_address_of_six_bytes_has_brackets():
 
 
 async def test_two_nodes_meet_by_their_files(tmp_path, authority):
-    """A secret in a file beside the configuration, and TLS both ways."""
+    """With a secret in a file beside the configuration, and with TLS in both directions."""
     pair = authority.issue("node")
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     (tmp_path / "secret").chmod(0o600)

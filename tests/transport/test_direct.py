@@ -1,4 +1,4 @@
-"""Wires dialled directly."""
+"""Wires that are dialled directly, without a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verbena.transport.direct import DirectListener
 
 @pytest.mark.parametrize("url", ["shm://", "iwarp://127.0.0.1:0"])
 async def test_two_programs_meet_on_a_wire_without_a_session(url: str) -> None:
-    """SEND, RECV and WRITE between the queue pairs that dial() and a listener give."""
+    """SEND, RECV and WRITE between the queue pairs from dial() and from a listener."""
     async with DirectListener(url, private_data=b"welcome") as listener:
         accepting = asyncio.ensure_future(listener.accept())
         async with await verbena.dial(listener.url, private_data=b"hello") as client:
@@ -31,12 +31,12 @@ async def test_two_programs_meet_on_a_wire_without_a_session(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["host:1", "ftp://host:1", ""])
 async def test_an_address_without_a_known_scheme_is_refused(url: str) -> None:
-    """With the schemes that there are."""
+    """The error lists the known schemes."""
     with pytest.raises(errors.AddressError, match="iwarp://"):
         await verbena.dial(url)
 
 
 async def test_nobody_there_is_an_error_with_the_address() -> None:
-    """As connect() on the verbs gives it."""
+    """The same error as from connect() of the verbs."""
     with pytest.raises(errors.VerbenaError, match="connect"):
         await verbena.dial("iwarp://127.0.0.1:9", timeout_s=2)

@@ -1,4 +1,4 @@
-"""The examples of the guide, run as it says."""
+"""Runs the examples of the guide as the guide describes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_guides_server_and_client_work() -> None:
-    """Two processes: the client is connected by shared memory, and 64 MiB come back as they went."""
+    """Two processes: the client connects over shared memory, and 64 MiB come back unchanged."""
     server = subprocess.Popen(
         [sys.executable, EXAMPLES / "session_server.py", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
     )

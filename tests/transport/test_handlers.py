@@ -1,4 +1,4 @@
-"""Handlers in Python: each runs as if it had a task of its own, although most of them have none."""
+"""Handlers in Python: each behaves as if it ran in its own task, although most do not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORKERS = "verbena handlers"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Returns when it holds; a test fails if that takes ten seconds."""
+    """Waits until the condition holds. Fails the test after ten seconds."""
     deadline = asyncio.get_running_loop().time() + 10
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """A session whose peer answers "ask" by the handler given."""
+    """A session whose peer answers "ask" with the given handler."""
     opened: list[Session | verbena.transport.Listener] = []
 
     async def start(handler: Callable[[Request], Awaitable[bytes | None]]) -> Session:
@@ -41,7 +41,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 async def test_a_handler_runs_in_a_task(serve: Serve) -> None:
-    """Also one that never waits: time limits and task groups need it."""
+    """This includes handlers that never wait, because time limits and task groups need a task."""
 
     async def handler(request: Request) -> bytes:
         assert asyncio.current_task() is not None

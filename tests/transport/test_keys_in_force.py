@@ -1,4 +1,4 @@
-"""What the keys of [network] and [network.rdma] do: each seen in the thing that it changes."""
+"""The effect of each key of [network] and [network.rdma], observed where it applies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def settings(text: str = "") -> Settings:
 
 
 def memory(field: str) -> int:
-    """A line of this process's status, in bytes."""
+    """A line of /proc/self/status, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -41,7 +41,7 @@ async def meet(stack: AsyncExitStack, chosen: Settings, *, wire: str = "iwarp") 
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
 async def test_queue_pairs_are_made_as_configured(wire: str) -> None:
-    """Depth, pieces per request and inline bytes."""
+    """Depth, scatter/gather elements per request and inline bytes are as configured."""
     async with AsyncExitStack() as stack:
         chosen = settings("max_send_sge = 7\nmax_recv_sge = 3\ninline_threshold = 100\n")
         session = await meet(stack, chosen, wire=wire)
@@ -51,7 +51,7 @@ async def test_queue_pairs_are_made_as_configured(wire: str) -> None:
 
 
 async def test_links_that_do_not_fit_a_completion_queue_get_another() -> None:
-    """cq_size = 80 holds the work of two links of 16 + 16 + 8 completions."""
+    """cq_size = 80 is enough for two links of 16 + 16 + 8 completions each."""
     chosen = settings("cq_size = 80\n")
     async with AsyncExitStack() as stack:
         listener = await stack.enter_async_context(
@@ -71,12 +71,12 @@ async def test_links_that_do_not_fit_a_completion_queue_get_another() -> None:
             await session.close()
         another = await verbena.connect(listener.address, wire="iwarp", node=node, config=chosen)
         assert await another.call("echo", b"y") == b"y"
-        assert len(queues) == 3  # in a place that was left
+        assert len(queues) == 3  # in the room that closed links left
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
 async def test_a_loop_that_does_not_adapt_never_sleeps(adaptive: bool) -> None:
-    """Without adaptive_polling it looks for work at every turn, although busy_poll_us is over at once."""
+    """Without adaptive_polling the loop polls at every turn, although busy_poll_us = 0."""
     async with AsyncExitStack() as stack:
         chosen = settings(f"adaptive_polling = {str(adaptive).lower()}\nbusy_poll_us = 0\n")
         session = await meet(stack, chosen)
@@ -89,7 +89,7 @@ async def test_a_loop_that_does_not_adapt_never_sleeps(adaptive: bool) -> None:
 
 
 def test_pinned_buffers_are_locked() -> None:
-    """pin_memory: message buffers, and memory that the node allocates."""
+    """pin_memory applies to message buffers and to memory that the node allocates."""
     plain = memory("VmLck")
     with Node(settings("pin_memory = true\n")) as node:
         pool = node.settings.recv_buffer_size * node.settings.recv_buffer_pool_size
@@ -101,7 +101,7 @@ def test_pinned_buffers_are_locked() -> None:
 
 
 def test_huge_pages_are_used_or_their_lack_is_the_reason() -> None:
-    """Where none are reserved the node says so, and does not take others."""
+    """Without reserved huge pages the node reports that, and does not use other pages."""
     reserved = int(Path("/proc/sys/vm/nr_hugepages").read_text())
     wanted = settings("huge_pages = true\n")
     if not reserved:
@@ -113,7 +113,7 @@ def test_huge_pages_are_used_or_their_lack_is_the_reason() -> None:
 
 
 def test_the_port_and_the_gid_reach_the_device() -> None:
-    """As options of the one wire that has them; -1 leaves the choice to it."""
+    """They become options of the wire that has them; -1 leaves the choice to the wire."""
     asked: list[tuple[str, dict[str, Any]]] = []
 
     def open_device(name: str, **options: Any) -> verbs.Context:
@@ -128,8 +128,8 @@ def test_the_port_and_the_gid_reach_the_device() -> None:
 
 
 def test_a_gid_that_nobody_has_chosen_need_not_be_there(caplog: pytest.LogCaptureFixture) -> None:
-    """A fresh Soft-RoCE device has no entry 3: the best is taken instead, and the log says so once. Of one
-    that was chosen it says that the wire is not used, why, and what to set."""
+    """A new Soft-RoCE device has no entry 3: the best one is used instead, and this is logged once. If the
+    GID was configured, the log states that the wire is not used, why, and what to set."""
     asked: list[int | None] = []
 
     def open_device(name: str, *, options: Any = None) -> verbs.Context:

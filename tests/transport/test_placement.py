@@ -1,4 +1,4 @@
-"""Where buffers lie: the NUMA node that they are taken from, as the kernel tells it."""
+"""The NUMA node from which buffers are allocated, as the kernel reports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL = Settings(recv_buffer_pool_size=64)
 
 
 def policy_at(address: int) -> str:
-    """What the kernel says of the mapping that holds this address."""
+    """The kernel's policy for the mapping that contains this address."""
     best = (0, "")
     for line in Path("/proc/self/numa_maps").read_text().splitlines():
         start, policy, *_ = line.split()
@@ -39,7 +39,7 @@ def policy_at(address: int) -> str:
     ],
 )
 def test_the_node_is_the_devices_where_there_is_a_choice(numa, device, online, node, reason):
-    """Or the one that is named; else there is a reason."""
+    """The device's NUMA node or the configured one is used; otherwise there is a reason."""
     chosen, why = choose_node(numa, device, online)
     assert chosen == node
     assert reason in why
@@ -57,7 +57,7 @@ def test_the_machines_nodes_are_read(tmp_path, text, nodes):
 @pytest.mark.skipif(not online_nodes(), reason="this kernel knows nothing of NUMA")
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
 def test_buffers_come_from_the_node_that_is_named(wire):
-    """Those that a session's messages use, and what the program allocates: the kernel shows the policy."""
+    """The kernel shows the policy for message buffers and for memory that the program allocates."""
     chosen = replace(settings_from(config.loads('network.rdma.numa = "0"')), recv_buffer_pool_size=64)
     with Node(replace(chosen, wires=(wire,))) as node:
         note = node.wires[wire].memory_note
@@ -73,7 +73,7 @@ def test_buffers_come_from_the_node_that_is_named(wire):
 
 
 def test_a_node_that_is_not_there_is_told_and_does_no_harm():
-    """Buffers come from anywhere then."""
+    """The problem is reported, and buffers come from any NUMA node."""
     absent = max(online_nodes(), default=0) + 1
     with Node(replace(SMALL, numa=str(absent))) as node:
         for wire in node.wires:

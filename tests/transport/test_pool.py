@@ -1,4 +1,4 @@
-"""The pool: who gets a session, when, and in which state."""
+"""The pool: which task gets a session, when, and in which state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def another() -> AsyncIterator[Listener]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Returns when it holds; a test fails if that takes ten seconds."""
+    """Waits until the condition holds. Fails the test after ten seconds."""
     deadline = asyncio.get_running_loop().time() + 10
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
@@ -42,13 +42,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def settled() -> None:
-    """Lets tasks run as far as they can without the wire."""
+    """Lets tasks run as far as they can without I/O."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def test_a_session_is_used_again(listener: Listener) -> None:
-    """One after the other: one session. At the same time: two, on one node."""
+    """Borrowers one after the other share one session; two at the same time get two sessions on one node."""
     async with verbena.Pool(secret=SECRET) as pool:
         async with pool.session(listener.address) as first:
             assert await first.call("echo", b"1") == b"1"
@@ -67,7 +67,7 @@ async def test_a_session_is_used_again(listener: Listener) -> None:
 
 
 async def test_the_bound_holds_and_the_first_to_wait_is_the_first_served(listener: Listener) -> None:
-    """However many want one; nobody overtakes."""
+    """Never more than max_connections sessions, and waiting tasks are served in order."""
     order: list[int] = []
     lent = 0
 
@@ -95,7 +95,7 @@ async def test_the_bound_holds_and_the_first_to_wait_is_the_first_served(listene
 
 
 async def test_waiting_ends_in_time(listener: Listener) -> None:
-    """A TimedOutError names the bound; the place in the queue is given up, as by a cancelled task."""
+    """A TimedOutError names the limit, and the task leaves the queue, as a cancelled task does."""
     async with Pool(max_connections=1, secret=SECRET) as pool:
         async with pool.session(listener.address):
             with pytest.raises(errors.TimedOutError, match="all 1 sessions stayed lent"):
@@ -113,7 +113,7 @@ async def test_waiting_ends_in_time(listener: Listener) -> None:
 
 
 async def test_room_is_made_for_another_address(listener: Listener, another: Listener) -> None:
-    """The session that was idle longest is closed for it."""
+    """The session that has been idle longest is closed."""
     async with Pool(max_connections=2, secret=SECRET) as pool:
         async with pool.session(listener.address) as oldest, pool.session(listener.address) as newer:
             pass
@@ -127,7 +127,7 @@ async def test_room_is_made_for_another_address(listener: Listener, another: Lis
 
 
 async def test_an_idle_session_is_closed_after_a_while(listener: Listener) -> None:
-    """idle_timeout_s after it was given back; the next borrower gets a new one."""
+    """It is closed idle_timeout_s after its return, and the next borrower gets a new one."""
     async with Pool(idle_timeout_s=0.05, secret=SECRET) as pool:
         async with pool.session(listener.address) as session:
             await asyncio.sleep(0.1)
@@ -141,7 +141,7 @@ async def test_an_idle_session_is_closed_after_a_while(listener: Listener) -> No
 
 
 async def test_a_broken_session_is_replaced(listener: Listener) -> None:
-    """Closed by its borrower, or by the peer while it was idle: it is never lent again."""
+    """A session that was closed by its borrower, or by the peer while idle, is never lent again."""
     async with Pool(secret=SECRET) as pool:
         async with pool.session(listener.address) as first:
             await first.close()
@@ -158,13 +158,13 @@ async def test_a_broken_session_is_replaced(listener: Listener) -> None:
 
 
 async def test_a_session_that_was_idle_for_long_is_asked_first(listener: Listener) -> None:
-    """A peer that does not answer the ping in time is given up, though the session seems connected."""
+    """If the peer does not answer a ping in time, the session is given up although it seems connected."""
     async with Pool(secret=SECRET, check_after_s=0.0, check_timeout_s=0.1, config=HASTY) as pool:
         async with pool.session(listener.address) as first:
             pass
         async with pool.session(listener.address) as again:
             assert again is first
-        first._native.detach()  # nothing arrives any more, and nobody has noticed
+        first._native.detach()  # nothing arrives from now on, and neither end has detected it
         assert first.state is SessionState.CONNECTED
         async with pool.session(listener.address) as second:
             assert second is not first
@@ -174,7 +174,7 @@ async def test_a_session_that_was_idle_for_long_is_asked_first(listener: Listene
 
 
 async def test_what_cannot_be_opened_takes_no_place(listener: Listener) -> None:
-    """The error is connect()'s; the seat is free again."""
+    """connect() raises its error, and the connection slot is free again."""
     async with Pool(max_connections=1, secret=SECRET) as pool:
         for _ in range(3):
             with pytest.raises(errors.AddressError):
@@ -186,7 +186,7 @@ async def test_what_cannot_be_opened_takes_no_place(listener: Listener) -> None:
 
 
 async def test_closing_it_closes_everything(listener: Listener) -> None:
-    """Lent and idle ones; who waits is told, and nobody gets another."""
+    """Lent and idle sessions are closed; waiting tasks get an error, and no further session is lent."""
     pool = Pool(max_connections=2, secret=SECRET)
     async with pool.session(listener.address) as lent:
         async with pool.session(listener.address) as idle:
@@ -207,7 +207,7 @@ async def test_closing_it_closes_everything(listener: Listener) -> None:
 
 
 async def test_the_configuration_bounds_it(listener: Listener) -> None:
-    """max_connections, idle_timeout_s and the secret, if no argument says otherwise."""
+    """max_connections, idle_timeout_s and the secret apply unless an argument overrides them."""
     text = f'[session]\nsecret = "{SECRET}"\nidle_timeout_s = 7\n[network.rdma]\nmax_connections = 3\n'
     async with Pool(config=loads(text)) as pool:
         assert (pool.max_connections, pool.idle_timeout_s) == (3, 7)
@@ -219,7 +219,7 @@ async def test_the_configuration_bounds_it(listener: Listener) -> None:
 
 
 async def test_a_seat_granted_to_a_cancelled_task_is_passed_on() -> None:
-    """In whichever order the grant and the cancellation come."""
+    """This holds for either order of the grant and the cancellation."""
     limiter = FairLimiter(1)
     assert await limiter.acquire(None)
     first, second = (asyncio.ensure_future(limiter.acquire(None)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Buffers that are kept registered from one transfer to the next, and when they are let go."""
+"""User buffers that stay registered between transfers, and when they are deregistered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class Pair:
-    """A session between two nodes of this process, over TCP, whose registrations are kept on request."""
+    """A session between two nodes of this process over TCP, with a registration cache."""
 
     def __init__(self, session: Session, region: Region) -> None:
         self.session, self.region = session, region
@@ -42,7 +42,7 @@ async def pair(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_the_same_array_is_registered_once(pair: Pair) -> None:
-    """Put or got, whole or as a view of the same part."""
+    """For put and get, as a whole or as a view of the same part."""
     array = np.arange(MIB, dtype=np.uint8)
     await pair.session.put(array, pair.region.remote)
     array[:] = 7
@@ -76,7 +76,7 @@ async def test_data_beyond_the_bound_moves_in_pieces_and_is_not_kept(pair: Pair)
 
 
 async def test_memory_that_is_freed_is_let_go(pair: Pair) -> None:
-    """The program's reference is the last that counts; the next array at that place is another one."""
+    """Only the program's references count; a later array at the same address is registered again."""
     array = np.zeros(MIB, np.uint8)
     gone = weakref.ref(array)
     await pair.session.put(array, pair.region.remote)
@@ -90,7 +90,7 @@ async def test_memory_that_is_freed_is_let_go(pair: Pair) -> None:
 
 
 async def test_an_array_that_is_kept_does_not_move(pair: Pair) -> None:
-    """numpy refuses to resize it, as it does whenever somebody else holds it."""
+    """numpy refuses to resize an array whose buffer is exported."""
     array = np.zeros(MIB, np.uint8)
     await pair.session.put(array, pair.region.remote)
     with pytest.raises(ValueError, match="resize"):
@@ -111,7 +111,7 @@ async def test_what_the_program_may_resize_is_not_held(pair: Pair) -> None:
 async def test_a_transfer_that_fails_keeps_nothing(pair: Pair) -> None:
     array = np.zeros(MIB, np.uint8)
     pair.region.revoke()
-    remote = pair.session.node.expose(bytearray(8)).remote  # of the wrong end
+    remote = pair.session.node.expose(bytearray(8)).remote  # belongs to the other end
     with pytest.raises(verbena.errors.VerbenaError):
         await pair.session.put(array[:8], remote)
     assert pair.kept.entries == 0

@@ -1,4 +1,4 @@
-"""RemoteRegion: the value by which a peer names memory."""
+"""RemoteRegion: the value with which a peer addresses memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REGION = RemoteRegion(addr=1000, length=100, key=2**64 - 1, epoch=7, offset=10)
     ],
 )
 def test_a_part_lies_inside(part: slice, start: int, length: int) -> None:
-    """[a:b] moves the address and the offset together, and counts from the end as lists do."""
+    """[a:b] changes the address and the offset together, and negative bounds count from the end."""
     assert REGION[part] == RemoteRegion(1000 + start, length, 2**64 - 1, 7, 10 + start)
     assert len(REGION[part]) == length
 
@@ -36,19 +36,19 @@ def test_a_part_lies_inside(part: slice, start: int, length: int) -> None:
     "part", [slice(101), slice(8, 4), slice(-101, None), slice(0, 2**70), slice(200, 300)]
 )
 def test_a_part_outside_is_refused(part: slice) -> None:
-    """Unlike a list's, bounds are never moved inside."""
+    """Unlike those of a list, bounds are never clamped."""
     with pytest.raises(errors.StateError, match="out_of_range"):
         REGION[part]
 
 
 def test_a_part_has_no_step() -> None:
-    """Memory is contiguous."""
+    """A slice of memory must be contiguous."""
     with pytest.raises(errors.StateError, match="step"):
         REGION[::2]
 
 
 def test_it_is_a_value() -> None:
-    """Equal by its fields, hashable, fixed, and known by its text."""
+    """Equality and hash use the fields; it is immutable and has a readable repr."""
     same = RemoteRegion(1000, 100, 2**64 - 1, 7, 10)
     assert same == REGION
     assert hash(same) == hash(REGION)
@@ -61,7 +61,7 @@ def test_it_is_a_value() -> None:
 
 
 def test_it_travels() -> None:
-    """As 40 bytes, and by pickle into another program."""
+    """It can be sent as 40 bytes, and pickled into another program."""
     packed = REGION.to_bytes()
     assert len(packed) == 40
     assert RemoteRegion.from_bytes(packed) == REGION

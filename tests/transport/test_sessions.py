@@ -1,4 +1,4 @@
-"""Sessions between two nodes: calls, one-sided work, bulk, on every wire that is here."""
+"""Sessions between two nodes: calls, one-sided operations and bulk transfers, on every available wire."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fail(request: Request) -> bytes:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Returns when it holds; a test fails if that takes ten seconds."""
+    """Waits until the condition holds. Fails the test after ten seconds."""
     deadline = asyncio.get_running_loop().time() + 10
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
@@ -61,14 +61,14 @@ async def session(request: pytest.FixtureRequest, listener: Listener) -> AsyncIt
 
 
 async def test_a_call_is_answered(session: Session) -> None:
-    """Whatever the size: empty, small, or too long for a buffer."""
+    """For any payload size: empty, small, or too long for a message buffer."""
     for size in (0, 1, 64, 4000, 4096, 5_000_000):
         payload = os.urandom(size)
         assert await session.call("echo", payload) == payload
 
 
 async def test_calls_run_side_by_side(session: Session) -> None:
-    """A slow handler holds nobody up."""
+    """A slow handler does not delay other calls."""
     waiting = asyncio.ensure_future(session.call("slow", b"0.5"))
     answers = await asyncio.gather(*(session.call("echo", str(i).encode()) for i in range(500)))
     assert answers == [str(i).encode() for i in range(500)]
@@ -77,7 +77,7 @@ async def test_calls_run_side_by_side(session: Session) -> None:
 
 
 async def test_a_failing_handler_raises_at_the_caller(session: Session) -> None:
-    """With its words; and the session goes on."""
+    """The error contains the handler's message, and the session continues."""
     with pytest.raises(errors.RemoteError, match="ValueError: no such thing"):
         await session.call("fail")
     with pytest.raises(errors.UnsupportedError, match="echo, slow, fail"):
@@ -95,7 +95,7 @@ async def test_a_call_that_takes_too_long_is_given_up(session: Session, listener
 
 
 async def test_a_cancelled_call_cancels_the_handler(session: Session, listener: Listener) -> None:
-    """As the time-out does."""
+    """The handler at the other end is cancelled, as after a time-out."""
     call = asyncio.ensure_future(session.call("slow"))
     (served,) = listener.sessions
     await until(lambda: served._native.serving == 1)
@@ -106,7 +106,7 @@ async def test_a_cancelled_call_cancels_the_handler(session: Session, listener: 
 
 
 async def test_the_listener_can_call_too(listener: Listener) -> None:
-    """A session has two equal ends."""
+    """Both ends of a session can call."""
     answers: list[bytes] = []
 
     async with await verbena.connect(
@@ -144,7 +144,7 @@ def test_a_thread_without_a_loop_can_call() -> None:
 
 
 async def test_one_sided_work_needs_no_handler(session: Session, listener: Listener) -> None:
-    """Reads, writes and atomics on exposed memory, of the peer's own choosing."""
+    """Reads, writes and atomics work on memory that the peer has exposed."""
     region = listener.node.allocate(1 << 16)
     remote = region.remote
     memory = memoryview(region.memory).cast("B")  # type: ignore[arg-type]
@@ -161,7 +161,8 @@ async def test_one_sided_work_needs_no_handler(session: Session, listener: Liste
 
 
 async def test_a_thread_writes_and_reads_any_contiguous_memory(session: Session, listener: Listener) -> None:
-    """Of any type and length, also longer than a slot; gaps are refused, and so are too many bytes."""
+    """Any item type and length, also longer than a message buffer. Memory with gaps and too many bytes are
+    refused."""
     region = listener.node.allocate(1 << 16)
     remote = region.remote
 
@@ -185,7 +186,7 @@ async def test_a_thread_writes_and_reads_any_contiguous_memory(session: Session,
 
 
 async def test_a_region_is_for_whom_and_what_it_was_exposed(session: Session, listener: Listener) -> None:
-    """Read-only, another session's, revoked, out of bounds: each refused; the session lives on."""
+    """Read-only, another session's, revoked, out of bounds: each is refused, and the session continues."""
     memory = bytearray(4096)
     read_only = listener.node.expose(memory)
     assert await session.read(read_only.remote[:4]) == bytes(4)
@@ -211,7 +212,7 @@ async def test_a_region_is_for_whom_and_what_it_was_exposed(session: Session, li
 async def test_a_revoked_region_is_refused_and_the_session_recovers(
     session: Session, listener: Listener
 ) -> None:
-    """The wire breaks on the stale key, as verbs do; the session is linked again by itself."""
+    """The stale key breaks the link, as in verbs, and the session reconnects by itself."""
     region = listener.node.allocate(4096)
     remote = region.remote
     assert await session.read(remote[:4]) == bytes(4)
@@ -224,7 +225,7 @@ async def test_a_revoked_region_is_refused_and_the_session_recovers(
 
 
 async def test_bulk_in_both_directions(session: Session, listener: Listener) -> None:
-    """put() and get() of a buffer of any size, with progress up to the last byte."""
+    """put() and get() transfer a buffer of any size and report progress up to the last byte."""
     region = listener.node.allocate(20_000_000)
     source, back = os.urandom(19_999_999), bytearray(19_999_999)
     told: list[int] = []
@@ -238,7 +239,7 @@ async def test_bulk_in_both_directions(session: Session, listener: Listener) -> 
 
 
 async def test_a_broken_wire_is_replaced_and_nothing_is_lost(session: Session, listener: Listener) -> None:
-    """Calls under way when the link breaks are answered on the next, once."""
+    """Calls in flight when the link breaks are answered on the next link, once."""
     executed: list[bytes] = []
     listener_session = listener.sessions[0]
     listener_session._handlers.update(
@@ -269,7 +270,7 @@ async def test_a_broken_wire_is_replaced_and_nothing_is_lost(session: Session, l
 
 
 async def test_a_session_steps_down_and_up_again(listener: Listener) -> None:
-    """A wire kept down for a while: the session goes on by the next, and returns to the better one."""
+    """While a wire is down the session uses the next one; then it returns to the better wire."""
     hasty = Settings(retry_delay_ms=20, upgrade_delay_ms=500)
     async with await verbena.connect(listener.address, secret=SECRET, config=hasty) as session:
         assert session.wire == "shm"
@@ -295,8 +296,8 @@ async def test_a_session_steps_down_and_up_again(listener: Listener) -> None:
 async def test_the_farewell_waits_for_a_link_that_is_being_made(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client may have its link before the listener does, which is closed just then: the client hears it,
-    and does not come back to find itself unknown."""
+    """The client may have its link before the listener, which is closed at that moment: the client receives
+    the farewell, and does not reconnect to a listener that no longer knows it."""
     made, closing = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -320,13 +321,13 @@ async def test_the_farewell_waits_for_a_link_that_is_being_made(
 
 
 async def test_a_demanded_wire_is_never_replaced(listener: Listener) -> None:
-    """It is used or refused."""
+    """The requested wire is used, or connect() fails."""
     with pytest.raises(errors.UnavailableError, match="ibv was demanded"):
         await verbena.connect(listener.address, secret=SECRET, wire="ibv")
 
 
 async def test_a_wrong_secret_gets_nothing(listener: Listener) -> None:
-    """Refused at the hello, counted, and nobody else notices."""
+    """The hello is refused and counted, and other sessions are not affected."""
     async with await verbena.connect(listener.address, secret=SECRET) as session:
         for wrong in ("another secret of some length", ""):
             with pytest.raises(errors.DeniedError):
@@ -336,7 +337,8 @@ async def test_a_wrong_secret_gets_nothing(listener: Listener) -> None:
 
 
 async def test_a_wrong_certificate_gets_nothing(authority: Authority, stranger: Authority) -> None:
-    """Nor one that is over: refused in the handshake, counted, told why; nobody else notices."""
+    """Also an expired one: the handshake is refused with the reason and counted; other sessions are not
+    affected."""
     pair = authority.issue("one of us")
     server = server_context(certificate=pair.certificate, key=pair.key, ca=authority.ca)
 
@@ -361,7 +363,7 @@ async def test_a_wrong_certificate_gets_nothing(authority: Authority, stranger: 
 
 
 async def test_strangers_are_not_let_in_by_oversight() -> None:
-    """Without a secret or certificates a listener takes loopback addresses only."""
+    """Without a secret or certificates a listener accepts only loopback addresses."""
     for address in ("0.0.0.0:0", ":0", "[::]:0"):
         with pytest.raises(errors.DeniedError, match="other machines"):
             await verbena.listen(address)
@@ -372,7 +374,7 @@ async def test_strangers_are_not_let_in_by_oversight() -> None:
 
 
 async def test_the_configuration_is_obeyed(listener: Listener) -> None:
-    """Wires, limits and the secret come from verbena.toml if no argument says otherwise."""
+    """Wires, limits and the secret come from verbena.toml unless an argument overrides them."""
     config = loads(f'[session]\nsecret = "{SECRET}"\n[network]\nrdma_fallback = "none"\n')
     async with await verbena.connect(listener.address, config=config) as session:
         assert session.node.settings.wires == ("shm",)
@@ -380,7 +382,7 @@ async def test_the_configuration_is_obeyed(listener: Listener) -> None:
 
 
 async def test_too_long_a_message_is_refused(listener: Listener) -> None:
-    """With an error at the caller; the session goes on."""
+    """The caller gets an error, and the session continues."""
     small = Settings(max_message_size=1 << 20)
     async with await verbena.connect(listener.address, secret=SECRET, config=small) as session:
         with pytest.raises(errors.StateError, match="longer"):
@@ -389,7 +391,7 @@ async def test_too_long_a_message_is_refused(listener: Listener) -> None:
 
 
 async def test_closing_tells_the_peer(listener: Listener) -> None:
-    """Both ends end; calls that wait get an error."""
+    """Both ends of the session end; waiting calls get an error."""
     session = await verbena.connect(listener.address, secret=SECRET)
     (served,) = listener.sessions
     waiting = asyncio.ensure_future(session.call("slow"))
@@ -403,7 +405,7 @@ async def test_closing_tells_the_peer(listener: Listener) -> None:
 
 
 async def test_metrics_count_what_happened(session: Session, listener: Listener) -> None:
-    """Operations and bytes by wire, and the latency of each call."""
+    """Operations and bytes are counted by wire, and the latency of each call is recorded."""
     region = listener.node.allocate(4096)
     for _ in range(10):
         await session.call("echo", b"x" * 100)

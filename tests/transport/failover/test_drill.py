@@ -1,4 +1,4 @@
-"""Breaking links on purpose: through the API, and for peers that may ask for it."""
+"""Drills: links that are broken on purpose, through the API and by peers with permission."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 
 async def linked(listener: Listener, count: int = 1) -> None:
-    """The listener's end learns of a link a moment after the dialling one."""
+    """Waits for the links at the listener, which are attached a moment after those of the dialling end."""
     deadline = asyncio.get_running_loop().time() + 20
     while [one.wire is not None for one in listener.sessions] != [True] * count:
         assert asyncio.get_running_loop().time() < deadline
@@ -43,7 +43,7 @@ async def linked(listener: Listener, count: int = 1) -> None:
 
 
 async def test_a_wire_that_may_be_dialled_again_carries_on(listener):
-    """Without a rest the session resumes on the wire that was broken."""
+    """Without a rest time, the session resumes on the wire that was broken."""
     async with await verbena.connect(listener.address, config=SETTINGS) as session:
         await linked(listener)
         (drilled,) = await listener.node.drill("shm")
@@ -55,20 +55,21 @@ async def test_a_wire_that_may_be_dialled_again_carries_on(listener):
 
 
 async def test_a_wire_that_rests_is_left_and_taken_again(listener):
-    """At either end: down to the next wire, one link there, and up again after the rest."""
+    """At either end: the session steps down to the next wire, has one link there, and steps up after the rest
+    time."""
     async with await verbena.connect(listener.address, config=SETTINGS) as session:
         for node in (listener.node, session.node):
             await linked(listener)
             (drilled,) = await node.drill("shm", rest_s=2.0)
             assert (drilled.before, drilled.after, drilled.ok) == ("shm", "iwarp", True)
             assert drilled.resumed_s < 2.0 <= drilled.back_s
-            # While it rests nobody gives up a good link for it.
+            # No good link is given up for a wire that rests.
             assert drilled.links == 2
             assert await session.call("echo", b"on") == b"on"
 
 
 async def test_calls_run_once_through_a_drill(listener):
-    """Nothing is lost and nothing is done twice while the wire changes twice."""
+    """No call is lost or executed twice while the wire changes twice."""
     seen: list[bytes] = []
 
     def note(request: Request) -> bytes:
@@ -93,14 +94,14 @@ async def test_calls_run_once_through_a_drill(listener):
 
 
 async def test_nobody_on_the_wire_is_nothing_to_break(listener):
-    """An empty report, at once."""
+    """A drill of a wire without sessions returns an empty report at once."""
     async with await verbena.connect(listener.address, wire="iwarp", config=SETTINGS):
         assert await listener.node.drill("shm", rest_s=60) == []
         assert not listener.node._is_resting("shm")
 
 
 async def test_a_session_that_does_not_return_is_reported_so(listener):
-    """Within the time that it is given."""
+    """A session that does not resume is reported as failed within the given time."""
     async with await verbena.connect(listener.address, wire="shm", config=SETTINGS):
         await linked(listener)
         (drilled,) = await listener.node.drill("shm", rest_s=30, wait_s=0.3)
@@ -116,7 +117,7 @@ async def ask(asker: verbena.Session, /, **arguments: object) -> list[dict[str, 
 
 
 async def test_a_peer_may_ask_for_it(listener):
-    """All sessions but its own, or one that it names."""
+    """A peer with permission can drill all sessions except its own, or one that it names."""
     async with (
         await verbena.connect(listener.address, config=SETTINGS) as asker,
         await verbena.connect(listener.address, config=SETTINGS) as one,
@@ -137,7 +138,7 @@ async def test_a_peer_may_ask_for_it(listener):
 
 
 async def test_a_node_that_does_not_allow_it_names_the_key():
-    """It is off by default."""
+    """Drills by peers are off by default; the refusal names the configuration key."""
     settings = replace(SETTINGS, allow_drill=Settings().allow_drill)
     async with (
         await verbena.listen("127.0.0.1:0", config=settings) as listener,
@@ -148,7 +149,7 @@ async def test_a_node_that_does_not_allow_it_names_the_key():
 
 
 async def test_strangers_may_not_ask():
-    """A node without a secret does not know who it is."""
+    """A node without a secret cannot authenticate its peers, so it refuses drills."""
     settings = replace(SETTINGS, secret=b"")
     async with (
         await verbena.listen("127.0.0.1:0", config=settings) as listener,
@@ -159,13 +160,15 @@ async def test_strangers_may_not_ask():
 
 
 async def test_our_methods_cannot_be_replaced_by_accident():
-    """A program's handler must not have one of their names; they are not listed among the program's."""
+    """A program's handler cannot have the name of a built-in method, and built-in methods are not listed
+    among the program's."""
     with pytest.raises(errors.VerbenaError, match=r"verbena\.status"):
         await verbena.listen("127.0.0.1:0", handlers={"verbena.status": echo}, config=SETTINGS)
 
 
 async def test_the_status_tells_what_the_node_does(listener):
-    """Node, wires, sessions but the asker's, and latencies where there are any."""
+    """The status contains the node, its wires, all sessions except the requesting one, and the latencies
+    measured."""
     async with (
         await verbena.connect(listener.address, config=SETTINGS) as asker,
         await verbena.connect(listener.address, wire="iwarp", config=SETTINGS) as busy,

@@ -1,4 +1,5 @@
-"""The failover policy, driven with events and a clock of its own: what it does, and what it never does."""
+"""The failover policy as a state machine, driven with events and times: what it does, and what it never
+does."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ EPOCH = 77
 
 
 def policy(*wires: str, **options: Any) -> Failover:
-    """Two retries 100 ms apart, 30 s to resume, rests of 1, 2, 4 … s to the point."""
+    """A policy with two retries 100 ms apart, 30 s to resume, and rest times of exactly 1, 2, 4 … s."""
     defaults: dict[str, Any] = {
         "peer_boot_epoch": EPOCH,
         "connection_retries": 2,
@@ -40,7 +41,7 @@ def policy(*wires: str, **options: Any) -> Failover:
 
 
 def connect(failover: Failover, *, at: float = 0.0) -> Failover:
-    """On its best wire."""
+    """Connects the policy on its best wire."""
     first = failover.start(at)
     assert isinstance(first, Dial)
     failover.connected(first.wire, at)
@@ -48,7 +49,7 @@ def connect(failover: Failover, *, at: float = 0.0) -> Failover:
 
 
 def use_up(failover: Failover, wire: str, now: float, reason: str = "unreachable") -> tuple[Action, float]:
-    """Fails the dial under way and its retries: what comes then, and when."""
+    """Fails the current dial and its retries. Returns the next action and its time."""
     action = failover.dial_failed(wire, reason, now)
     while isinstance(action, Wait):
         now = action.until
@@ -59,7 +60,7 @@ def use_up(failover: Failover, wire: str, now: float, reason: str = "unreachable
     return action, now
 
 
-# The way down
+# Stepping down
 
 
 def test_the_best_wire_is_dialled_first() -> None:
@@ -124,7 +125,7 @@ def test_when_all_wires_rest_the_peer_is_probed_and_the_first_to_have_rested_is_
 
 
 def test_slow_dials_keep_no_wire_from_its_turn() -> None:
-    """The first wires have rested long before the last is reached: it is dialled all the same."""
+    """The last wire is dialled even if the first wires have finished resting before it is reached."""
     failover, now = connect(policy(retry_delay_ms=0)), 100.0
     action, dialled = failover.link_lost("ibv", "RETRY_EXC_ERR", now), []
     while len(dialled) < 12:
@@ -138,7 +139,7 @@ def test_slow_dials_keep_no_wire_from_its_turn() -> None:
 
 
 def test_no_wire_uses_up_the_time_of_the_others() -> None:
-    """However many retries it has: after its share of the time the next wire is dialled."""
+    """However many retries a wire has, the next wire is dialled after the first one's share of the time."""
     failover = connect(policy(connection_retries=1000, retry_delay_ms=1000))
     failover.link_lost("ibv", "RETRY_EXC_ERR", 100)
     action, now = use_up(failover, "ibv", 100)
@@ -148,7 +149,7 @@ def test_no_wire_uses_up_the_time_of_the_others() -> None:
 
 
 def test_rests_grow_but_leave_every_wire_its_chance() -> None:
-    """1, 2, 4 s … and never more than a quarter of the time there is."""
+    """Rest times double from 1 s and never exceed a quarter of the time to resume."""
     failover = policy("ibv", connection_retries=0)
     action, now, rests = failover.start(0), 0.0, []
     while not isinstance(action, GiveUp):
@@ -202,12 +203,13 @@ def test_a_demanded_wire_is_never_replaced() -> None:
     assert policy(demanded="roce").start(0) == GiveUp("no_common_wire")
 
 
-# The program's own errors, and wires that do not hold
+# Errors of the program, and wires that break soon
 
 
 @pytest.mark.parametrize("status", sorted(OWN_ERRORS))
 def test_the_programs_own_error_costs_the_wire_nothing(status: str) -> None:
-    """Again and again right after connecting, it is dialled at once and no other is thought of."""
+    """Even if the error recurs right after connecting, the wire is dialled at once and no other wire is
+    considered."""
     failover, now = connect(policy()), 0.0
     for _ in range(20):
         now += 0.001
@@ -221,7 +223,7 @@ def test_a_wire_that_breaks_soon_once_is_dialled_again() -> None:
 
 
 def test_a_wire_that_breaks_soon_again_rests_longer_and_longer() -> None:
-    """Down to the next wire, back to the better one when it has rested; 1 s, 2 s, 4 s."""
+    """The session steps down, and returns to the better wire after it has rested for 1 s, 2 s, 4 s."""
     failover, now = connect(policy()), 0.1
     failover.link_lost("ibv", "RETRY_EXC_ERR", now)
     failover.connected("ibv", now)
@@ -237,7 +239,7 @@ def test_a_wire_that_breaks_soon_again_rests_longer_and_longer() -> None:
 
 @pytest.mark.parametrize("resume_s", [30, 0.2])
 def test_a_wire_that_is_alone_does_not_rest_but_pauses(resume_s: float) -> None:
-    """However often it breaks it is dialled soon, and never in a tight loop."""
+    """A single wire is dialled soon however often it breaks, but never in a tight loop."""
     failover, now = connect(policy("ibv", resume_timeout_s=resume_s)), 0.0
     pause_s = min(0.1, resume_s / 4)
     assert failover.link_lost("ibv", "RETRY_EXC_ERR", now) == Dial("ibv", until=now + resume_s)
@@ -267,11 +269,11 @@ def test_a_link_that_held_makes_up_for_the_past() -> None:
     assert failover.connected("iwarp", now) == Wait(now + 2), "it rested 1 s, and 2 s are next"
 
 
-# The way back up
+# Stepping up
 
 
 def on_a_lesser_wire() -> tuple[Failover, float]:
-    """On quic since then, ibv and iwarp having failed."""
+    """A policy that is connected on quic, because ibv and iwarp failed, and the time when its wait ends."""
     failover = policy(connection_retries=0)
     failover.start(0)
     failover.dial_failed("ibv", "unreachable", 0)
@@ -345,7 +347,7 @@ def test_a_better_wire_takes_over_when_it_connects() -> None:
 
 
 def test_a_link_lost_during_a_background_dial_waits_for_that_dial() -> None:
-    """There is never a second one beside it; if it fails, the lost wire is next."""
+    """No second dial runs beside the background dial; if that fails, the lost wire is dialled next."""
     failover, now = on_a_lesser_wire()
     failover.tick(now)
     assert failover.link_lost("quic", "RETRY_EXC_ERR", now + 10) == Wait(now + 40)
@@ -359,7 +361,7 @@ def test_a_link_lost_during_a_background_dial_waits_for_that_dial() -> None:
     assert (failover.state, failover.wire) == (LinkState.CONNECTED, "ibv")
 
 
-# Whether the peer is still the same
+# Whether the peer still runs and knows the session
 
 
 def test_a_peer_with_another_boot_epoch_was_restarted() -> None:
@@ -372,7 +374,7 @@ def test_a_peer_with_another_boot_epoch_was_restarted() -> None:
 
 
 def test_a_peer_that_runs_but_knows_the_session_on_no_wire_has_dropped_it() -> None:
-    """One wire's word is not enough: its address may be another's by now."""
+    """The answer of one wire is not enough, because its address may belong to another node by now."""
     failover = connect(policy("ibv", "iwarp"))
     failover.link_lost("ibv", "RETRY_EXC_ERR", 10)
     failover.dial_failed("ibv", "session_unknown", 11)
@@ -400,7 +402,7 @@ def test_an_unanswered_probe_decides_nothing() -> None:
     assert failover.tick(12) == Dial("ibv", until=40)
 
 
-# Use
+# Closing, misuse and the history
 
 
 def test_closing_ends_everything() -> None:
@@ -462,7 +464,7 @@ def test_every_reason_to_give_up_is_explained() -> None:
     assert EXPLANATIONS.keys() >= OWN_ERRORS | HOPELESS
 
 
-# Everything else
+# All sequences of events
 
 REASONS = st.sampled_from(
     ["RETRY_EXC_ERR", "unreachable", "connect_timeout", *sorted(OWN_ERRORS)[:2], *sorted(HOPELESS)]
@@ -470,7 +472,7 @@ REASONS = st.sampled_from(
 
 
 class AnyEvents(RuleBasedStateMachine):
-    """Any order of events, at any times: checks each action against what may be done then."""
+    """Any order of events at any times: checks each action against the rules."""
 
     @initialize(
         wires=st.permutations(WIRES),
@@ -597,7 +599,7 @@ class AnyEvents(RuleBasedStateMachine):
 
     @invariant()
     def it_is_somewhere(self) -> None:
-        """Connected, waiting for something that has a deadline, or given up."""
+        """The policy is connected, waits for something with a deadline, or has given up."""
         state = self.failover.state
         if state in (LinkState.DISCONNECTED, LinkState.UNAVAILABLE):
             assert math.isfinite(self.alarm)
@@ -618,7 +620,8 @@ TestAnyEvents = AnyEvents.TestCase
 def test_when_nothing_works_it_ends_in_time_after_trying_every_wire(
     count: int, retries: int, delay_ms: int, resume_s: float, data: st.DataObject
 ) -> None:
-    """Whatever fails and however long it takes: at most resume_timeout_s, with a bounded number of dials."""
+    """Whatever fails and however long it takes: the policy ends within resume_timeout_s after a bounded
+    number of dials."""
     wires = WIRES[:count]
     failover = policy(*wires, connection_retries=retries, retry_delay_ms=delay_ms, resume_timeout_s=resume_s)
     failover.start(0, timeout_s=1)

@@ -1,5 +1,5 @@
-"""A session on a lesser wire returns to the better one without a moment between links; and dials that take
-too long are cut off when the session's time is up."""
+"""A session on a lesser wire returns to the better one without a gap between links; dials that take too long
+are cancelled when the session's time is over."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Returns when it holds; a test fails if that takes ten seconds."""
+    """Waits until the condition holds. Fails the test after ten seconds."""
     deadline = asyncio.get_running_loop().time() + 10
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
@@ -46,7 +46,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_the_present_link_goes_on_until_the_better_one_has_taken_over(listener: Listener) -> None:
-    """Under load of every kind: neither end is ever without a link, and nothing is lost or repeated."""
+    """Under every kind of load, neither end is ever without a link, and nothing is lost or repeated."""
     async with await verbena.connect(listener.address, config=HASTY) as session:
         (served,) = listener.sessions
         region = listener.node.allocate(1 << 20, access=Access.ALL)
@@ -77,8 +77,8 @@ async def test_the_present_link_goes_on_until_the_better_one_has_taken_over(list
 async def test_a_better_wire_that_fails_costs_nothing_unless_it_fails_at_the_last_moment(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """It answers the probe, and then does not come up: the present link never notices. If it breaks after
-    both have closed the former one, the session is between links, and dials again."""
+    """If the better wire answers the probe but does not connect, the present link is not affected. If it
+    breaks after both ends have closed the former link, the session has no link and dials again."""
     failures = 0
 
     async def fail(*args: Any, **more: Any) -> Any:
@@ -119,7 +119,7 @@ async def test_a_better_wire_that_fails_costs_nothing_unless_it_fails_at_the_las
 async def test_a_dial_that_hangs_ends_with_the_sessions_time(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although connecting might take an hour."""
+    """A dial ends with the session's time to resume, although connecting might take an hour."""
     patient = replace(HASTY, connection_timeout_ms=3_600_000, resume_timeout_s=0.3)
     async with await verbena.listen("127.0.0.1:0", config=patient) as other:
         session = await verbena.connect(other.address, config=patient)
@@ -136,7 +136,7 @@ async def test_a_dial_that_hangs_ends_with_the_sessions_time(
 
 
 async def test_a_link_that_was_closed_in_order_is_no_error_of_the_wire(listener: Listener) -> None:
-    """The peer went away: that is told by the session's end, not by a completion."""
+    """A peer that leaves is reported by the end of the session, not as a failed completion of the wire."""
     async with await verbena.connect(listener.address, config=HASTY) as session:
         (served,) = listener.sessions
         link = served._link

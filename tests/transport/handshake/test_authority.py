@@ -1,4 +1,5 @@
-"""The development authority: what it issues is believed, for its names and time, until it is taken back."""
+"""The development authority: its certificates are trusted for their names and lifetime, until they are
+revoked."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def authority(tmp_path):
 
 
 def meet(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """A handshake in memory; raises what either end says."""
+    """A TLS handshake in memory. Raises the error of either end."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(down, up, server_hostname=host),
@@ -36,7 +37,7 @@ def meet(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
 
 
 def test_its_certificates_are_believed_both_ways(authority):
-    """A node's certificate serves as server's and as client's, for each of its names and addresses."""
+    """A node's certificate works for servers and clients, for each of its names and addresses."""
     issued = authority.issue("node1", ["node1.example", "192.0.2.7", "::1"])
     server = server_context(certificate=issued.certificate, key=issued.key, ca=authority.certificate)
     client = client_context(ca=authority.certificate, certificate=issued.certificate, key=issued.key)
@@ -47,7 +48,7 @@ def test_its_certificates_are_believed_both_ways(authority):
 
 
 def test_keys_are_for_their_owner_alone(authority):
-    """Private keys have mode 600; what is handed out can be read by all."""
+    """Private keys have mode 600; files for distribution are readable by all."""
     issued = authority.issue("node1")
     assert {stat.S_IMODE(key.stat().st_mode) for key in (authority.key, issued.key)} == {0o600}
     assert authority.revoked.stat().st_mode & stat.S_IROTH
@@ -57,7 +58,7 @@ def test_keys_are_for_their_owner_alone(authority):
 
 
 def test_lifetimes_are_sane(authority):
-    """A node's is a month unless said otherwise, and never beyond the authority's own."""
+    """A node's certificate lasts a month by default, and never longer than the authority's own."""
     soon = datetime.now(timezone.utc) + timedelta(days=NODE_DAYS)
     assert abs(authority.issue("node1").expires - soon) < timedelta(days=1)
     assert authority.issue("node2", days=LONGEST_DAYS).expires <= authority._expires(authority.certificate)
@@ -67,10 +68,10 @@ def test_lifetimes_are_sane(authority):
 
 
 def test_a_revoked_certificate_is_on_the_list(authority):
-    """Who checks the list refuses it, and believes its successor."""
+    """An end that checks the revocation list refuses the certificate and accepts its successor."""
     issued = authority.issue("node1", ["localhost"])
     authority.revoke(issued.certificate)
-    assert authority.revoke(issued.certificate) == authority.revoked  # twice is once
+    assert authority.revoke(issued.certificate) == authority.revoked  # revoking twice has no further effect
     client = client_context(ca=authority.certificate)
     client.load_verify_locations(authority.revoked)
     client.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
@@ -91,13 +92,13 @@ def test_a_revoked_certificate_is_on_the_list(authority):
     [("", ["x"]), ("../up", ["x"]), ("ca", ["x"]), ("node", ["a b"]), ("node", ["a,IP:1.2.3.4"])],
 )
 def test_names_that_make_no_sense_are_refused(authority, name, names):
-    """StateError: neither files elsewhere nor names slipped in."""
+    """StateError: names may not contain paths or inject further names."""
     with pytest.raises(errors.StateError):
         authority.issue(name, names)
 
 
 def test_an_authority_is_not_overwritten(authority, tmp_path):
-    """A second init is refused, and so is issuing without one."""
+    """A second init is refused, and so is issuing without an authority."""
     with pytest.raises(errors.StateError, match="already"):
         Authority.create(authority.folder)
     with pytest.raises(errors.StateError, match="verbena cert init"):

@@ -1,4 +1,4 @@
-"""The hello over real sockets: both ends, TLS, and peers that stall, vanish or talk nonsense."""
+"""The hello over real sockets: both ends, TLS, and peers that stall, disconnect or send garbage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Outcome = Agreement | Caller | VerbenaError
 
 
 class Server:
-    """Serves hellos on a loopback port and keeps what came of each."""
+    """Serves hellos on a loopback port and records the result of each."""
 
     def __init__(self, **options: Any) -> None:
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
@@ -74,7 +74,7 @@ async def listening(tls: ssl.SSLContext | None = None, **options: Any) -> AsyncI
 
 @contextlib.asynccontextmanager
 async def impostor(act: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]) -> AsyncIterator[int]:
-    """A listener that does as it likes."""
+    """A listener with the behaviour that the test defines."""
     listener = await asyncio.start_server(act, "127.0.0.1", 0)
     async with listener:
         yield listener.sockets[0].getsockname()[1]
@@ -104,7 +104,7 @@ async def refused(port: int, **options: Any) -> VerbenaError:
 
 
 async def test_the_server_knows_of_a_session_before_its_caller_does() -> None:
-    """Else the caller's first link could come to a server that has not heard of the session."""
+    """Otherwise the client's first link could reach a server that does not know the session."""
     sent: list[bytes] = []
     when_agreed: list[int] = []
 
@@ -176,11 +176,11 @@ async def test_a_downgrade_is_refused_at_both_ends() -> None:
         assert (await server.failure()).code == "downgrade"
 
 
-# Stalling and vanishing
+# Stalling and disconnecting
 
 
 async def test_a_client_that_sends_a_byte_now_and_then_is_cut_off() -> None:
-    """The limit is for the whole hello: each byte in time does not buy more of it."""
+    """The time limit is for the whole hello: a byte now and then does not extend it."""
     async with listening(timeout_s=0.2) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         start = ClientHello(ANNA, auth=SECRET, wires=["shm"]).start()
@@ -224,7 +224,7 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
 
 async def test_an_endless_stream_is_refused_at_its_first_frame() -> None:
-    """Nothing is gathered: the first bytes tell."""
+    """Nothing is buffered: the header of the first frame is refused."""
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -252,7 +252,7 @@ async def test_a_server_that_is_something_else_is_refused(greeting: bytes) -> No
 
 async def test_a_connection_that_is_reset_is_a_rejection() -> None:
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.abort()  # with bytes unread, the kernel resets
+        writer.transport.abort()  # unread bytes make the kernel send a reset
 
     async with impostor(reset) as port:
         error = await refused(port)
@@ -318,7 +318,8 @@ async def test_a_secret_works_inside_tls(authority: Authority) -> None:
 
 
 async def test_a_client_whose_certificate_is_not_taken_is_told_what_it_may_be(authority: Authority) -> None:
-    """asyncio's server hangs up without the alert; the client still learns that it is about TLS."""
+    """asyncio's server closes without sending the alert; the client still reports that TLS is the likely
+    cause."""
     pair = authority.issue("io server 3")
     tls = server_context(certificate=pair.certificate, key=pair.key, ca=authority.ca)
     async with listening(tls, auth=Authentication("tls")) as server:
@@ -336,7 +337,7 @@ async def test_a_client_without_tls_is_told_so(authority: Authority) -> None:
 
 
 async def test_a_server_without_tls_is_refused_by_a_client_with_it(authority: Authority) -> None:
-    """The handshake fails before the hello begins, and both sides say so."""
+    """The TLS handshake fails before the hello begins, and both ends report it."""
     async with listening() as server:
         with pytest.raises((ssl.SSLError, OSError)):
             await call(server.port, tls=client_context(ca=authority.ca))

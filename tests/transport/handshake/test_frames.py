@@ -1,4 +1,4 @@
-"""The frames of the hello: cut, oversized, misspelt, and every field that is not as it must be."""
+"""The frames of the hello: truncated, oversized, malformed, and every field with invalid values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def body(kind: FrameType, text: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", FrameType)
 def test_a_frame_comes_back_as_it_went_and_cut_short_is_waited_for(kind: FrameType) -> None:
-    """Cut anywhere, also in its header."""
+    """A frame decodes to what was encoded. Truncated anywhere, also in its header, it is waited for."""
     frame = encode(kind, GOOD[kind])
     assert frame[:9] == struct.pack("!4sBI", b"VRBN", kind, len(frame) - 9)
     for length in range(len(frame)):
@@ -79,7 +79,8 @@ def test_frames_may_come_together() -> None:
 
 @pytest.mark.parametrize("kind", FrameType)
 def test_an_oversized_frame_is_refused_by_its_header(kind: FrameType) -> None:
-    """Before a byte of its body has come, so nobody can make an end hold more than one frame."""
+    """It is refused before a byte of its body has arrived, so no peer can make an end hold more than one
+    frame."""
     for length in (MAX_BODY_BYTES + 1, 2**31, 2**32 - 1):
         header = struct.pack("!4sBI", b"VRBN", kind, length)
         assert refused(read, header) == "bad_message"
@@ -177,7 +178,8 @@ WRONG_OFFERS = [
 
 @pytest.mark.parametrize("kind", FrameType)
 def test_every_field_is_typed_and_bounded(kind: FrameType) -> None:
-    """A missing, a further and each kind of wrong value is refused when read, and when written."""
+    """A missing field, an additional one and each kind of wrong value are refused on reading and on
+    writing."""
     good = GOOD[kind]
     assert good.keys() == FIELDS[kind].keys()
     variants = [{**good, "more": 1}, *({n: v for n, v in good.items() if n != name} for name in good)]

@@ -1,4 +1,4 @@
-"""The hello between two ends in memory: what is agreed, and everything that is refused."""
+"""The hello between two ends in memory: what they agree on, and everything that they refuse."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def converse(
     offer: Offer = OFFER,
     between: Callable[[bytes], bytes] = lambda data: data,
 ) -> tuple[Agreement | Alive, Agreement | Caller]:
-    """Carries bytes to and fro, through `between`, until both have a result; a frame that gets stuck ends in
-    the silence of the other end, which is an end of file."""
+    """Transfers bytes in both directions, through `between`, until both ends have a result. An end without a
+    result when no bytes are left receives an end of file."""
     client_end: Agreement | Alive | None = None
     server_end: Agreement | Caller | None = None
     to_server = [one.start()]
@@ -94,7 +94,7 @@ def converse(
 
 
 def frames(auth: Authentication = SECRET) -> list[bytes]:
-    """A whole good hello: HELLO, CHALLENGE, PROOF, WELCOME."""
+    """The frames of a whole valid hello: HELLO, CHALLENGE, PROOF, WELCOME."""
     seen: list[bytes] = []
 
     def record(data: bytes) -> bytes:
@@ -120,11 +120,12 @@ def counting() -> Callable[[int], bytes]:
     return lambda length: bytes([next(numbers)]) * length
 
 
-# What is agreed
+# Agreement
 
 
 def test_both_ends_agree() -> None:
-    """The same session, key, wires and limits at both ends; each knows the other's name and boot epoch."""
+    """Both ends have the same session, key, wires and limits, and each knows the other's name and boot
+    epoch."""
     at_client, at_server = converse(client(), server())
     assert isinstance(at_client, Agreement)
     assert isinstance(at_server, Agreement)
@@ -154,7 +155,7 @@ def test_bytes_may_come_one_at_a_time() -> None:
 
 
 def test_keys_are_fresh_and_secret() -> None:
-    """Two sessions never share a key, and no repr shows one, nor the secret."""
+    """Two sessions never share a key, and no repr contains a key or the secret."""
     first, second = converse(client(), server())[0], converse(client(), server())[0]
     assert isinstance(first, Agreement)
     assert isinstance(second, Agreement)
@@ -164,7 +165,7 @@ def test_keys_are_fresh_and_secret() -> None:
 
 
 def test_the_key_depends_on_the_nonces_and_on_the_key_inside_tls() -> None:
-    """Frames that differ only in the key inside TLS, or in a nonce, give different session keys."""
+    """Hellos that differ only in the key inside TLS, or in a nonce, have different session keys."""
 
     def key(*, secure: bool, skip: int = 0) -> bytes:
         random = counting()
@@ -182,7 +183,7 @@ def test_the_key_depends_on_the_nonces_and_on_the_key_inside_tls() -> None:
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_proofs_and_key_are_computed_as_the_design_says(secure: bool) -> None:
-    """Spelt out once more: what another implementation must do."""
+    """The computation is spelt out here as another implementation must do it."""
     seen: list[bytes] = []
 
     def record(data: bytes) -> bytes:
@@ -223,7 +224,7 @@ def test_hkdf_is_that_of_the_rfc() -> None:
 
 @pytest.mark.parametrize(("host_id", "same"), [("host one", True), ("host two", False), ("", False)])
 def test_the_same_host_is_recognised(host_id: str, same: bool) -> None:
-    """Also that two nodes which do not know their host are not taken for neighbours."""
+    """Two nodes that do not know their host are not taken for nodes on one host."""
     one = ClientHello(dataclasses.replace(ANNA, host_id=host_id), auth=SECRET, wires=["shm"])
     mine = dataclasses.replace(BERT, host_id=host_id and "host one")
     at_client, at_server = converse(one, ServerHello(mine, auth=SECRET))
@@ -233,7 +234,8 @@ def test_the_same_host_is_recognised(host_id: str, same: bool) -> None:
 
 
 def test_the_host_is_not_told_to_strangers() -> None:
-    """The host's id goes out hashed with the nonce: other each time, of no use to who does not know it."""
+    """The host's id is sent hashed with the nonce: it differs each time and reveals nothing to other
+    hosts."""
     one, two = client().start(), client().start()
     hosts = {json.loads(frame[9:])["host"] for frame in (one, two)}
     assert len(hosts) == 2
@@ -277,11 +279,11 @@ def test_without_authentication_there_is_still_a_session() -> None:
     assert at_client.key == at_server.key
 
 
-# What is refused
+# Refusals
 
 
 def test_a_wrong_secret_is_refused_by_the_server() -> None:
-    """And the client is told so in the same words."""
+    """The client receives the server's refusal with the same text."""
     one, two = client(auth=OTHER_SECRET), server()
     (challenge,) = two.receive(one.start())
     (proof,) = one.receive(challenge)
@@ -291,7 +293,7 @@ def test_a_wrong_secret_is_refused_by_the_server() -> None:
 
 
 def test_a_server_without_the_secret_is_refused_by_the_client() -> None:
-    """An impostor can send a challenge, but no welcome that the client believes."""
+    """An impostor can send a challenge, but no welcome that the client accepts."""
     good = frames()
     one = client()
     one.receive(good[1])
@@ -310,7 +312,7 @@ def test_a_server_without_the_secret_is_refused_by_the_client() -> None:
     ],
 )
 def test_the_method_cannot_be_talked_down(mine: Authentication, theirs: Authentication, code: str) -> None:
-    """A client answers only a server that authenticates as it does, and shows the others no proof."""
+    """A client answers only a server with its own authentication method, and sends no proof to others."""
     one = client(auth=mine, secure=True)
     two = server(auth=theirs, secure=True, peer_identity="CN:anna")
     (challenge,) = two.receive(one.start())
@@ -387,7 +389,7 @@ def test_an_answer_without_a_caller_is_a_mistake_of_the_program() -> None:
 
 
 def test_a_node_of_another_name_is_refused_on_request() -> None:
-    """So that a client which is led back to its own listener, or to another node of the cluster, notices."""
+    """This detects a client that was directed to its own listener or to another node of the cluster."""
     assert refused(lambda: converse(client(expect_node="carl"), server())) == "credentials"
     assert refused(lambda: converse(client(expect_node="carl", purpose="probe"), server())) == "credentials"
     converse(client(expect_node="bert"), server())
@@ -398,7 +400,7 @@ def test_a_wire_that_was_not_asked_for_is_refused() -> None:
 
 
 class _Generous(ServerHello):
-    """Offers all its wires whatever the client has."""
+    """A server that offers all its wires, whatever the client has."""
 
     def _on_proof(self, fields: dict[str, Any], raw: bytes) -> list[Any]:
         (caller,) = super()._on_proof(fields, raw)
@@ -411,7 +413,7 @@ def test_a_key_is_sent_inside_tls_and_nowhere_else(mine: bool, theirs: bool) -> 
     assert refused(lambda: converse(client(secure=mine), server(secure=theirs))) == "bad_message"
 
 
-# Replays and changed bytes
+# Replays and modified bytes
 
 
 def test_a_recorded_client_cannot_be_replayed() -> None:
@@ -429,7 +431,7 @@ def test_a_recorded_server_cannot_be_replayed() -> None:
 
 
 def test_a_clients_proof_is_no_servers_proof() -> None:
-    """Who sends a client its own proof back, in the frame of a server, proves nothing."""
+    """A client's own proof, reflected to it in the frame of a server, is refused."""
     one = client(purpose="probe")
     (challenge,) = server().receive(one.start())
     (proof,) = one.receive(challenge)
@@ -440,7 +442,7 @@ def test_a_clients_proof_is_no_servers_proof() -> None:
 
 @pytest.mark.parametrize("auth", [SECRET, NOBODY], ids=["secret", "none"])
 def test_one_flipped_bit_anywhere_ends_without_a_session(auth: Authentication) -> None:
-    """Every bit of every frame, one at a time: who sees it, or whose peer saw it, refuses."""
+    """For every bit of every frame, one at a time: the end that receives it, or its peer, refuses."""
     for position in range(8 * len(b"".join(frames(auth)))):
         passed = 0
 
@@ -460,7 +462,7 @@ def test_one_flipped_bit_anywhere_ends_without_a_session(auth: Authentication) -
 
 
 def test_changed_frames_are_refused_even_by_who_can_compute_checksums() -> None:
-    """With a secret, someone in the middle who rewrites any field, well formed, is found out by an end."""
+    """With a secret, a man in the middle who rewrites any field with valid values is detected by one end."""
     changes: dict[FrameType, dict[str, Any]] = {
         FrameType.HELLO: {
             "node": "eve",
@@ -491,11 +493,11 @@ def test_changed_frames_are_refused_even_by_who_can_compute_checksums() -> None:
             assert code == "credentials", (kind, name)
 
 
-# Frames out of order, and what comes after the end
+# Frames out of order, and input after the end
 
 
 def test_each_frame_is_refused_where_another_is_due() -> None:
-    """Past, duplicate and future ones: at every point only one kind is taken, or a refusal."""
+    """Past, duplicate and future frames: at every point only one kind of frame, or a refusal, is accepted."""
     good = dict(
         zip((FrameType.HELLO, FrameType.CHALLENGE, FrameType.PROOF, FrameType.WELCOME), frames(), strict=True)
     )
@@ -534,7 +536,7 @@ def test_each_frame_is_refused_where_another_is_due() -> None:
 
 
 def test_an_end_of_file_is_a_rejection() -> None:
-    """Said with what was due; and it stays so."""
+    """The error names the frame that was expected, and the hello stays failed."""
     one, two = client(), server()
     two.receive(one.start()[:-1])
     with pytest.raises(errors.RejectedError, match="the peer hung up before HELLO"):
@@ -545,7 +547,7 @@ def test_an_end_of_file_is_a_rejection() -> None:
 
 
 def test_a_refusal_with_an_unknown_code_is_a_rejection() -> None:
-    """A peer cannot make this end raise whatever it likes."""
+    """A peer cannot choose which error this end raises."""
     for code in ("memlock", "peer_restarted", "", "SUCCESS", "session_unknown"):
         one = client()
         with pytest.raises(errors.RejectedError, match="the peer says: because"):
@@ -553,7 +555,7 @@ def test_a_refusal_with_an_unknown_code_is_a_rejection() -> None:
 
 
 def test_a_failed_hello_stays_failed() -> None:
-    """Whatever comes after an error, even what would have been right, raises the same error."""
+    """After an error, any input raises the same error, even what would have been valid."""
     one, two = client(), server()
     (challenge,) = two.receive(one.start())
     with pytest.raises(VerbenaError) as first:
@@ -610,7 +612,7 @@ framed = st.builds(
     st.booleans(),
 )
 def test_nothing_but_a_verbena_error_comes_of_garbage(data: bytes, cuts: list[int], known: bool) -> None:
-    """At any point of the conversation, in any pieces: no other exception, and no agreement."""
+    """At any point of the hello and in any fragments: no other exception, and no agreement."""
     ends: list[ClientHello | ServerHello] = [client(), server()]
     if known:
         one, two = client(), server()

@@ -1,4 +1,4 @@
-"""The tokens that open a link: exact bytes, signed, and used once."""
+"""The tokens that open a link: fixed layout, signed, and accepted once."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def code_of(error: pytest.ExceptionInfo[VerbenaError]) -> str:
 
 
 def test_the_layout_of_a_request_is_fixed() -> None:
-    """version, session, attempt, received, window, slot bytes, whether it replaces a link, mac, 0x01: a
-    change here is a new version."""
+    """version, session, attempt, received, window, slot bytes, whether it replaces a link, mac, 0x01:
+    changing this needs a new version."""
     assert TOKEN[:28].hex() == "02010203040506070800000009000000000000000a000b0000100000"
     assert TOKEN[28:52] == hmac.new(KEY, b"client\x03shm" + TOKEN[:28], hashlib.sha256).digest()[:24]
     assert (TOKEN[52:], len(TOKEN)) == (b"\x01", 53)
@@ -61,7 +61,8 @@ def test_the_layout_of_an_answer_is_fixed() -> None:
 
 @given(requests, answers, U32)
 def test_a_token_comes_back_as_it_went(request_: LinkRequest, answer: LinkAnswer, attempt: int) -> None:
-    """With any numbers, fitting private data, never ending in zero, and also when the wire padded it."""
+    """Any values decode as encoded, fit into the private data and never end in zero, also if the wire added
+    padding."""
     token = request_.encode(key=KEY, wire="ibv")
     reply = answer.encode(key=KEY, wire="ibv", attempt=attempt)
     for data in (token, reply):
@@ -105,7 +106,7 @@ def test_an_answer_is_good_for_its_attempt_only(key: bytes, wire: str, attempt: 
 
 
 def test_a_request_cannot_be_sent_back_as_an_answer() -> None:
-    """Who reflects a token proves nothing: each end signs under its own name."""
+    """A reflected token is refused, because each end signs with its own role."""
     with pytest.raises(VerbenaError) as error:
         LinkAnswer.decode(TOKEN, key=KEY, wire="shm", attempt=9)
     assert code_of(error) == "bad_message"

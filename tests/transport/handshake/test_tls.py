@@ -1,4 +1,4 @@
-"""TLS contexts from files: what works, and what each wrong file or peer is told."""
+"""TLS contexts from files: what works, and the error for each wrong file or peer."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def failure(act: Callable[..., object], **options: Any) -> VerbenaError:
 def meet(
     server: ssl.SSLContext, client: ssl.SSLContext, *, name: str = "localhost"
 ) -> tuple[str | VerbenaError, str | VerbenaError]:
-    """A handshake in memory: what client and server get of it, each the other's identity or an error."""
+    """A handshake in memory. Returns for client and server the other's identity or an error."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server, server_hostname=name),
         server.wrap_bio(to_server, to_client, server_side=True),
     )
     outcome: list[str | VerbenaError] = ["", ""]
-    for index in (0, 1) * 3:  # both shake hands, then each reads what the other thought of it
+    for index in (0, 1) * 3:  # both do the handshake, then each reads the other's verdict
         if isinstance(outcome[index], VerbenaError):
             continue
         end = ends[index]
@@ -47,7 +47,7 @@ def meet(
 
 
 def refusals(server: ssl.SSLContext, client: ssl.SSLContext) -> list[VerbenaError]:
-    """What both ends say of a handshake that fails: the client's error, then the server's."""
+    """The errors of a failed handshake: the client's, then the server's."""
     outcome = [end for end in meet(server, client) if isinstance(end, VerbenaError)]
     assert len(outcome) == 2
     return outcome
@@ -124,7 +124,8 @@ def test_a_client_without_certificate_is_taken_where_none_is_required(authority:
 
 
 def test_an_expired_server_is_refused(authority: Authority) -> None:
-    """By the client: the server's own context would not have been made by server_context()."""
+    """The client refuses it. The test makes the context itself, because server_context() would refuse the
+    file."""
     pair = authority.issue("old server", days=-1)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(pair.certificate, pair.key)
@@ -165,7 +166,7 @@ def test_a_missing_file_is_named(authority: Authority, role: str, tmp_path: Path
 
 @contextlib.contextmanager
 def without_privileges() -> Iterator[None]:
-    """Root may read everything, so not as root."""
+    """Runs as another user, because root can read every file."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -213,7 +214,7 @@ def test_a_key_of_another_certificate_is_named(authority: Authority) -> None:
 
 
 def test_an_encrypted_key_is_named_and_nobody_is_asked(authority: Authority) -> None:
-    """OpenSSL would ask for the passphrase on the terminal and wait."""
+    """OpenSSL would prompt for the passphrase on the terminal and wait."""
     pair = authority.encrypt(authority.issue("server13"))
     error = failure(server_context, certificate=pair.certificate, key=pair.key, ca=authority.ca)
     assert (error.code, error.detail) == ("tls_file", f"key {pair.key}: it is encrypted")

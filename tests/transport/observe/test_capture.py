@@ -23,7 +23,7 @@ SECRET = b"correct horse battery staple"
 SETTINGS = Settings(recv_buffer_pool_size=256, secret=SECRET, fragment_bytes=256 << 10)
 MESSAGE = struct.Struct("<BBHIQQQII")  # src/native/transport/session/message_layout.h
 REQUEST, REPLY = 1, 2
-MESSAGES = 0  # the kind of packet
+MESSAGES = 0  # the kind of a packet
 
 
 def echo(request: Request) -> bytes:
@@ -37,7 +37,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 
 def blocks(path: Path) -> list[tuple[int, bytes]]:
-    """Kind and body of each block; both lengths of each must agree."""
+    """Kind and body of each block. Checks that both lengths of a block agree."""
     data, found = path.read_bytes(), []
     while data:
         kind, length = struct.unpack_from("<II", data)
@@ -49,7 +49,7 @@ def blocks(path: Path) -> list[tuple[int, bytes]]:
 
 
 def packets(path: Path) -> list[tuple[int, int, str, Any, bytes, int]]:
-    """Direction, session, wire, message header, payload, length on the wire."""
+    """Direction, session, wire, message header, payload, and length on the wire."""
     found = []
     for block, body in blocks(path):
         if block == 6:
@@ -67,7 +67,7 @@ def packets(path: Path) -> list[tuple[int, int, str, Any, bytes, int]]:
 
 
 def operations(path: Path) -> list[tuple[str, int, int, int, bytes]]:
-    """What was done, the remote address, the status, the length and the data that was kept."""
+    """Operation, remote address, status, length, and the captured part of the data."""
     found = []
     for block, body in blocks(path):
         if block == 6:
@@ -85,7 +85,8 @@ def operations(path: Path) -> list[tuple[str, int, int, int, bytes]]:
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
 async def test_one_sided_work_is_in_the_file(listener, tmp_path, wire):
-    """Small and bulk, with the place, the status and the beginning of the data; at the end that does it."""
+    """Small and bulk operations, with address, status and the beginning of the data, at the end that posts
+    them."""
     region = listener.node.allocate(1 << 20)
     pattern = bytes(range(256))
     path, theirs = tmp_path / "ours.pcapng", tmp_path / "theirs.pcapng"
@@ -109,7 +110,7 @@ async def test_one_sided_work_is_in_the_file(listener, tmp_path, wire):
 
 
 async def test_a_folder_in_the_configuration_gets_a_file_for_each_node(tmp_path):
-    """By session.capture_folder, for programs that know nothing of it."""
+    """session.capture_folder captures for programs that do not use the capture API."""
     text = f"[session]\ncapture_folder = '{tmp_path}'\ncapture_headers_only = true\n"
     loaded = config.loads(f"{text}[network.rdma]\nrecv_buffer_pool_size = 256\n")
     async with (
@@ -130,7 +131,7 @@ async def test_a_folder_in_the_configuration_gets_a_file_for_each_node(tmp_path)
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
 async def test_every_message_is_in_the_file_once(listener, tmp_path, wire):
-    """Both directions, with their session and wire, and the bytes that travelled."""
+    """Both directions, with session, wire and the bytes on the wire."""
     path = tmp_path / "session.pcapng"
     async with await verbena.connect(listener.address, wire=wire, config=SETTINGS) as session:
         with session.node.capture(path) as capture:
@@ -139,7 +140,7 @@ async def test_every_message_is_in_the_file_once(listener, tmp_path, wire):
             with pytest.raises(errors.VerbenaError, match="already"):
                 session.node.capture(tmp_path / "another")
         await session.call("echo", b"not captured any more")
-        assert session.node.capture(path).closed is False  # and again, over the old one
+        assert session.node.capture(path).closed is False  # a second capture replaces the file
         session.node._capture.close()
         with session.node.capture(path) as capture:
             for number in range(20):
@@ -158,7 +159,7 @@ async def test_every_message_is_in_the_file_once(listener, tmp_path, wire):
 
 
 async def test_headers_alone_hold_no_payload(listener, tmp_path):
-    """And say how long the message was."""
+    """The packet contains the length of the message, but no payload."""
     path = tmp_path / "headers.pcapng"
     async with await verbena.connect(listener.address, config=SETTINGS) as session:
         with session.node.capture(path, headers_only=True):
@@ -170,7 +171,7 @@ async def test_headers_alone_hold_no_payload(listener, tmp_path):
 
 
 async def test_a_capture_ends_with_its_node(tmp_path):
-    """And the file is whole."""
+    """The file is complete when the node is closed."""
     path = tmp_path / "node.pcapng"
     async with await verbena.listen("127.0.0.1:0", handlers={"echo": echo}, config=SETTINGS) as listener:
         capture = listener.node.capture(path)
@@ -183,7 +184,7 @@ async def test_a_capture_ends_with_its_node(tmp_path):
 
 
 async def test_a_path_that_cannot_be_written_is_an_error_in_words(listener, tmp_path):
-    """And nothing is captured."""
+    """It raises an error with a message, and nothing is captured."""
     with pytest.raises(errors.VerbenaError, match="No such file"):
         listener.node.capture(tmp_path / "nowhere" / "file")
 

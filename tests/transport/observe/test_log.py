@@ -1,4 +1,4 @@
-"""What is logged of sessions: every turn of their lives, in words and in fields, and no secret."""
+"""The log of sessions: every change of state, as text and as fields, without secrets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = Settings(
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What the logger writes, as JSON; afterwards it is silent again."""
+    """Collects the logger's output, parsed as JSON, and resets the logger afterwards."""
     stream = io.StringIO()
     handler = log.configure(level="debug", style="json", stream=stream)
     yield stream
@@ -60,7 +60,7 @@ async def test_a_sessions_life_is_logged(written):
         await verbena.connect(listener.address, config=SETTINGS) as session,
     ):
         session.break_link(rest_s=0.5)
-        await until(lambda: events(written).count("step_up") == 2)  # of both ends
+        await until(lambda: events(written).count("step_up") == 2)  # from both ends
         key, number = session._key.hex(), f"{session.id:x}"
     found = lines(written)
     assert {line["event"] for line in found} >= {
@@ -78,7 +78,7 @@ async def test_a_sessions_life_is_logged(written):
 
 
 async def test_refusals_are_logged_without_secrets(written):
-    """Who, and why; neither the right secret nor the wrong one."""
+    """A refusal is logged with peer and reason, but with neither the right secret nor the wrong one."""
     wrong = "not the secret that is wanted"
     async with await verbena.listen("127.0.0.1:0", config=SETTINGS) as listener:
         with pytest.raises(errors.DeniedError):
@@ -92,13 +92,13 @@ async def test_refusals_are_logged_without_secrets(written):
 
 
 async def test_a_failed_session_is_logged_as_an_error(written):
-    """With the code that tells why."""
+    """The record has the error code of the failure."""
     brief = replace(SETTINGS, resume_timeout_s=0.3)
     async with await verbena.listen("127.0.0.1:0", config=brief) as listener:
         session = await verbena.connect(listener.address, config=brief)
         (there,) = listener.sessions
-        session._keeper.close()  # nobody dials any more
-        await until(lambda: there.wire is not None)  # it learns of its link after the client does
+        session._keeper.close()  # no dial succeeds from now on
+        await until(lambda: there.wire is not None)  # its link is attached after the client's
         there.break_link()
         await until(lambda: "session_failed" in events(written))
         await session.close()
@@ -107,14 +107,14 @@ async def test_a_failed_session_is_logged_as_an_error(written):
 
 
 def test_nothing_is_written_unless_asked():
-    """A library leaves the program's logging alone."""
+    """The library does not change the program's logging unless it is configured."""
     assert [type(handler) for handler in log.logger.handlers] == [logging.NullHandler]
     assert log.logger.level == logging.NOTSET
     assert log.logger.propagate
 
 
 def test_a_peers_words_cannot_forge_a_line():
-    """Line ends and blanks in a field are quoted, in both styles."""
+    """Line ends and spaces in a field are quoted in both formats."""
     for style in ("text", "json"):
         stream = io.StringIO()
         handler = log.configure(level="info", style=style, stream=stream)
@@ -130,7 +130,7 @@ def test_a_peers_words_cannot_forge_a_line():
 
 
 def test_below_the_level_nothing_is_written():
-    """And configuring again replaces what was configured before."""
+    """Records below the level are dropped, and a second configuration replaces the first."""
     stream = io.StringIO()
     log.configure(level="info", stream=stream)
     handler = log.configure(level="error", stream=stream)

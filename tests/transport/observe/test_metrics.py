@@ -1,4 +1,4 @@
-"""A node's figures: true, over all its sessions, and never going backwards."""
+"""The metrics of a node: correct, over all its sessions, and never decreasing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def http(address: str, request: bytes) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body of the answer to raw bytes."""
+    """Sends raw bytes and returns status, headers and body of the answer."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
@@ -75,7 +75,7 @@ async def get(address: str, path: str) -> tuple[int, dict[str, str], str]:
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """As the real parser reads them."""
+    """Samples as the Prometheus parser reads them."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -84,14 +84,14 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 async def test_every_native_count_is_known(listener):
-    """Session.metrics() has exactly the counters and histograms that the native side lists."""
+    """Session.metrics() has exactly the counters and histograms that native code lists."""
     async with await dial(listener) as session:
         (native,) = session.metrics().values()
         assert set(native) == {*COUNTS, "call_ns", "read_ns", "write_ns"}
 
 
 async def test_the_figures_are_what_was_done(listener):
-    """Calls, reads and writes are counted at the end that did them, by wire and by peer."""
+    """Calls, reads and writes are counted at the end that made them, by wire and by peer."""
     with listener.node.allocate(4096) as region:
         for wire in ("shm", "iwarp"):
             async with await dial(listener, wire) as session:
@@ -118,7 +118,7 @@ async def test_the_figures_are_what_was_done(listener):
 
 
 async def test_info_has_the_fields_and_totals_outlive_sessions(listener):
-    """Exactly the documented fields; a session that ends takes nothing away."""
+    """Exactly the documented fields; totals keep the counts of sessions that have ended."""
     last: dict[str, int] = {}
     for turn in range(3):
         async with await dial(listener) as session:
@@ -139,7 +139,7 @@ async def test_info_has_the_fields_and_totals_outlive_sessions(listener):
 
 
 async def test_totals_never_go_backwards_while_sessions_come_and_go(listener):
-    """Read all the time, from another thread."""
+    """The totals are read continuously from another thread."""
     stop = asyncio.Event()
 
     async def watch() -> int:
@@ -160,7 +160,7 @@ async def test_totals_never_go_backwards_while_sessions_come_and_go(listener):
 
 
 async def test_a_closed_node_still_tells(listener):
-    """Its totals, and no session."""
+    """A closed node reports its totals and no session."""
     session = await dial(listener)
     await session.call("echo", b"x")
     node = session.node
@@ -171,7 +171,8 @@ async def test_a_closed_node_still_tells(listener):
 
 
 async def test_the_page_is_what_prometheus_reads(listener):
-    """By its own parser: types, labels, values; buckets cumulative from 1 µs, the last one all of them."""
+    """The Prometheus parser reads types, labels and values; buckets are cumulative from 1 µs, and the last
+    has all."""
     (server,) = listener.node._metrics_servers
     async with await dial(listener) as session:
         for _ in range(5):
@@ -220,7 +221,7 @@ async def test_the_page_is_what_prometheus_reads(listener):
 
 
 def test_labels_are_escaped():
-    """Whatever a name holds, the parser gives it back."""
+    """Any name in a label comes back unchanged from the parser."""
     name = 'a "quoted"\\back\nslash'
     bare = Snapshot(name, 1.5, {}, (), (), {}, 0, {}, {name: 2}, 0, ())
     read = samples(prometheus.render(bare))
@@ -229,7 +230,7 @@ def test_labels_are_escaped():
 
 
 def test_times_fall_into_the_right_buckets():
-    """Cumulative counts say how many were shorter than each bound."""
+    """The cumulative counts are the numbers of values below each bound."""
     counts = [0] * BUCKETS
     counts[34], counts[36], counts[100] = 3, 4, 5
     figures = replace(Figures(), times={**Figures().times, "read": Histogram(1000, tuple(counts))})
@@ -269,7 +270,7 @@ def test_the_page_names_every_metric():
     ],
 )
 async def test_the_endpoint_takes_its_own_requests_and_no_other(listener, request_, status):
-    """And says so; the next is served as if nothing had been."""
+    """Other requests receive an error, and the next valid one is served."""
     (server,) = listener.node._metrics_servers
     answered, headers, _ = await http(server.address, request_)
     assert answered == status
@@ -279,7 +280,7 @@ async def test_the_endpoint_takes_its_own_requests_and_no_other(listener, reques
 
 
 async def test_many_who_say_nothing_do_not_keep_others_out_for_long(listener):
-    """Beyond a bound they are turned away at once, and the rest when their time is up."""
+    """Connections above a limit are rejected at once, and idle ones are closed after their time limit."""
     (server,) = listener.node._metrics_servers
     host, _, port = server.address.rpartition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(40)]
@@ -287,7 +288,7 @@ async def test_many_who_say_nothing_do_not_keep_others_out_for_long(listener):
     for _, writer in silent:
         writer.close()
     assert {answer.split()[1] for answer in answers} == {b"503", b"408"}
-    for _ in range(100):  # the last of them may still be on their way out
+    for _ in range(100):  # the last connections may still be closing
         status = (await get(server.address, "/healthz"))[0]
         if status == 200:
             break
@@ -296,7 +297,7 @@ async def test_many_who_say_nothing_do_not_keep_others_out_for_long(listener):
 
 
 async def test_the_endpoint_ends_with_its_node():
-    """And an address in use is an error in words."""
+    """An address that is in use raises an error with a message."""
     async with await verbena.listen("127.0.0.1:0", config=replace(SMALL, metrics_listen="")) as listener:
         server = await asyncio.to_thread(listener.node.serve_metrics, "127.0.0.1:0")
         assert (await get(server.address, "/healthz"))[0] == 200

@@ -1,4 +1,4 @@
-"""The node's page in a real browser with the network cut: figures, panels, errors, keyboard, colours."""
+"""The node's page in a real browser without network access: figures, panels, errors, keyboard, colours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verbena.transport.observe import log
 
 
 class Program:
-    """A node on a thread: traffic of its own, a panel, a failing one, a caller that was turned down."""
+    """A node on a thread, with traffic, a panel, a failing panel and a rejected connection."""
 
     def __init__(self) -> None:
         self.ready, self.stop = threading.Event(), asyncio.Event()
@@ -81,7 +81,7 @@ def get(address: str, path: str) -> tuple[Any, Any]:
 
 
 def test_the_document_has_status_panels_and_errors(program: Program) -> None:
-    """What the page reads is for programs, too."""
+    """The document that the page reads is also usable by programs."""
     headers, body = get(program.address, "/status.json")
     found = json.loads(body)
     assert headers["Content-Type"] == "application/json"
@@ -101,7 +101,7 @@ def test_the_browser_may_load_nothing_from_elsewhere(program: Program) -> None:
 
 
 def test_wires_sessions_and_latencies_are_live(window: browser.Browser) -> None:
-    """The caller's session is there with its wire; rates appear at the second look."""
+    """The client's session is shown with its wire; rates appear at the second refresh."""
     window.until("/\\d\\/s/.test(document.querySelector('#sessions-body td:last-child')?.textContent)")
     shown = window.text()
     for words in ("tester", "shm", "iwarp", "open", "connected", "the client chose it", "live"):
@@ -113,7 +113,7 @@ def test_wires_sessions_and_latencies_are_live(window: browser.Browser) -> None:
 
 
 def test_panels_are_drawn_and_what_peers_name_is_text(window: browser.Browser) -> None:
-    """Markup in a value is shown, not obeyed; a panel that failed says so and the others stay."""
+    """Markup in a value is shown as text; a panel that failed shows its error, and the others stay."""
     shown = window.text()
     assert "<b>n1</b>" in shown
     assert window.evaluate("document.querySelectorAll('#panels b').length") == 0
@@ -123,7 +123,7 @@ def test_panels_are_drawn_and_what_peers_name_is_text(window: browser.Browser) -
 
 
 def test_errors_are_explained_and_stay_open(window: browser.Browser) -> None:
-    """A look later, an explanation that was opened is open still."""
+    """An explanation that was opened stays open after a refresh."""
     window.until("document.querySelector('#errors-body summary')")
     window.evaluate("document.querySelector('#errors-body summary').click()")
     looks = "document.getElementById('about').textContent"
@@ -135,7 +135,7 @@ def test_errors_are_explained_and_stay_open(window: browser.Browser) -> None:
 
 
 def test_the_keyboard_pauses_and_reaches_everything(window: browser.Browser) -> None:
-    """p pauses and resumes; Tab goes from the skip link to the button, Enter presses it."""
+    """p pauses and resumes; Tab moves from the skip link to the button, and Enter presses it."""
     window.press("p")
     assert window.evaluate("document.getElementById('state').textContent") == "paused"
     assert window.evaluate("document.getElementById('pause').getAttribute('aria-pressed')") == "true"
@@ -152,7 +152,7 @@ def test_the_keyboard_pauses_and_reaches_everything(window: browser.Browser) -> 
 
 
 def test_light_and_dark_follow_the_readers_system(window: browser.Browser) -> None:
-    """Ink and paper change places, and contrast enough in both: 7 to 1 at least."""
+    """Text and background colours are exchanged, with a contrast of at least 7 to 1 in both schemes."""
     for scheme in ("light", "dark"):
         window.prefer(scheme)
         colours = window.evaluate(
@@ -167,14 +167,14 @@ def test_light_and_dark_follow_the_readers_system(window: browser.Browser) -> No
 def test_nothing_was_asked_of_others_and_nothing_complained(
     window: browser.Browser, program: Program
 ) -> None:
-    """After all of the above: no exception, no refused request, and only this address."""
+    """After all tests above: no exception, no refused request, and only requests to this address."""
     asked = {url.split("/")[2] for url in window.requests if url.startswith("http")}
     assert asked == {program.address}
     assert [failure for failure in window.failures if "404" not in failure] == []  # favicon.ico
 
 
 def test_recent_events_are_bounded() -> None:
-    """Whatever strangers send, the page's list stays short and its texts too."""
+    """The page's list and its texts stay short, whatever unauthenticated peers send."""
     for number in range(3 * log.MOST_RECENT):
         log.event("hello_refused", peer="x" * 10_000, reason="credentials", attempt=number)
     kept = log.recent()
