@@ -1,4 +1,4 @@
-"""A store in a process of its own, one for each module of tests."""
+"""Fixtures: a store in its own process, one per test module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Random commands from templates. A word in capitals of one letter stands for something by chance:
-K key, H of a HyperLogLog, E of places, F field or member, V value, I integer, X number, R end of a range of
-scores, L end of a range of words, C cursor, P pattern, N how many keys follow (right as a rule), G degrees,
-O bit, T type of a bit field. [ ] may be left out, + repeats up to three times,
-a|b is one of these. Now and then a word is lost, doubled or replaced, as users do."""
+"""Random commands from templates. A single capital letter is a placeholder for a random argument: K key, H
+key of a HyperLogLog, E key of coordinates, F field or member, V value, I integer, X number, R bound of a
+score range, L bound of a lexicographical range, C cursor, P pattern, N number of keys that follow (usually
+right), G degrees, O bit, T type of a bit field. [ ] is optional, + repeats up to three times, a|b is a
+choice. Sometimes an argument is lost, doubled or replaced, to cover errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A store that keeps its contents, in a process of its own: `python keeping.py DIR FSYNC [LARGEST_FILE]`
-prints its port, and serves until its input ends. And what tests of such stores share."""
+"""A store with persistence in its own process: `python keeping.py DIR FSYNC [LARGEST_FILE]` prints its port,
+and serves until its input ends. Also the helpers that tests of such stores share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verbena.kv.values.collections import SortedSet
 
 
 class Connection:
-    """RESP by hand: commands that go out are counted, and so are replies that came."""
+    """A plain RESP connection that counts sent commands and received replies."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -32,7 +32,8 @@ class Connection:
         return self.receive()
 
     def receive(self) -> Any:
-        """Errors are text; ConnectionError when the server is gone."""
+        """Returns the next reply; error replies are text. ConnectionError: the server has closed the
+        connection."""
         line = self.file.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionError
@@ -66,7 +67,7 @@ def pack(*words: bytes) -> bytes:
 
 
 def contents(server: Server) -> dict[tuple[int, bytes], tuple[str, Any, int]]:
-    """Everything: (database, key) → (type, value, when it expires)."""
+    """The whole contents: (database, key) → (type, value, expiry time)."""
     found: dict[tuple[int, bytes], tuple[str, Any, int]] = {}
     for number, database in enumerate(server.databases):
         cursor = -1
@@ -87,7 +88,7 @@ def plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def kept(directory: Path, **settings: Any) -> Iterator[tuple[Server, Persistence, list[str]]]:
-    """A server in this process with what a directory holds, and what it said. Its loop does not run."""
+    """A server in this process that loaded a directory, and what it reported. Its loop does not run."""
     server, said = Server(), list[str]()
     persistence = Persistence(server, Settings(dir=str(directory), **settings), report=said.append)
     try:
@@ -102,7 +103,7 @@ def kept(directory: Path, **settings: Any) -> Iterator[tuple[Server, Persistence
 
 @contextlib.contextmanager
 def serving(directory: Path, fsync: str, *more: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The process and its port. Killed at the end if it has not ended."""
+    """Yields the process and its port. Kills the process at the end if it still runs."""
     command = [sys.executable, str(Path(__file__)), str(directory), fsync, *more]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,5 +1,5 @@
-"""The engine's keyspace in plain Python, for tests of commands: honest to kv.call.Database, and it keeps
-what changed() was told, so that a test can play the log again."""
+"""The engine's keyspace in plain Python, for tests of commands. It implements kv.call.Database, and records
+the calls of changed(), so that a test can replay the log."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class MemoryDatabase:
 
 
 class MemoryServer:
-    """Sixteen databases and a dispatcher. Who blocks is kept in `waiting`, to be retried by the test."""
+    """Sixteen databases and a dispatcher. Blocked commands are kept in `waiting`, for the test to retry."""
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.now_ms = now_ms
@@ -144,7 +144,7 @@ class MemoryServer:
         return Call(self, None, self.databases[db], argv, self.now_ms)  # type: ignore[arg-type]
 
     def run(self, *words: bytes | str | int | float, db: int = 0) -> Any:
-        """The reply; an error is returned like any other."""
+        """Runs a command and returns its reply; an error is returned like any other reply."""
         argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         command = find(argv)
         if command is None or command.function is None:
@@ -167,7 +167,7 @@ class MemoryServer:
                     assert isinstance(value, bytes) or value, f"{argv} leaves {key!r} empty"
 
     def _native(self, argv: list[bytes], db: MemoryDatabase) -> Reply:
-        """As much of the engine's own commands as tests of the others need."""
+        """The subset of the engine's native commands that tests of other commands need."""
         name, *words = argv
         if name.upper() in (b"SET", b"DEL", b"PEXPIREAT"):
             self.log.append((db.index, argv))
@@ -196,7 +196,7 @@ class MemoryServer:
         return CommandError(f"ERR unknown command {name!r}")
 
     def replayed(self) -> MemoryServer:
-        """Another server to which everything in the log was done."""
+        """Another server, to which the whole log was applied."""
         other = MemoryServer(self.now_ms)
         for index, entry in self.log:
             if isinstance(entry, tuple):
@@ -222,7 +222,7 @@ def _copied(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, bytes) and getattr(value, "drawn", None) is None:
-        assert value.held == duplicate(value).held  # counted as it came and went, or all at once
+        assert value.held == duplicate(value).held  # counted piece by piece, or all at once
     if isinstance(value, SortedSet):
         assert sorted((score, member) for member, score in value.scores.items()) == list(value.order)
         return ("zset", dict(value.scores))
@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
 
 
 def wire(reply: Any, protocol: int) -> Any:
-    """A reply as (type byte, content), the way a client of that protocol reads it."""
+    """A reply as (type byte, content), as a client of that protocol version reads it."""
     three = protocol == 3
     match reply:
         case CommandError():

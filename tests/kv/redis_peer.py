@@ -1,4 +1,5 @@
-"""The distribution's redis-server on a Unix socket of its own; connections that keep every reply's type."""
+"""The distribution's redis-server on its own Unix socket, and connections that keep the type of every
+reply."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ MISSING = "redis-server is not installed (apt-get install redis-server)"
 
 
 class Peer:
-    """One connection. Replies are (type byte, content), as memory_database.wire() makes them."""
+    """One connection. Replies are (type byte, content), as from memory_database.wire()."""
 
     def __init__(self, path: Path, protocol: int) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -70,7 +71,7 @@ def pack(words: Sequence[bytes | str | int | float]) -> bytes:
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[Path]:
-    """The path of its socket."""
+    """Starts redis-server and yields the path of its socket."""
     assert SERVER is not None
     path = folder / "redis.sock"
     arguments = [

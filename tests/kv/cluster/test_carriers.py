@@ -1,4 +1,4 @@
-"""Base copies leave by the device and the queues that `[shards.rdma]` names."""
+"""Base copies use the device and the queues that `[shards.rdma]` configures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOL = "[network.rdma]\nrecv_buffer_pool_size = 256\n"
 
 @pytest.mark.parametrize(("index", "entry"), [(5, 5), (-1, None)])
 def test_the_device_its_port_and_its_gid_are_those_of_moves(index: int, entry: int | None) -> None:
-    """Whatever the other sessions use."""
+    """Whatever device other sessions use, base copies use the one of `[shards.rdma]`."""
     asked: list[tuple[str, dict[str, Any]]] = []
 
     def open_device(name: str, **options: Any) -> verbs.Context:
@@ -37,7 +37,8 @@ def test_the_device_its_port_and_its_gid_are_those_of_moves(index: int, entry: i
 
 
 async def test_the_queue_is_as_deep_as_the_key_says() -> None:
-    """On every wire that base copies take; there is no other, as they have a fallback of their own."""
+    """The key applies to every wire of base copies. Their node has RDMA wires only, because they have their own
+    fallback."""
     chosen = config.loads(f"{POOL}[shards.rdma]\nqp_depth = 23\n")
     with Node(copy_node_settings(chosen)) as node:
         assert set(node.wires.names) <= RDMA_WIRES

@@ -1,5 +1,5 @@
-"""The source's end of a base copy, against a target of a few lines of Python: what leaves, what goes again
-when a link breaks, and what a refusal does."""
+"""The source's end of a base copy, against a small target in Python: what is sent, what is sent again after a
+link breaks, and the effect of a refusal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ VALUES = {b"key:%d" % number: b"%d," % number * 4000 for number in range(60)}
 
 @dataclass
 class Target:
-    """Keeps what it is told of; `hold` keeps it from answering, `refuse` makes it refuse."""
+    """Records the announced pieces. It answers once `go_on` is set; `refuse` makes it refuse."""
 
     regions: list[Region]
     listener: Listener
     pieces: dict[int, bytes] = field(default_factory=dict)
     notices: list[int] = field(default_factory=list)
-    seen: dict[int, bytes] = field(default_factory=dict)  # what was there when a first notice came
+    # contents of the window at the first notice of a piece
+    seen: dict[int, bytes] = field(default_factory=dict)
     held: threading.Event = field(default_factory=threading.Event)
-    full: asyncio.Event = field(default_factory=asyncio.Event)  # all windows have been announced
+    full: asyncio.Event = field(default_factory=asyncio.Event)  # every window has been announced
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     refuse: str = ""
 
@@ -88,7 +89,7 @@ def carrier(engine: _native.kv.Engine, target: Target) -> _native.kv.CopySender:
 
 
 def contents(target: Target) -> dict[bytes, bytes]:
-    """What the pieces say, applied by another engine."""
+    """The keys and values of the pieces, applied by another engine."""
     engine = _native.kv.Engine()
     applier = _native.kv.LogApplier(engine, lambda *words: False)
     for number in sorted(target.pieces):
@@ -106,7 +107,8 @@ async def run(carrying: _native.kv.CopySender, session: Session, link: int = 0) 
 async def test_all_of_it_arrives_in_order(
     engine: _native.kv.Engine, target: Target, session: Session
 ) -> None:
-    """Numbered, at its offset, the last one marked; never more at a time than there are windows."""
+    """Pieces are numbered, at their offset, the last one marked, and never more at a time than there are
+    windows."""
     target.go_on.set()
     carrying = carrier(engine, target)
     assert await run(carrying, session)
@@ -121,7 +123,7 @@ async def test_all_of_it_arrives_in_order(
         )
         offset += len(piece.payload)
     assert (carrying.acknowledged, carrying.pieces) == (offset, len(envelopes))
-    # Full, or short of it by no more than an eighth, where a long value would have been cut.
+    # A piece is full, or at most an eighth short, because a long value would have been cut.
     room = PIECE - HEADER_BYTES
     assert all(room - room // 8 <= len(piece.payload) <= room for piece in envelopes[:-1])
 
@@ -129,8 +131,9 @@ async def test_all_of_it_arrives_in_order(
 async def test_a_link_that_breaks_answers_for_nothing(
     engine: _native.kv.Engine, target: Target, session: Session
 ) -> None:
-    """The session repeats the notices on its next link, but nobody the pieces: so the carrier hears of the
-    break, sends again what was not acknowledged, and does not begin on another link than it was told."""
+    """The session repeats the notices on its next link, but no layer repeats the pieces. So the sender
+    reports the break, sends all unacknowledged pieces again, and does not start on a link other than the
+    given one."""
     carrying = carrier(engine, target)
     first = session.links
     running = asyncio.ensure_future(run(carrying, session, first))
@@ -151,8 +154,8 @@ async def test_a_link_that_breaks_answers_for_nothing(
 async def test_what_goes_again_is_what_went_before(
     engine: _native.kv.Engine, target: Target, session: Session
 ) -> None:
-    """Long values may leave from where the store has them: whatever becomes of them meanwhile, a piece that
-    was not acknowledged keeps its bytes."""
+    """Long values may be sent from the store's own memory. A piece that is not acknowledged keeps its bytes,
+    even if the values change meanwhile."""
     carrying = carrier(engine, target)
     running = asyncio.ensure_future(run(carrying, session, session.links))
     await target.full.wait()
@@ -172,7 +175,7 @@ async def test_what_goes_again_is_what_went_before(
 
 
 async def test_a_refusal_is_passed_on(engine: _native.kv.Engine, target: Target, session: Session) -> None:
-    """Word for word; nothing is acknowledged."""
+    """The refusal is available unchanged, and nothing is acknowledged."""
     target.refuse = "no room for it"
     target.go_on.set()
     carrying = carrier(engine, target)
@@ -185,7 +188,7 @@ async def test_a_refusal_is_passed_on(engine: _native.kv.Engine, target: Target,
 
 
 async def test_it_stops_when_it_is_told(engine: _native.kv.Engine, target: Target, session: Session) -> None:
-    """Or when nothing has been acknowledged for as long as it was given; or when the copy is closed."""
+    """It also stops if nothing is acknowledged within the time limit, or when the copy is closed."""
     carrying = carrier(engine, target)
     with pytest.raises(errors.VerbenaError) as raised:
         await asyncio.to_thread(carrying.run, session._native, 0, patience_s=0.05)

@@ -1,4 +1,5 @@
-"""Checkpoints on disk that are damaged in every field: a node refuses to start, and says which and why."""
+"""Checkpoints on disk with damage in every field: the node refuses to start and reports the file and the
+fault."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ GOOD = encode(STATE)
 
 
 def signed(data: bytes) -> bytes:
-    """With a checksum that is right again: only what it says is wrong."""
+    """Signs it with a correct checksum, so that only the contents are wrong."""
     return data[:-4] + struct.pack("<I", _native.crc32c(data[:-4]))
 
 
@@ -84,7 +85,7 @@ def test_every_bit_counts() -> None:
 
 @pytest.mark.parametrize("what", ["a part of the payload", "phase", "checksum"])
 def test_a_node_does_not_start_with_it(made: Cluster, what: str) -> None:
-    """It ends with a message that names the file and the fault, and has changed nothing."""
+    """The node exits with a message that names the file and the fault, and has changed nothing."""
     node, (data, says) = made[0], DAMAGED[what]
     file_of(node).write_bytes(data)
     log = node.folder / node.name / "log"
@@ -101,7 +102,7 @@ def test_a_node_does_not_start_with_it(made: Cluster, what: str) -> None:
 
 
 def test_without_it_the_node_serves_what_it_had(made: Cluster) -> None:
-    """A sound checkpoint of a move that the map does not know is undone, and the file goes."""
+    """A valid checkpoint of a move that is not in the map is undone, and its file is deleted."""
     node = made[0]
     facts = Facts(MOVE, SlotRange(0, 99), node.id, "b" * 40, 1)
     file_of(node).write_bytes(encode(CatchUp(facts, SourcePosition(7), SourcePosition(9))))

@@ -1,4 +1,4 @@
-"""A cluster of three processes and the clients that people use: redirections, redis-py, redis-cli."""
+"""A cluster of three processes with common clients: redirections, redis-py, redis-cli."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def error_of(node: Node, *words: object) -> str:
 
 
 def test_redis_py_finds_its_way(made: Cluster) -> None:
-    """Strings natively, other types in Python, pipelines, all over the nodes."""
+    """Native commands, commands in Python and pipelines, on all nodes."""
     client = made.client()
     for number in range(300):
         client.set(f"s{number}", number)
@@ -52,7 +52,7 @@ def test_redis_py_finds_its_way(made: Cluster) -> None:
 
 
 def test_a_client_of_one_node_says_that_a_key_is_elsewhere(made: Cluster) -> None:
-    """kv.Client serves the node's own keys, and tells what to do about the others."""
+    """kv.Client serves keys of its own node, and the error for other keys explains what to do."""
     with kv.Client(f"127.0.0.1:{made[0].sessions}") as client:
         for number in range(40):
             key = f"one:{number}"
@@ -83,7 +83,7 @@ def test_redis_cli_follows(made: Cluster) -> None:
     [("GET", "foo"), ("SET", "foo", "1"), ("LPUSH", "foo", "1"), ("ZADD", "foo", "1", "m"), ("WATCH", "foo")],
 )
 def test_a_key_of_another_node_is_moved(made: Cluster, words: tuple[str, ...]) -> None:
-    """Native commands and Python's are told the same."""
+    """Native commands and commands in Python give the same redirection."""
     right = made[owner(made, "foo")]
     for node in made.nodes:
         if node is not right:
@@ -100,7 +100,7 @@ def test_keys_of_two_slots_are_refused(made: Cluster) -> None:
     node = made[min(slot_of(b"t") // 5461, 2)]
     assert node.raw("MSET", "{t}a", "1", "{t}b", "2") == b"OK"
     assert node.raw("MGET", "{t}a", "{t}b") == [b"1", b"2"]
-    # Of one slot, but too few words: the command itself says so.
+    # One slot, but too few arguments: the command itself reports the error.
     assert "wrong number of arguments" in error_of(node, "MGET")
 
 
@@ -152,7 +152,8 @@ def test_keys_of_a_slot_can_be_counted(made: Cluster) -> None:
 
 
 def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
-    """SETSLOT MIGRATING and IMPORTING: who is not here any more is asked for there, and only with ASKING."""
+    """SETSLOT MIGRATING and IMPORTING: missing keys are redirected with ASK, and the target serves them only
+    after ASKING."""
     slot = slot_of(b"hand")
     source = made[min(slot // 5461, 2)]
     target = next(node for node in made.nodes if node is not source)
@@ -173,7 +174,7 @@ def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
             client.run("GET", "{hand}gone")
         client.run("ASKING")
         assert client.run("LPUSH", "{hand}list", "x") == 1
-    assert made.client().get("{hand}gone") == b"2"  # redis-py does as it is told
+    assert made.client().get("{hand}gone") == b"2"  # redis-py follows the redirection
     assert error_of(source, "CLUSTER", "SETSLOT", slot, "NODE", target.id).startswith(
         "ERR Can't assign hashslot"
     )
@@ -182,23 +183,23 @@ def test_a_slot_moved_by_hand_asks(made: Cluster) -> None:
     assert target.raw("GET", "{hand}gone") == b"2"
     for node in made.nodes:
         made.until(lambda node=node: target.id in _owner_of(node, slot))
-    # And back, for the tests that follow.
+    # Restore the slot for the following tests.
     target.raw("DEL", "{hand}gone", "{hand}list")
     assert target.raw("CLUSTER", "SETSLOT", slot, "NODE", source.id) == b"OK"
     for node in made.nodes:
         made.until(lambda node=node: source.id in _owner_of(node, slot))
         assert b"[" not in node.raw("CLUSTER", "NODES")
-    assert source.raw("GET", "{hand}gone") is None  # nothing is asked for elsewhere any more
+    assert source.raw("GET", "{hand}gone") is None  # no ASK redirection any longer
 
 
 def test_a_slot_that_is_open_stays_with_its_node_when_others_join(made: Cluster) -> None:
-    """Whoever comes, and wherever their ids stand in the order: who is asked for stays the same."""
+    """The ASK redirection stays the same when nodes join, whatever the order of their ids."""
     slot = slot_of(b"joined")
     source = made[min(slot // 5461, 2)]
     target = next(node for node in made.nodes if node is not source)
     assert source.raw("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id) == b"OK"
     joined = [Node(made[0].folder, made.store, f"joined{number}", keep=False) for number in range(2)]
-    # One id stands before all others, one behind.
+    # One id sorts before all others, one after.
     for node, digit in zip(joined, "0f", strict=True):
         (place := node.folder / node.name / "cluster").mkdir(parents=True)
         (place / "node-id").write_text(digit * 40)
@@ -271,7 +272,7 @@ def test_meet_finds_members(made: Cluster) -> None:
 
 
 def test_a_node_that_restarts_is_the_same_node(made: Cluster) -> None:
-    """Its id and its slots are its own, and so are its keys."""
+    """After a restart a node has the same id, slots and keys."""
     node = made[owner(made, "keep")]
     node.raw("SET", "keep", "me")
     node.kill()
@@ -281,7 +282,7 @@ def test_a_node_that_restarts_is_the_same_node(made: Cluster) -> None:
 
 
 def test_a_node_that_stops_is_marked_within_the_timeout(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Gossip: the others say so, and take it back when it speaks again."""
+    """Gossip: the other nodes mark it as failed, and remove the mark when it answers again."""
     folder = tmp_path_factory.mktemp("stops")
     with cluster(folder, 3, keep=False, options=("--cluster-node-timeout-ms", "1500")) as made:
         made[2].process.send_signal(19)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""redis-py and redis-cli while slots move: pipelines, hash tags, transactions; a move that is called off."""
+"""redis-py and redis-cli while slots move: pipelines, hash tags, transactions, and an aborted move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import redis
 from support.kv.cluster import MAIN, Cluster, cluster
 
-OPTIONS = ("--cluster-write-pause-budget-ms", "10000")  # a loaded machine is no reason to give up
+OPTIONS = ("--cluster-write-pause-budget-ms", "10000")  # long enough for a loaded machine
 HALVES = ("0-8191", "8192-16383")
 
 
@@ -69,8 +69,8 @@ def by_tag(client: redis.RedisCluster, turn: int) -> None:
 
 @contextmanager
 def loaded(made: Cluster, *works: Callable[[redis.RedisCluster, int], None]) -> Iterator[list[int]]:
-    """Each in a thread and with a client of its own, again and again: the number of turns. What fails in any
-    of them fails here."""
+    """Runs each function repeatedly in its own thread with its own client; an exception in one is raised
+    here. Yields the numbers of rounds."""
     turns, failures, over = [0] * len(works), list[BaseException](), threading.Event()
 
     def run(number: int) -> None:
@@ -97,7 +97,7 @@ def loaded(made: Cluster, *works: Callable[[redis.RedisCluster, int], None]) -> 
 
 @pytest.mark.timeout(150)
 def test_redis_py_notices_nothing(made: Cluster) -> None:
-    """All slots change hands twice under load; then every key has what was written last."""
+    """All slots change their owner twice under load; then every key has the value that was written last."""
     with loaded(made, by_keys, by_pipeline, by_tag) as turns:
         for target in ("n1", "n0"):
             for half in HALVES:
@@ -115,7 +115,7 @@ def test_redis_py_notices_nothing(made: Cluster) -> None:
 
 @pytest.mark.timeout(150)
 def test_a_move_called_off_in_the_middle_costs_clients_nothing(made: Cluster) -> None:
-    """The slots stay, nothing of them is left at the target, and the same move can be made afterwards."""
+    """The slots stay, no key of them is left at the target, and the same move succeeds afterwards."""
     with loaded(made, by_keys, by_pipeline):
         assert made[1].process is not None
         before = made[1].raw("DBSIZE")

@@ -1,5 +1,5 @@
-"""The moment when the map decides about a move: what commands are told while its store is slow, silent or
-locked, and that what becomes of the slots is what the map says."""
+"""The commit of a move in the map: the replies to commands while the map's store is slow, silent or locked.
+The map decides which node owns the slots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from verbena.shards.envelope import Kind, parse
 from verbena.shards.migration import Deciding, Moved, RolledBack
 from verbena.shards.stores import Stored
 
-BUDGET_S = 3.0  # what the rest of a cut-over may take on a loaded machine
+BUDGET_S = 3.0  # for the rest of a cut-over on a loaded machine
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[Member, Member]]:
 
 
 def set_pause_budget(member: Member, seconds: float) -> None:
-    """For moves that begin from now on."""
+    """Sets the budget for moves that begin from now on."""
     moves = member.cluster.moves
     settings = moves.context.settings
     limits = replace(settings.limits, pause_budget_s=seconds)
@@ -40,7 +40,7 @@ def set_pause_budget(member: Member, seconds: float) -> None:
 
 
 def ask(member: Member, *words: bytes) -> str:
-    """What a client of that node is told, as long as it may take."""
+    """Runs a command at that node and returns its reply, however long it takes."""
     with Wire("127.0.0.1", member.cluster.me.port) as wire:
         try:
             return str(wire.run(*words))
@@ -56,8 +56,8 @@ CASES = {"the answer is late": Moved, "the answer is lost": Moved, "the request 
 async def test_commands_do_not_wait_for_a_map_that_is_silent(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """As long as the budget says, then they are told that the slot is not served; nobody serves it before the
-    map has said whose it is."""
+    """Commands wait until the end of the budget, and then get CLUSTERDOWN. No node serves the slot before the
+    map has decided."""
     source, target = pair
     store, told = source.cluster.current.store, list[str]()
     swap = store.compare_and_swap
@@ -85,7 +85,7 @@ async def test_commands_do_not_wait_for_a_map_that_is_silent(
 async def test_a_map_that_cannot_be_asked_in_time_is_not_asked(
     pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
-    """Another process has locked its file: the source goes on as if nothing had been, while it is locked."""
+    """Another process has locked the store's file: the source rolls back and serves while it is locked."""
     source, target = pair
     waiting: list[asyncio.Future[str]] = []
     with contextlib.closing(sqlite3.connect(tmp_path / "map.db", isolation_level=None)) as other:
@@ -108,7 +108,8 @@ async def test_a_map_that_cannot_be_asked_in_time_is_not_asked(
 async def test_a_store_that_is_slow_already_is_not_waited_for(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it takes as long to be read as commands may wait, they need not wait for it in vain."""
+    """If reading the store takes longer than commands may wait, the move is rolled back before it blocks
+    commands."""
     source, target = pair
     fenced: list[object] = []
     set_pause_budget(source, 1e-6)
@@ -122,7 +123,7 @@ async def test_a_store_that_is_slow_already_is_not_waited_for(
 async def test_a_node_that_ends_while_nobody_knows_serves_nothing(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The map may have given the slots away: the source's last commands are not taken."""
+    """The map may have given the slots away: the source does not accept its last commands."""
     source, target = pair
     store, asked = source.cluster.current.store, asyncio.Event()
     swap = store.compare_and_swap
@@ -154,7 +155,8 @@ async def test_large_values_that_change_until_the_end_are_summed_if_that_fits(
     caplog: pytest.LogCaptureFixture,
     damaged: bool,
 ) -> None:
-    """Both ends do so when nothing changes any more; what differs in the middle of one is found."""
+    """Both ends compute the sum once no write can change the values; a difference inside one value is
+    found."""
     source, target = pair
     whole, fence, apply = (
         bytes(1 << 20) + b"right" + bytes(1 << 20),
@@ -167,7 +169,7 @@ async def test_large_values_that_change_until_the_end_are_summed_if_that_fits(
         return fence(slots)
 
     def wrong(receiver: MoveTarget, payload: bytes) -> None:
-        """Something else arrives, as long and of the same type."""
+        """Replaces a value by another of the same type and length."""
         apply(receiver, payload.replace(b"right", b"wrong"))
 
     monkeypatch.setattr(source.cluster.guard, "fence", late)

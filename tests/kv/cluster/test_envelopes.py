@@ -1,4 +1,4 @@
-"""The same move on every wire: the envelopes are the same, byte for byte; a broken wire changes nothing."""
+"""The same move on every wire: the envelopes are identical bytes, and a broken wire changes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EMPTY = (Kind.TAIL, b"")
 
 
 class Heard:
-    """What arrives at the target, in whichever way: the envelopes of a base copy."""
+    """Records the envelopes of a base copy that arrive at the target, by any means."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.notices: list[bytes] = []
@@ -59,7 +59,8 @@ class Heard:
 async def base_copy(
     source: Member, target: Member, wire: str | None, breaks: bool = False
 ) -> tuple[MoveSource, list[bytes], list[str]]:
-    """Phase 1 of the move, by RDMA (None) or by that wire; what was sent, sorted, and by which wires."""
+    """Phase 1 of the move over RDMA (None) or over that wire. Returns what was sent, sorted, and the wires
+    used."""
     cluster = source.cluster
     context = cluster.moves.context
     context = replace(context, settings=replace(context.settings, rdma=wire is None))
@@ -96,7 +97,7 @@ async def base_copy(
 async def test_the_envelopes_are_the_same_on_every_wire(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One migration by shared memory, by TCP and by QUIC: what leaves and what arrives, compared as bytes."""
+    """One migration over shared memory, TCP and QUIC: sent and received envelopes are compared as bytes."""
     source, target = pair
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
     source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
@@ -130,8 +131,8 @@ async def test_the_envelopes_are_the_same_on_every_wire(
 async def test_every_kind_of_message_is_the_same_on_every_wire(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What leaves, what the other end's program is handed, and what it answers: of all kinds, by shared
-    memory and by the fallback, compared as bytes."""
+    """The messages that are sent, delivered to Python at the other end, and answered: of every kind, over
+    shared memory and over the fallback, compared as bytes."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
     peers = source.cluster.sessions
@@ -153,8 +154,8 @@ async def test_every_kind_of_message_is_the_same_on_every_wire(
 
         monkeypatch.setattr(cluster_node, "parse", listen)
         replies = [await session.call(METHOD, message) for message in messages]
-        assert [reply[5] for reply in replies] == [message[5] for message in messages]  # the kind
-        # Gossip tells the time.
+        assert [reply[5] for reply in replies] == [message[5] for message in messages]  # the kind of message
+        # Gossip contains times.
         answers[wire] = [bytes(reply) for reply in replies if parse(reply).kind is not Kind.GOSSIP]
         monkeypatch.undo()
     assert sorted(arrived) == sorted(["shm", "quic" if HAS_QUIC else "iwarp"])
@@ -168,8 +169,9 @@ async def test_every_kind_of_message_is_the_same_on_every_wire(
 async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The base copy by shared memory, then the log, the digest and the rest by the fallback, under writes:
-    what leaves is what arrives, and both moves are the same but for how often an empty log was sent."""
+    """The base copy over shared memory, then the log, the digest and the rest over the fallback, under
+    writes: what is sent is what arrives, and both moves are equal except for the number of empty log
+    messages."""
     clock = SimpleNamespace(time=lambda: 1.7e9, monotonic=time.monotonic)
     monkeypatch.setattr(cut_over, "time", clock)
     envelope = MemberSessions.envelope
@@ -217,12 +219,12 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
             Kind.TAIL: {by},
             Kind.DIGEST: {by},
         }
-        # Segments are put into memory: what arrives there is compared above.
+        # Segments are written to memory: the contents there are compared above.
         announced = [data for data in sent if parse(data).kind is not Kind.SEGMENT]
         mine = [data for data in arrived if parse(data).migration.hex() == MIGRATION]
         assert sorted([*mine, *heard.notices]) == sorted(announced)
-        # Nor are they here: each engine has an order of its own for what it holds. How often there was no
-        # news in the log depends on the clock.
+        # Segments are not compared here either, because each engine has its own order of keys. The number of
+        # empty log messages depends on the clock.
         streams[fallback] = {
             bytes(replace(message, sequence=0)): message.kind
             for message in map(parse, sent)
@@ -237,8 +239,8 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
 async def test_a_target_a_million_records_behind_is_not_ready(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are written when the log begins to follow: commands are served until all but a few have been
-    applied, and only then wait."""
+    """The records are written when following the log begins: commands are served until all but a few records
+    have been applied, and only then wait."""
     source, target = pair
     written = 1_000_000
     fence, seen = source.cluster.guard.fence, list[tuple[Kind, int]]()
@@ -263,7 +265,7 @@ async def test_a_target_a_million_records_behind_is_not_ready(
     assert ready.behind <= 1000
     assert ready.applied - before.applied >= written - 1000
     tails = [offset for kind, offset in seen[: fenced_at[0]] if kind is Kind.TAIL]
-    assert len(tails) > 20  # a megabyte each
+    assert len(tails) > 20  # one megabyte each
     assert tails[-1] - 1 >= ready.head.lsn - 1000
     assert Kind.DIGEST not in [kind for kind, _ in seen[: fenced_at[0]]]
     held = await asyncio.to_thread(target.read, [b"key:%d" % number for number in range(1000)])
@@ -273,7 +275,8 @@ async def test_a_target_a_million_records_behind_is_not_ready(
 async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
     pair: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half-way: what was acknowledged is not sent again, the rest takes the other wire, and all arrives."""
+    """The link breaks half-way: acknowledged pieces are not sent again, the rest uses the other wire, and all
+    arrives."""
     source, target = pair
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
     source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
@@ -293,7 +296,8 @@ async def test_a_copy_whose_rdma_breaks_goes_on_by_the_fallback(
 async def first_piece(
     source: Member, target: Member, *keys: tuple[bytes, bytes]
 ) -> tuple[MoveSource, transport.RemoteRegion, Envelope, transport.Session]:
-    """Of a move of these keys, which goes no further by itself: who makes it, where it goes, and by what."""
+    """Begins a move of these keys that does not continue by itself. Returns the source, the window of the
+    first piece, the piece and the session."""
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
     source.cluster.moves.update = lambda: None  # type: ignore[method-assign]
     await source.cluster.current.change(lambda map: map.assign(SLOTS, source.cluster.id).begin_move(move))
@@ -310,8 +314,8 @@ async def first_piece(
 
 
 async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, Member]) -> None:
-    """A break may take the piece and leave its notice, which a session repeats: the window then holds what
-    came before, and to acknowledge that would lose the piece."""
+    """A broken link may lose the piece but not its notice, which the session repeats. The window then has
+    older contents, and acknowledging them would lose the piece."""
     source, target = pair
     mover, window, first, session = await first_piece(source, target)
 
@@ -326,7 +330,7 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
     piece = bytes(first)
     await session.put(piece, window[: len(piece)])
     await peers.send(session, notice(0))
-    await peers.send(session, notice(0))  # it came twice
+    await peers.send(session, notice(0))  # a duplicate notice
     with pytest.raises(RemoteError, match="holds segment 0, not 3"):
         await peers.send(session, notice(3))
     await mover.call_off()
@@ -335,7 +339,7 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
 async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
     pair: tuple[Member, Member],
 ) -> None:
-    """Its long values were on their way into the store: none is a key, and their memory is free again."""
+    """The long values of the damaged piece do not become keys, and their memory is freed."""
     source, target = pair
     long = [(b"long:%d" % number, b"%d" % number * 10_000) for number in range(4)]
     mover, window, first, session = await first_piece(source, target, *long)
@@ -361,7 +365,7 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
 
 
 async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None:
-    """A stranger's offer, a window that is not lent, a message for somebody else."""
+    """An offer of an unknown node, a window that is not lent, a message for another node."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
     peers = source.cluster.sessions
@@ -378,8 +382,8 @@ async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None
 
 
 async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
-    """Native code hears them: cut short, made longer, with any byte changed, or of a window that is not lent;
-    the next good one is heard all the same."""
+    """Native code parses them: truncated, extended, with any byte changed, or of a window that is not lent.
+    The next valid notice is still accepted."""
     source, target = pair
     there = source.cluster.map.members[target.cluster.id]
     peers = source.cluster.sessions

@@ -1,4 +1,4 @@
-"""Failover: the most advanced replica takes a dead primary's place; what WAIT acknowledged is there."""
+"""Failover: the most advanced replica replaces a dead primary and has every write that WAIT acknowledged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT = ("--cluster-node-timeout-ms", "6000")
 
 @contextmanager
 def replicated(folder: Path, count: int, *, store: str = "") -> Iterator[Cluster]:
-    """The first node owns everything, the others copy it, and have what it has."""
+    """The first node owns all slots; the others copy it and are in sync."""
     with cluster(folder, count, store=store, assign=False, options=TIMEOUT) as made:
         assert made[0].raw("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == b"OK"
         for node in made.nodes[1:]:
@@ -91,7 +91,8 @@ def has(port: int, key: str, value: bytes) -> bool:
 
 @pytest.mark.timeout(120)
 def test_a_planned_failover_under_load_has_a_history_without_a_gap(tmp_path: Path) -> None:
-    """CLUSTER FAILOVER: the primary waits, the replica has all of it, and single keys behave as registers."""
+    """CLUSTER FAILOVER: the primary pauses writes until the replica has all of them; each key is
+    linearizable."""
     with replicated(tmp_path, 2) as made:
         writer = Writer(made, 1, [b"w:%d" % number for number in range(20)])
         writer.start()
@@ -111,7 +112,7 @@ def test_a_planned_failover_under_load_has_a_history_without_a_gap(tmp_path: Pat
 
 @pytest.mark.timeout(120)
 def test_without_the_primarys_help_its_lease_must_have_ended(tmp_path: Path) -> None:
-    """FORCE and TAKEOVER are refused while it may be writing, and what is refused changes nothing."""
+    """FORCE and TAKEOVER are refused while the primary may be writing, and a refusal changes nothing."""
     with replicated(tmp_path, 2) as made:
         for how in ("FORCE", "TAKEOVER"):
             assert f"{made[0].id} holds a lease" in refusal(made[1], "CLUSTER", "FAILOVER", how)
@@ -130,7 +131,7 @@ def test_without_the_primarys_help_its_lease_must_have_ended(tmp_path: Path) -> 
 
 
 def taken(node: Node) -> bool:
-    """By FORCE, or by the replica itself, if it was first."""
+    """True once the replica leads: through FORCE, or because it replaced the primary by itself before."""
     try:
         node.raw("CLUSTER", "FAILOVER", "FORCE")
     except ReplyError as error:
@@ -146,8 +147,8 @@ def refusal(node: Node, *words: object) -> str:
 
 @pytest.mark.timeout(120)
 def test_a_primary_that_gave_way_in_vain_takes_its_place_back(tmp_path: Path) -> None:
-    """The replica that asked is not heard of again: commands wait, then go on, and the map that it was
-    allowed to change is not the newest any more, so that it comes too late whenever it comes."""
+    """The requesting replica is never heard from again: commands wait and then continue. The primary has
+    changed the map's revision, so that the replica's late change is refused."""
     with replicated(tmp_path, 2) as made, Wire("127.0.0.1", made[0].port) as wire:
 
         async def give_way() -> tuple[dict[str, int], int]:

@@ -1,4 +1,5 @@
-"""Gossip between processes: which wire it takes, what nodes know of each other, and who is marked when."""
+"""Gossip between processes: the wire that it uses, what nodes know of each other, and when a node is
+marked."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ OPTIONS = ("--cluster-node-timeout-ms", str(int(TIMEOUT_S * 1000)))
 
 
 def views(made: Cluster) -> dict[str, dict[str, Any]]:
-    """`verbena shards nodes`: what the nodes that answer say, by name and by the name of whom it is about."""
+    """The output of `verbena shards nodes`: for each node that answers, its view of each node."""
     done = subprocess.run(
         [*MAIN, "shards", "nodes", "--json", "--cluster-map-store", made.store],
         capture_output=True,
@@ -40,14 +41,14 @@ def views(made: Cluster) -> dict[str, dict[str, Any]]:
 
 
 def line(asked: Node, about: Node) -> list[str]:
-    """The words of CLUSTER NODES."""
+    """The fields of CLUSTER NODES."""
     rows = [row.split() for row in asked.raw("CLUSTER", "NODES").decode().splitlines()]
     return next(row for row in rows if row[0] == about.id)
 
 
 @pytest.mark.timeout(120)
 def test_the_key_decides_by_which_wire_nodes_tell_each_other(tmp_path: Path) -> None:
-    """Two have it on, one has it off: then its own words go by TCP, and it knows as much."""
+    """Two nodes have the key on, one has it off: its messages use TCP, and it has the same information."""
     with cluster(tmp_path, 2, keep=False, options=OPTIONS) as made:
         made.nodes.append(
             Node(tmp_path, made.store, "plain", False, (*OPTIONS, "--no-cluster-rdma-gossip-rdma"))
@@ -70,7 +71,7 @@ def test_the_key_decides_by_which_wire_nodes_tell_each_other(tmp_path: Path) -> 
 
 @contextmanager
 def busy(node: Node) -> Iterator[None]:
-    """Somebody asks it without end."""
+    """Sends commands to the node continuously."""
     over = threading.Event()
 
     def ask() -> None:
@@ -89,16 +90,17 @@ def busy(node: Node) -> Iterator[None]:
 
 
 def loads(made: Cluster, name: str) -> dict[str, int]:
-    """How many commands a second that node serves, as each knows."""
+    """The commands per second of that node, as each node knows them."""
     return {asked: about[name]["load"] for asked, about in views(made).items()}
 
 
 @pytest.mark.timeout(120)
 def test_every_node_knows_how_much_the_others_do(tmp_path: Path) -> None:
-    """Commands a second of one that is busy, seen by itself and by another that is not."""
+    """The commands per second of a busy node, as seen by itself and by another, idle node."""
     with cluster(tmp_path, 2, keep=False, options=OPTIONS) as made, busy(made[0]):
         made.until(lambda: {name for name, load in loads(made, "n0").items() if load > 100} == {"n0", "n1"})
-        made.until(lambda: max(loads(made, "n1").values()) < 100)  # it was asked often while it started
+        # many commands were sent to it while it started
+        made.until(lambda: max(loads(made, "n1").values()) < 100)
         table = subprocess.run(
             [*MAIN, "shards", "nodes", "--cluster-map-store", made.store],
             capture_output=True,
@@ -111,7 +113,7 @@ def test_every_node_knows_how_much_the_others_do(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_member_that_has_never_spoken_is_said_to_have_not(tmp_path: Path) -> None:
-    """It is on the map, and nothing runs there."""
+    """The map contains a member whose process does not run."""
     ghost = Member("0" * 40, "127.0.0.1", 1, "127.0.0.1:1", "ghost")
     with cluster(tmp_path, 1, keep=False, options=OPTIONS) as made:
 
@@ -139,8 +141,8 @@ def test_a_member_that_has_never_spoken_is_said_to_have_not(tmp_path: Path) -> N
 def test_a_silent_node_is_marked_when_its_time_is_over_and_not_before(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    """By its last word, which CLUSTER NODES tells, as it does since when a question waits for an answer. The
-    command line says the same, without the one that does not answer."""
+    """CLUSTER NODES shows the time of the last message from a node, and since when a ping is unanswered. The
+    command line shows the same, without the node that does not answer."""
     with cluster(tmp_path, 3, keep=False, options=OPTIONS) as made:
         asked, victim = made[0], made[2]
         made.until(lambda: all(int(line(node, victim)[5]) > 0 for node in made.nodes[:2]))
@@ -151,13 +153,14 @@ def test_a_silent_node_is_marked_when_its_time_is_over_and_not_before(
         marked = made.until(lambda: (row := line(asked, victim))[7] == "disconnected" and (row, time.time()))
         row, at = marked
         asked_ms, heard_ms = int(row[4]), int(row[5])
-        assert abs(heard_ms / 1000 - began) < TIMEOUT_S / 2  # the last word came when it was stopped
+        # the last message came when the process was stopped
+        assert abs(heard_ms / 1000 - began) < TIMEOUT_S / 2
         assert heard_ms / 1000 + TIMEOUT_S <= at < began + 2 * TIMEOUT_S
         assert 0 < asked_ms <= at * 1000
         made.until(lambda: line(asked, victim)[2] == "master,fail")
         made.until(lambda: line(asked, made[1])[2] == "master")
         if how is signal.SIGKILL:
-            # Each has to hear the other's word before both are sure.
+            # Each node must receive the other's report before both mark it as failed.
             made.until(lambda: {about["n2"]["health"] for about in views(made).values()} == {"fail"})
             seen = views(made)
             assert set(seen) == {"n0", "n1"}

@@ -1,4 +1,4 @@
-"""Leases: a node that cannot renew its own serves nothing, whoever is to blame, and comes back by itself."""
+"""Leases: a node that cannot renew its lease serves nothing, whatever the cause, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def holders(store: str) -> set[str]:
 
 @pytest.mark.parametrize("kind", ["sqlite", "etcd"])
 def test_a_node_that_was_stopped_serves_nothing_old(tmp_path: Path, kind: str) -> None:
-    """Its lease ends while it stands still; a write that waited for it is refused, though the engine takes it
-    before anything else happens. Then the node has a lease again, and serves."""
+    """The lease ends while the process is stopped. A write that was already queued is refused, although the
+    engine receives it first. Then the node renews its lease and serves."""
     with single(tmp_path, kind) as made, Wire("127.0.0.1", made[0].port) as wire:
         assert made[0].process is not None
         assert wire.run("SET", "a", "1") == b"OK"
@@ -75,7 +75,7 @@ def serves(wire: Wire) -> bool:
 
 @pytest.mark.skipif(ETCD is None, reason="etcd is not installed (apt-get install etcd-server)")
 def test_a_node_that_is_cut_off_stops_before_its_lease_can_end(tmp_path: Path) -> None:
-    """etcd stands still: no write is taken later than the node's timeout after the last renewal."""
+    """etcd is stopped: no write is accepted later than the node's timeout after the last renewal."""
     with single(tmp_path, "etcd") as made, Wire("127.0.0.1", made[0].port) as wire:
         process = etcd_process(tmp_path)
         os.kill(process, signal.SIGSTOP)
@@ -91,7 +91,7 @@ def test_a_node_that_is_cut_off_stops_before_its_lease_can_end(tmp_path: Path) -
 
 
 def increments(wire: Wire) -> tuple[int, float, str]:
-    """How many were taken, when the last was, and what the first that was not was told."""
+    """Returns the number of accepted increments, the time of the last one, and the first error reply."""
     count, last = 0, time.monotonic()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Moving slots between running processes, by the command line: contents, wires, refusals and crashes."""
+"""Moving slots between running processes with the command line: contents, wires, refusals and crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from support.kv.cluster import MAIN, Cluster, ReplyError, Wire, cluster
 from support.kv.crash_matrix import STOPPING, at_rest, crash_at, settled
 
-OPTIONS = ("--cluster-write-pause-budget-ms", "5000")  # a loaded machine is no reason to give up
+OPTIONS = ("--cluster-write-pause-budget-ms", "5000")  # long enough for a loaded machine
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def shards(made: Cluster, *words: str, status: int = 0) -> Any:
 
 
 def fill(made: Cluster, count: int) -> dict[str, Any]:
-    """Keys of every type."""
+    """Writes keys of every type."""
     client = made.client()
     for number in range(count):
         client.set(f"s{number}", "x" * (number * 37 % 5000))
@@ -67,7 +67,7 @@ def sizes(made: Cluster) -> list[int]:
 
 
 def test_slots_move_with_all_that_they_hold_and_back_again(made: Cluster) -> None:
-    """By RDMA (shared memory here); what was acknowledged is counted, and the source lets go of its copy."""
+    """Over RDMA (shared memory here): acknowledged keys are counted, and the source deletes its copy."""
     before = fill(made, 150)
     total = sum(sizes(made))
     report = shards(made, "move", "0-8191", "n1", "--json")
@@ -113,7 +113,8 @@ def test_what_cannot_be_moved_is_refused(made: Cluster) -> None:
 
 
 def test_slots_that_are_moving_are_not_moved_twice(tmp_path: Path) -> None:
-    """Nor any that overlap them. What is under way is called off by its id, which takes at least a letter."""
+    """Overlapping slots are refused too. A move is aborted by a prefix of its id, which must
+    not be empty."""
     folder = tmp_path / "stops"
     folder.mkdir()
     (folder / "stop_at").write_text("BASE_COPY")
@@ -175,7 +176,7 @@ def test_a_weight_that_is_none_is_refused(made: Cluster) -> None:
 
 
 def test_a_client_in_the_middle_of_it_notices_a_redirection_at_most(made: Cluster) -> None:
-    """A counter that is incremented through the whole move counts every increment once."""
+    """A counter that is incremented during the whole move counts every increment once."""
     slot = made[0].raw("CLUSTER", "KEYSLOT", "count")
     source = next(node for node in made.nodes if made_owner(made, slot) == node.id)
     target = next(node for node in made.nodes if node is not source)
@@ -237,7 +238,7 @@ def test_without_rdma_the_fallback_carries_it(tmp_path: Path) -> None:
 
 
 def test_a_pause_that_is_too_long_calls_it_off(tmp_path: Path) -> None:
-    """The budget is enforced: the source keeps the slots, serves them, and the target forgets."""
+    """The budget is enforced: the source keeps and serves the slots, and the target drops its copy."""
     options = ("--cluster-write-pause-budget-ms", "1")
     with cluster(tmp_path, 2, options=options) as made:
         before = fill(made, 30)
@@ -261,12 +262,12 @@ def test_a_pause_that_is_too_long_calls_it_off(tmp_path: Path) -> None:
     ],
 )
 def test_a_crash_loses_nothing(checkpoint: str, victim: str) -> None:
-    """Some cells of the crash matrix; `make crash-matrix` has them all."""
+    """Some cells of the crash matrix; `make crash-matrix` runs all."""
     assert crash_at(checkpoint, victim) == ""
 
 
 def test_a_source_that_has_lost_its_checkpoint_counts_on(tmp_path: Path) -> None:
-    """The target knows of an earlier attempt: what follows is a later one, at once."""
+    """The target knows an earlier attempt, so the next attempt gets a higher number at once."""
     (tmp_path / "stop_at").write_text("CATCH_UP")
     environment = {"STOP_FOLDER": str(tmp_path)}
     with cluster(tmp_path, 2, command=STOPPING, environment=environment, options=OPTIONS) as made:
@@ -285,7 +286,8 @@ def test_a_source_that_has_lost_its_checkpoint_counts_on(tmp_path: Path) -> None
 
 
 def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> None:
-    """Though the map has been changed: and the pause that is told lasts until then."""
+    """Redirections start only then, although the map has changed before; the reported pause lasts until
+    then."""
     (tmp_path / "stop_at").write_text("DECIDING")
     environment = {"STOP_FOLDER": str(tmp_path)}
     options = ("--cluster-node-timeout-ms", "30000", "--cluster-write-pause-budget-ms", "20000")
@@ -296,7 +298,7 @@ def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> 
         assert target is not None
         made.until((tmp_path / "stopped").exists)
         with Wire("127.0.0.1", made[0].port) as wire:
-            wire.send("SET", "{06S}", "written meanwhile")  # slot 0
+            wire.send("SET", "{06S}", "written meanwhile")  # a key of slot 0
             target.send_signal(signal.SIGSTOP)
             began = time.monotonic()
             (tmp_path / "go").touch()
@@ -315,12 +317,12 @@ def test_clients_are_sent_on_when_the_target_has_heard_of_it(tmp_path: Path) -> 
 
 
 def test_a_move_whose_source_is_gone_can_be_called_off(tmp_path: Path) -> None:
-    """And whoever watched it hears how to; the source undoes it when it is back."""
+    """The waiting command prints how to abort it, and the source undoes the move when it is back."""
     options = ("--cluster-node-timeout-ms", "2000")
     environment = {"STOP_FOLDER": str(tmp_path)}
     (tmp_path / "stop_at").write_text("BASE_COPY")
     with cluster(tmp_path, 2, command=STOPPING, environment=environment, options=options) as made:
-        made[0].raw("SET", "{06S}", "kept")  # slot 0
+        made[0].raw("SET", "{06S}", "kept")  # a key of slot 0
         moving = subprocess.Popen(
             [*MAIN, "shards", "move", "0-99", "n1", "--cluster-map-store", made.store],
             stdout=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from support.kv.cluster import MAIN, Cluster, Node, cluster
 
 
 def panel(title: str) -> str:
-    """The panel's section, as an expression."""
+    """A JavaScript expression for the panel's section."""
     named = f"s.querySelector('h2').textContent === '{title}'"
     return f"[...document.querySelectorAll('#panels section')].find(s => {named})"
 
@@ -24,7 +24,7 @@ def shards(made: Cluster, *words: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.timeout(150)
 def test_replicas_and_moves_are_shown_while_they_happen(tmp_path: Path) -> None:
-    """A replica with its offset, which grows; a move under way with its phase, and then done; the map."""
+    """A replica with a growing offset, a move with its phase until it is done, and the map."""
     if browser.PROGRAM is None:
         pytest.skip(browser.REASON)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,5 +1,5 @@
-"""Clients of a cluster's primary and its replica: who may read, what is refused, and what becomes of
-those who wait."""
+"""Clients of a cluster's primary and its replica: which reads are allowed, what is refused, and what happens
+to waiting clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from redis.cluster import LoadBalancingStrategy
 from support.kv.cluster import Cluster, ReplyError, Wire, cluster
 
-# Long enough that nobody takes the place of a primary that is stopped for a while.
+# Long enough that no replica replaces a primary that is stopped for some time.
 OPTIONS = (
     *("--cluster-node-timeout-ms", "60000"),
     *("--session-heartbeat-interval-ms", "200", "--session-peer-timeout-ms", "1000"),
@@ -20,7 +20,7 @@ OPTIONS = (
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Cluster]:
-    """A primary with half of the slots and its replica, and another primary."""
+    """A primary with half of the slots, its replica, and another primary."""
     with cluster(tmp_path, 3, keep=False, assign=False, options=OPTIONS) as found:
         primary, replica, other = found.nodes
         assert primary.raw("CLUSTER", "ADDSLOTSRANGE", 0, 8191) == b"OK"
@@ -48,7 +48,7 @@ def test_readonly_is_for_reads_of_the_primarys_slots_until_readwrite(made: Clust
         assert wire.run("READONLY") == b"OK"
         assert wire.run("GET", "b") == b"bee"
         assert wire.run("MGET", "b", "{b}2") == [b"bee", None]
-        assert wire.run("TYPE", "b") == b"string"  # by Python
+        assert wire.run("TYPE", "b") == b"string"  # executed in Python
         for words in (("SET", "b", "x"), ("RPUSH", "{b}l", "x"), ("EXPIRE", "b", "9")):
             assert refused(wire, *words) == here
         assert refused(wire, "GET", "a") == there
@@ -81,7 +81,7 @@ def test_redis_py_reads_from_replicas(made: Cluster) -> None:
         client.get("b")
         before = served()
         assert [client.get(f"key:{number}") for number in range(100)] == [b"%d" % n for n in range(100)]
-        assert 10 < served() - before < 60  # about half of the half that it copies
+        assert 10 < served() - before < 60  # about half of the slots that it copies
         pipeline = client.pipeline()
         for number in range(100):
             pipeline.get(f"key:{number}")
@@ -90,7 +90,8 @@ def test_redis_py_reads_from_replicas(made: Cluster) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_replica_whose_primary_is_silent_serves_what_it_has(made: Cluster) -> None:
-    """Its link is down, and it says since when; others are still sent to the primary. Then it catches up."""
+    """Its link is down, and INFO reports since when; clients without READONLY are redirected. Then it catches
+    up."""
     primary, replica, _ = made.nodes
     with Wire("127.0.0.1", replica.port) as wire, replica.client() as looking:
         made.until(lambda: looking.info("replication")["master_link_status"] == "up")
@@ -108,7 +109,8 @@ def test_a_replica_whose_primary_is_silent_serves_what_it_has(made: Cluster) -> 
 
 
 def test_who_waits_for_replicas_is_not_sent_away_when_the_map_changes(made: Cluster) -> None:
-    """WAIT is about no key, so it has no slot; when the primary has no say any more, it is told."""
+    """WAIT has no key and therefore no slot. When the primary becomes a replica, the waiting client gets an
+    error."""
     primary, replica, other = made.nodes
     with Wire("127.0.0.1", primary.port) as wire:
         wire.run("SET", "b", "1")

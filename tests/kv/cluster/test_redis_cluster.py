@@ -1,4 +1,4 @@
-"""CLUSTER beside the distribution's redis-server in cluster mode: the same replies, the same refusals."""
+"""CLUSTER compared with the distribution's redis-server in cluster mode: equal replies and equal errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVER = shutil.which("redis-server")
 NOBODY = "0" * 40
 pytestmark = pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")
 
-# In this order: some depend on what those before have changed. "ME" is the node's own id.
+# The order matters: some depend on changes of those before. "ME" is the node's own id.
 ASKED = """
 SLOTS | MYID | LINKS | KEYSLOT foo | KEYSLOT | KEYSLOT a b
 COUNTKEYSINSLOT 1 | COUNTKEYSINSLOT 16384 | COUNTKEYSINSLOT -1 | COUNTKEYSINSLOT x | COUNTKEYSINSLOT
@@ -43,7 +43,7 @@ RESET BOGUS | RESET SOFT X | FLUSHSLOTS | RESET SOFT | SLOTS | MYID | NOSUCH |
 
 @pytest.fixture(scope="module")
 def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Its bus is at the port plus 10000. Both lie below the ports that connections take for themselves."""
+    """Its bus uses the port plus 10000. Both are below the range of ephemeral ports."""
     folder = tmp_path_factory.mktemp("redis")
     with contextlib.ExitStack() as stack:
         while True:
@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Asked:
-    """One of the two, with its own id and addresses taken out of what it says."""
+    """One of the two servers; its own id and port are replaced in its replies."""
 
     def __init__(self, wire: Wire, port: int) -> None:
         self.wire, self.port = wire, port
@@ -91,7 +91,7 @@ class Asked:
 
 
 def shape(words: list[str], reply: Any) -> Any:
-    """Of those that tell addresses and epochs, what must be alike."""
+    """The parts that must be equal, for replies with addresses and epochs."""
     name = words[0] if words else ""
     if name == "INFO":
         lines = dict(line.split(":") for line in reply.split())

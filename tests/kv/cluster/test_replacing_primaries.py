@@ -1,4 +1,4 @@
-"""A replica's watch over its primary's lease, and replacing that primary."""
+"""How a replica watches its primary's lease and replaces that primary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def member(id: str) -> Member:
 
 
 def failover_of_replica(map: Any, replication: Any, sessions: Any = None) -> Failover:
-    """Of B, a replica of A; what a test does not use is None."""
+    """The failover of B, a replica of A; collaborators that the tests do not need are None."""
     unused: Any = None
     return Failover(
         B,
@@ -35,7 +35,8 @@ def failover_of_replica(map: Any, replication: Any, sessions: Any = None) -> Fai
 
 
 async def test_a_replica_that_leads_by_now_replaces_nobody() -> None:
-    """Its own swap took place and the answer was lost: it learns of it while it reads the leases."""
+    """Its change of the map succeeded but the answer was lost: it finds that out while it reads the
+    leases."""
     followed = ClusterMap().meet(member(A)).meet(member(B)).assign(range(16384), A).replicate(B, A)
     done: list[str] = []
 
@@ -55,7 +56,7 @@ async def test_a_replica_that_leads_by_now_replaces_nobody() -> None:
 
 
 async def test_a_planned_failover_changes_the_map_when_all_of_the_log_is_here_and_not_before() -> None:
-    """The primary has stopped writing at 100: a replica at 60 waits, and gives up if it gets no further."""
+    """The primary has stopped writing at 100: a replica at 60 waits, and gives up if it does not advance."""
     followed = ClusterMap().meet(member(A)).meet(member(B)).assign(range(16384), A).replicate(B, A)
     promoted: list[int] = []
     link = SimpleNamespace(offset=60)

@@ -1,4 +1,4 @@
-"""What random commands do not reach: large HyperLogLogs, encodings, coordinates, what is declared."""
+"""What random commands do not reach: large HyperLogLogs, encodings, coordinates, and declarations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 
 
 def test_hyperloglogs_count_to_the_unit_and_can_be_exchanged(peer):
-    """From the first element through sparse to dense: Redis's count, and its string is ours."""
+    """From the first element through the sparse to the dense form: the count and the string equal those of
+    Redis."""
     server = MemoryServer()
     peer.run("FLUSHALL")
     added = 0
@@ -61,7 +62,7 @@ def test_encodings(peer, words):
 
 
 def test_coordinates(peer):
-    """Positions to the last digit, and what is not there."""
+    """Positions to the last digit, and missing members."""
     server = MemoryServer()
     peer.run("FLUSHALL")
     add = ("GEOADD", "g", "13.361389", "38.115556", "Palermo", "-179.999", "-85.05", "far", "0", "0", "zero")
@@ -88,13 +89,13 @@ def test_coordinates(peer):
 
 
 def test_declarations_are_those_of_redis(peer):
-    """Arity, flags and key positions that COMMAND tells."""
+    """Arity, flags and key positions as COMMAND reports them."""
     differing = {}
     for name, command in COMMANDS.items():
         if " " in name or command.function is None or command.group not in MINE:
             continue
         if name == "OBJECT":
-            continue  # only its subcommands do anything
+            continue  # only its subcommands have an effect
         row = peer.run("COMMAND", "INFO", name)[1][0][1]
         arity, flags, keys = row[1][1], {flag for _, flag in row[2][1]}, tuple(word for _, word in row[3:6])
         if (command.arity, command.flags, command.keys) != (arity, frozenset(flags), keys):
@@ -107,7 +108,7 @@ def test_declarations_are_those_of_redis(peer):
 
 @pytest.mark.parametrize("policy", ["allkeys-lfu", "volatile-lfu", "allkeys-lru", "noeviction"])
 def test_object_reports_frequency_or_idle_time_as_the_policy_counts(peer, store, policy):
-    """OBJECT FREQ needs an LFU policy, OBJECT IDLETIME another; a new key counts 5, after one GET 6."""
+    """OBJECT FREQ needs an LFU policy, OBJECT IDLETIME any other; a new key counts 5, after one GET 6."""
     with redis.Redis(port=store.port) as client:
         for one in (client.execute_command, peer.run):
             one("FLUSHALL")
@@ -134,7 +135,7 @@ def test_object_reports_frequency_or_idle_time_as_the_policy_counts(peer, store,
 
 
 def test_the_frequency_counter_grows_and_survives_writes(store):
-    """Hundreds of reads raise the counter beyond its first steps; SET of a larger value keeps it."""
+    """Hundreds of reads raise the counter beyond its first steps; a SET of a larger value keeps it."""
     with redis.Redis(port=store.port) as client:
         client.config_set("maxmemory-policy", "allkeys-lfu")
         client.set("often", "v")

@@ -1,4 +1,4 @@
-"""Blocking pops: what they ask the engine for, and what they do when it calls again."""
+"""Blocking pops: what they request from the engine, and what they do when it retries them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verbena.kv.commands.replies import CommandError, NullArray
 
 
 def again(server: MemoryServer, *words: str):
-    """Calls the one who waits; the command is the one that runs."""
+    """Retries the first waiting client while the given command runs."""
     server.running = COMMANDS[words[0]]
     _, retry, _ = server.waiting[0]
     return retry(server.call([word.encode() for word in words]))
@@ -30,8 +30,8 @@ def again(server: MemoryServer, *words: str):
     ],
 )
 def test_who_waits_is_served_by_the_retry(words, fill, answer):
-    """While the key is missing or of another type it goes on waiting; then it is served, and
-    the log alone gives the same contents."""
+    """While the key is missing or has another type, it continues to wait; then it is served, and replaying
+    the log gives the same contents."""
     server = MemoryServer()
     assert isinstance(server.run(*words), NullArray)
     keys, _, timeout_s = server.waiting[0]
@@ -47,7 +47,7 @@ def test_who_waits_is_served_by_the_retry(words, fill, answer):
 
 
 def test_a_move_to_something_else_ends_the_wait_with_an_error():
-    """The target's type is looked at when there is something to move; nothing is lost then."""
+    """The type of the destination is checked when there is an element to move; the element is not lost."""
     server = MemoryServer()
     server.run("SADD", "d", "x")
     server.run("BLMOVE", "k", "d", "LEFT", "LEFT", "0")

@@ -1,4 +1,4 @@
-"""Members by chance: from small and large sets, while they change."""
+"""Random members of small and large sets, while the sets change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kv.memory_database import MemoryServer
 
 @pytest.mark.parametrize("size", [3, 500])
 def test_spop_takes_each_member_once(size):
-    """Draws, additions and removals in turn keep the set whole; the log alone gives the same."""
+    """Draws mixed with additions and removals are consistent with the set, and replaying the log gives the
+    same set."""
     server = MemoryServer()
     server.run("SADD", "k", *range(size))
     expected = {b"%d" % number for number in range(size)}
@@ -33,7 +34,8 @@ DRAWS = [("SADD", "SRANDMEMBER"), ("HSET", "HRANDFIELD"), ("ZADD", "ZRANDMEMBER"
 
 @pytest.mark.parametrize(("add", "draw"), DRAWS)
 def test_several_by_chance(add, draw):
-    """A positive count gives different members, a negative one as many as asked for; in time all come."""
+    """A positive count gives distinct members, a negative one exactly as many as requested; every member
+    occurs in time."""
     server = MemoryServer()
     for number in range(20):
         words = {"SADD": [f"m{number}"], "HSET": [f"m{number}", "v"], "ZADD": ["1", f"m{number}"]}[add]

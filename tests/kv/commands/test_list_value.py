@@ -1,4 +1,4 @@
-"""The list that a key holds is what a list of Python's would be after the same changes."""
+"""The list type of a key behaves as a Python list under the same changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native commands: the engine enforces the facts that COMMAND INFO reports about them."""
+"""Native commands: the engine enforces the declarations that COMMAND INFO reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of commands: every command of redis-server is on it, as one that is here or one that is not."""
+"""The page of commands lists every command of redis-server, as supported or as not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans of collections, and Redis's patterns."""
+"""Scans of collections, and Redis's glob patterns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verbena.kv.commands.data.scanning import pattern
     ],
 )
 def test_who_is_there_throughout_is_seen(scan, add, remove):
-    """Members that come and go between the calls of a scan hide none of those that stay."""
+    """Members that are added and removed between the calls of a scan hide none of the members that stay."""
     server = MemoryServer()
     for number in range(1000):
         add(server, f"stays{number}")
@@ -34,7 +34,8 @@ def test_who_is_there_throughout_is_seen(scan, add, remove):
 
 
 def test_a_scan_goes_on_in_another_copy_of_the_value():
-    """A cursor says where to go on whatever the server remembers: here it has to sort anew."""
+    """A cursor contains its position and needs no state of the server: here the copy has to be sorted
+    again."""
     server = MemoryServer()
     server.run("SADD", "k", *range(1000))
     cursor, first = server.run("SSCAN", "k", 0, "COUNT", 400)
@@ -63,7 +64,7 @@ def test_a_scan_goes_on_in_another_copy_of_the_value():
     ],
 )
 def test_patterns(glob, matching, other):
-    """A pattern matches whole keys; every byte counts, line ends too."""
+    """A pattern must match the whole key, with every byte, line ends included."""
     if matching:
         assert pattern(glob).match(matching)
     assert not pattern(glob).match(other)

@@ -1,4 +1,4 @@
-"""Values as bytes, there and back; what is damaged or forged is refused."""
+"""Serialized values: round trips, and the refusal of damaged or forged ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_dumped_is_loaded(value):
 
 @given(values, st.data())
 def test_damage_is_noticed(value, data):
-    """A bit turned or bytes cut anywhere: the payload is refused."""
+    """A flipped bit or missing bytes anywhere: the payload is refused."""
     payload = bytearray(serial.dump(value))
     payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(serial.Damaged):
@@ -53,7 +53,7 @@ def sealed(body: bytes) -> bytes:
 
 @given(st.binary(min_size=6, max_size=60))
 def test_a_forged_payload_is_a_value_or_refused(body):
-    """With a right checksum over nonsense, load() raises Malformed or gives a value that can be dumped."""
+    """With a valid checksum over garbage, load() raises Malformed or returns a value that can be dumped."""
     try:
         value = serial.load(sealed(body))
     except serial.Malformed:
@@ -64,7 +64,7 @@ def test_a_forged_payload_is_a_value_or_refused(body):
 @pytest.mark.parametrize(
     "body",
     [
-        struct.pack("<BIB", 3, 2, 1) + b"\1\1aa",  # a member twice
+        struct.pack("<BIB", 3, 2, 1) + b"\1\1aa",  # a duplicate member
         struct.pack("<BIB", 2, 0, 1),  # an empty list
         struct.pack("<BIB", 4, 1, 1) + b"\1" + struct.pack("<d", float("nan")) + b"a",
         struct.pack("<BIB", 2, 0xFFFFFFFF, 4),
@@ -78,7 +78,7 @@ def test_restore_refuses_what_makes_no_value(body):
 
 
 def test_restore_with_a_time_to_live():
-    """A time to live is kept as the moment it ends, so that the log gives the same later."""
+    """A time to live is stored as an absolute time, so that replaying the log later gives the same result."""
     server = MemoryServer(now_ms=5000)
     server.run("RPUSH", "k", "a", "b")
     payload = server.run("DUMP", "k")
