@@ -1,4 +1,4 @@
-"""A store in a process of its own: prints its two ports, and serves until its input ends."""
+"""A store in its own process: prints its two ports, and serves until its input ends."""
 
 from __future__ import annotations
 

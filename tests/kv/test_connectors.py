@@ -1,4 +1,4 @@
-"""redis-py and valkey-py on sessions: what works over TCP works here."""
+"""redis-py and valkey-py over sessions: what works over TCP works here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verbena import kv
 POOLS = {"redis": kv.redis_pool, "valkey": kv.valkey_pool}
 ASYNC_POOLS = {"redis": kv.async_redis_pool, "valkey": kv.async_valkey_pool}
 CLASSES = {"redis": "Redis", "valkey": "Valkey"}
-LONG = bytes(range(250)) * (70 << 12)  # more than a message of a session may be
+LONG = bytes(range(250)) * (70 << 12)  # longer than a message of a session may be
 
 
 @pytest.fixture(params=["redis", "valkey"])

@@ -1,5 +1,6 @@
-"""Files of a store that are cut, changed, lost or of another version: a torn end is cut off and said; damage
-is refused by name, offset and LSN, nothing is changed, and `verbena kv` checks and repairs it."""
+"""Files of a store that are truncated, changed, lost or of another version. A torn end is cut off and
+reported. Damage is refused with file, offset and LSN, without any change, and `verbena kv` checks and repairs
+it."""
 
 from __future__ import annotations
 
@@ -27,21 +28,21 @@ def store(server: Server, key: bytes, value: bytes) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A directory with a snapshot of two keys, and a log of two more, ended in order."""
+    """A directory with a snapshot of two keys and a log of two more, closed in order."""
     directory = tmp_path / "store"
     with kept(directory, fsync="always") as (server, persistence, _):
         store(server, b"a", b"1")
         store(server, b"b", b"22")
         persistence.save()
         store(server, b"c", b"333")
-        persistence._log.flush()  # each on disk by itself, and vouched for
+        persistence._log.flush()  # each record is synced separately, and a mark confirms it
         store(server, b"d", b"4444")
     return directory
 
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """The same without an end, and nothing synced."""
+    """The same keys in the log of a server that was killed, without a sync."""
     directory = tmp_path / "store"
     with serving(directory, "no") as (process, port), Connection(port) as connection:
         for key, value in ((b"a", b"1"), (b"b", b"22"), (b"c", b"333"), (b"d", b"4444")):
@@ -60,10 +61,10 @@ ALL = {b"a": b"1", b"b": b"22", b"c": b"333", b"d": b"4444"}
 
 
 def test_a_log_cut_anywhere_gives_the_commands_before_it(killed: Path, tmp_path: Path) -> None:
-    """After a crash: a prefix comes back, the rest is cut off, and the next start finds nothing wrong."""
+    """After a crash a prefix is recovered, the rest is cut off, and the next start finds no error."""
     log = max(killed.glob("log-*"))
     counts = set()
-    for size in range(0, log.stat().st_size + 1, 4):  # at every byte: tests/native/kv/kv_log_test.cc
+    for size in range(0, log.stat().st_size + 1, 4):  # for every byte, see tests/native/kv/kv_log_test.cc
         copy = tmp_path / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(killed, copy)
@@ -117,13 +118,13 @@ def test_a_log_that_ended_in_order_and_is_shorter_now_is_refused(small: Path) ->
 
 @pytest.mark.parametrize("kind", ["log", "snapshot"])
 def test_a_changed_byte_is_refused_by_file_offset_and_lsn(small: Path, kind: str) -> None:
-    """Wherever it is; only the last mark, which says nothing that matters, is cut off instead."""
+    """Wherever it is. Only damage in the last mark, which carries no data, is cut off instead."""
     path = max(small.glob(f"{kind}-*"))
     whole = path.read_bytes()
     for at in range(0, len(whole), 5):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         if kind == "log" and at >= len(whole) - 24:
-            continue  # tried below
+            continue  # tested below
         with pytest.raises(StateError) as caught:
             keys(small)
         assert path.name in caught.value.detail
@@ -173,7 +174,7 @@ def test_a_file_that_is_gone_is_noticed(small: Path) -> None:
 
 
 def test_check_and_repair(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The damage is shown, then cut off, and what was cut is kept."""
+    """The damage is reported, then cut off, and the removed part is kept."""
     assert main(["kv", "check", str(small)]) == 0
     assert "whole: 4 records, the next LSN is 5" in capsys.readouterr().out
     log = max(small.glob("log-*"))
@@ -229,7 +230,7 @@ def test_check_wants_a_directory_that_nobody_uses(
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_full_disk_stops_writes_until_there_is_room(tmp_path: Path, fsync: str) -> None:
-    """Nobody is told that a write was kept which was not; reads go on; nothing acknowledged is lost."""
+    """No write is acknowledged that was not stored; reads continue; nothing acknowledged is lost."""
     value = b"x" * 1000
     answered = -1
     with serving(tmp_path, fsync, "20000") as (process, port):
@@ -240,7 +241,7 @@ def test_a_full_disk_stops_writes_until_there_is_room(tmp_path: Path, fsync: str
                     answered = number
                 pytest.fail("the disk was not full")
             except ConnectionError:
-                pass  # whether the last one will be kept is not known
+                pass  # whether the last one is stored is unknown
         with Connection(port) as connection:
             assert connection.run(b"SET", b"other", b"1").startswith(
                 "MISCONF Errors writing to the log: write"

@@ -1,5 +1,5 @@
-"""What a store keeps on disk: everything comes back, from the log alone, and from a snapshot and the log
-behind it, whenever it is looked at; and what is said about it."""
+"""Persistence: everything is recovered from the log alone and from a snapshot with the log after it, at any
+moment; and what the store reports about it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PERSIST K
 
 
 class Live:
-    """A server in this process whose loop runs, with a connection to it."""
+    """A server in this process with a running loop, and a connection to it."""
 
     def __init__(self, directory: Path) -> None:
         self.server = Server()
@@ -76,14 +76,14 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 def copied(live: Live, to: Path) -> Path:
-    """The directory as a crash would leave it now: nothing is under way but perhaps a snapshot."""
+    """A copy of the directory as a crash would leave it now. Only a snapshot may be in progress."""
     directory = live.persistence.directory
     while True:
         before = (directory / "manifest.json").read_bytes()
         shutil.rmtree(to, ignore_errors=True)
         try:
             shutil.copytree(directory, to)
-        except shutil.Error:  # a snapshot has just taken the place of another
+        except shutil.Error:  # a snapshot has just replaced another
             continue
         if (directory / "manifest.json").read_bytes() == before:
             return to
@@ -93,7 +93,7 @@ def copied(live: Live, to: Path) -> Path:
 def test_random_commands_come_back_from_log_and_snapshot_at_any_moment(
     live: Live, tmp_path: Path, seed: int
 ) -> None:
-    """After every batch, whatever a snapshot under way has seen by then, the files give the contents."""
+    """After every batch, whatever part a running snapshot has read by then, the files give the contents."""
     chance = random.Random(seed)
     templates = [*TEMPLATES, *filter(None, NATIVE.splitlines())]
     blocking = ("BLPOP", "BRPOP", "BLM", "BZ", "BRPOPLPUSH")
@@ -117,14 +117,14 @@ def test_random_commands_come_back_from_log_and_snapshot_at_any_moment(
 
 
 def test_a_command_that_is_written_down_as_it_came_has_one_key_in_the_second_place() -> None:
-    """So that snapshots, slots and replicas know whose effect a record is."""
+    """Snapshots, slots and replicas rely on this to find the key of a record."""
     for name, command in COMMANDS.items():
         if command.is_write and command.function is not None and not command.explicit:
             assert (command.keys, command.find_keys) == ((1, 1, 1), None), name
 
 
 def test_time_stands_still_while_the_log_is_read(tmp_path: Path) -> None:
-    """A key that was persisted before its time was up is there, though its time is over now."""
+    """A key that was persisted before its expiry is kept, although that time is over now."""
     with kept(tmp_path) as (server, _, _):
         log = server.engine.log
         log(0, (b"SET", b"kept", b"v", b"PXAT", b"1000"))
@@ -142,7 +142,7 @@ def store(server: Server, database: int, key: bytes, value: bytes) -> None:
 
 
 def test_databases_that_are_flushed_and_swapped(tmp_path: Path) -> None:
-    """Their effects name no key, and a snapshot before them is still right."""
+    """Their effect records name no key, and an earlier snapshot stays correct."""
     with kept(tmp_path) as (server, persistence, _):
         for number in range(3):
             store(server, number, b"k", b"%d" % number)
@@ -169,7 +169,7 @@ def test_databases_that_are_flushed_and_swapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 300, 400])
 def test_a_command_that_was_torn_is_not_there_at_all(tmp_path: Path, cut: int) -> None:
-    """MSET's keys are records of their own; all of them come back, or none."""
+    """MSET's keys are separate records; all of them are recovered, or none."""
     with serving(tmp_path, "no") as (process, port), Connection(port) as connection:
         assert connection.run(b"SET", b"before", b"1") == "OK"
         assert connection.run(b"MSET", *(word for i in range(9) for word in (b"k%d" % i, b"v"))) == "OK"
@@ -190,7 +190,7 @@ def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:
         Persistence(Server(), Settings(dir=str(tmp_path))).open()
     assert caught.value.code == "log_locked"
     assert str(os.getpid()) in caught.value.detail
-    with kept(tmp_path):  # the first has let it go
+    with kept(tmp_path):  # the first server has released it
         pass
 
 
@@ -206,7 +206,7 @@ def test_memory_only_is_the_default() -> None:
 
 
 def test_clients_hear_that_the_store_is_loading(tmp_path: Path) -> None:
-    """From the first moment on, until all is there."""
+    """From the start until everything is loaded, clients get LOADING."""
     server = Server()
     persistence = Persistence(server, Settings(dir=str(tmp_path)))
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -256,7 +256,7 @@ def test_reading_back_on_demand(live: Live) -> None:
 
 
 def test_waiting_for_the_disk_each_second(tmp_path: Path) -> None:
-    """WAITAOF's client waits until the background's sync is through."""
+    """WAITAOF's client waits until the background sync is complete."""
     with serving(tmp_path, "everysec") as (_, port), Connection(port) as connection:
         for i in range(3):
             connection.run(b"SET", b"a", b"%d" % i)
@@ -264,14 +264,14 @@ def test_waiting_for_the_disk_each_second(tmp_path: Path) -> None:
 
 
 def test_the_log_begins_anew_when_it_has_grown(tmp_path: Path) -> None:
-    """Old segments go, and the contents stay."""
+    """Old segments are deleted, and the contents stay."""
     with kept(tmp_path, fsync="no", snapshot_min_bytes=100_000) as (server, persistence, _):
         persistence.tick()
         assert not persistence.is_saving
         for i in range(3000):
             store(server, 0, b"k%d" % (i % 100), b"v" * 50)
         before = contents(server)
-        server.start()  # the log is written, and the program's tick is called, by the loop
+        server.start()  # the loop writes the log and calls Python's tick
         while not list(tmp_path.glob("*.vsnap")):
             server.engine.refresh_time()
         server.stop()

@@ -1,5 +1,5 @@
-"""Large collections get into snapshots and base copies in pieces, while they change: what comes out is what
-there was at the end, each change once."""
+"""Large collections enter snapshots and base copies in pieces while they change: the result is the final
+state, with each change applied once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIECE = 256 << 10
 
 
 def state(server: Server) -> dict[tuple[int, bytes], tuple[Any, int]]:
-    """Everything, whatever the order in which elements came."""
+    """The whole contents, independent of the order of elements."""
     found: dict[tuple[int, bytes], tuple[Any, int]] = {}
     for number in range(len(server.databases)):
         cursor = -1
@@ -46,7 +46,7 @@ def shown(value: Any) -> Any:
 
 
 def filling(kind: str, key: str, count: int, first: int = 0) -> Iterator[list[bytes]]:
-    """Commands that make a collection of so many elements."""
+    """Commands that create a collection with this many elements."""
     for start in range(first, first + count, 1000):
         names = [f"m{n}" for n in range(start, min(start + 1000, first + count))]
         if kind == "hash":
@@ -60,7 +60,8 @@ def filling(kind: str, key: str, count: int, first: int = 0) -> Iterator[list[by
 
 
 def changing(kind: str, key: str, chance: random.Random, count: int) -> list[str]:
-    """A command that changes one or more elements, copied or not: of some the effect depends on all."""
+    """A command that changes one or more elements, copied already or not; the effect of some depends on all
+    elements."""
     name = f"m{chance.randrange(count)}"
     new = f"n{chance.randrange(count)}"
     if kind == "hash":
@@ -89,7 +90,7 @@ def changing(kind: str, key: str, chance: random.Random, count: int) -> list[str
 
 
 def drastic(kind: str, chance: random.Random) -> list[list[bytes]]:
-    """What concerns the whole key."""
+    """A command that affects the whole key."""
     again = list(filling(kind, "big", 6000, first=chance.randrange(1000)))
     name = {"hash": "HSET big f 1", "set": "SADD big f", "zset": "ZADD big 1 f", "list": "LPUSH big f"}[kind]
     return chance.choice(
@@ -109,14 +110,15 @@ def drastic(kind: str, chance: random.Random) -> list[list[bytes]]:
 
 
 def grown(kind: str, chance: random.Random) -> list[list[bytes]]:
-    """As many again at once: the table moves."""
+    """Commands that add more elements than there were, so that the hash table is reallocated."""
     return list(filling(kind, "big", 12_000, first=20_000 + chance.randrange(50_000)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
-    """After each piece the key is changed, by elements or as a whole; the other end has what is left."""
+    """After each piece the key is changed, by elements or as a whole; the other end has the final
+    contents."""
     chance = random.Random(f"{kind} {seed}")
     source, target = Server(), Server()
     applied = make_applier(target)
@@ -126,8 +128,8 @@ def test_a_base_copy_in_pieces_among_changes(kind: str, seed: int) -> None:
             send(words)
         run("SET string value", "PEXPIREAT string 9999999999999", "RPUSH list a b", "SADD other x")
         copy = source.base_copy()
-        pieces, drastic_left = 0, seed  # none at all the first time
-        while piece := copy.read(4000):  # more than is changed meanwhile, or it would never end
+        pieces, drastic_left = 0, seed  # seed 0: none
+        while piece := copy.read(4000):  # larger than the changes in between, or it would never end
             pieces += 1
             applied.apply(piece)
             for _ in range(chance.randrange(4)):
@@ -171,8 +173,8 @@ def going(kind: str, names: list[str]) -> list[bytes]:
 @pytest.mark.parametrize("kind", ["hash", "set", "zset"])
 @pytest.mark.parametrize("churns", [False, True])
 def test_a_copy_does_not_begin_anew_when_the_table_moves(kind: str, churns: bool) -> None:
-    """A dict of 86,000 moves when some 1,400 more have come, in the middle of the copy. Elements go and come
-    back on both sides of the walk's place, and while the last changes are told."""
+    """A dict of 86,000 elements is reallocated after about 1,400 more, in the middle of the copy. Elements
+    are removed and added on both sides of the position of the walk, and while the last changes are sent."""
     source, target, chance = Server(), Server(), random.Random(kind)
     applied, once = make_applier(target), 0
     with served(source) as run:
@@ -202,7 +204,7 @@ def test_a_copy_does_not_begin_anew_when_the_table_moves(kind: str, churns: bool
 
 
 def summed(digest: _native.kv.SlotDigest) -> int:
-    """All that can be, in pieces of which none is long; what has been read."""
+    """Sums everything that can be summed, in pieces of bounded length. Returns the amount that was read."""
     done = False
     while not done:
         before = digest.summed
@@ -213,8 +215,8 @@ def summed(digest: _native.kv.SlotDigest) -> int:
 
 @pytest.mark.parametrize("kind", ["string", *KINDS])
 def test_a_digest_does_not_read_a_large_value_again_when_writes_have_stopped(kind: str) -> None:
-    """It was read before, in pieces. What was changed since then is left out, at both ends: then it is the
-    type, the length and the expiry that count."""
+    """It was read before, in pieces. A value that changed since then is left out at both ends: only its type,
+    length and expiry count."""
     source, target = Server(), Server()
     with served(source) as run, served(target) as there:
         for each in (run, there):
@@ -226,7 +228,7 @@ def test_a_digest_does_not_read_a_large_value_again_when_writes_have_stopped(kin
                 for words in filling(kind, "big", 20_000):
                     send(words)
         here, other = (_native.kv.SlotDigest(one.engine, list(range(16384))) for one in (source, target))
-        assert here.pending > 1 << 30  # nobody is ready who has not seen all keys
+        assert here.pending > 1 << 30  # a digest that has not seen all keys is not ready
         read = summed(here)
         assert read >= 20_000
         assert here.pending == 0
@@ -250,7 +252,7 @@ def test_a_digest_does_not_read_a_large_value_again_when_writes_have_stopped(kin
         assert here.pending > 2000
         summed(other)
         assert other.finish(1)[2] == []
-        assert other.finish(1)[0] != sum_  # all of it, and not all of it
+        assert other.finish(1)[0] != sum_  # with the value, and without it
         assert other.finish(1, left_out)[:2] == (sum_, keys)
         assert here.summed - read <= 10
         sender(there)([b"PEXPIREAT", b"big", b"9999999999999"])
@@ -258,7 +260,7 @@ def test_a_digest_does_not_read_a_large_value_again_when_writes_have_stopped(kin
 
 
 def test_a_large_value_that_changes_all_the_time_is_not_waited_for() -> None:
-    """Each change makes what was read of it worthless: after some of them nobody begins again."""
+    """Each change invalidates what was read of it; after several changes the digest stops trying."""
     server = Server()
     with served(server) as run:
         send = sender(run)
@@ -272,7 +274,7 @@ def test_a_large_value_that_changes_all_the_time_is_not_waited_for() -> None:
         assert changes < 40
         assert digest.pending == 0
         assert len(digest.finish(1)[2]) == 1
-        # When nothing changes any more it can be summed all the same.
+        # Once it no longer changes it can still be summed.
         while not digest.work(0.0, still=True):
             pass
         sum_, keys, left_out = digest.finish(1)
@@ -293,7 +295,7 @@ def sender(run: Callable[..., None]) -> Callable[..., None]:
 
 
 class Sets:
-    """Keys of a client's, and what its commands make of them."""
+    """The keys of a client, and the effect of its commands on them."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -360,7 +362,7 @@ class Sets:
 
 @pytest.mark.parametrize("when", ["while it is written", "when it is done"])
 def test_a_kill_during_a_snapshot_of_large_values(tmp_path: Path, when: str) -> None:
-    """Whatever the instant: what was answered is there, once, from the former files or the new ones."""
+    """At any instant: every acknowledged change is there, once, from the former files or the new ones."""
     chance, model = random.Random(when), Sets(60_000)
     with serving(tmp_path, "everysec") as (process, port), Connection(port) as connection:
         filled = list(model.fill())
@@ -395,7 +397,7 @@ def is_saving(connection: Connection) -> bool:
 
 
 def test_a_snapshot_alone_brings_large_values_back(tmp_path: Path) -> None:
-    """In pieces or in one, by themselves or with a time: SAVE, and nothing of the log is needed."""
+    """In pieces or whole, with and without an expiry: after SAVE nothing of the log is needed."""
     with kept(tmp_path) as (server, persistence, _), served(server) as run:
         send = sender(run)
         for kind in KINDS:

@@ -1,5 +1,5 @@
-"""Random commands to our functions and to the distribution's redis-server: the same replies in both
-protocols; and what our log of effects says, done again, gives the same contents."""
+"""Random commands to Verbena's functions and to the distribution's redis-server: equal replies in both
+protocol versions, and replaying the log of effects gives equal contents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Peer]]
 
 
 def shape(reply: Any) -> Any:
-    """What remains of a reply if its contents are by chance: types and lengths."""
+    """The parts of a reply that do not depend on chance: types and lengths."""
     kind, content = reply
     if isinstance(content, list):
         return (kind, [shape(item) for item in content])
@@ -54,13 +54,13 @@ def comparable(words: list[bytes], reply: Any) -> Any:
         return (kind, sorted(zip(content[::2], content[1::2], strict=True)))
     if name in UNORDERED or (
         name in SORTS and (b"BY" in words or b"by" in words)
-    ):  # of a set, ties have no order
+    ):  # of a set, whose ties have no order
         return (kind, sorted((comparable(words, item) for item in content), key=repr))
     return reply
 
 
 def follow(argv: list[bytes], ours: MemoryServer, peer: Peer) -> None:
-    """Members that SPOP took by chance: ours become those that Redis still has."""
+    """Aligns the members after a random SPOP: the set becomes that of Redis."""
     if len(argv) > 1 and isinstance(ours.databases[0].any(argv[1]), Set):
         members = [content for _, content in peer.run("SMEMBERS", argv[1])[1]]
         ours.databases[0].put(argv[1], Set(members), keep_expiry=True)
@@ -76,7 +76,7 @@ def follow(argv: list[bytes], ours: MemoryServer, peer: Peer) -> None:
 def test_the_same_commands_give_the_same_replies(
     peers: dict[int, Peer], protocol: int, steps: list[tuple[str, int]]
 ) -> None:
-    """Each reply is Redis's, to the byte and the type, wherever Redis itself leaves nothing to chance."""
+    """Each reply equals that of Redis in bytes and type, unless Redis itself chooses at random."""
     peer = peers[protocol]
     peer.run("FLUSHALL")
     ours = MemoryServer()

@@ -1,5 +1,5 @@
-"""Strings, keys and transactions against the distribution's redis-server: the same random commands, the same
-replies. Native code answers most of them."""
+"""Strings, keys and transactions compared with the distribution's redis-server: equal replies to equal random
+commands. Native code answers most of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = st.one_of(
 )
 NUMBERS = st.one_of(st.sampled_from(["0", "1", "-1", "5", "100", "x", "", "1.5", "9223372036854775807"]))
 OFFSETS = st.integers(-12, 12).map(str)
-TIMES = st.sampled_from(["100", "1000", "0", "-1", "x", "9223372036854775807"])  # never about to expire
+TIMES = st.sampled_from(["100", "1000", "0", "-1", "x", "9223372036854775807"])  # far from expiry
 FAR = st.sampled_from(["33177117420", "33177117420000", "1", "0", "-5", "x"])  # Unix times
 NAN = st.sampled_from(["1.5", "-0.25", "3", "1e5", "nan", "x", "inf"])
 
@@ -88,7 +88,7 @@ COMMANDS = st.one_of(
     command("EXPIRETIME", KEYS),
     command("PEXPIRETIME", KEYS),
     command("PERSIST", KEYS),
-    command("LPUSH", KEYS, VALUES),  # of another type, so that WRONGTYPE comes up
+    command("LPUSH", KEYS, VALUES),  # of another type, to cause WRONGTYPE
     command("PING"),
     command("PING", VALUES),
     command("ECHO", VALUES),
@@ -146,7 +146,7 @@ def plain(reply: Any) -> Any:
     if isinstance(reply, list):
         return [plain(item) for item in reply]
     if isinstance(reply, ErrorReply):
-        # Redis 7.0 shows an argument here, later ones do not.
+        # Redis 7.0 includes an argument here, later versions do not.
         return ErrorReply(re.sub(r", with args beginning with:.*", "", reply))
     return reply
 
@@ -154,11 +154,11 @@ def plain(reply: Any) -> Any:
 @settings(max_examples=150)
 @given(program=st.lists(COMMANDS, min_size=1, max_size=30))
 def test_replies_are_those_of_redis(pair: tuple[Wire, Wire], program: list[tuple[str, ...]]):
-    """Every reply, value or error, in the order in which they were asked for."""
+    """Every reply, value or error, in the order of the commands."""
     ours, theirs = pair
     for words in (("RESET",), ("FLUSHALL",), *program, ("RESET",)):
         answer, expected = ours(*words), theirs(*words)
         if words[0] in ("TTL", "EXPIRETIME", "PEXPIRETIME") and isinstance(answer, int):
-            assert abs(answer - expected) <= (5000 if words[0] == "PEXPIRETIME" else 5), words  # time passes
+            assert abs(answer - expected) <= (5000 if words[0] == "PEXPIRETIME" else 5), words  # times differ
         else:
             assert plain(answer) == plain(expected), words

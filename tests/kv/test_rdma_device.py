@@ -1,4 +1,4 @@
-"""Which of several RDMA devices an address is served by."""
+"""Which of several RDMA devices serves an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOWN, ACTIVE = verbs.PortState.DOWN, verbs.PortState.ACTIVE
 
 
 def device(name: str, *gids: str, state: verbs.PortState = ACTIVE) -> verbs.DeviceAttributes:
-    """What a device of another kind says, with a port like this."""
+    """The attributes of a device with such a port."""
     with verbs.open_device("fake") as context:
         attributes = context.attributes
     port = verbs.PortAttributes(state, 1024, 0, "Ethernet", tuple(map(verbs.Gid.parse, gids)), ())
@@ -41,7 +41,7 @@ DEVICES = [
     ],
 )
 def test_a_device_is_chosen_by_its_address(own: str, name: str) -> None:
-    """By a GID, by its interface, or the first that is active."""
+    """By a GID, by its interface, or the first active one."""
     chosen = choose(
         DEVICES,
         ipaddress.ip_address(own) if own else None,
@@ -56,7 +56,7 @@ def test_there_may_be_none() -> None:
 
 
 def test_the_way_to_a_peer_begins_at_an_address_of_ours() -> None:
-    """Where it listens, the address is its own already; every interface means none in particular."""
+    """A server's address is its own; a wildcard address selects none. For a peer, the route decides."""
     assert str(own_address("127.0.0.1:6379", dials=True)) == "127.0.0.1"
     assert str(own_address("192.0.2.7:6379", dials=False)) == "192.0.2.7"
     assert str(own_address("[2001:db8::2]:6379", dials=False)) == "2001:db8::2"
@@ -66,5 +66,5 @@ def test_the_way_to_a_peer_begins_at_an_address_of_ours() -> None:
 
 
 def test_the_name_is_one_that_can_be_opened() -> None:
-    """Where there is no device, opening "ibv" says so."""
+    """If there is no device, opening "ibv" reports it."""
     assert device_at("127.0.0.1:6379").partition(":")[0] == "ibv"

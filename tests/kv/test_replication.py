@@ -63,7 +63,7 @@ def fill(store: Served, text: str = FILL) -> None:
     ],
 )
 def test_a_replica_has_what_its_primary_has(flags: tuple[str, ...]) -> None:
-    """What was there before, what comes after, of every type; on every way that the log can take."""
+    """Data from before and after it follows, of every type, on every path that the log can take."""
     with served(*flags) as primary, served(*flags) as replica:
         fill(primary)
         long = "x" * 300_000  # longer than the small ring
@@ -95,7 +95,7 @@ def test_a_replica_has_what_its_primary_has(flags: tuple[str, ...]) -> None:
 
 
 def test_a_replica_reads_and_does_not_write_until_it_leads() -> None:
-    """READONLY, also within a transaction; expiry is the primary's; REPLICAOF NO ONE ends all that."""
+    """READONLY, also inside a transaction; the primary expires keys; REPLICAOF NO ONE ends all that."""
     with served() as primary, served() as replica:
         primary.run("SET", "k", "v")
         replica.follow(primary)
@@ -108,7 +108,7 @@ def test_a_replica_reads_and_does_not_write_until_it_leads() -> None:
         primary.run("SET", "short", "lived", "PX", "1")
         in_step(primary, replica)
         until(lambda: replica.run("GET", "short") is None, "it has expired")
-        assert replica.run("DBSIZE") == 2  # nobody finds it, but it is the primary that deletes it
+        assert replica.run("DBSIZE") == 2  # reads find nothing, but only the primary deletes it
         assert primary.run("GET", "short") is None
         in_step(primary, replica)
         assert replica.run("DBSIZE") == 1
@@ -123,7 +123,7 @@ def test_a_replica_reads_and_does_not_write_until_it_leads() -> None:
 
 
 def test_wait_and_min_replicas() -> None:
-    """WAIT counts replicas that have it; writes are refused where too few follow."""
+    """WAIT counts replicas that have the writes; writes are refused if too few replicas follow."""
     with served() as primary, served() as replica:
         assert primary.run("WAIT", "0", "0") == 0
         assert primary.run("WAIT", "1", "20") == 0
@@ -142,7 +142,7 @@ def test_wait_and_min_replicas() -> None:
 
 
 def test_redis_py_and_redis_cli_see_what_they_expect() -> None:
-    """Through clients of others: ROLE, INFO to the byte, WAIT, READONLY, NOREPLICAS, LOADING is over."""
+    """Through common clients: ROLE, exact fields of INFO, WAIT, READONLY, NOREPLICAS, and no LOADING."""
     import redis
 
     with served() as primary, served() as replica:
@@ -165,7 +165,7 @@ def test_redis_py_and_redis_cli_see_what_they_expect() -> None:
             assert ours["master_replid"] == theirs["master_replid"]
             assert (ours["role"], theirs["role"]) == ("master", "slave")
             assert theirs["master_link_status"] == "up"
-            leader.set("counter", 50)  # a SET of two short words, and what a record adds to them
+            leader.set("counter", 50)  # a SET with two short arguments, and the overhead of a record
             leader.wait(1, 0)
             assert leader.info("replication")["master_repl_offset"] == offset + record_bytes(
                 b"SET", b"counter", b"50"
@@ -196,12 +196,12 @@ def cli(store: Served, *words: str) -> str:
 
 
 def record_bytes(*words: bytes) -> int:
-    """A header of 24 bytes, four before each word, all of it padded to eight."""
+    """A header of 24 bytes, four before each argument, padded to eight."""
     return 24 + (sum(4 + len(word) for word in words) + 7) // 8 * 8
 
 
 def test_waitaof_counts_replicas_that_have_it_on_disk(tmp_path: Path) -> None:
-    """Only a replica that keeps its data on disk counts, and when it is there."""
+    """Only a replica with persistence counts, once it has the data on disk."""
     with served() as primary, served(f"--kv-persistence-dir={tmp_path}", ALWAYS) as replica:
         replica.follow(primary)
         in_step(primary, replica)
@@ -211,7 +211,7 @@ def test_waitaof_counts_replicas_that_have_it_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_is_killed_catches_up_when_it_is_back(tmp_path: Path) -> None:
-    """With what it had on disk or without: it ends up with what the primary has."""
+    """With or without its data on disk, it ends up with the primary's contents."""
     with served("--session-resume-timeout-s=1") as primary:
         fill(primary)
         flags = (f"--kv-persistence-dir={tmp_path}", f"--replication-replicaof={primary.address}")
@@ -228,8 +228,8 @@ def test_a_replica_that_is_killed_catches_up_when_it_is_back(tmp_path: Path) -> 
 
 
 def test_after_a_short_break_only_what_was_missed_is_sent() -> None:
-    """REPLICAOF the same primary by another name: the history is known, so nothing is copied anew. When the
-    backlog is too short for what was missed, all of it is."""
+    """REPLICAOF the same primary by another name: the history is known, so no new copy is made. If the
+    backlog is too short for what was missed, everything is copied."""
     with served("--replication-backlog-size=64KiB") as primary, served() as replica:
         fill(primary)
         replica.follow(primary)
@@ -240,7 +240,7 @@ def test_after_a_short_break_only_what_was_missed_is_sent() -> None:
         assert replica.info()["replica_partial_syncs"] == "1"
         assert replica.info()["replica_full_syncs"] == "0"
         assert everything(replica) == everything(primary)
-        # A link that is refused for a while: nothing listens at that port.
+        # A link that is refused for some time: nothing listens at that port.
         assert replica.run("REPLICAOF", "127.0.0.1", "1") == "OK"
         for i in range(1000):
             primary.run("SET", f"key{i}", "x" * 1000)
@@ -251,7 +251,7 @@ def test_after_a_short_break_only_what_was_missed_is_sent() -> None:
 
 
 def test_links_that_break_lose_nothing_and_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every wire is broken on purpose under load: appends are in the replica as often as in the primary."""
+    """Every wire is broken on purpose under load: each append is in the replica exactly once."""
     monkeypatch.setenv("VERBENA_SESSION_SECRET", "only those who know it may")
     with served("--session-allow-drill") as primary, served() as replica:
         replica.follow(primary)
@@ -279,7 +279,7 @@ def test_links_that_break_lose_nothing_and_repeat_nothing(monkeypatch: pytest.Mo
 
 
 def break_links(primary: Served) -> None:
-    """As `verbena failover-drill` does, three times."""
+    """Breaks the links three times, as `verbena failover-drill` does."""
     for _ in range(3):
         command = [sys.executable, "-m", "verbena.cli", "failover-drill", "--rest=0"]
         command += [f"127.0.0.1:{primary.sessions}"]
@@ -288,7 +288,7 @@ def break_links(primary: Served) -> None:
 
 
 def test_a_primary_that_is_killed_loses_nothing_that_wait_has_acknowledged() -> None:
-    """At random instants under load, the replica has every write for which WAIT said so."""
+    """At random instants under load, the replica has every write that WAIT acknowledged."""
     rng = random.Random(9)
     counts = [[0] * 4 for _ in range(3)]
     for number in range(3):
@@ -335,7 +335,7 @@ def write_and_wait(port: int, number: int, acknowledged: list[int]) -> None:
 
 
 def test_a_replica_killed_at_random_instants_under_load_ends_up_the_same(tmp_path: Path) -> None:
-    """SIGKILL while appends and pushes go on, again and again: compared in full, each thing is there once."""
+    """SIGKILL repeatedly during appends and pushes: compared in full, each element is there once."""
     rng = random.Random(19)
     stop = threading.Event()
     with served("--session-resume-timeout-s=1") as primary:
@@ -346,7 +346,7 @@ def test_a_replica_killed_at_random_instants_under_load_ends_up_the_same(tmp_pat
         try:
             for _ in range(4):
                 replica = Served(*flags)
-                threading.Event().wait(rng.random() / 2)  # an instant, not a condition: it may be anywhere
+                threading.Event().wait(rng.random() / 2)  # a random instant, not a wait for a condition
                 replica.kill()
                 replica.stop()
         finally:
@@ -368,7 +368,7 @@ def append_until(port: int, stop: threading.Event) -> None:
 
 
 async def test_a_replica_of_another_version_is_refused_with_the_reason() -> None:
-    """Before it has got a byte; the primary goes on."""
+    """It is refused before it has received a byte; the primary continues."""
     with served() as primary:
         primary.run("SET", "k", "v")
         async with await transport.connect(f"127.0.0.1:{primary.sessions}") as session:
@@ -382,7 +382,7 @@ async def test_a_replica_of_another_version_is_refused_with_the_reason() -> None
 
 
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:
-    """A replica of a replica, a server with fewer databases, and a port where nobody is."""
+    """A replica of a replica, a server with fewer databases, and a port without a listener."""
     with served() as primary, served() as replica, served("--kv-databases=4") as small, served() as third:
         small.follow(primary)
         until(lambda: "kv.databases" in small.info()["master_link_error"], "databases")
@@ -398,7 +398,7 @@ def test_what_does_not_fit_is_refused_with_the_reason() -> None:
 
 
 def test_a_wrong_secret_is_refused(tmp_path: Path) -> None:
-    """A replica that cannot prove itself gets no byte."""
+    """A replica that cannot authenticate receives no byte."""
     flags = []
     for name in ("one", "other"):
         path = tmp_path / name
@@ -414,7 +414,7 @@ def test_a_wrong_secret_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_stream_changes_is_told_to_who_tracks_at_the_replica() -> None:
-    """Native commands, Python's, and a copy that begins anew."""
+    """For native commands, commands in Python, and a new base copy."""
     with served() as primary, served() as replica:
         fill(primary)
         replica.follow(primary)

@@ -1,4 +1,5 @@
-"""What replication promises in the small: who counts, what is copied anew, which way bytes took, INFO."""
+"""The detailed rules of replication: which replicas count, what is copied again, the path of the log,
+INFO."""
 
 from __future__ import annotations
 
@@ -20,19 +21,20 @@ INLINE = "--replication-rdma-max-inline-size="
 
 
 def counters(primary: Served) -> dict[str, int]:
-    """How the log has reached the one replica."""
+    """Counters of how the log has reached the one replica."""
     row = dict(field.split("=", 1) for field in primary.info()["slave0"].split(","))
     return {name: int(row[name]) for name in ("writes", "messages", "inlined", "repeats")}
 
 
 def is_polite(store: Served) -> bool:
-    """Whether its loop lets other programs go first."""
+    """Whether a thread of it runs under SCHED_BATCH."""
     threads = map(int, os.listdir(f"/proc/{store.process.pid}/task"))
     return any(os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in threads)
 
 
 def test_a_replica_that_nobody_asks_lets_other_programs_go_first() -> None:
-    """From a second without commands of its own on, while the log flows; the first command ends it."""
+    """It runs under SCHED_BATCH after one second without commands of its own, while the log arrives; the
+    first command ends it."""
     with served() as primary, served() as replica:
         replica.follow(primary)
         in_step(primary, replica)
@@ -47,13 +49,13 @@ def test_a_replica_that_nobody_asks_lets_other_programs_go_first() -> None:
 
 
 def test_a_replica_that_is_woken_looks_for_more_until_the_next_message() -> None:
-    """The message that ends a pause wakes it. What is written behind that, without a message, must not wait
-    until the next one, 20 ms later: three of four pieces here."""
+    """The message after a pause wakes it. What is written after that without a message must not wait for the
+    next message 20 ms later: three of four pieces here."""
     with served() as primary, served() as replica:
         replica.follow(primary)
         in_step(primary, replica)
         for _ in range(30):
-            time.sleep(0.1)  # by then it has stopped looking
+            time.sleep(0.1)  # by then it has stopped polling
             for n in range(4):
                 primary.run("SET", "n", str(n))
                 time.sleep(0.001)
@@ -64,7 +66,8 @@ def test_a_replica_that_is_woken_looks_for_more_until_the_next_message() -> None
 
 
 def test_waitaof_counts_this_server_and_replicas(tmp_path: Path) -> None:
-    """Who keeps data on disk, and has it there; asking for this server's is wrong where nothing is kept."""
+    """Servers with persistence count, once the data is on disk; counting a local server without persistence
+    is an error."""
     here, there = (f"--kv-persistence-dir={tmp_path / name}" for name in ("here", "there"))
     with served(here, ALWAYS) as primary, served(there, ALWAYS) as kept, served() as forgetful:
         primary.run("SET", "k", "v")
@@ -76,7 +79,7 @@ def test_waitaof_counts_this_server_and_replicas(tmp_path: Path) -> None:
             primary.run("SET", "k", str(i))
             assert primary.run("WAITAOF", "1", "1", "0") == [1, 1]
         assert primary.run("WAIT", "2", "0") == 2
-        assert primary.run("WAITAOF", "0", "2", "50") == [1, 1]  # the other one keeps nothing
+        assert primary.run("WAITAOF", "0", "2", "50") == [1, 1]  # the other one has no persistence
         assert str(kept.run("WAITAOF", "1", "0", "0")).startswith("ERR WAITAOF cannot be used with replica")
         kept.kill()
         kept.stop()
@@ -89,8 +92,8 @@ def test_waitaof_counts_this_server_and_replicas(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
-    """Its session is given up meanwhile: it comes back by a new one, and no copy is made, as both ends count.
-    Once the backlog has not got what it missed, all is copied."""
+    """Its session is given up meanwhile: it returns with a new one, and no copy is made, as the counters of
+    both ends show. Once the backlog no longer contains what it missed, everything is copied."""
     brief = "--session-resume-timeout-s=1"
     with served(brief, "--replication-backlog-size=256KiB") as primary, served(brief) as replica:
         replica.follow(primary)
@@ -111,7 +114,7 @@ def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
 
 
 def test_writes_are_refused_while_replicas_are_silent_for_too_long() -> None:
-    """min-replicas-max-lag: one that is there but says nothing does not count, until it does again."""
+    """min-replicas-max-lag: a connected replica that sends nothing does not count until it sends again."""
     with served() as primary, served() as replica:
         replica.follow(primary)
         in_step(primary, replica)
@@ -124,7 +127,7 @@ def test_writes_are_refused_while_replicas_are_silent_for_too_long() -> None:
         info = primary.info()
         assert (info["connected_slaves"], info["min_slaves_good_slaves"]) == ("1", "0")
         assert primary.run("GET", "k") in (b"v", b"w")
-        # Without a lag that is too long, the number alone does not count.
+        # Without a maximum lag, the number of replicas alone has no effect.
         assert primary.run("CONFIG", "SET", "min-replicas-max-lag", "0") == "OK"
         until(lambda: primary.run("SET", "k", "x") == "OK", "the rule is off")
         assert primary.run("CONFIG", "SET", "min-replicas-max-lag", "2") == "OK"
@@ -137,7 +140,8 @@ def test_writes_are_refused_while_replicas_are_silent_for_too_long() -> None:
 
 @contextlib.contextmanager
 def somebody_waits(primary: Served) -> Iterator[None]:
-    """For more replicas than there are, without end: meanwhile, each piece asks for a receipt."""
+    """A client waits without a timeout for more replicas than exist, so that each piece requests an
+    acknowledgement."""
     with Connection(primary.port) as connection:
         connection.send(b"WAIT", b"9", b"0")
         until(lambda: b"blocked_clients:1" in primary.run("INFO", "clients"), "it waits")
@@ -153,8 +157,8 @@ def somebody_waits(primary: Served) -> Iterator[None]:
     ],
 )
 def test_the_log_takes_the_way_that_it_is_told(flags: tuple[str, ...], writes: bool, inlined: bool) -> None:
-    """Short pieces travel in messages, long ones by WRITE; without inlining all are written, and without
-    WRITE all are in messages: both ends count."""
+    """Short pieces are sent in messages, long ones by WRITE. Without inlining all are written, and without
+    WRITE all are in messages: both ends count them."""
     with served(*flags) as primary, served() as replica:
         replica.follow(primary)
         in_step(primary, replica)
@@ -180,8 +184,8 @@ def test_the_log_takes_the_way_that_it_is_told(flags: tuple[str, ...], writes: b
 
 
 def test_a_length_decides_what_is_inlined() -> None:
-    """To the byte: a record of `max_inline_size` bytes is in the message, one that is longer is written."""
-    record = 24 + 4 + 3 + 4 + 1 + 4 + 160  # SET, a key of one byte, a value of 160: a multiple of eight
+    """To the byte: a record of `max_inline_size` bytes is in the message, a longer one is written."""
+    record = 24 + 4 + 3 + 4 + 1 + 4 + 160  # SET, a key of one byte, a value of 160 bytes: a multiple of eight
     assert record % 8 == 0
     with served(INLINE + str(record)) as primary, served() as replica:
         replica.follow(primary)
@@ -198,7 +202,8 @@ def test_a_length_decides_what_is_inlined() -> None:
 
 @pytest.mark.skipif(SERVER is None, reason=MISSING)
 def test_info_replication_has_the_fields_of_redis(tmp_path: Path) -> None:
-    """All that redis-server says of a primary and of a replica, in its order; what is ours comes besides."""
+    """All fields of redis-server for a primary and for a replica, in its order; Verbena's own fields are
+    additional."""
     with redis_server(tmp_path) as path:
         peer = Peer(path, 2)
         leading = names(peer.run("INFO", "replication"))
@@ -226,7 +231,8 @@ def names(reply: tuple[str, bytes]) -> list[str]:
 
 
 def test_offsets_are_the_same_at_both_ends_when_nothing_happens() -> None:
-    """Every command's effect counts alike: simple ones, transactions, expiry; those without any do not."""
+    """The effects of commands, transactions and expiry count equally at both ends; commands without effect do
+    not."""
     with served() as primary, served() as replica:
         replica.follow(primary)
         in_step(primary, replica)
@@ -257,8 +263,8 @@ def test_offsets_are_the_same_at_both_ends_when_nothing_happens() -> None:
 
 
 def test_a_replica_that_leads_counts_on_where_its_primary_was() -> None:
-    """Offsets go on, in INFO and ROLE, with its first own replica and without; who never had a copy has no
-    history to go on with."""
+    """Offsets continue in INFO and ROLE, with and without a first replica of its own; a server that never had
+    a copy has no history to continue."""
     with served() as primary, served() as replica, served() as third:
         replica.follow(primary)
         in_step(primary, replica)
@@ -279,7 +285,7 @@ def test_a_replica_that_leads_counts_on_where_its_primary_was() -> None:
         now, there = replica.info(), third.info()
         assert int(now["master_repl_offset"]) == int(there["slave_repl_offset"]) > offset + 1000
         assert int(now["repl_backlog_first_byte_offset"]) == offset + 1
-        # Back and forth: each time from where the other one was.
+        # Back and forth: each time it continues from the other's offset.
         third.run("REPLICAOF", "NO", "ONE")
         replica.follow(third)
         in_step(third, replica)
@@ -289,14 +295,14 @@ def test_a_replica_that_leads_counts_on_where_its_primary_was() -> None:
         replica.run("REPLICAOF", "NO", "ONE")
         last = int(replica.info()["master_repl_offset"])
         assert last == int(third.info()["master_repl_offset"]) > int(now["master_repl_offset"])
-        replica.run("REPLICAOF", "127.0.0.1", "1")  # nobody is there
+        replica.run("REPLICAOF", "127.0.0.1", "1")  # nothing listens there
         replica.run("REPLICAOF", "NO", "ONE")
         assert int(replica.info()["master_repl_offset"]) == last
         assert everything(replica) == everything(third)
 
 
 def test_a_replica_that_is_killed_is_missed_at_once() -> None:
-    """Long before its session is given up, it is neither connected nor good enough for writes."""
+    """Long before its session is given up, it is not listed as connected and does not count for writes."""
     with served() as primary, served() as replica:
         replica.follow(primary)
         in_step(primary, replica)
@@ -315,7 +321,7 @@ def test_a_replica_that_is_killed_is_missed_at_once() -> None:
 
 
 def test_a_replica_says_since_when_its_link_is_down() -> None:
-    """Since it was lost, not since it was made; attempts in vain do not begin it anew."""
+    """Since the link was lost, not since it was made; failed attempts do not restart it."""
     attentive = ("--session-heartbeat-interval-ms=100", "--session-peer-timeout-ms=500")
     with served(*attentive, "--session-resume-timeout-s=1") as primary, served(*attentive) as replica:
         replica.follow(primary)
@@ -337,7 +343,8 @@ def test_a_replica_says_since_when_its_link_is_down() -> None:
 
 
 def test_who_waits_at_a_server_that_becomes_a_replica_is_told_so() -> None:
-    """An element that comes by the log is nobody's to pop there; and WAIT would wait for good."""
+    """Elements that arrive in the log cannot be popped there, and WAIT would never end: waiting clients get
+    an error."""
     with served() as primary, served() as replica:
         with Connection(replica.port) as popping, Connection(replica.port) as waiting:
             popping.send(b"BLPOP", b"queue", b"0")

@@ -1,4 +1,4 @@
-"""The store by sessions: one-sided reads, messages, and what happens when the memory changes meanwhile."""
+"""The store over sessions: one-sided reads, messages, and memory that changes meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def client(store: Store, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 
 def test_a_get_is_one_sided(client: Client) -> None:
-    """What was stored is read from the server's memory, and so is the lack of it."""
+    """A stored value is read from the server's memory, and a missing one is detected there."""
     client.set("key", "value")
     assert client.get("key") == b"value"
     assert client.get("nothing") is None
@@ -37,7 +37,7 @@ def test_a_get_is_one_sided(client: Client) -> None:
 
 
 def test_a_get_needs_no_server(store: Store) -> None:
-    """On one host a stopped server's memory is read all the same."""
+    """On one host the memory of a stopped server can still be read."""
     with Client(store.sessions, wire="shm") as client:
         client.set("key", "value")
         assert client.get("key") == b"value"
@@ -55,7 +55,7 @@ def test_a_get_needs_no_server(store: Store) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4000, 4096, 70_000, 3 << 20])
 def test_values_of_any_size_come_back(client: Client, size: int) -> None:
-    """A long value is asked for once, which gives it its checksum; from then on it is read."""
+    """The first request of a long value computes its checksum; from then on it is read one-sided."""
     value = os.urandom(size)
     client.set("key", value)
     assert [client.get("key") for _ in range(3)] == [value] * 3
@@ -69,7 +69,7 @@ def test_values_of_any_size_come_back(client: Client, size: int) -> None:
 
 
 def test_changes_are_seen_at_once(client: Client) -> None:
-    """A read after a write's reply gives what was written, deleted, renewed or flushed."""
+    """A read after a write's reply returns what was written, deleted, renewed or flushed."""
     for round_number in range(200):
         client.set("key", f"value {round_number}" * (round_number % 7 + 1))
         assert client.get("key") == (f"value {round_number}" * (round_number % 7 + 1)).encode()
@@ -83,7 +83,7 @@ def test_changes_are_seen_at_once(client: Client) -> None:
 
 
 def test_many_keys_are_found_while_the_index_grows(client: Client) -> None:
-    """Segments split and the directory doubles under the reader."""
+    """Segments split and the directory doubles during the reads."""
     keys = [f"key {i}" for i in range(20_000)]
     for start in range(0, len(keys), 500):
         some = keys[start : start + 500]
@@ -95,7 +95,7 @@ def test_many_keys_are_found_while_the_index_grows(client: Client) -> None:
 
 
 def test_what_is_longer_than_a_message(client: Client) -> None:
-    """Commands and replies go in parts, in order, and what comes behind them is right."""
+    """Commands and replies are sent in parts, in order, and the replies after them are correct."""
     value = os.urandom(1 << 20) * 70  # a message is 64 MiB at most
     client.set("long", value)
     assert client.get("long") == value
@@ -105,7 +105,7 @@ def test_what_is_longer_than_a_message(client: Client) -> None:
 
 
 def test_a_long_command_that_was_interrupted(store: Store) -> None:
-    """Its rest is missing: nothing that comes later passes for that."""
+    """Its remaining parts are missing, and nothing that is sent later is taken for them."""
     with Client(store.sessions) as client, Client(store.sessions) as other:
         client.set("key", "value")
         command = encode_command(["SET", "key", bytes(130 << 20)])
@@ -141,7 +141,7 @@ async def test_a_long_command_that_was_cancelled(store: Store) -> None:
 
 
 def test_mget_of_short_and_long_values_together(client: Client) -> None:
-    """Lengths that no guess fits, some longer than what a batch has room for: each value is whole."""
+    """Lengths that the guess misses, some longer than the room of a batch: each value is complete."""
     lengths = [0, 1, 100, 5_000, 3_000_000, 70_000, 20, 2_000_000, 1_000_000, 64] * 20
     values = {f"{i}": bytes([i % 251]) * length for i, length in enumerate(lengths)}
     for key, value in values.items():
@@ -156,7 +156,7 @@ def test_mget_of_short_and_long_values_together(client: Client) -> None:
 
 
 def test_a_key_that_expires_is_gone(client: Client) -> None:
-    """Its time is the server's to tell, wherever clocks may differ."""
+    """The server decides about expiry, even if clocks differ."""
     client.set("key", "value", px=800)
     assert client.get("key") == b"value"
     deadline = time.monotonic() + 5
@@ -166,7 +166,7 @@ def test_a_key_that_expires_is_gone(client: Client) -> None:
 
 
 def test_no_read_is_torn(store: Store) -> None:
-    """A value is always one that was stored, whole, while another client replaces it all the time."""
+    """A read always returns one complete stored value, while another client replaces it continuously."""
     patterns = [bytes([i]) * (50 + 37 * i) for i in range(1, 60)]
     stop = threading.Event()
     with Client(store.sessions) as writer, Client(store.sessions) as reader:
@@ -191,7 +191,8 @@ def test_no_read_is_torn(store: Store) -> None:
 
 
 def test_no_long_read_is_torn(store: Store) -> None:
-    """The same for values that go straight into the caller's buffer, summed while they are copied."""
+    """As above, for values that are read directly into the caller's buffer and checksummed during the
+    copy."""
     stop = threading.Event()
     with Client(store.sessions, wire="shm") as writer, Client(store.sessions, wire="shm") as reader:
         patterns = [bytes([i]) * (20_000 + 5_000 * i) for i in range(1, 20)]
@@ -201,7 +202,7 @@ def test_no_long_read_is_torn(store: Store) -> None:
             while not stop.is_set():
                 for pattern in patterns:
                     writer.set("torn", pattern)
-                    writer.execute("GET", "torn")  # which gives it its checksum
+                    writer.execute("GET", "torn")  # which computes its checksum
 
         thread = threading.Thread(target=write)
         thread.start()
@@ -265,7 +266,7 @@ async def test_what_is_longer_than_a_message_by_asyncio(store: Store) -> None:
 
 
 def test_a_store_that_is_closed_leaves_nothing_open() -> None:
-    """Its memory is the node's, and its gate knows both: each could keep the other."""
+    """The node owns the memory, and the frontend refers to both, so they could keep each other alive."""
 
     def once() -> None:
         with Node() as node:

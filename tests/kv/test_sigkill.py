@@ -1,6 +1,7 @@
-"""A server that is killed while clients write. What comes back is, for each client, the effect of its first m
-commands, in order: at least all that were answered, at most all that were sent. That holds for every policy,
-since a command is in the kernel's hands before it is answered; `always` promises it of the machine, too."""
+"""A server that is killed while clients write. For each client, the effect of its first m commands is
+recovered, in order: at least of all that were answered, at most of all that were sent. This holds for every
+policy, because a command is in the kernel before it is answered; `always` also guarantees it for a crash of
+the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WINDOW = 16
 
 
 def command(client: int, number: int) -> tuple[bytes, ...]:
-    """The number'th command of a client's: none of them gives the same if it is done twice, or not at all."""
+    """Command `number` of a client. Each gives a different result if it is executed twice or not at all."""
     name = b"%d:" % client
     text = b"%d," % number
     return (
@@ -33,7 +34,7 @@ def command(client: int, number: int) -> tuple[bytes, ...]:
 
 
 class Model:
-    """What a client's commands make of its keys."""
+    """The effect of a client's commands on its keys."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, Any] = {}
@@ -60,7 +61,7 @@ class Model:
 
 
 class Writer(threading.Thread):
-    """A client that keeps some commands in flight until the server is gone."""
+    """A client that keeps several commands in flight until the server is gone."""
 
     def __init__(self, number: int, port: int, enough: threading.Semaphore) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class Writer(threading.Thread):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_what_was_answered_is_there_after_a_kill(tmp_path: Path, fsync: str, seed: int) -> None:
-    """At a random instant, with snapshots under way or not; three times in the same directory."""
+    """At a random instant, with or without a running snapshot; three times in the same directory."""
     chance = random.Random(seed)
     models = [Model() for _ in range(CLIENTS)]
     done = [0] * CLIENTS
@@ -119,7 +120,7 @@ def test_what_was_answered_is_there_after_a_kill(tmp_path: Path, fsync: str, see
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_a_kill_within_transactions_leaves_none_in_part(tmp_path: Path, fsync: str) -> None:
-    """What EXEC does comes back as a whole; and all of it, if it was answered."""
+    """The effect of EXEC is recovered as a whole; and it is recovered if it was answered."""
     chance, commands = (
         random.Random(fsync),
         (b"INCR one", b"RPUSH list x", b"INCR other", b"HINCRBY hash f 1"),
@@ -145,7 +146,7 @@ def test_a_kill_within_transactions_leaves_none_in_part(tmp_path: Path, fsync: s
 
 
 def check(writer: Writer, model: Model, found: dict[bytes, Any], first: int) -> int:
-    """How many of the writer's commands are in effect; its keys are taken out of `found`."""
+    """Returns how many commands of the writer are in effect, and removes its keys from `found`."""
     own = {key: found.pop(key) for key in list(found) if key.startswith(b"%d:" % writer.number)}
     for number in range(first, writer.answered):
         model.do(command(writer.number, number))

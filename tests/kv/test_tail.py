@@ -1,4 +1,5 @@
-"""The log in memory as Python uses it: base copies, followers and appliers, with every type of value."""
+"""The backlog (the log in memory) as Python uses it: base copies, readers and appliers, with every type of
+value."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from verbena.kv.server.server import Server
 
 @contextlib.contextmanager
 def served(server: Server) -> Iterator[Callable[..., None]]:
-    """Runs commands of one connection, one after the other, with their replies waited for."""
+    """Runs commands on one connection in sequence and waits for their replies."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         server.engine.listen(listener.fileno())
@@ -64,7 +65,7 @@ MORE = (
 
 
 def test_a_copy_and_the_log_after_it_make_the_same_contents_of_every_type() -> None:
-    """Images are taken between commands; what comes after them arrives once and in order."""
+    """Values are copied between commands; records after the copy arrive once and in order."""
     source, target = Server(), Server()
     applied = make_applier(target)
     with served(source) as run:
@@ -89,14 +90,14 @@ def test_a_copy_and_the_log_after_it_make_the_same_contents_of_every_type() -> N
     assert contents(target) == contents(source)
     assert applied.offset == source.engine.backlog_counters()["offset"]
     before = applied.applied
-    for piece in pieces:  # once more
+    for piece in pieces:  # a second time
         applied.apply(piece)
     assert applied.applied == before
     assert contents(target) == contents(source)
 
 
 def test_some_slots() -> None:
-    """A follower of slots gets their records alone, and none of another's are taken by the other end."""
+    """A reader of slots gets only the records of those slots, and an applier of other slots refuses them."""
     source, target = Server(), Server()
     follower = source.follow([kv.key_slot(b"list")])
     with served(source) as run:
@@ -111,7 +112,8 @@ def test_some_slots() -> None:
 
 
 def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> None:
-    """With persistence the tail's positions are the log's; an applier's effects are kept, too."""
+    """With persistence the backlog's positions are those of the log; effects of an applier are stored,
+    too."""
     with kept(tmp_path / "source", fsync="no") as (source, persistence, _), served(source) as run:
         run("SET a 1", "SET b 2")
         assert persistence.lsn == 2
@@ -135,7 +137,7 @@ def test_the_log_on_disk_and_in_memory_have_the_same_lsns(tmp_path: Path) -> Non
 
 
 def test_who_is_too_far_behind_is_told() -> None:
-    """What is kept is bounded; then only a base copy helps."""
+    """The backlog is bounded; a reader that is too far behind needs a base copy."""
     source = Server()
     source.engine.set_backlog_limits(keep_bytes=70_000, hold_bytes=70_000)
     follower = source.follow()

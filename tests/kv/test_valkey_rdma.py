@@ -1,4 +1,4 @@
-"""Valkey over RDMA on the wires that this machine has: our server, our client, and peers that mean harm."""
+"""Valkey over RDMA on the wires of this machine: Verbena's server and client, and hostile peers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def url(listener: RdmaListener) -> str:
 
 @pytest.mark.parametrize("library", ["valkey", "redis"])
 async def test_a_library_works_over_rdma(listener: RdmaListener, library: str) -> None:
-    """Commands, pipelines, and values longer than the window, which goes round many times."""
+    """Commands, pipelines, and values longer than the window, which wraps many times."""
     module = pytest.importorskip(library)
 
     def use() -> None:
@@ -57,7 +57,7 @@ async def test_a_library_works_over_rdma(listener: RdmaListener, library: str) -
 
 
 async def test_changes_are_told_over_rdma(listener: RdmaListener) -> None:
-    """CLIENT TRACKING: own changes after the reply, others' without a request."""
+    """CLIENT TRACKING: own changes after the reply, those of others without a request."""
 
     def use() -> None:
         tracking, writer = RdmaSocket(url(listener)), RdmaSocket(url(listener))
@@ -98,7 +98,7 @@ async def test_clients_that_leave_are_forgotten(listener: RdmaListener) -> None:
 async def raw_peer(
     listener: RdmaListener,
 ) -> AsyncIterator[tuple[verbs.QueuePair, Any, tuple[int, int, int]]]:
-    """A queue pair that has heard of the server's window: (address, length, key)."""
+    """A queue pair that has received the server's window: (address, length, key)."""
     context = verbs.open_device(listener.wire)
     try:
         pd = context.alloc_pd()
@@ -124,17 +124,18 @@ async def is_closed(qp: verbs.QueuePair) -> bool:
 @pytest.mark.parametrize(
     "message",
     [
-        struct.pack(">H30x", 9),  # no such opcode
+        struct.pack(">H30x", 9),  # unknown opcode
         struct.pack(">H14x", 3),  # too short
-        struct.pack(">H14xQII", 3, 0, 0, 0),  # a window of nothing
+        struct.pack(">H14xQII", 3, 0, 0, 0),  # an empty window
     ],
     ids=["opcode", "short", "empty window"],
 )
 async def test_nonsense_closes_the_connection(listener: RdmaListener, message: bytes) -> None:
-    """A SEND that is no control message ends that connection; the server goes on."""
+    """A SEND that is not a control message closes that connection; the server continues."""
     async with raw_peer(listener) as (qp, memory, _):
         memoryview(memory)[: len(message)] = message
-        with contextlib.suppress(BrokenLinkError):  # it may be closed before we hear that it has arrived
+        # the server may close the connection before the completion arrives
+        with contextlib.suppress(BrokenLinkError):
             await qp.send(memory[: len(message)])
         assert await is_closed(qp)
     peer = await asyncio.to_thread(RdmaSocket, url(listener))

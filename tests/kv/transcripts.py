@@ -1,4 +1,4 @@
-"""Scripts for several connections, and what each of them hears: replies and pushes, in order."""
+"""Scripts for several connections, and what each connection receives: replies and pushes, in order."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ANSWERS = (b"subscribe", b"psubscribe", b"unsubscribe", b"pong")
 
 
 class Cast:
-    """Connections by name; one whose name ends in 2 speaks RESP2. A line of a script is
+    """Connections by name; one whose name ends in 2 uses RESP2. A line of a script is
 
     a: GET x            a command, and its reply
     a: GET x | SET x 1  several at once
     a> BLPOP x 0        a command whose reply comes later
     a<                  the reply
-    begun a             waits until the server has come to a's last command, which is named
-                        otherwise than the last that it answered
+    begun a             waits until the server has begun a's last command, whose name differs
+                        from that of the last answered one
     wait 0.1
-    gone b              it has been closed by the server
+    gone b              the server has closed b
 
-    `{b}` stands for the number of connection b."""
+    `{b}` stands for the id of connection b."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class Cast:
         self.heard: dict[str, list[Any]] = {}
 
     def play(self, script: str | Iterable[str]) -> dict[str, list[Any]]:
-        """What everybody hears in it."""
+        """Runs the script and returns what every connection received."""
         for line in script.strip().splitlines() if isinstance(script, str) else script:
             name, _, rest = (part.strip() for part in line.strip().partition(" "))
             if name == "wait":
@@ -95,7 +95,7 @@ class Cast:
                 return
 
     def _plain(self, value: Any) -> Any:
-        """Without what differs from run to run: numbers of clients, versions, and the order of a set."""
+        """Removes what differs between runs: client ids, versions, and the order of sets."""
         kind, content = value
         if isinstance(content, list):
             inner = [self._plain(one) for one in content]

@@ -37,8 +37,8 @@ def test_the_device_its_port_and_its_gid_are_those_of_moves(index: int, entry: i
 
 
 async def test_the_queue_is_as_deep_as_the_key_says() -> None:
-    """The key applies to every wire of base copies. Their node has RDMA wires only, because they have their own
-    fallback."""
+    """The key applies to every wire of base copies. Their node has RDMA wires only, because they have
+    their own fallback."""
     chosen = config.loads(f"{POOL}[shards.rdma]\nqp_depth = 23\n")
     with Node(copy_node_settings(chosen)) as node:
         assert set(node.wires.names) <= RDMA_WIRES

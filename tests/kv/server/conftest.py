@@ -1,4 +1,4 @@
-"""Stores as `verbena serve` starts them, and clients of redis-py."""
+"""Fixtures: stores as `verbena serve` starts them, and clients of redis-py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.kv.kv_store import StartStore, Store, running
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    """One for all tests of a file: they empty it first."""
+    """One store for all tests of a file; each test flushes it first."""
     with running() as started:
         yield started
 
@@ -26,6 +26,6 @@ def client(store: Store) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def start() -> Iterator[StartStore]:
-    """Starts stores with flags of the test's own."""
+    """Starts stores with additional flags."""
     with contextlib.ExitStack() as stack:
         yield lambda *arguments, **options: stack.enter_context(running(*arguments, **options))

@@ -1,4 +1,4 @@
-"""Users and rules: who may do what, as redis-py and redis-cli see it."""
+"""ACL users and rules, as redis-py and redis-cli see them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_user(store: Store, name: str, password: str) -> redis.Redis:
 
 
 def test_a_user_may_do_what_the_rules_say_and_nothing_else(store: Store, admin: redis.Redis):
-    """Commands, keys and channels, hot commands included."""
+    """For commands, keys and channels, native commands included."""
     admin.execute_command(
         "ACL", "SETUSER", "al", "on", ">pw", "~app:*", "%R~shared:*", "&news*", "+@all", "-flushall"
     )
@@ -54,7 +54,7 @@ def test_a_user_may_do_what_the_rules_say_and_nothing_else(store: Store, admin: 
 
 
 def test_selectors_grant_beside_the_first_rules(store: Store, admin: redis.Redis):
-    """What one set of rules refuses, another may allow, but not half of each."""
+    """A command is allowed if the root rules or one selector allow all of it; they are not combined."""
     admin.execute_command("ACL", "SETUSER", "s", "on", ">pw", "~a*", "+get", "(+set ~b*)")
     with as_user(store, "s", "pw") as user:
         assert user.get("a") is None
@@ -65,7 +65,7 @@ def test_selectors_grant_beside_the_first_rules(store: Store, admin: redis.Redis
 
 
 def test_rules_are_shown_as_they_were_given(admin: redis.Redis):
-    """ACL LIST and GETUSER, in the words of Redis."""
+    """ACL LIST and GETUSER use the syntax of Redis."""
     admin.execute_command(
         "ACL",
         "SETUSER",
@@ -110,7 +110,7 @@ def test_a_wrong_rule_changes_nothing(admin: redis.Redis, rule: str, why: str):
 
 
 def test_a_user_whose_rules_change_is_bound_at_once(store: Store, admin: redis.Redis):
-    """On connections that it has; a deleted user's connections are closed."""
+    """New rules apply to open connections; connections of a deleted user are closed."""
     admin.execute_command("ACL", "SETUSER", "al", "on", ">pw", "~*", "+@all")
     with Wire(store.port) as wire:
         assert wire("AUTH", "al", "pw") == "OK"
@@ -124,7 +124,7 @@ def test_a_user_whose_rules_change_is_bound_at_once(store: Store, admin: redis.R
 
 
 def test_dryrun_and_categories(admin: redis.Redis):
-    """What a user might do, without doing it."""
+    """ACL DRYRUN checks a command without running it."""
     admin.execute_command("ACL", "SETUSER", "al", "on", "~a*", "+@read")
     assert admin.acl_dryrun("al", "GET", "a1") == "OK"
     assert "no permissions to run the 'set'" in admin.acl_dryrun("al", "SET", "a1", "x")
@@ -137,7 +137,8 @@ def test_dryrun_and_categories(admin: redis.Redis):
 
 
 def test_without_the_password_nothing_but_a_few_words_are_heard(start: StartStore):
-    """requirepass: NOAUTH for all else, tiny requests only, and the right password opens."""
+    """requirepass: NOAUTH for all other commands, only tiny requests are accepted, and the right password
+    authenticates."""
     store = start(environment={"VERBENA_KV_PASSWORD": "open sesame"})
     with Wire(store.port) as wire:
         for words in (("GET", "a"), ("PING",), ("CONFIG", "GET", "requirepass"), ("INFO",)):
@@ -159,7 +160,8 @@ def test_without_the_password_nothing_but_a_few_words_are_heard(start: StartStor
 
 
 def test_users_are_kept_in_their_file(start: StartStore, tmp_path: Path):
-    """ACL SAVE writes it, the next start reads it, LOAD reads it again and refuses nonsense as a whole."""
+    """ACL SAVE writes the file, the next start reads it, and LOAD reads it again or refuses all of it if it
+    is invalid."""
     path = tmp_path / "users.acl"
     store = start("--kv-acl-file", str(path))
     with store.client(decode_responses=True) as client:

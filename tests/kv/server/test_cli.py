@@ -1,4 +1,5 @@
-"""`verbena cli` against the store: one command, lines, the prompt, the modes; and TLS with every client."""
+"""`verbena cli` against the store: one command, input lines, the prompt, the modes; and TLS with every
+client."""
 
 from __future__ import annotations
 
@@ -164,7 +165,7 @@ def secure(start: StartStore, tmp_path: Path) -> tuple[Store, Authority, int]:
 
 
 def test_tls_works_with_every_client(secure: tuple[Store, Authority, int]):
-    """redis-py, redis-cli and ours; short values and long ones, both ways."""
+    """redis-py, redis-cli and `verbena cli`, with short and long values in both directions."""
     store, authority, port = secure
     ca = str(authority.ca)
     with redis.Redis(port=port, ssl=True, ssl_ca_certs=ca, socket_timeout=20) as client:
@@ -187,7 +188,8 @@ def test_tls_works_with_every_client(secure: tuple[Store, Authority, int]):
 
 
 def test_tls_is_not_spoken_to_those_who_do_not(secure: tuple[Store, Authority, int]):
-    """A plain client at the TLS port is closed; one that does not believe the certificate goes away."""
+    """A plain client at the TLS port is disconnected; a client that does not trust the certificate
+    disconnects."""
     store, _, port = secure
     assert cli(Store(store.process, "", port), "ping")[0] == 1
     with pytest.raises(redis.ConnectionError), redis.Redis(port=port, ssl=True, socket_timeout=20) as client:

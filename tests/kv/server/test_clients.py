@@ -1,4 +1,4 @@
-"""CLIENT and what concerns connections; real clients and tools; what hostile ones may try."""
+"""CLIENT and connection handling, common clients and tools, and hostile clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_redis_py_and_valkey_py_work(store: Store, protocol: int):
 
 
 async def test_asyncio_redis_py_works(store: Store):
-    """Many at once, on a pool, and a subscriber."""
+    """Many commands at once on a pool, and a subscriber."""
     async with redis.asyncio.Redis(port=store.port, decode_responses=True) as client:
         await client.flushall()
         await asyncio.gather(*(client.set(f"k{i}", i) for i in range(50)))
@@ -51,7 +51,7 @@ async def test_asyncio_redis_py_works(store: Store):
 
 
 def test_redis_benchmark_runs(store: Store):
-    """A smoke test: it finishes, and every test of it was answered."""
+    """A smoke test: it finishes, and each of its tests got replies."""
     tool = shutil.which("redis-benchmark")
     if tool is None:
         pytest.skip("redis-benchmark is not here (Debian: redis-tools)")
@@ -87,7 +87,7 @@ def test_client_list_kill_and_names(store: Store, client: redis.Redis):
 
 
 def test_replies_can_be_switched_off(store: Store):
-    """OFF: none until ON; SKIP: not the next one. Hot commands and others."""
+    """OFF: no replies until ON; SKIP: no reply to the next command. For native commands and others."""
     with Wire(store.port) as wire:
         wire.send("CLIENT", "REPLY", "OFF")
         wire.send("SET", "quiet", "1")
@@ -99,7 +99,7 @@ def test_replies_can_be_switched_off(store: Store):
 
 
 def test_a_pause_holds_writers_and_lets_readers_through(store: Store, client: redis.Redis):
-    """WRITE: reads go on, writes wait for the end, and are all done then, in order."""
+    """WRITE: reads continue; writes wait for the end and are then executed in order."""
     client.set("p", 0)
     with Wire(store.port) as writer:
         client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
@@ -142,7 +142,7 @@ def test_idle_clients_are_closed_and_subscribers_are_not(start: StartStore):
 
 
 def test_a_subscriber_that_does_not_read_is_closed(store: Store, client: redis.Redis):
-    """The hard limit of its class: the publisher goes on, memory does not grow without bound."""
+    """It exceeds the hard limit of its class: the publisher continues, and memory is bounded."""
     client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
     with Wire(store.port) as slow:
         slow("SUBSCRIBE", "flood")
@@ -170,7 +170,7 @@ def test_a_subscriber_that_does_not_read_is_closed(store: Store, client: redis.R
     ],
 )
 def test_nonsense_ends_that_connection_only(store: Store, client: redis.Redis, hostile: bytes):
-    """An error, then the end; others do not notice."""
+    """It gets an error, then the connection is closed; other connections are not affected."""
     with store.connect() as raw:
         raw.sendall(hostile)
         raw.shutdown(socket.SHUT_WR)
@@ -182,7 +182,7 @@ def test_nonsense_ends_that_connection_only(store: Store, client: redis.Redis, h
 
 
 def test_requests_may_come_in_any_pieces(store: Store):
-    """Byte by byte, and many at once."""
+    """Byte by byte, and many requests at once."""
     with Wire(store.port) as wire:
         for byte in pack("SET", "piece", "v\r\n$x"):
             wire.socket.sendall(bytes([byte]))
@@ -207,7 +207,7 @@ def test_slow_commands_are_written_down(store: Store, client: redis.Redis):
     client.slowlog_reset()
     client.set("hot", 1)
     while not any(row["command"].startswith(b"SET hot") for row in client.slowlog_get(128)):
-        pass  # native commands are collected from time to time
+        pass  # native commands are collected at intervals
     client.config_set("slowlog-log-slower-than", 10_000)
     client.config_set("latency-monitor-threshold", 0)
 
@@ -242,16 +242,17 @@ def test_command_tells_what_there_is(store: Store, client: redis.Redis):
 
 
 def own_address() -> str | None:
-    """An address of this machine that is not the loopback's; packets to it do not leave it."""
+    """A non-loopback address of this machine; packets to it do not leave the machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.connect(("203.0.113.1", 9))  # sends nothing
+        probe.connect(("203.0.113.1", 9))  # connecting a UDP socket sends nothing
         address: str = probe.getsockname()[0]
         return None if address.startswith("127.") else address
     return None
 
 
 def test_without_a_password_only_this_machine_may_connect(start: StartStore):
-    """Protected mode: others are told why, until there is a password, or it is switched off."""
+    """Protected mode: other hosts get an error with the reason, until there is a password or the mode is
+    off."""
     address = own_address()
     if address is None:
         pytest.skip("this machine has no address but the loopback's")

@@ -1,4 +1,4 @@
-"""maxmemory counts what Python holds, too: hashes, lists, sets, sorted sets."""
+"""maxmemory also counts values in Python: hashes, lists, sets, sorted sets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fill(client: redis.Redis, kind: str, key: str, count: int) -> None:
 
 def used(client: redis.Redis) -> int:
     while client.info("memory")["lazyfree_pending_objects"]:
-        pass  # what was flushed counts until it has been given back
+        pass  # flushed values count until they have been freed
     return client.info("memory")["used_memory"]
 
 
@@ -63,8 +63,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_used_memory_grows_by_what_a_collection_holds(client: redis.Redis, original: redis.Redis, kind: str):
-    """By its bytes at least, and within a few times of what redis-server says; MEMORY USAGE agrees; all of it
-    is given back when the elements go one by one, or the key at once."""
+    """At least by the bytes of the elements, and within a small factor of redis-server's value. MEMORY USAGE
+    agrees. All of it is released when the elements are deleted one by one, or with the key."""
     original.flushall()
     grown = []
     for each in (client, original):
@@ -94,7 +94,7 @@ def test_used_memory_grows_by_what_a_collection_holds(client: redis.Redis, origi
 
 
 def test_one_long_value_in_a_hash_of_short_ones_is_seen(client: redis.Redis):
-    """All is counted, nothing is guessed from some."""
+    """Every element is counted, instead of an estimate from a sample."""
     fill(client, "hash", "h", 1000)
     before = used(client)
     client.hset("h", "field:00000500", "x" * 5_000_000)
@@ -105,7 +105,8 @@ def test_one_long_value_in_a_hash_of_short_ones_is_seen(client: redis.Redis):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_large_hashes_are_evicted_as_the_policy_says(client: redis.Redis, policy: str):
-    """A keyspace of hashes alone: memory stays within the bound, and volatile policies leave lasting keys."""
+    """A keyspace of hashes only: memory stays within the limit, and volatile policies keep keys without an
+    expiry."""
     client.hset("lasting", "field", "stays")
     bound = used(client) + 5_000_000
     client.config_set("maxmemory", bound)

@@ -1,4 +1,4 @@
-"""Parameters: read, set, written into the file; and commands of one's own."""
+"""Configuration parameters: reading, setting, rewriting the file; and user-defined commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_makes_no_sense_is_refused(client: redis.Redis, name: str, value: s
 
 
 def test_rewrite_keeps_the_file_and_changes_what_changed(start: StartStore, tmp_path: Path):
-    """Comments and other keys stay; the file is valid, and the next start has the values."""
+    """Comments and other keys stay; the file is valid, and the next start uses the new values."""
     path = tmp_path / "verbena.toml"
     path.write_text('# mine\n[log]\nlevel = "warning"\n\n[kv]\nport = 0 # any\nmaxclients = 99\n')
     store = start("--config", str(path))
@@ -68,7 +68,8 @@ def test_without_a_file_there_is_nothing_to_rewrite(client: redis.Redis):
 
 
 def test_a_command_of_one_s_own_is_like_any_other(start: StartStore, tmp_path: Path):
-    """Declared in a file: it runs, is in COMMAND, obeys arity, takes part in transactions and figures."""
+    """A command that a file declares runs, is listed by COMMAND, and has arity checks, transactions and
+    statistics."""
     path = tmp_path / "greet.py"
     path.write_text(
         """
@@ -120,7 +121,7 @@ def test_commands_that_cannot_be_loaded_prevent_the_start(start: StartStore, tmp
 
 
 def test_info_has_every_section(store: Store, client: redis.Redis):
-    """Fields that redis-py and people look for, with figures that are true."""
+    """The fields that redis-py and users read exist and have correct values."""
     client.set("a", 1)
     client.get("a")
     client.get("nothing")

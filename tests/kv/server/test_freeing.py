@@ -1,4 +1,4 @@
-"""Large collections are freed a little at a time after the command that let them go; nothing here is timed:
+"""Large collections are freed in slices after the command that deleted them. Nothing here depends on time:
 INFO counts what was freed in this way."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAYS = {
 
 
 def freed(client: redis.Redis) -> tuple[int, int]:
-    """Values and elements, when none is waiting any more."""
+    """The numbers of freed values and elements, once none is pending."""
     while (memory := client.info("memory"))["lazyfree_pending_objects"]:
         pass
     assert memory["lazyfree_pending_elements"] == 0
@@ -36,11 +36,12 @@ def freed(client: redis.Redis) -> tuple[int, int]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_large_collection_is_freed_in_slices(client: redis.Redis, kind: str, way: str):
-    """All of it, exactly, whatever let it go; used_memory is without it once the command is answered."""
+    """All elements are freed, whichever command deleted them; used_memory excludes them once the command is
+    answered."""
     client.set("little", "s")
     fill(client, kind, "big", COUNT)
     if kind == "set":
-        client.srandmember("big")  # from now on it has a list of its members, too
+        client.srandmember("big")  # from now on the set also has a list of its members
     values, elements = freed(client)
     used = client.info("memory")["used_memory"]
     usage = client.memory_usage("big")
@@ -104,7 +105,7 @@ def test_shed_takes_a_part_and_comes_to_an_end(value: Value):
 
 @pytest.mark.parametrize("kind", [Hash, List, Set], ids=lambda kind: kind.TYPE)
 def test_the_collector_does_not_look_into_values(kind: type[Value]):
-    """They have no cycles, and looking into millions of elements stops the store."""
+    """Values have no reference cycles, and traversing millions of elements would stall the store."""
     server = Server()
     value = kind([(b"a", b"b")]) if kind is Hash else kind([b"a"])
     server.databases[0].put(b"key", value)
@@ -121,7 +122,7 @@ def test_the_collector_does_not_look_into_values(kind: type[Value]):
 
 
 def test_the_collector_does_not_look_into_the_order_of_sorted_sets():
-    """It has its members in lists, and gets more of them as it grows, shrinks and is made anew."""
+    """The order keeps its members in lists, and adds lists when it grows, shrinks or is rebuilt."""
     server, value = Server(), SortedSet.of({b"first": 1.0})
     server.databases[0].put(b"key", value)
 
@@ -139,6 +140,6 @@ def test_the_collector_does_not_look_into_the_order_of_sorted_sets():
     for number in range(20_000):
         value.discard(b"%d" % number)
         value.put(b"+%d" % number, float(number))
-    assert tracked() <= 1  # one may be new since lists were counted the last time
+    assert tracked() <= 1  # one list may be newer than the last untracking
     made = SortedSet.of({b"%d" % number: 1.0 for number in range(5000)})
     assert not any(map(gc.is_tracked, made.order._lists))

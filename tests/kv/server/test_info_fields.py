@@ -1,5 +1,5 @@
-"""INFO's fields are true: each event moves its field by exactly what happened. Who must do a thing once
-speaks RESP by hand: redis-py says more than it is asked to, and tries again."""
+"""The fields of INFO are correct: each event changes its field by the exact amount. Events that must happen
+once use plain RESP, because redis-py sends additional commands and retries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _expire(client: redis.Redis, store: Store) -> None:
 
 def _refuse(client: redis.Redis, store: Store) -> None:
     most = client.config_get("maxclients")["maxclients"]
-    client.config_set("maxclients", 1)  # that is `client`
+    client.config_set("maxclients", 1)  # the connection of `client`
     try:
         with Connection(store.port) as other:
             assert "max number of clients" in other.receive()
@@ -67,7 +67,7 @@ def _wrong_password(client: redis.Redis, store: Store) -> None:
         assert other.run(b"AUTH", b"nobody", b"x").startswith("WRONGPASS")
 
 
-# Field, what happens, by how much the field moves.
+# Field, event, change of the field.
 STATS: list[tuple[str, Event, int]] = [
     ("total_connections_received", _connect, 1),
     ("rejected_connections", _refuse, 1),
@@ -105,7 +105,7 @@ def test_stats_move_by_what_happened(
     assert client.info("stats")[field] - before == amount
 
 
-# Section, field, what a client says that stays connected, by how much it moves; afterwards it is as before.
+# Section, field, commands of a client that stays connected, change of the field; then it returns to before.
 HELD = [
     ("clients", "connected_clients", ("PING",), 1),
     ("clients", "watching_clients", ("WATCH", "k"), 1),
@@ -141,7 +141,7 @@ def test_what_a_client_holds_is_counted_while_it_is_there(
 
 
 def test_bytes_reads_and_writes_are_counted_exactly(store: Store):
-    """By a client that is alone and knows what it has sent and got. A reply counts once it is written."""
+    """Measured by a single client that knows what it sent and received. A reply counts once it is written."""
     info, ping = b"*2\r\n$4\r\nINFO\r\n$5\r\nstats\r\n", b"*1\r\n$4\r\nPING\r\n"
     with socket.create_connection(("127.0.0.1", store.port)) as raw, raw.makefile("rb") as replies:
 
@@ -165,7 +165,7 @@ def test_bytes_reads_and_writes_are_counted_exactly(store: Store):
 
 
 def test_the_longest_buffers_are_remembered_for_a_while(client: redis.Redis, store: Store):
-    """What a client has sent of a request and what it has to fetch, even when it is gone."""
+    """The input and output buffers of a client count even after it has disconnected."""
     client.set("long", "x" * 300_000)
     size = len("$300000\r\n\r\n") + 300_000
     part = b"*2\r\n$3\r\nGET\r\n$600000\r\n" + b"y" * 500_000
@@ -219,14 +219,14 @@ def test_the_loops_processor_time_is_a_part_of_the_process(client: redis.Redis):
 
 
 def _names(info: bytes) -> set[str]:
-    """Of fields; those that carry a name of their own are left out."""
+    """Names of fields, without those that contain a variable name."""
     rows = [line.split(":")[0] for line in info.decode().splitlines() if ":" in line]
     return {row for row in rows if not re.match("cmdstat_|errorstat_|latency_percentiles_|db[0-9]", row)}
 
 
 @pytest.mark.skipif(SERVER is None, reason=MISSING)
 def test_what_redis_server_has_and_the_store_has_not_is_on_the_page(tmp_path: Path):
-    """And nothing else is: docs/reference/info.md says of each field why it is absent."""
+    """docs/reference/info.md lists exactly these fields, each with the reason of its absence."""
     page = (Path(__file__).parents[3] / "docs/reference/info.md").read_text()
     absent = re.split("^## ", page, flags=re.M)[1]
     listed = {

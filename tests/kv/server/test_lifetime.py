@@ -1,4 +1,4 @@
-"""A server that is closed is freed, and its engine with it."""
+"""A server that was closed is freed together with its engine."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ VALUE = "x" * 1000
 
 @pytest.fixture
 def full(client: redis.Redis):
-    """Room for about a thousand values beyond what is there."""
+    """Sets maxmemory to about a thousand values above the present use."""
     while client.info("memory")["lazyfree_pending_objects"]:
-        pass  # what was flushed counts until it has been given back
+        pass  # flushed values count until they have been freed
     used = client.info("memory")["used_memory"]
     client.config_set("maxmemory", used + 1_200_000)
     yield client
@@ -35,7 +35,7 @@ def fill(client: redis.Redis, count: int, **options: object) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_keys_are_evicted_as_the_policy_says(full: redis.Redis, policy: str):
-    """Writes go on, memory stays within the bound, and volatile policies leave lasting keys alone."""
+    """Writes succeed, memory stays within the limit, and volatile policies keep keys without an expiry."""
     full.config_set("maxmemory-policy", policy)
     full.set("lasting", "stays")
     fill(full, 3000, ex=1000)
@@ -47,7 +47,7 @@ def test_keys_are_evicted_as_the_policy_says(full: redis.Redis, policy: str):
 
 
 def test_what_was_used_lately_stays_with_lru(full: redis.Redis):
-    """Sampling is not exact: a key that is read all the time is among those that stay."""
+    """Sampling is approximate: a key that is read continuously is among those that stay."""
     full.config_set("maxmemory-policy", "allkeys-lru")
     full.config_set("maxmemory-samples", 64)
     full.set("used", VALUE)
@@ -57,7 +57,7 @@ def test_what_was_used_lately_stays_with_lru(full: redis.Redis):
 
 
 def test_without_a_policy_writes_are_refused_and_reads_are_not(full: redis.Redis):
-    """noeviction: OOM for what needs memory, whether native code or Python answers; deleting helps."""
+    """noeviction: OOM for commands that need memory, in native code and in Python; deleting frees memory."""
     with pytest.raises(redis.exceptions.OutOfMemoryError):
         fill(full, 3000)
     count = full.dbsize()
@@ -73,7 +73,7 @@ def test_without_a_policy_writes_are_refused_and_reads_are_not(full: redis.Redis
 
 
 def test_keys_expire_when_asked_for_and_by_themselves(store: Store, client: redis.Redis):
-    """Lazily: a read finds nothing at once. Actively: DBSIZE falls though nobody asks."""
+    """Lazily: a read finds nothing at once. Actively: DBSIZE decreases without any access."""
     client.set("soon", 1, px=1)
     while client.get("soon") is not None:
         pass
@@ -92,7 +92,7 @@ def test_keys_expire_when_asked_for_and_by_themselves(store: Store, client: redi
 
 
 def test_flushing_gives_the_memory_back(client: redis.Redis):
-    """Bit by bit, but soon."""
+    """The memory is released in slices, but soon."""
     client.flushall()
     while client.info("memory")["lazyfree_pending_objects"]:
         pass

@@ -1,4 +1,4 @@
-"""What the store adds to its node's page, by the command that operators run."""
+"""The panels that the store adds to the node's page when `verbena serve` runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def panels(address: str) -> dict[str, Any]:
 
 
 def test_the_stores_page_has_keyspace_commands_and_shards(tmp_path: Path) -> None:
-    """`verbena serve` with [metrics] listen: figures of its own keys; with a cluster, the map."""
+    """`verbena serve` with [metrics] listen: statistics of its keys and, in a cluster, the map."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         admin = f"127.0.0.1:{free.getsockname()[1]}"
     flags = (

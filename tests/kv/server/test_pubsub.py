@@ -16,7 +16,7 @@ def wire(request: pytest.FixtureRequest, store: Store):
 
 
 def test_messages_reach_channels_and_patterns(wire: Wire, client: redis.Redis):
-    """One message for the channel, one for each pattern that matches; PUBLISH counts them."""
+    """One message for the channel and one for each matching pattern; PUBLISH returns their number."""
     assert wire("SUBSCRIBE", "news", "sport") == [b"subscribe", b"news", 1]
     assert wire.read() == [b"subscribe", b"sport", 2]
     assert wire("PSUBSCRIBE", "n*") == [b"psubscribe", b"n*", 3]
@@ -29,7 +29,7 @@ def test_messages_reach_channels_and_patterns(wire: Wire, client: redis.Redis):
 
 
 def test_unsubscribing_counts_down_and_then_nothing_comes(wire: Wire, client: redis.Redis):
-    """Without names: from all of them; with none left, once with a null."""
+    """Without names it unsubscribes from all; if there are none, one reply with a null comes."""
     wire("SUBSCRIBE", "a")
     assert wire("UNSUBSCRIBE", "a") == [b"unsubscribe", b"a", 0]
     assert wire("UNSUBSCRIBE") == [b"unsubscribe", None, 0]
@@ -40,7 +40,7 @@ def test_unsubscribing_counts_down_and_then_nothing_comes(wire: Wire, client: re
 
 
 def test_shard_channels_are_apart(wire: Wire, client: redis.Redis):
-    """SPUBLISH reaches SSUBSCRIBE only, and PUBLISH does not; they are counted apart."""
+    """SPUBLISH reaches SSUBSCRIBE only, PUBLISH does not reach it, and both are counted separately."""
     wire("SUBSCRIBE", "c")
     assert wire("SSUBSCRIBE", "c") == [b"ssubscribe", b"c", 1]
     assert client.execute_command("SPUBLISH", "c", "shard") == 1
@@ -51,7 +51,8 @@ def test_shard_channels_are_apart(wire: Wire, client: redis.Redis):
 
 
 def test_a_resp2_subscriber_may_only_listen(store: Store):
-    """Other commands are refused until it has unsubscribed; PING answers as a message. Not so in RESP3."""
+    """Other commands are refused until it has unsubscribed; the reply to PING is a message. RESP3 has no such
+    limit."""
     with Wire(store.port) as old:
         old("SUBSCRIBE", "c")
         assert str(old("GET", "a")).startswith("ERR Can't execute 'get'")
@@ -67,7 +68,7 @@ def test_a_resp2_subscriber_may_only_listen(store: Store):
 
 
 def test_pubsub_knows_who_listens(store: Store, client: redis.Redis):
-    """Channels with listeners, how many each has, and how many patterns there are."""
+    """Channels with subscribers, the number of subscribers of each, and the number of patterns."""
     with Wire(store.port) as one, Wire(store.port) as other:
         one("SUBSCRIBE", "x")
         other("SUBSCRIBE", "x")
@@ -78,7 +79,7 @@ def test_pubsub_knows_who_listens(store: Store, client: redis.Redis):
         assert client.pubsub_numsub("x", "none") == [("x", 2), ("none", 0)]
         assert client.pubsub_numpat() == 1
     while client.pubsub_channels() or client.pubsub_numpat():
-        pass  # a closed client does not listen any more
+        pass  # a closed client is no longer subscribed
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -98,7 +99,7 @@ def test_redis_py_hears_messages(store: Store, client: redis.Redis, protocol: in
 
 
 def test_changes_of_keys_are_published_as_configured(store: Store, client: redis.Redis):
-    """Both kinds of channels; classes that were not chosen are silent."""
+    """Both kinds of channels; classes that are not configured publish nothing."""
     with Wire(store.port) as wire:
         client.config_set("notify-keyspace-events", "KEA")
         assert client.config_get("notify-keyspace-events") == {"notify-keyspace-events": "AKE"}

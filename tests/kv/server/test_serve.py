@@ -1,4 +1,4 @@
-"""`verbena serve` as people start it: the banner, the sockets, the end."""
+"""`verbena serve` as users start it: the banner, the sockets, the exit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import verbena
 
 
 def test_redis_cli_gets_an_answer(store):
-    """What the README promises: start, then `redis-cli ping`."""
+    """As the README describes: start, then `redis-cli ping`."""
     assert store.cli("ping") == "PONG\n"
     assert store.cli("set", "greeting", "hello") == "OK\n"
     assert store.cli("get", "greeting") == "hello\n"
 
 
 def test_the_banner_says_what_listens_where(start: StartStore, tmp_path: Path):
-    """Every socket and every wire, with the port that was chosen."""
+    """Every socket and every wire, with the chosen port."""
     path = str(tmp_path / "store.sock")
     store = start("--kv-sessions", "--session-listen-port", "0", "--kv-unix-socket", path)
     assert re.search(rf"^  redis +127\.0\.0\.1:{store.port}$", store.banner, re.M)
@@ -33,7 +33,7 @@ def test_the_banner_says_what_listens_where(start: StartStore, tmp_path: Path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_status_0_and_leaves_nothing(start: StartStore, tmp_path: Path, number: int):
-    """Clients are closed, the Unix socket is gone, the status is 0."""
+    """Clients are disconnected, the Unix socket is removed, the status is 0."""
     path = tmp_path / "store.sock"
     store = start("--kv-unix-socket", str(path))
     with redis.Redis(unix_socket_path=str(path)) as client, store.connect() as idle:
@@ -45,7 +45,7 @@ def test_a_signal_ends_it_with_status_0_and_leaves_nothing(start: StartStore, tm
 
 
 def test_shutdown_ends_it_with_status_0(start: StartStore):
-    """SHUTDOWN is not answered: the connection ends, and the process."""
+    """SHUTDOWN has no reply: the connection is closed and the process exits."""
     store = start()
     with store.connect() as raw:
         raw.sendall(b"SHUTDOWN NOSAVE\r\n")
@@ -54,7 +54,7 @@ def test_shutdown_ends_it_with_status_0(start: StartStore):
 
 
 def test_a_port_that_is_taken_and_was_not_asked_for_is_replaced():
-    """It says so; a port that was asked for is an error instead."""
+    """The banner reports it. If the port was requested explicitly, it is an error instead."""
     with socket.create_server(("127.0.0.1", 6379), reuse_port=False) if _is_free(6379) else socket.socket():
         with running("--config", os.devnull) as store:
             assert store.port not in (0, 6379)
@@ -74,7 +74,7 @@ def _is_free(port: int) -> bool:
 
 
 async def test_sessions_are_taken_as_configured(start: StartStore):
-    """verbena.connect() reaches the same process, and INFO has its figures once both ends are done."""
+    """verbena.connect() reaches the same process, and INFO counts its commands once both ends are done."""
     store = start("--kv-sessions", "--session-listen-port", "0")
     match = re.search(r"sessions +(\S+) on (.+)$", store.banner, re.M)
     assert match
@@ -85,7 +85,8 @@ async def test_sessions_are_taken_as_configured(start: StartStore):
 
 
 def test_a_stale_unix_socket_is_replaced_and_one_in_use_is_not(start: StartStore, tmp_path: Path):
-    """What a killed server left behind does not prevent the next; a living one's socket stays its own."""
+    """A socket that a killed server left does not prevent the next start; that of a running server is not
+    replaced."""
     path = tmp_path / "store.sock"
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))

@@ -1,5 +1,5 @@
-"""Word for word as redis-server: replies to commands that are wrong in one way or another, and to some that
-are right, one after the other on one connection to each."""
+"""Replies that equal redis-server's text exactly, to commands with one error each and to some correct ones,
+in sequence on one connection to each server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches at clients: what CLIENT TRACKING promises beyond what redis-server's own answers tell."""
+"""Client-side caching: the guarantees of CLIENT TRACKING beyond the comparison with redis-server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wire(store: Store, client: redis.Redis) -> Iterator[Wire]:
 
 
 def pushes(wire: Wire) -> list[Any]:
-    """What has been pushed until now."""
+    """The pushes that have arrived until now."""
     wire.send("PING", "end")
     found = []
     while (value := wire.read()) != b"end":
@@ -43,7 +43,7 @@ def about(client: redis.Redis, number: int) -> tuple[str, str]:
 
 
 def test_clients_and_figures_say_who_tracks(wire: Wire, client: redis.Redis):
-    """Flags t, B and R, `redir`, and INFO's counts go up and down again."""
+    """Flags t, B and R, `redir`, and the counts of INFO increase and decrease."""
     number = wire("CLIENT", "ID")
     assert about(client, number) == ("N", "-1")
     wire("CLIENT", "TRACKING", "on")
@@ -65,7 +65,7 @@ def test_clients_and_figures_say_who_tracks(wire: Wire, client: redis.Redis):
 
 
 def test_a_broken_redirection_is_told_and_shown(wire: Wire, store: Store, client: redis.Redis):
-    """When the other client has gone by itself: a push instead of each message, and the flag R."""
+    """After the other client has disconnected: a push instead of each message, and the flag R."""
     with Wire(store.port) as other:
         gone = other("CLIENT", "ID")
         assert wire("CLIENT", "TRACKING", "on", "REDIRECT", gone) == "OK"
@@ -78,7 +78,7 @@ def test_a_broken_redirection_is_told_and_shown(wire: Wire, store: Store, client
 
 
 def test_the_table_of_keys_is_bounded(wire: Wire, client: redis.Redis):
-    """Beyond tracking-table-max-keys keys are said to have changed; a smaller bound holds soon."""
+    """Above tracking-table-max-keys, keys are invalidated; a smaller limit takes effect soon."""
     client.config_set("tracking-table-max-keys", 10)
     wire("CLIENT", "TRACKING", "on")
     for number in range(100):
@@ -103,7 +103,7 @@ def test_the_table_of_keys_is_bounded(wire: Wire, client: redis.Redis):
 
 
 def test_what_a_client_has_read_is_forgotten_when_it_has_gone(wire: Wire, store: Store, client: redis.Redis):
-    """Whatever keys are read by others still: no item of a closed client stays."""
+    """No entry of a closed client stays, even for keys that other clients still track."""
     wire("CLIENT", "TRACKING", "on")
     wire("MGET", *(f"key:{number}" for number in range(0, 5000, 100)))
     for _ in range(20):
@@ -117,11 +117,11 @@ def test_what_a_client_has_read_is_forgotten_when_it_has_gone(wire: Wire, store:
 
 
 def test_keys_that_are_evicted_are_told(wire: Wire, client: redis.Redis):
-    """Also to a client whose own command it was that needed room, whether or not it hears of its own."""
+    """The client whose own command caused the eviction is notified too, even with NOLOOP."""
     client.config_set("maxmemory-policy", "allkeys-random")
     for mode in ((), ("NOLOOP",), ("BCAST", "NOLOOP")):
         while client.info("memory")["lazyfree_pending_objects"]:
-            pass  # what was flushed counts until it has been given back
+            pass  # flushed values count until they have been freed
         names = [f"key:{number}" for number in range(20)]
         client.mset(dict.fromkeys(names, "x" * 10_000))
         wire("CLIENT", "TRACKING", "on", *mode)
@@ -139,7 +139,7 @@ def test_keys_that_are_evicted_are_told(wire: Wire, client: redis.Redis):
 
 
 def test_swapped_databases_make_everything_old(wire: Wire, client: redis.Redis):
-    """Redis says nothing here, and leaves caches wrong."""
+    """Redis sends nothing here, and leaves caches stale."""
     client.set("x", "here")
     wire("CLIENT", "TRACKING", "on")
     assert wire("GET", "x") == b"here"
@@ -149,7 +149,7 @@ def test_swapped_databases_make_everything_old(wire: Wire, client: redis.Redis):
 
 
 def test_who_feeds_a_pop_that_waits_hears_that_it_was_taken(wire: Wire, store: Store, client: redis.Redis):
-    """It was not its own change."""
+    """The client that pushed is notified, because the removal was not its own change."""
     wire("CLIENT", "TRACKING", "on", "BCAST", "NOLOOP")
     with Wire(store.port) as waiting:
         waiting.send("BLPOP", "list", 0)
@@ -161,7 +161,8 @@ def test_who_feeds_a_pop_that_waits_hears_that_it_was_taken(wire: Wire, store: S
 
 
 def test_restricted_users_and_strange_bytes(wire: Wire, client: redis.Redis):
-    """Prefixes and keys are any bytes; who may not use CLIENT TRACKING is told so, and nothing breaks."""
+    """Prefixes and keys may contain any bytes; a user without permission for CLIENT TRACKING gets an
+    error."""
     odd = bytes(range(256))
     wire("CLIENT", "TRACKING", "on", "BCAST", "PREFIX", odd[128:])
     assert "overlaps" in wire("CLIENT", "TRACKING", "on", "BCAST", "PREFIX", odd[128:200])
@@ -190,13 +191,14 @@ def test_restricted_users_and_strange_bytes(wire: Wire, client: redis.Redis):
 
 
 def test_redis_pys_cache(store: Store, client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
-    """The library's own: answers come from its cache until another client has changed the key."""
-    monkeypatch.setattr(CacheProxyConnection, "MIN_ALLOWED_VERSION", "7.0.0")  # it would not try 7.0 itself
+    """redis-py's own cache answers until another client has changed the key."""
+    # redis-py does not enable it for version 7.0
+    monkeypatch.setattr(CacheProxyConnection, "MIN_ALLOWED_VERSION", "7.0.0")
     with store.client(protocol=3, cache_config=CacheConfig(), decode_responses=True) as caching:
         for value in ("one", "two", "three"):
             client.set("x", value)
             while caching.get("x") != value:
-                pass  # the news are on their way
+                pass  # the invalidation is on its way
             before = client.info("commandstats")["cmdstat_get"]["calls"]
             assert [caching.get("x") for _ in range(10)] == [value] * 10
             assert client.info("commandstats")["cmdstat_get"]["calls"] == before
@@ -211,7 +213,7 @@ def test_redis_pys_cache(store: Store, client: redis.Redis, monkeypatch: pytest.
 
 
 class Cacher:
-    """Keeps what it has read until it hears that it has changed, and works on a few keys at random."""
+    """Caches what it reads until it is invalidated, and accesses a few keys at random."""
 
     KEYS = tuple(f"key:{number}".encode() for number in range(12))
 
@@ -224,7 +226,7 @@ class Cacher:
         assert self.wire("CLIENT", "TRACKING", "on", *mode) == "OK"
 
     def run(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """The replies; a message between them counts for what was read before it."""
+        """Returns the replies. An invalidation between replies applies to keys that were read before it."""
         self.wire.socket.sendall(b"".join(pack(*words) for words in commands))
         replies: list[Any] = []
         while len(replies) < len(commands):
@@ -239,7 +241,7 @@ class Cacher:
             if words[0] == "GET":
                 self.cache[words[1]] = value
             elif "NOLOOP" in self.mode:
-                for key in words[1:]:  # what it changes it does not hear of
+                for key in words[1:]:  # it is not notified of its own changes
                     self.cache.pop(key, None)
         return replies
 
@@ -265,7 +267,7 @@ class Cacher:
                 [60, 20, 8, 5, 3, 3, 1],
             )
             self.run(*commands)
-            if commands[0] == ("MULTI",):  # where GET was answered by QUEUED
+            if commands[0] == ("MULTI",):  # where the reply to GET was QUEUED
                 self.cache.pop(key, None)
 
 
@@ -282,7 +284,7 @@ MODES: list[tuple[str, ...]] = [
 
 @pytest.mark.parametrize("limit", [1_000_000, 4])
 def test_no_cache_is_wrong_when_all_is_quiet(store: Store, client: redis.Redis, limit: int):
-    """Clients of every kind, and one that does not track, read and write the same keys at random."""
+    """Clients in every mode, and one without tracking, read and write the same keys at random."""
     client.config_set("tracking-table-max-keys", limit)
     cachers = [Cacher(store.port, mode, seed) for seed, mode in enumerate(MODES)]
 
@@ -302,7 +304,7 @@ def test_no_cache_is_wrong_when_all_is_quiet(store: Store, client: redis.Redis, 
     for cacher in cachers:
         cacher.read_all()
     cachers[0].run(*(("SET", key, "last") for key in Cacher.KEYS[::3]))
-    time.sleep(0.2)  # what expires has
+    time.sleep(0.2)  # all keys with a short expiry have expired
     client.mget(Cacher.KEYS)
     kept = 0
     with store.client() as plain:

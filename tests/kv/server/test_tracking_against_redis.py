@@ -1,4 +1,4 @@
-"""CLIENT TRACKING beside redis-server: the same scripts on several connections give the same replies."""
+"""CLIENT TRACKING compared with redis-server: equal scripts on several connections give equal replies."""
 
 from __future__ import annotations
 
@@ -370,12 +370,12 @@ def test_a_script_gives_the_same_replies_and_pushes(servers: tuple[Path, Path], 
 
 
 KEYS = [*WORDS["K"], *WORDS["H"], *WORDS["E"], "a", "b", ""]
-# Redis keeps PFCOUNT's result within the value, and says nothing of a SETBIT that sets what is set.
+# Redis stores PFCOUNT's result in the value, and does not report a SETBIT that changes nothing.
 APART = ("PFCOUNT", "SETBIT", "SPOP", "SRANDMEMBER", "HRANDFIELD", "ZRANDMEMBER", "RANDOMKEY")
 
 
 class Reader:
-    """Reads every key, and hears which of them another's command has changed."""
+    """Reads every key, and collects the invalidations that another client's command causes."""
 
     def __init__(self, path: Path) -> None:
         self.reader, self.writer = Peer(path, 3), Peer(path, 3)
@@ -398,7 +398,7 @@ class Reader:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_commands_change_the_same_keys(servers: tuple[Path, Path], seed: int):
-    """Of every type, right and wrong: whoever has read a key hears of it when Redis would say so."""
+    """Commands of every type, valid and invalid: a key is invalidated exactly when Redis invalidates it."""
     chance = random.Random(seed)
     templates = [template for template in TEMPLATES if template.split()[0] not in APART]
     done = []

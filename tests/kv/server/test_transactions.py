@@ -1,4 +1,4 @@
-"""MULTI, EXEC and WATCH, by redis-py and by hand."""
+"""MULTI, EXEC and WATCH, with redis-py and with plain RESP."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from support.kv.resp import Wire
 
 
 def test_a_transaction_runs_as_a_whole(client: redis.Redis):
-    """Replies come in the order of the commands; hot commands are queued like the others."""
+    """Replies come in the order of the commands; native commands are queued like others."""
     with client.pipeline(transaction=True) as pipe:
         pipe.set("a", 1).incr("a").get("a").dbsize()
         assert pipe.execute() == [True, 2, "2", 1]
 
 
 def test_an_error_while_queueing_spoils_it_and_one_while_running_does_not(store: Store, client: redis.Redis):
-    """EXECABORT for what could not be queued; otherwise the error stands among the replies."""
+    """EXECABORT if a command could not be queued; otherwise the error is one of the replies."""
     with Wire(store.port) as wire:
         assert wire("MULTI") == "OK"
         assert wire("SET", "a", "x") == "QUEUED"
@@ -38,7 +38,7 @@ def test_an_error_while_queueing_spoils_it_and_one_while_running_does_not(store:
 
 
 def test_words_that_belong_to_transactions_are_refused_elsewhere(store: Store):
-    """Nesting, EXEC and DISCARD without MULTI, WATCH within."""
+    """Nested MULTI, EXEC and DISCARD without MULTI, WATCH inside MULTI."""
     with Wire(store.port) as wire:
         assert str(wire("EXEC")) == "ERR EXEC without MULTI"
         assert str(wire("DISCARD")) == "ERR DISCARD without MULTI"
@@ -50,7 +50,7 @@ def test_words_that_belong_to_transactions_are_refused_elsewhere(store: Store):
 
 
 def test_a_watched_key_that_changed_prevents_exec(store: Store, client: redis.Redis):
-    """Whoever changed it, by whatever command: native, in Python, expiry, flush, swap."""
+    """Whichever client changed it, and by any means: a native command, one in Python, expiry, flush, swap."""
 
     def changes(*command: object) -> bool:
         client.flushall()
@@ -76,7 +76,7 @@ def test_a_watched_key_that_changed_prevents_exec(store: Store, client: redis.Re
 
 
 def test_unwatch_and_an_exec_end_the_watching(store: Store, client: redis.Redis):
-    """After either of them the key may change without harm."""
+    """After either of them a change of the key has no effect on EXEC."""
     with Wire(store.port) as wire:
         wire("WATCH", "k")
         wire("UNWATCH")
@@ -93,7 +93,7 @@ def test_unwatch_and_an_exec_end_the_watching(store: Store, client: redis.Redis)
 
 
 def test_a_closed_client_leaves_no_watch_behind(store: Store, client: redis.Redis):
-    """INFO counts those who watch."""
+    """INFO counts the watching clients."""
     with Wire(store.port) as wire:
         wire("WATCH", "k")
         assert client.info("clients")["watching_clients"] == 1
@@ -128,7 +128,7 @@ def test_counters_by_optimistic_locking_lose_nothing(store: Store, client: redis
 
 
 def test_reset_ends_a_transaction_and_everything_else(store: Store):
-    """RESET makes the connection new: database, name, protocol, transaction."""
+    """RESET restores the connection's defaults: database, name, protocol, no transaction."""
     with Wire(store.port) as wire:
         wire("HELLO", "3")
         wire("SELECT", "3")
@@ -141,7 +141,7 @@ def test_reset_ends_a_transaction_and_everything_else(store: Store):
 
 
 def test_pushes_do_not_come_in_the_middle_of_a_transaction_s_reply(store: Store):
-    """A RESP3 client that listens to what it publishes itself gets the messages behind the reply."""
+    """A RESP3 client that subscribes to its own messages receives them after the reply."""
     with Wire(store.port) as wire:
         wire("HELLO", "3")
         wire("SUBSCRIBE", "c")
