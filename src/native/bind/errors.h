@@ -1,4 +1,5 @@
 // Converts native failures to exceptions of verbena.errors. Every function needs the GIL.
+// Depends on nanobind, verbs/types.h and util/.
 #pragma once
 
 #include <nanobind/nanobind.h>

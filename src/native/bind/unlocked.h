@@ -2,6 +2,7 @@
 // thread that acquires the GIL of an exiting interpreter, and C++ frames do not survive that. So
 // end_unlocked(), which runs from atexit, sets a flag first, and a thread that wants the GIL later sleeps
 // until the process ends.
+// Depends on nanobind only.
 #pragma once
 
 #include <nanobind/nanobind.h>

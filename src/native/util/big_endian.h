@@ -1,4 +1,5 @@
 // Integers in network byte order, unaligned, for wire layouts: they read and assign like plain integers.
+// Depends on the standard library only.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Bytes as text and text as bytes, without a copy.
+// Conversions between spans of bytes and string views, without a copy.
+// Depends on the standard library only.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Time in nanoseconds: monotonic, and since 1970.
+// The present time in nanoseconds: of the monotonic clock, and since 1970.
+// Depends on the standard library only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Loads functions of optional shared libraries at run time. A library that was opened is never unloaded: its
 // threads and handles may live until the process ends.
+// May depend on util/ only.
 #pragma once
 
 #include <dlfcn.h>
@@ -20,7 +21,7 @@ class DynamicLoader {
     if (!missing_.empty()) throw Error("provider_missing", operation, missing_);
   }
 
-  // The handle of library `name`, or nullptr; `remedy` tells the user what to install.
+  // The handle of library `name`, or nullptr; `remedy` is the installation hint for the user.
   void* open(const char* name, const std::string& remedy) {
     void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!handle && missing_.empty()) {

@@ -1,4 +1,5 @@
 // Environment: typed access to the environment variables of one prefix, such as VERBENA_IWARP_.
+// May depend on util/ only.
 #pragma once
 
 #include <cstdint>

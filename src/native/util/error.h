@@ -1,4 +1,6 @@
-// The exception of the native core. Set-up functions throw it; bind/ turns it into a class of verbena.errors.
+// Error: the exception of the native core. Set-up functions throw it; bind/ converts it to a class of
+// verbena.errors.
+// May depend on util/ only.
 #pragma once
 
 #include <stdexcept>

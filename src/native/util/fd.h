@@ -1,4 +1,5 @@
-// Owning file descriptors, and the eventfd by which waitable objects of the core signal poll(2).
+// UniqueFd, an owned file descriptor, and EventFd, with which objects of the core wake threads in poll(2).
+// May depend on util/ only.
 #pragma once
 
 #include <sys/eventfd.h>

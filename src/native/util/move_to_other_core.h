@@ -1,4 +1,5 @@
 // Moves the calling thread to another core than the one it runs on.
+// Depends on system calls only.
 #pragma once
 
 namespace verbena {

@@ -1,4 +1,5 @@
-// Where memory lies on a machine with several NUMA nodes, by system calls alone.
+// Places mappings on a NUMA node, and reports whether that works.
+// Depends on system calls only.
 #pragma once
 
 #include <cstddef>

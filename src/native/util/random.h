@@ -1,4 +1,6 @@
-// Unguessable numbers from the kernel, for keys, GIDs and sequence starts. Set-up only: a system call each.
+// Unguessable numbers from the kernel, for keys, GIDs and initial sequence numbers. For set-up only: each is
+// a system call.
+// May depend on util/ only.
 #pragma once
 
 #include <sys/random.h>

@@ -1,4 +1,5 @@
 // SipHash-1-3: keyed, so that input cannot be chosen to collide without knowing the key.
+// Depends on the standard library only.
 #pragma once
 
 #include <bit>

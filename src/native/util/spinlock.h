@@ -1,6 +1,7 @@
-// A lock for sections of a few dozen nanoseconds: spins, then yields, because the holder may need this core.
-// Some wires make system calls inside, which take far longer: then it sleeps, because spinning would cost
-// more than the section.
+// A lock for critical sections of a few dozen nanoseconds: spins, then yields, because the holder may need
+// this core. Some wires make system calls inside a section, which take far longer: then the lock sleeps,
+// because spinning would cost more than the section.
+// Depends on the standard library and system calls only.
 #pragma once
 
 #include <sched.h>

@@ -1,4 +1,5 @@
 // Names the calling thread for `top -H` and debuggers: at most 15 characters.
+// Depends on the C library only.
 #pragma once
 
 #include <pthread.h>

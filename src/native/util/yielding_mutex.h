@@ -1,6 +1,6 @@
-// A mutex for threads that lock it again and again in a loop. With try_lock_unless_wanted() such a thread
-// leaves the mutex to a thread that sleeps for it, which would otherwise wake up only to find it locked
-// again.
+// A mutex for threads that lock it repeatedly in a loop. With try_lock_unless_wanted() such a thread leaves
+// the mutex to a thread that sleeps for it, which would otherwise wake up and find it locked again.
+// Depends on the standard library only.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
 // Functions that the bindings of a session share: waiting for an operation, and raising its failure.
+// May depend on bind/, transport/, verbs/ and util/ only.
 #pragma once
 
 #include <string>

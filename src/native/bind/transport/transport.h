@@ -1,4 +1,5 @@
 // Python's handles on nodes, ports, links, sessions, event queues and exposed regions.
+// May depend on bind/, transport/, verbs/ and util/ only.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 // Python's handles on listeners, connect requests and connections. They are created and destroyed with the
 // GIL; closing a listener releases it.
+// May depend on bind/, verbs/ and util/ only.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,5 @@
 // Local memory of work requests: registered regions, slices of them, and scatter/gather lists.
+// May depend on bind/, verbs/ and util/ only.
 #pragma once
 
 #include <vector>

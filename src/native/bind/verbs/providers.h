@@ -1,4 +1,5 @@
 // Python's handles on providers and contexts.
+// May depend on bind/, verbs/ and util/ only.
 #pragma once
 
 #include "bind/handle.h"

@@ -1,5 +1,6 @@
 // Python's handles on completion queues, shared receive queues and queue pairs. They are created and
 // destroyed with the GIL.
+// May depend on bind/, verbs/ and util/ only.
 #pragma once
 
 #include "bind/unlocked.h"

@@ -1,4 +1,5 @@
 // A peer's memory: RemoteMemory for queue pairs (address and rkey), RemoteRegion for sessions.
+// May depend on bind/, verbs/ and util/ only.
 #pragma once
 
 #include "bind/bind.h"

@@ -1,4 +1,5 @@
 // Work requests of Python: immutable, converted once, and posted any number of times.
+// May depend on bind/, verbs/ and util/ only.
 #pragma once
 
 #include "bind/verbs/memory.h"

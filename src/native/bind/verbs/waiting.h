@@ -1,4 +1,5 @@
 // Blocking waits for Python: without the GIL, in slices, with a check for signals (Ctrl-C) between them.
+// May depend on bind/unlocked.h, verbs/ and util/ only.
 #pragma once
 
 #include <nanobind/nanobind.h>

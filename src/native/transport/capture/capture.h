@@ -1,6 +1,7 @@
 // Session messages and one-sided operations as pcapng blocks, for a file that Wireshark opens: link type
 // USER0, one packet each, with a CaptureHeader in front. Protected by the node's lock; the file's writer
 // calls take().
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <cstddef>

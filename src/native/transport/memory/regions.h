@@ -1,5 +1,6 @@
 // The memory that a node exposes: regions that peers address by an unguessable key. Protected by the node's
 // lock.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
 // A range of memory and its registration on each wire that needed one. Protected by the node's lock.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <algorithm>

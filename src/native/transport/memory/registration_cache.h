@@ -1,6 +1,7 @@
 // Registrations of user buffers, kept for the next transfer of the same memory. An entry holds the memory's
 // owner, so that the addresses cannot be reused while the entry exists. Protected by the node's lock. Removed
 // owners are returned, to be dropped without the lock by a thread that holds the GIL.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <list>

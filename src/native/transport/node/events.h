@@ -1,5 +1,6 @@
 // Events from native code to an event loop of Python, in batches: the queue's eventfd is signalled once per
 // batch.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <cstdint>

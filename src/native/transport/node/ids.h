@@ -1,4 +1,5 @@
-// Ids of work requests on a link: a tag for the kind, and a number.
+// Ids of work requests on a link: a tag for the kind of request, and a number.
+// Depends on the standard library only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Methods that native code answers without Python. A handler runs under the node's lock on the thread that
 // drives the node, so it must be short and never block.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <cstddef>

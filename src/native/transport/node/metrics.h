@@ -1,4 +1,5 @@
 // Counters and latency histograms: written under the node's lock, read by any thread at any time.
+// Depends on the standard library only.
 #pragma once
 
 #include <algorithm>

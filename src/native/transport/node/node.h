@@ -1,6 +1,7 @@
 // A process's end of all its sessions: the ports, one lock over everything, and the threads that drive it
 // (poll its completion queues). A caller that waits drives the node itself. Otherwise the node's thread does,
 // or the event loop of Python, for which the thread takes over while the loop is busy.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <atomic>

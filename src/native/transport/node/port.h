@@ -1,5 +1,6 @@
 // One wire of a node: its context, the completion queues and the shared receive queue that all sessions on
 // this wire use, and the message buffers. Protected by the node's lock.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // Decides whether a call spins for its reply with the lock held (Node::spin_for_reply()). One late reply has
 // no effect on the next call; each further one in a row doubles the number of calls that skip the spin.
+// Depends on the standard library only.
 #pragma once
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 // other thread wants the core. If the core is shared on every yield, the thread moves, because the kernel may
 // leave two runnable threads on one core for 10 ms or more although another core is idle. Computes only;
 // times are nanoseconds of one clock.
+// Depends on the standard library only.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Registered message buffers of one size, in slabs that are added as needed. Protected by the node's lock.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // Large transfers between local memory and a region of a peer: in pipelined fragments, each verified by its
 // CRC32C, and resumed at the acknowledged offset when the link changes. They run on the caller's thread.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <atomic>

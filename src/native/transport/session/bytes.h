@@ -1,4 +1,5 @@
-// A payload: a copy of a short one, or memory of the wire for a long one.
+// Bytes: a payload, as a copy if it is short, or in memory of the wire if it is long.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <cstddef>

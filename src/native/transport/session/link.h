@@ -1,5 +1,6 @@
 // The queue pair that carries a session at present. It counts requests in flight, so that a post never finds
 // the send queue full. Protected by the node's lock.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <algorithm>

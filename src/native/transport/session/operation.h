@@ -1,6 +1,7 @@
 // An operation that this side has started and waits for: a call of a remote method, or a one-sided READ or
 // WRITE. Kept in a table that is indexed by replies and completions, so every index off the wire is checked
 // here. Protected by the node's lock, except `finished`.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// The order of a session's messages, whatever links carry them: what was sent, acknowledged, received.
-// No I/O and no contents: the session keeps those until they are acknowledged.
+// The order of a session's messages, whatever links carry them: what was sent, acknowledged, received. No I/O
+// and no contents: the session keeps those until they are acknowledged.
+// Depends on the standard library only.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // A session with one peer, which outlives its links. Messages are numbered and kept until the peer has
 // acknowledged them. A new link replays the unacknowledged ones, and the receiver drops those it already has:
 // no message is lost or delivered twice. Every member needs the node's lock.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <deque>

@@ -1,5 +1,6 @@
-// WRITEs of one memory into regions of a peer, on the present link, and the release: no wire accesses the
-// memory when its owner has it back.
+// Writer: WRITEs from one memory into regions of a peer on the present link. After its release no wire
+// accesses the memory, so the owner may use it again.
+// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <functional>
