@@ -1,5 +1,4 @@
 // RemoteRegion: the reference to a node's memory that programs send to its peers, by any means, as bytes.
-// Depends on the standard library only.
 #pragma once
 
 #include <cstdint>

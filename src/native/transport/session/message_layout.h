@@ -1,6 +1,5 @@
 // The layout of a session's messages: a header, then the payload or a reference to pull it from.
 // Little-endian. Only parse_message() may read bytes off the wire.
-// May depend on transport/, verbs/ and util/ only.
 #pragma once
 
 #include <bit>
