@@ -136,7 +136,7 @@ async def test_a_dial_that_hangs_ends_with_the_sessions_time(
 
 
 async def test_a_link_that_was_closed_in_order_is_no_error_of_the_wire(listener: Listener) -> None:
-    """A peer that leaves is reported by the end of the session, not as a failed completion of the wire."""
+    """An orderly disconnect is not counted as a failed completion of the wire, and the session resumes."""
     async with await verbena.connect(listener.address, config=HASTY) as session:
         (served,) = listener.sessions
         link = served._link
