@@ -10,8 +10,8 @@
 
 namespace verbena::kv {
 
-using transport::Operation;
 using transport::GatherPiece;
+using transport::Operation;
 using transport::Outcome;
 
 OneSidedReader::OneSidedReader(std::shared_ptr<transport::Node> node,
