@@ -82,7 +82,7 @@ class Machine:
             **variables,
         }
         return subprocess.Popen(
-            ["/usr/bin/env", "--default-signal=INT", "tools/packages.sh", *arguments],
+            ["/usr/bin/env", "--default-signal=INT,HUP", "tools/packages.sh", *arguments],
             cwd=self.folder,
             env=environment,
             stdout=subprocess.PIPE,

@@ -430,5 +430,5 @@ async def test_a_killed_upload_leaves_nothing_visible(tmp_path: Path, gate: Gate
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UnavailableError, match=r"verbena\[s3\]"):
+    with pytest.raises(UnavailableError, match=r"\.\[s3\]"):
         Bucket(BucketSettings("any"))

@@ -78,10 +78,21 @@ def held_up(url: str) -> Iterator[None]:
         return
     process = PROCESSES[place.partition("/")[0]]
     os.kill(process, signal.SIGSTOP)
+    while not _is_stopped(process):  # kill() returns before every thread has stopped
+        time.sleep(0.001)
     try:
         yield
     finally:
         os.kill(process, signal.SIGCONT)
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether every thread of the process is in state T."""
+    states = [
+        stat.read_text().rpartition(")")[2].split()[0]
+        for stat in Path(f"/proc/{process}/task").glob("*/stat")
+    ]
+    return set(states) == {"T"}
 
 
 async def test_a_swap_that_cannot_begin_in_time_never_does(store: MapStore, url: str) -> None:

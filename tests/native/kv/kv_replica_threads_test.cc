@@ -271,7 +271,9 @@ TEST("a primary yields to an active replica that is late, and not to an idle one
        {ReplicaPosition{.expected = UINT64_MAX, .active = 1}, ReplicaPosition{}}) {
     {
       const auto held = primary.store.engine->lock();  // the event loop does not poll meanwhile
-      std::memcpy(primary.memory->data(), &place, sizeof place);
+      auto* at = reinterpret_cast<ReplicaPosition*>(primary.memory->data());
+      __atomic_store_n(&at->expected, place.expected, __ATOMIC_RELAXED);
+      __atomic_store_n(&at->active, place.active, __ATOMIC_RELAXED);
     }
     std::atomic<bool> has_turned = false;
     primary.store.loop.post([&] { has_turned = true; });

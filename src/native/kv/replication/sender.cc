@@ -251,9 +251,9 @@ bool ReplicationSender::is_early(uint64_t now) const {
 
 ReplicaPosition ReplicationSender::replica_position() const {
   if (!options_.place) return {};
-  // The replica's process writes it.
-  const auto* at = static_cast<const volatile ReplicaPosition*>(options_.place);
-  return {at->expected, at->active};
+  // The replica's process writes it at any time.
+  const auto* at = static_cast<const ReplicaPosition*>(options_.place);
+  return {__atomic_load_n(&at->expected, __ATOMIC_RELAXED), __atomic_load_n(&at->active, __ATOMIC_RELAXED)};
 }
 
 void ReplicationSender::drop_applied(uint64_t expected) {
