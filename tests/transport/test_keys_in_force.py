@@ -153,7 +153,7 @@ def test_a_gid_that_nobody_has_chosen_need_not_be_there(caplog: pytest.LogCaptur
         asked.clear()
         [record] = caplog.records
         assert record.getMessage().startswith(
-            "a wire that was asked for cannot be used" if line else "the default entry of the GID table"
+            "a configured wire is not usable" if line else "the default GID index"
         )
         assert "has no entry 3; it has 0, 1" in record.getMessage()
         assert 'set="network.rdma_gid_index = -1"' in record.getMessage()
