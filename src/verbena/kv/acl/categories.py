@@ -1,16 +1,10 @@
-"""The categories of commands for ACL rules, derived from flags and groups."""
+"""The categories of commands for ACL rules, derived from the declarations of the commands."""
 
 from __future__ import annotations
 
 import functools
 
-from verbena.kv.commands.declare import COMMANDS, Command
-
-CATEGORIES = (
-    "keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo",
-    "stream", "pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction",
-    "scripting",
-)  # fmt: skip
+from verbena.kv.commands.declare import CATEGORIES, COMMANDS, Command
 
 _BY_GROUP = {
     "generic": "keyspace",
@@ -18,26 +12,6 @@ _BY_GROUP = {
     "transactions": "transaction",
     **{name: name for name in CATEGORIES},
 }
-# Of the other groups' commands: those that are dangerous although no flag marks them.
-_DANGEROUS = frozenset(
-    {
-        *[
-            "KEYS",
-            "SORT",
-            "SORT_RO",
-            "FLUSHALL",
-            "FLUSHDB",
-            "SWAPDB",
-            "INFO",
-            "ROLE",
-            "RESTORE",
-            "MIGRATE",
-            "LASTSAVE",
-        ],
-        *(f"CLIENT {name}" for name in ("KILL", "LIST", "PAUSE", "UNPAUSE", "UNBLOCK", "NO-EVICT")),
-    }
-)
-_KEYSPACE = frozenset({"FLUSHALL", "FLUSHDB", "SWAPDB", "DBSIZE"})
 
 
 def categories_of(command: Command) -> frozenset[str]:
@@ -57,10 +31,6 @@ def categories_of(command: Command) -> frozenset[str]:
         found.add("slow")
     if command.group in _BY_GROUP:
         found.add(_BY_GROUP[command.group])
-    if command.name in _DANGEROUS:
-        found.add("dangerous")
-    if command.name in _KEYSPACE:
-        found.add("keyspace")
     return frozenset(found)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from verbena.kv.acl.categories import CATEGORIES, members
-from verbena.kv.commands.declare import COMMANDS, Command
+from verbena.kv.acl.categories import members
+from verbena.kv.commands.declare import CATEGORIES, COMMANDS, Command
 from verbena.kv.commands.key_access import keys_of, needs
 from verbena.kv.values.glob import matches
 

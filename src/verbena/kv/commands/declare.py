@@ -10,7 +10,7 @@ The engine checks the arity, runs one command at a time, and logs the changes.""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from verbena._native.kv import NativeCommand, native_commands
@@ -47,6 +47,11 @@ GROUPS = (
     "string", "generic", "hash", "list", "set", "sorted_set", "bitmap", "hyperloglog", "geo", "stream",
     "pubsub", "transactions", "connection", "server", "scripting", "cluster", "extension",
 )  # fmt: skip
+CATEGORIES = (  # of ACL rules
+    "keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo",
+    "stream", "pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction",
+    "scripting",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,8 @@ class Command:
     function: Function | None = None  # None: a native command
     find_keys: Callable[[list[bytes]], list[int]] | None = None  # positions, if they depend on the arguments
     explicit: bool = False  # the function logs its effects itself; else the log gets the command
-    categories: frozenset[str] = field(
-        default_factory=frozenset
-    )  # ACL categories in addition to those that follow from the flags
+    # ACL categories in addition to those that follow from flags and group.
+    categories: frozenset[str] = frozenset()
     channels: tuple[int, int, int] = (0, 0, 0)  # as `keys`: arguments that have a slot but are not keys
     key_flags: tuple[str, str] = ("", "")  # Redis's key flags of the first key, and of the other keys
 
@@ -118,10 +122,12 @@ def command(
     `key_flags`: what it does with its keys, in the flags of COMMAND GETKEYSANDFLAGS; a pair: with the first
     key, and with the others. Default: "RW update" for writes, else "RO access".
 
-    Raises ValueError if the name is already declared, or a flag or the group is unknown."""
-    chosen = frozenset(flags.split())
+    Raises ValueError if the name is already declared, or a flag, a category or the group is unknown."""
+    chosen, added = frozenset(flags.split()), frozenset(categories.split())
     if chosen - FLAGS:
         raise ValueError(f"{name}: no such flags: {', '.join(sorted(chosen - FLAGS))}")
+    if added.difference(CATEGORIES):
+        raise ValueError(f"{name}: no such categories: {', '.join(sorted(added.difference(CATEGORIES)))}")
     if group not in GROUPS:
         raise ValueError(f"{name}: no such group: {group}")
     name = name.upper()
@@ -133,7 +139,7 @@ def command(
             raise ValueError(f"{name} is declared already")
         COMMANDS[name] = Command(
             name, arity, chosen, keys, group, summary, since, function, find_keys, explicit,
-            frozenset(categories.split()), channels, pair,
+            added, channels, pair,
         )  # fmt: skip
         return function
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from verbena.kv.acl.categories import CATEGORIES, members
+from verbena.kv.acl.categories import members
 from verbena.kv.acl.selector import RuleError, Selector
-from verbena.kv.commands.declare import command, find
+from verbena.kv.commands.declare import CATEGORIES, command, find
 from verbena.kv.commands.helpers import integer, shown, text
 from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.call import Call

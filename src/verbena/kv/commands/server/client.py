@@ -86,6 +86,7 @@ def info(call: Call) -> Reply:
     arity=-2,
     flags=OTHERS,
     group="connection",
+    categories="dangerous",
     summary="Lists connections.",
     since="2.4.0",
 )
@@ -113,6 +114,7 @@ def client_kind(arg: bytes) -> str:
     arity=-3,
     flags=OTHERS,
     group="connection",
+    categories="dangerous",
     summary="Closes connections, selected by address, id, type, user or age.",
     since="2.4.0",
 )
@@ -168,6 +170,7 @@ def _kill(call: Call, clients: list[Client]) -> None:
     arity=3,
     flags=OTHERS,
     group="connection",
+    categories="dangerous",
     summary="Accepted for compatibility: connections are never evicted.",
     since="7.0.0",
 )
@@ -227,6 +230,7 @@ def reply(call: Call, mode: bytes) -> Reply:
     arity=-3,
     flags=OTHERS,
     group="connection",
+    categories="dangerous",
     summary="Unblocks a client that waits in a blocking command.",
     since="5.0.0",
 )
@@ -243,6 +247,7 @@ def unblock(call: Call, number: bytes, *args: bytes) -> Reply:
     arity=-3,
     flags=OTHERS,
     group="connection",
+    categories="dangerous",
     summary="Suspends all commands, or only writes, for a number of milliseconds.",
     since="3.0.0",
 )
@@ -262,6 +267,7 @@ def pause(call: Call, timeout: bytes, *mode: bytes) -> Reply:
     arity=2,
     flags=OTHERS,
     group="connection",
+    categories="dangerous",
     summary="Resumes the commands that CLIENT PAUSE suspended.",
     since="6.2.0",
 )

@@ -66,6 +66,7 @@ def bgrewriteaof(call: Call) -> Reply:
     arity=1,
     flags="loading stale fast",
     group="server",
+    categories="dangerous",
     summary="Returns the Unix time of the last snapshot.",
 )
 def lastsave(call: Call) -> Reply:

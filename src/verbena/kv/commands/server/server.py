@@ -20,6 +20,7 @@ ADMIN = "admin noscript loading stale"
     arity=-1,
     flags=LOOK,
     group="server",
+    categories="dangerous",
     summary="Returns information and statistics about the server.",
 )
 def info(call: Call, *sections: bytes) -> Reply:
@@ -31,6 +32,7 @@ def info(call: Call, *sections: bytes) -> Reply:
     arity=1,
     flags="readonly fast",
     group="server",
+    categories="keyspace",
     summary="Returns the number of keys in the database.",
 )
 def dbsize(call: Call) -> Reply:
@@ -62,6 +64,7 @@ def _check_mode(args: tuple[bytes, ...]) -> None:
     flags="write",
     explicit=True,
     group="server",
+    categories="keyspace dangerous",
     summary="Deletes all keys of the current database.",
 )
 def flushdb(call: Call, *mode: bytes) -> Reply:
@@ -78,6 +81,7 @@ def flushdb(call: Call, *mode: bytes) -> Reply:
     flags="write",
     explicit=True,
     group="server",
+    categories="keyspace dangerous",
     summary="Deletes all keys of all databases.",
 )
 def flushall(call: Call, *mode: bytes) -> Reply:
@@ -97,6 +101,7 @@ def flushall(call: Call, *mode: bytes) -> Reply:
     flags="write fast",
     explicit=True,
     group="server",
+    categories="keyspace dangerous",
     summary="Swaps two databases.",
     since="4.0.0",
 )
