@@ -146,7 +146,8 @@ def assert_over(end, code=None):
     """The connection has ended and says why, the queue pair is in ERR and flushes."""
     wait_until(lambda: end.connection.state is ConnectionState.DISCONNECTED, "the end", PATIENCE_S)
     wait_until(lambda: end.qp.state is QpState.ERR, "ERR", PATIENCE_S)
-    assert getattr(end.connection.failure, "code", None) == code
+    failure = end.connection.failure
+    assert (failure and failure.code) == code
     assert statuses(end.do(send(end.region(8)))) == [WcStatus.WR_FLUSH_ERR]
 
 

@@ -221,7 +221,7 @@ def _copied(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if not isinstance(value, bytes) and getattr(value, "drawn", None) is None:
+    if not isinstance(value, bytes) and not (isinstance(value, Set) and value.drawn is not None):
         assert value.held == duplicate(value).held  # counted piece by piece, or all at once
     if isinstance(value, SortedSet):
         assert sorted((score, member) for member, score in value.scores.items()) == list(value.order)

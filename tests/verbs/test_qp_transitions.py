@@ -103,7 +103,7 @@ def test_an_illegal_edge_is_refused_and_changes_nothing(ends, start, to):
 @pytest.mark.parametrize(
     ("start", "to", "missing"),
     [(start, to, name) for (start, to), names in REQUIRED.items() for name in names],
-    ids=lambda value: getattr(value, "name", value),
+    ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_a_missing_attribute_is_refused_and_changes_nothing(ends, start, to, missing):
     """Each step names its required attributes: without one it raises missing_attribute; the state stays."""

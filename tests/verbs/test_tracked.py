@@ -76,7 +76,7 @@ async def test_waiting_operations_fail_when_the_queue_pair_breaks(pair):
     await asyncio.sleep(0)
     pair.b.qp.modify(QpState.ERR)
     outcomes = await asyncio.wait_for(asyncio.gather(*receiving, return_exceptions=True), DEADLINE_S)
-    assert [getattr(outcome, "status", outcome) for outcome in outcomes] == [WcStatus.WR_FLUSH_ERR] * 5
+    assert [outcome.status for outcome in outcomes] == [WcStatus.WR_FLUSH_ERR] * 5
 
 
 async def test_cancelling_leaves_the_operation_to_the_wire(pair):
