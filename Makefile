@@ -133,8 +133,8 @@ format: .venv/.test-ready ## format Python and C++
 	@$(if $(CXX_FILES),clang-format -i $(CXX_FILES))
 
 test-kernel: .venv/.test-ready install ## run the tests on the kernel's RDMA stack in a virtual machine (ARGS=…: of pytest)
-	@tests/kernel/build-siw.sh || test $$? = 77
-	@status=0; python tests/kernel/boot.py --python --timeout 1200 tests/kernel/guest/suite $(ARGS) || status=$$?; \
+	@tests/kernel/host/build-siw.sh || test $$? = 77
+	@status=0; python tests/kernel/host/boot.py --python --timeout 1200 tests/kernel/guest/suite $(ARGS) || status=$$?; \
 	test $$status = 77 || exit $$status
 
 crash-matrix: .venv/.test-ready install ## kill slot moves at every checkpoint (ARGS="--random 200": also at random times)
@@ -150,14 +150,14 @@ soak: .venv/.test-ready install ## run sessions under injected faults (TIME=600:
 	@python tests/transport/soak.py --seconds $(or $(TIME),600) $(ARGS)
 
 bench-kernel: .venv/.test-ready install ## compare with perftest on Soft-RoCE in a virtual machine (ARGS=…)
-	@python tests/kernel/boot.py --python --timeout 1200 .venv/bin/python bench/soft_roce.py $(ARGS)
+	@python tests/kernel/host/boot.py --python --timeout 1200 .venv/bin/python -m bench.verbs.soft_roce $(ARGS)
 
 bench: .venv/.test-ready install ## run the benchmarks (ARGS=…)
 ifneq ($(wildcard bench/native/*.cc),)
 	@$(STEP) bench-configure $(CONFIGURE) -B build/bench -DVERBENA_NATIVE_BENCH=ON
 	@$(STEP) bench-build cmake --build build/bench
 endif
-	@python bench/run.py $(ARGS)
+	@python -m bench.run $(ARGS)
 
 site: .venv/.test-ready ## build the documentation into build/site
 	@export NO_MKDOCS_2_WARNING=1; $(STEP) $@ python -m mkdocs build && echo "  build/site/index.html"

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from figure import Figure, program
 
 import verbena
+from bench.figure import Figure, program
 from verbena import far
 from verbena.cli import text
 

@@ -1,6 +1,8 @@
 """Measures every figure that has a bound, and writes docs/reference/bench*.md and build/bench*.
 
-Each question is a program of its own beside this file and runs in fresh processes. A figure and its baseline
+    python -m bench.run [--only NAME]     (in the project's folder; `make bench` builds first)
+
+Each question is a program of its own in this folder and runs in fresh processes. A figure and its baseline
 are measured in turns in one run, so what counts is their ratio: the machine's own noise is about ±20 %.
 """
 
@@ -14,9 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import report
-from figure import HEADER, Figure, add_seconds, end_tidily
-
+from bench import report
+from bench.figure import HEADER, Figure, add_seconds, end_tidily
 from verbena.cli import text
 from verbena.cli.measure import environment
 from verbena.cli.progress import Progress
@@ -25,26 +26,26 @@ ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
 DATA = ROOT / "build"
 
-# The one list of questions: name, program, arguments.
+# The one list of questions: name, module of bench, arguments.
 QUESTIONS = {
-    "send-latency-pinned": ("send_latency.py", "--pin"),
-    "send-latency": ("send_latency.py",),
-    "small-reads": ("small_reads.py",),
-    "copies": ("copies.py",),
-    "wakeups": ("wakeups.py",),
-    "leaks": ("leaks.py",),
-    "iwarp-latency": ("iwarp_latency.py",),
-    "iwarp-streams": ("iwarp_streams.py",),
-    "iwarp-crowd": ("iwarp_crowd.py",),
-    "quic": ("quic.py",),
-    "sessions": ("sessions.py",),
-    "fallback": ("fallback.py",),
-    "far-memory": ("far_memory.py",),
-    "migration": ("migration.py",),
-    "registry": ("registry.py",),
-    "registry-nodes": ("registry_nodes.py",),
-    "kv": ("kv.py",),
-    "replication": ("replication.py",),
+    "send-latency-pinned": ("verbs.send_latency", "--pin"),
+    "send-latency": ("verbs.send_latency",),
+    "small-reads": ("verbs.small_reads",),
+    "copies": ("verbs.copies",),
+    "wakeups": ("verbs.wakeups",),
+    "leaks": ("verbs.leaks",),
+    "iwarp-latency": ("wires.iwarp_latency",),
+    "iwarp-streams": ("wires.iwarp_streams",),
+    "iwarp-crowd": ("wires.iwarp_crowd",),
+    "quic": ("wires.quic",),
+    "sessions": ("transport.sessions",),
+    "fallback": ("transport.fallback",),
+    "far-memory": ("far_memory",),
+    "migration": ("kv.migration",),
+    "registry": ("registry.server",),
+    "registry-nodes": ("registry.nodes",),
+    "kv": ("kv.store",),
+    "replication": ("kv.replication",),
 }
 # Questions with their own page; the others share bench.md. A page is written only if all its questions were
 # run.
@@ -136,20 +137,20 @@ def main() -> int:
     return int(bool(failed) or any(figure.passed is False for figure in figures))
 
 
-def _ask(command: tuple[str, ...], seconds: float) -> list[Figure]:
-    program, *arguments = command
-    words = [sys.executable, str(Path(__file__).parent / program), "--json", "--seconds", str(seconds)]
+def _ask(question: tuple[str, ...], seconds: float) -> list[Figure]:
+    module, *arguments = question
+    command = [sys.executable, "-m", f"bench.{module}", "--json", "--seconds", str(seconds), *arguments]
     with subprocess.Popen(
-        [*words, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as asked:
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         try:
-            said, complaint = asked.communicate()
+            output, errors = process.communicate()
         except BaseException:
-            asked.terminate()  # lets it stop its own servers
+            process.terminate()  # lets it stop its own servers
             raise
-    if asked.returncode:
-        raise subprocess.CalledProcessError(asked.returncode, asked.args, said, complaint)
-    return [Figure(**line) for line in json.loads(said)]
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, output, errors)
+    return [Figure(**line) for line in json.loads(output)]
 
 
 def _write(name: str, figures: list[Figure], load: float) -> None:

@@ -20,9 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    import figure
-    import report
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import figure, report
 
     report.Figure = figure.Figure
     return report
@@ -85,7 +84,8 @@ def test_a_real_run_writes_page_and_data(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     command = [
         sys.executable,
-        ROOT / "bench/run.py",
+        "-m",
+        "bench.run",
         "--only",
         "copies",
         "--seconds",
@@ -104,13 +104,15 @@ def test_a_real_run_writes_page_and_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("words", [("migration.py",), ("run.py", "--dry-run", "--only", "migration")])
-def test_a_bench_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Neither its folder nor the servers that run in it, whether it is asked alone or by run.py."""
-    command = [sys.executable, str(ROOT / "bench" / words[0]), *words[1:]]
+@pytest.mark.parametrize(
+    "arguments", [("bench.kv.migration",), ("bench.run", "--dry-run", "--only", "migration")]
+)
+def test_a_terminated_benchmark_leaves_nothing_behind(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """After SIGTERM, neither its folder nor its servers remain, whether it runs alone or under run.py."""
+    command = [sys.executable, "-m", *arguments]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as running:
         deadline = time.monotonic() + 60
         while not servers_in(tmp_path):

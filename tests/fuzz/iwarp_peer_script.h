@@ -7,7 +7,7 @@
 #include "fuzz.h"
 #include "providers/iwarp/protocol/segment.h"
 #include "providers/iwarp/protocol/verbena_layout.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace fuzz {
 

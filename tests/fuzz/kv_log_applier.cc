@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 #include "kv/journal/log_applier.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/error.h"
 
 using namespace verbena::kv;

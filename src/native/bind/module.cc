@@ -5,7 +5,7 @@
 #include "bind/buffer.h"
 #include "bind/handle.h"
 #include "bind/unlocked.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::bind {
 

@@ -13,7 +13,7 @@
 #include "kv_contents.h"
 #include "kv_engine.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/error.h"
 
 using namespace verbena::kv;

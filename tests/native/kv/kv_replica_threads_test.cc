@@ -10,7 +10,7 @@
 #include "kv_contents.h"
 #include "kv_engine.h"
 #include "session_side.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 using namespace verbena::kv;
 using engines::heap;

@@ -9,7 +9,7 @@
 #include "kv/values/staged_values.h"
 #include "kv_engine.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/error.h"
 
 using namespace verbena::kv;

@@ -1,5 +1,5 @@
 // CRC32C against published check values, and the hardware form against the portable one.
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 #include <algorithm>
 #include <random>

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::kv {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kv/protocol/keyword.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/random.h"
 
 namespace verbena::kv {

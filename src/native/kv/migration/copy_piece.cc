@@ -1,7 +1,7 @@
 #include "kv/migration/copy_piece.h"
 
 #include "kv/journal/log_record.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::kv {
 

@@ -6,7 +6,7 @@
 
 #include "util/bytes.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::kv {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kv/journal/log_layout.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::kv::envelope {
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "kv/journal/log_layout.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::kv {
 

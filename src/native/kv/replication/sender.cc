@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/thread_name.h"
 
 namespace verbena::kv {

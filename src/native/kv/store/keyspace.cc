@@ -5,7 +5,7 @@
 
 #include "kv/journal/log_record.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/error.h"
 #include "util/random.h"
 

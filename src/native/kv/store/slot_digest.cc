@@ -4,7 +4,7 @@
 
 #include "kv/journal/log_record.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/siphash.h"
 
 namespace verbena::kv {

@@ -1,6 +1,6 @@
 #include "kv/values/staged_values.h"
 
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/error.h"
 
 namespace verbena::kv {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <span>
 
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "verbs/types.h"
 
 namespace verbena::soft {

@@ -7,7 +7,7 @@
 
 #include "transport/node/node.h"
 #include "transport/session/session.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "verbs/types.h"
 
 namespace verbena::transport {

@@ -5,7 +5,7 @@
 #include <deque>
 #include <optional>
 
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::transport {
 namespace {

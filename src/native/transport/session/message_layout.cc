@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::transport {
 namespace {

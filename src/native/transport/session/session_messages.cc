@@ -5,7 +5,7 @@
 #include "transport/node/node.h"
 #include "transport/session/session.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::transport {
 

@@ -8,7 +8,7 @@
 #include "transport/node/node.h"
 #include "transport/session/session.h"
 #include "util/clock.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/error.h"
 
 namespace verbena::transport {

@@ -5,7 +5,7 @@
 
 #include "iwarp_bytes.h"
 #include "providers/iwarp/protocol/framing.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 using namespace verbena::iwarp;
 using Event = FpduReader::Event;

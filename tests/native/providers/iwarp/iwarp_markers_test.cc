@@ -6,7 +6,7 @@
 
 #include "iwarp_bytes.h"
 #include "providers/iwarp/protocol/markers.h"
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 using namespace verbena::iwarp;
 using Event = MarkerStripper::Event;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 namespace verbena::iwarp {
 namespace {

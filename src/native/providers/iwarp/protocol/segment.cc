@@ -5,7 +5,7 @@
 #include <mutex>
 #include <new>
 
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 #include "util/spinlock.h"
 
 namespace verbena::iwarp {

@@ -7,9 +7,8 @@ import os
 import statistics
 import tempfile
 
-from figure import Figure, program
-from tls_peer import SMALL, TlsPeer
-
+from bench.figure import Figure, program
+from bench.wires.tls_peer import SMALL, TlsPeer
 from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer

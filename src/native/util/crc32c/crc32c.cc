@@ -1,10 +1,10 @@
-#include "util/crc32c.h"
+#include "util/crc32c/crc32c.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "util/crc32c_fold.h"
+#include "util/crc32c/fold.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from figure import Figure, program
-from registry import MIB, Server, digest_of, push, theirs
+from bench.figure import Figure, program
+from bench.registry.server import MIB, Server, digest_of, push, theirs
 
 BLOB = 256 * MIB
 SMALL = 64 << 10
@@ -36,7 +36,7 @@ class Node:
     """A node that runs as a process."""
 
     def __init__(self, folder: Path, peers: list[str], wires: list[str]) -> None:
-        program = Path(__file__).with_name("registry_node.py")
+        program = Path(__file__).with_name("node.py")
         self._process = subprocess.Popen(
             [sys.executable, str(program), str(folder), json.dumps(peers), json.dumps(wires)],
             stdin=subprocess.PIPE,

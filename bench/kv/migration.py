@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from figure import Figure, Ratio, program
+from bench.figure import Figure, Ratio, program
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support.kv.cluster import MAIN, Cluster, ReplyError, Wire, cluster
 
@@ -143,7 +143,7 @@ def settings(wire: str, certificates: tuple[str, str, str]) -> Settings:
 def _segments(wire: str, certificates: tuple[str, str, str]) -> Iterator[Callable[[float], float]]:
     """Starts a peer on a wire; yields a function that WRITEs segments for some seconds and returns the median
     nanoseconds per segment."""
-    command = [sys.executable, str(Path(__file__).parent / "migration_peer.py"), wire, *certificates]
+    command = [sys.executable, "-m", "bench.kv.migration_peer", wire, *certificates]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdout is not None
         address, region = peer.stdout.readline().split()

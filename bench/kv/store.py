@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import kv_tcp
 import numpy as np
 import redis
-from figure import Figure, program
-from host import stolen_ticks
-from processes import resident_bytes
 
+from bench.figure import Figure, program
+from bench.host import stolen_ticks
+from bench.kv import tcp
+from bench.processes import resident_bytes
 from verbena import kv
 from verbena.cli import text
 from verbena.cli.measure.stores import (
@@ -41,7 +41,7 @@ PAUSE_NS = 10e6
 
 
 def measure(options: argparse.Namespace) -> list[Figure]:
-    if not has_redis_server() or kv_tcp.REDIS_BENCHMARK is None:
+    if not has_redis_server() or tcp.REDIS_BENCHMARK is None:
         return [Figure("kv", "not measured", "redis-server or redis-benchmark is not installed", "–")]
     figures = []
     for part in (PARTS[name] for name in PARTS if not options.part or name in options.part):
@@ -297,7 +297,7 @@ def _longest_wait(what: str, ours_ns: float, theirs_ns: float) -> Figure:
 
 # The one list of parts, by their names for --part.
 PARTS: dict[str, Callable[[Store, Store, float], list[Figure]]] = {
-    "tcp": kv_tcp.measure,
+    "tcp": tcp.measure,
     "one_client": _one_client,
     "long_values": _long_values,
     "memory": _memory,

@@ -6,9 +6,8 @@ import argparse
 import os
 import statistics
 
-import ucx
-from figure import Figure, program
-
+from bench import ucx
+from bench.figure import Figure, program
 from verbena.cli import text
 from verbena.cli.measure import baselines, probes
 from verbena.cli.measure.peer import Peer

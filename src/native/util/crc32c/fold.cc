@@ -1,4 +1,4 @@
-#include "util/crc32c_fold.h"
+#include "util/crc32c/fold.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -75,7 +75,7 @@ VERBENA_FOLD_TARGET inline uint32_t reduce(Vector sum) {
   return static_cast<uint32_t>(_mm_crc32_u64(crc, words[1] ^ words[3] ^ words[5] ^ words[7]));
 }
 
-#include "util/crc32c_fold_run.h"
+#include "util/crc32c/fold_run.h"
 #undef VERBENA_FOLD_TARGET
 
 }  // namespace wide
@@ -120,7 +120,7 @@ VERBENA_FOLD_TARGET inline uint32_t reduce(Vector sum) {
   return static_cast<uint32_t>(_mm_crc32_u64(crc, words[1] ^ words[3]));
 }
 
-#include "util/crc32c_fold_run.h"
+#include "util/crc32c/fold_run.h"
 #undef VERBENA_FOLD_TARGET
 
 }  // namespace narrow

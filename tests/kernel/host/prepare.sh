@@ -3,8 +3,8 @@
 # initramfs of busybox and the modules it needs. Does nothing when they are there and newer than what they are made by.
 # Exit status: 0, or 77 with the reason when a piece is missing (1 in CI, which installs what is missing).
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-. tests/kernel/common.sh
+cd "$(dirname "$0")/../../.."
+. tests/kernel/host/common.sh
 
 PACKAGES="
 qemu-system-x86    command -v qemu-system-x86_64
@@ -29,7 +29,7 @@ require "$PACKAGES"
 
 lock
 made=$FOLDER/version
-[ ! -s $made ] || [ $made -ot tests/kernel/prepare.sh ] || [ $made -ot tests/kernel/guest/init ] || exit 0
+[ ! -s $made ] || [ $made -ot tests/kernel/host/prepare.sh ] || [ $made -ot tests/kernel/guest/init ] || exit 0
 
 image() { apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }'; }
 image=$(image)

@@ -1,6 +1,6 @@
 """Prints the files that the tests import, one path per line, and leaves their compiled form beside them.
 
-    .venv/bin/python tests/kernel/preload.py [PYTEST ARGUMENT…]
+    .venv/bin/python tests/kernel/host/preload.py [PYTEST ARGUMENT…]
 
 boot.py puts these files into the guest's memory: reading them one by one from the host costs it a minute.
 """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from migration import settings
-
+from bench.kv.migration import settings
 from verbena import transport
 
 

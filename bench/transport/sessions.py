@@ -11,9 +11,8 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from figure import Figure, program
-
 import verbena
+from bench.figure import Figure, program
 from verbena._native.transport import METHOD_ECHO
 from verbena.cli import text
 from verbena.cli.measure import baselines, probes

@@ -3,10 +3,10 @@
 # is compiled against its own headers, both unpacked and never installed. Does nothing when the module is there already.
 # Exit status: 0, or 77 with the reason when a piece is missing (1 in CI, which installs what is missing).
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-. tests/kernel/common.sh
+cd "$(dirname "$0")/../../.."
+. tests/kernel/host/common.sh
 
-tests/kernel/prepare.sh
+tests/kernel/host/prepare.sh
 lock
 read -r version revision <$FOLDER/version
 [ "$(cat $FOLDER/siw.version 2>/dev/null)" != "$version $revision" ] || exit 0

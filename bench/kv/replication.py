@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from figure import Figure, program
-from host import calmest
-
+from bench.figure import Figure, program
+from bench.host import calmest
 from verbena.cli import text
 
 PAIRS = 15  # pairs of turns without and with a replica: speed drifts, but equally for two neighbours

@@ -1,4 +1,4 @@
-"""A registry node without HTTP, for registry_nodes.py: commands and responses are lines of JSON."""
+"""A registry node without HTTP, for nodes.py: commands and responses are lines of JSON."""
 
 from __future__ import annotations
 

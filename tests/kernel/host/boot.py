@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Boots a throw-away virtual machine with the distribution's stock kernel and runs a command in it as root.
 
-    tests/kernel/boot.py [--timeout SECONDS] [--python] COMMAND [ARGUMENT…]
+    tests/kernel/host/boot.py [--timeout SECONDS] [--python] COMMAND [ARGUMENT…]
 
 The guest sees this machine's files read-only, under an overlay in its memory, and has the Soft-RoCE devices
 of guest/devices. What the command prints is streamed; what it leaves in /run/testbed is afterwards found in
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import cpio
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 FOLDER = PROJECT / "build" / "kernel"
 SKIPPED, TIMED_OUT, GUEST_DIED = 77, 124, 125
 PASSED_ON = ("CI", "VERBENA_", "VALKEY_")
@@ -57,7 +57,7 @@ def main() -> int:
         parser.error("which command is to run in the guest?")
 
     prepared = subprocess.run(
-        [PROJECT / "tests/kernel/prepare.sh"], stderr=subprocess.PIPE, text=True, check=False
+        [PROJECT / "tests/kernel/host/prepare.sh"], stderr=subprocess.PIPE, text=True, check=False
     )
     if prepared.returncode:
         verdict = "SKIPPED" if prepared.returncode == SKIPPED else "FAILED"
@@ -100,7 +100,7 @@ def write_job(share: Path, command: list[str]) -> None:
 
 def preloaded() -> list[str]:
     """The files that the project's tests import, so that the guest need not fetch them one by one."""
-    command = [PROJECT / ".venv/bin/python", PROJECT / "tests/kernel/preload.py"]
+    command = [PROJECT / ".venv/bin/python", PROJECT / "tests/kernel/host/preload.py"]
     listed = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True)
     return listed.stdout.splitlines()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from figure import Figure, program
-
+from bench.figure import Figure, program
 from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import statistics
 
-import ucx
-from figure import Figure, program
-
+from bench import ucx
+from bench.figure import Figure, program
 from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer

@@ -8,8 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from figure import Figure, program
-
+from bench.figure import Figure, program
 from verbena import verbs
 from verbena.cli.measure.link import Shape
 from verbena.cli.measure.peer import Peer

@@ -1,4 +1,4 @@
-// The loop of crc32c_fold.cc, included once per register width, hence without a guard. The including
+// The loop of fold.cc, included once per register width, hence without a guard. The including
 // namespace defines Vector of kVector bytes, how to load, fold and reduce it, and VERBENA_FOLD_TARGET.
 
 template <Copy kCopy>

@@ -1,6 +1,6 @@
 """How do Verbena's native loops compare with perftest's on the same Soft-RoCE device?
 
-    make bench-kernel     (tests/kernel/boot.py --python .venv/bin/python bench/soft_roce.py)
+    make bench-kernel     (tests/kernel/host/boot.py --python .venv/bin/python -m bench.verbs.soft_roce)
 
 Runs in the kernel testbed's guest, where the processor is emulated: only the ratios mean anything. Each turn
 has perftest and Verbena one after the other with the same parameters: two processes, one device; 64-byte
@@ -18,8 +18,7 @@ import statistics
 import subprocess
 import time
 
-from figure import Figure, program
-
+from bench.figure import Figure, program
 from verbena.cli.measure.link import Shape
 from verbena.cli.measure.peer import Peer
 from verbena.cli.measure.probes import NativeLatency, Rate

@@ -9,8 +9,7 @@ import time
 from array import array
 from collections.abc import Sequence
 
-from figure import Figure, program
-
+from bench.figure import Figure, program
 from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer

@@ -9,10 +9,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ucx
-from figure import Figure, program
-from processes import cpu_ns
-
+from bench import ucx
+from bench.figure import Figure, program
+from bench.processes import cpu_ns
 from verbena.cli import text
 from verbena.cli.measure import probes
 from verbena.cli.measure.peer import Peer

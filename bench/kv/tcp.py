@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from figure import Figure, Ratio
-from processes import cpu_ns
-
+from bench.figure import Figure, Ratio
+from bench.processes import cpu_ns
 from verbena.cli import text
 from verbena.cli.measure.stores import Store
 
 REDIS_BENCHMARK = shutil.which("redis-benchmark")
-NULL_SERVER = Path(__file__).parents[1] / "build" / "bench" / "null_server"
+NULL_SERVER = Path(__file__).parents[2] / "build" / "bench" / "null_server"
 KEYS = 100_000
 CLIENTS = 50
 PAIRS = 9

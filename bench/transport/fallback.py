@@ -8,9 +8,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from figure import Figure, program
+from bench.figure import Figure, program
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "transport"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "transport"))
 from soak import Account, soak
 
 PATIENCE_S = 600.0

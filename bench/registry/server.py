@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from figure import Figure, program
+from bench.figure import Figure, program
 
 MIB = 1 << 20
 BLOB = 256 * MIB

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from figure import Figure, program
-
+from bench.figure import Figure, program
 from verbena import verbs
 
 CONNECTIONS = 1000
@@ -64,7 +63,10 @@ class Crowd:
 
 def measure(options: argparse.Namespace) -> list[Figure]:
     server = subprocess.Popen(
-        [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "bench.wires.iwarp_crowd", "--serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert server.stdout is not None
     try:
