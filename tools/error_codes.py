@@ -50,11 +50,11 @@ def main() -> int:
 
 
 def header() -> str:
-    # An empty package replaces verbena, whose __init__ imports the extension.
-    package = types.ModuleType("verbena")
-    package.__path__ = [str(ROOT / "src" / "verbena")]
-    sys.modules["verbena"] = package
-    from verbena.errors import EXPLANATIONS
+    # Empty packages replace verbena and verbena.errors, whose __init__ imports the extension.
+    for name in ("verbena", "verbena.errors"):
+        package = sys.modules[name] = types.ModuleType(name)
+        package.__path__ = [str(ROOT / "src" / name.replace(".", "/"))]
+    from verbena.errors.table import EXPLANATIONS
 
     return TEXT % "\n".join(f'    "{code}",' for code in sorted(EXPLANATIONS))
 

@@ -77,8 +77,6 @@ void raise_batch(nb::object error, size_t completed) {
   raise(error);
 }
 
-nb::object status_object(Status status) { return errors_module().attr("WcStatus")(static_cast<int>(status)); }
-
 void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
 
 }  // namespace verbena::bind

@@ -11,9 +11,6 @@
 
 namespace verbena::bind {
 
-// The member of verbena.errors.WcStatus for a status, as a new reference.
-nanobind::object status_object(Status status);
-
 [[noreturn]] void raise(const nanobind::object& error);
 [[noreturn]] void raise_completion(Status status, const std::string& operation, const std::string& peer);
 

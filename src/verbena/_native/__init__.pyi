@@ -3,7 +3,6 @@
 import enum
 
 from verbena._native import bench as bench, kv as kv, transport as transport
-import verbena.errors
 
 class QpState(enum.IntEnum):
     """Where a queue pair stands."""
@@ -64,7 +63,7 @@ class WcOpcode(enum.IntEnum):
 
 class WcStatus(enum.IntEnum):
     """
-    How a work request ended: libibverbs' ibv_wc_status, same names and numbers.
+    The status of a completion: names and numbers of libibverbs' ibv_wc_status.
     """
 
     SUCCESS = 0
@@ -306,7 +305,7 @@ class WorkCompletion:
         """The request's own number."""
 
     @property
-    def status(self) -> verbena.errors.WcStatus: ...
+    def status(self) -> WcStatus: ...
     @property
     def opcode(self) -> WcOpcode: ...
     @property

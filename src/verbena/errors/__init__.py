@@ -1,4 +1,4 @@
-"""The exceptions of Verbena, and what each error code means. Depends on nothing else in the package.
+"""The exceptions of Verbena, and what each error code means. Depends on _native only.
 
 VerbenaError
 ├── AddressError         the address cannot be resolved, reached or bound: check it
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from verbena._native import WcStatus
 from verbena.errors.classes import (
     AddressError,
     BrokenLinkError,
@@ -45,7 +46,6 @@ from verbena.errors.classes import (
     UnavailableError,
     UnsupportedError,
     VerbenaError,
-    WcStatus,
 )
 from verbena.errors.explanation import Explanation, unknown
 from verbena.errors.table import EXPLANATIONS

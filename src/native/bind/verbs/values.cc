@@ -48,7 +48,7 @@ void bind_enums(nb::module_& m) {
       .value("RECV", WcOpcode::recv)
       .value("RECV_RDMA_WITH_IMM", WcOpcode::recv_rdma_with_imm);
   nb::enum_<Status>(m, "WcStatus", nb::is_arithmetic(),
-                    "How a work request ended: libibverbs' ibv_wc_status, same names and numbers.")
+                    "The status of a completion: names and numbers of libibverbs' ibv_wc_status.")
       .value("SUCCESS", Status::success)
       .value("LOC_LEN_ERR", Status::loc_len_err)
       .value("LOC_QP_OP_ERR", Status::loc_qp_op_err)
@@ -178,9 +178,7 @@ void bind_qp_attributes(nb::module_& m) {
 void bind_completion(nb::module_& m) {
   nb::class_<Completion>(m, "WorkCompletion", nb::is_final(), "How one work request ended.")
       .def_ro("wr_id", &Completion::id, "The request's own number.")
-      .def_prop_ro(
-          "status", [](const Completion& self) { return status_object(self.status); },
-          nb::sig("def status(self) -> verbena.errors.WcStatus"))
+      .def_ro("status", &Completion::status)
       .def_ro("opcode", &Completion::opcode)
       .def_ro("byte_count", &Completion::byte_count, "Bytes received, for a receive.")
       .def_prop_ro(
@@ -200,7 +198,7 @@ void bind_completion(nb::module_& m) {
           nb::arg("operation") = "work request", nb::arg("peer") = "",
           "Raises the error that the status stands for; does nothing on success.")
       .def("__repr__", [](const Completion& self) {
-        const std::string status = nb::cast<std::string>(status_object(self.status).attr("name"));
+        const std::string status = nb::cast<std::string>(nb::cast(self.status).attr("name"));
         return "WorkCompletion(wr_id=" + std::to_string(self.id) + ", status=" + status +
                ", byte_count=" + std::to_string(self.byte_count) + ", qp_num=" + std::to_string(self.qp_num) +
                ")";
