@@ -19,6 +19,7 @@ NATIVE = (
     ("shm: set-up", ("src/native/providers/shm/control_layout.h",)),
     ("The store by sessions", ("src/native/kv/protocol/session_layout.h",)),
     ("The store on disk", ("src/native/kv/journal/log_layout.h",)),
+    ("Messages between cluster nodes", ("src/native/kv/migration/envelope_layout.h",)),
     ("Valkey over RDMA", ("src/native/kv/protocol/valkey_rdma_layout.h",)),
 )
 # Formats packed in Python: title, module, name of the struct, fields.
@@ -46,13 +47,6 @@ PACKED = (
         "transport/session.py",
         "_ATOMIC",
         "key, offset, compare or add, swap, opcode, unused",
-    ),
-    (
-        "An envelope, the header of a message about a shard; CRC32C of it and the payload, then that, follow",
-        "shards/envelope.py",
-        "_HEADER",
-        "magic VSHD, version, type, flags, source, target, first shard, last shard, migration, segment, "
-        "offset, total, sequence, boot epoch, payload length",
     ),
     (
         "A migration's checkpoint, then the payload (JSON) and CRC32C of all of it",

@@ -14,8 +14,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     EnvelopeHeader header{};
     const auto fields = input.take(sizeof header);
     if (!fields.empty()) std::memcpy(&header, fields.data(), fields.size());
-    std::memcpy(header.magic, "VSHD", sizeof header.magic);
-    header.version = 1;
     const auto payload = input.rest();
     data = envelope::make(header, {reinterpret_cast<const char*>(payload.data()), payload.size()});
     if (mode & 2) data[(mode >> 2) % data.size()] ^= 1;
@@ -46,20 +44,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
 
 SEED("a-notice") {
   EnvelopeHeader header{};
-  header.kind = envelope::kNotice;
+  header.kind = EnvelopeKind::notice;
   script.byte(1).add(&header, sizeof header).add("\0\0\0\0\x70\0\0\0", 8);
 }
 
 SEED("a-consent") {
   EnvelopeHeader header{};
-  header.kind = envelope::kNotice;
+  header.kind = EnvelopeKind::notice;
   header.flags = envelope::kAnswer;
   script.byte(5).add(&header, sizeof header);
 }
 
 SEED("a-flipped-bit") {
   EnvelopeHeader header{};
-  header.kind = envelope::kSegment;
+  header.kind = EnvelopeKind::segment;
   script.byte(3 | 40 << 2).add(&header, sizeof header).add("payload", 7);
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from verbena import _native
 from verbena.errors import ProtocolError
-from verbena.shards.envelope import HEADER_BYTES, MAGIC, Envelope, Flag, Kind, parse
+from verbena.shards.envelope import HEADER_BYTES, Envelope, Flag, Kind, parse
 
 SOME = Envelope(
     kind=Kind.SEGMENT,
@@ -42,7 +42,7 @@ def test_the_bytes_are_these() -> None:
     """The layout is a promise to other versions: it does not change by accident."""
     data = bytes(SOME)
     assert HEADER_BYTES == 112
-    assert data[:8] == MAGIC + b"\x01\x02\x02\x00"
+    assert data[:8] == b"VSHD\x01\x02\x02\x00"
     assert data[8:48] == b"s" * 20 + b"t" * 20
     assert struct.unpack_from("<HH16sIQQQQI", data, 48) == (
         7,
@@ -104,7 +104,7 @@ def test_every_flipped_bit_is_found(bit: int) -> None:
 @pytest.mark.parametrize(
     ("at", "patch", "says"),
     [
-        (0, b"VSHX", "begins with"),
+        (0, b"VSHX", "magic bytes"),
         (4, b"\x00", "version 0"),
         (4, b"\x02", "version 2 is unknown"),
         (5, b"\x00", "type 0"),
@@ -139,5 +139,7 @@ def test_whatever_comes_is_an_envelope_or_refused(data: bytes, sealed: bool) -> 
 
 
 def test_a_value_that_does_not_fit_cannot_be_packed() -> None:
-    with pytest.raises(struct.error):
+    with pytest.raises(TypeError):
         bytes(replace(SOME, segment=2**32))
+    with pytest.raises(ValueError, match="wrong length"):
+        bytes(replace(SOME, source=b"s" * 19))

@@ -1,6 +1,7 @@
 """The store's engine."""
 
 from collections.abc import Callable, Iterable, Sequence
+import enum
 from typing import Any
 
 from typing_extensions import Buffer
@@ -828,6 +829,65 @@ class CopyReceivers:
         """
         For the pieces of this migration, instead of any receiver before. `observer` is shown each notice and the piece that it is about, on another thread.
         """
+
+class EnvelopeKind(enum.IntEnum):
+    """The type of a message. docs/reference/wire-formats.md explains each."""
+
+    OFFER = 1
+
+    SEGMENT = 2
+
+    TAIL = 3
+
+    DIGEST = 4
+
+    OWN = 5
+
+    ABORT = 6
+
+    GOSSIP = 7
+
+    STATUS = 8
+
+    NOTICE = 9
+
+    YIELD = 10
+
+ENVELOPE_ANSWER: int = 1
+
+ENVELOPE_LAST: int = 2
+
+ENVELOPE_REFUSED: int = 4
+
+ENVELOPE_HEADER_BYTES: int = 112
+
+NOTICE_METHOD: str = "shards.landed"
+
+def pack_envelope_header(
+    kind: EnvelopeKind,
+    source: bytes,
+    target: bytes,
+    first_shard: int,
+    last_shard: int,
+    migration: bytes,
+    payload: Buffer,
+    flags: int,
+    segment: int,
+    offset: int,
+    total: int,
+    sequence: int,
+    boot_epoch: int,
+) -> bytes:
+    """
+    The header of an envelope with this payload, with the checksum over both.
+    """
+
+def parse_envelope(
+    data: Buffer,
+) -> tuple[EnvelopeKind, bytes, bytes, int, int, bytes, int, int, int, int, int, int]:
+    """
+    Parses exactly one envelope: its fields in the order of pack_envelope_header, without the payload. ProtocolError names the fault.
+    """
 
 REPLICA_POSITION_BYTES: int = 16
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from support.kv.members import PIECE_NOTICE
 
 from verbena import _native, errors, transport
 from verbena.kv.cluster.member_sessions import answer
-from verbena.kv.migration.target import LANDED
 from verbena.shards.envelope import HEADER_BYTES, Envelope, Flag, Kind, parse
 from verbena.shards.slots import SLOTS
 from verbena.transport import Listener, Region, Request, Session
@@ -39,7 +39,7 @@ class Target:
 
     async def landed(self, request: Request) -> bytes:
         notice = parse(request.payload)
-        window, length = LANDED.unpack(notice.payload)
+        window, length = PIECE_NOTICE.unpack(notice.payload)
         piece = bytes(memoryview(self.regions[window].memory).cast("B")[:length])  # type: ignore[arg-type]
         self.notices.append(notice.segment)
         self.seen.setdefault(notice.segment, piece)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.kv.members import HAS_QUIC, MIGRATION, SEGMENT, SLOTS, Member, two, whole_move
+from support.kv.members import HAS_QUIC, MIGRATION, PIECE_NOTICE, SEGMENT, SLOTS, Member, two, whole_move
 
 from verbena import transport
 from verbena.errors import RemoteError
@@ -21,7 +21,7 @@ from verbena.kv.migration import cut_over
 from verbena.kv.migration.copy import BaseCopySender
 from verbena.kv.migration.copy_path import CopyPathState
 from verbena.kv.migration.source import MoveSource
-from verbena.kv.migration.target import LANDED, MoveTarget
+from verbena.kv.migration.target import MoveTarget
 from verbena.shards.cluster_map import Move
 from verbena.shards.envelope import HEADER_BYTES, Envelope, Kind, parse
 from verbena.shards.migration import CatchUp, Facts, Moved, Prepared
@@ -71,7 +71,7 @@ async def base_copy(
     wires: list[str] = []
 
     def tap(by: str, data: bytes) -> None:
-        if parse(data).kind in (Kind.OFFER, Kind.SEGMENT, Kind.LANDED):
+        if parse(data).kind in (Kind.OFFER, Kind.SEGMENT, Kind.NOTICE):
             sent.append(bytes(data))
             wires.append(by)
             if breaks and len(sent) == 20:
@@ -108,7 +108,7 @@ async def test_the_envelopes_are_the_same_on_every_wire(
         mover, sent, wires = await base_copy(source, target, wire)
         streams[wire] = sent
         arrived[wire] = heard.segments
-        assert sorted(heard.notices) == sorted(data for data in sent if parse(data).kind is Kind.LANDED)
+        assert sorted(heard.notices) == sorted(data for data in sent if parse(data).kind is Kind.NOTICE)
         by = set(wires[1:])
         assert by == {wire or "shm"}
         counted = mover.progress.path.rdma if wire is None else mover.progress.path.fallback
@@ -228,7 +228,7 @@ async def test_a_whole_move_is_the_same_by_quic_and_by_tcp(
         streams[fallback] = {
             bytes(replace(message, sequence=0)): message.kind
             for message in map(parse, sent)
-            if message.kind not in (Kind.SEGMENT, Kind.LANDED) and (message.kind, message.payload) != EMPTY
+            if message.kind not in (Kind.SEGMENT, Kind.NOTICE) and (message.kind, message.payload) != EMPTY
         }
     assert list(streams["quic"]) == list(streams["tcp"])
     kinds = list(streams["quic"].values())
@@ -322,7 +322,7 @@ async def test_a_notice_of_what_has_not_arrived_is_refused(pair: tuple[Member, M
     def notice(segment: int) -> bytes:
         return bytes(
             mover.link.message(
-                Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=segment
+                Kind.NOTICE, PIECE_NOTICE.pack(0, HEADER_BYTES + len(first.payload)), segment=segment
             )
         )
 
@@ -344,7 +344,7 @@ async def test_a_damaged_piece_leaves_nothing_and_the_right_one_is_taken(
     long = [(b"long:%d" % number, b"%d" % number * 10_000) for number in range(4)]
     mover, window, first, session = await first_piece(source, target, *long)
     notice = bytes(
-        mover.link.message(Kind.LANDED, LANDED.pack(0, HEADER_BYTES + len(first.payload)), segment=0)
+        mover.link.message(Kind.NOTICE, PIECE_NOTICE.pack(0, HEADER_BYTES + len(first.payload)), segment=0)
     )
     engine, peers, piece = target.server.engine, source.cluster.sessions, bytearray(bytes(first))
     assert len(target.server.databases[0]) == 0
@@ -372,7 +372,7 @@ async def test_hostile_messages_are_refused(pair: tuple[Member, Member]) -> None
     for message, says in (
         (peers.envelope(Kind.OFFER, there, b"{}"), "slots"),
         (peers.envelope(Kind.OFFER, there, b'{"slots": "0-5", "attempt": 1}'), "no such move"),
-        (peers.envelope(Kind.LANDED, there, bytes(8)), "no such move"),
+        (peers.envelope(Kind.NOTICE, there, bytes(8)), "no such move"),
         (peers.envelope(Kind.TAIL, there, b"x"), "no such move"),
         (peers.envelope(Kind.STATUS, there, target=bytes(20)), "this is"),
         (peers.envelope(Kind.OFFER, there, b"not json"), "Expecting"),
@@ -388,7 +388,7 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
     there = source.cluster.map.members[target.cluster.id]
     peers = source.cluster.sessions
     session = await peers.session(there, fast=True)
-    good = bytes(peers.envelope(Kind.LANDED, there, LANDED.pack(0, HEADER_BYTES)))
+    good = bytes(peers.envelope(Kind.NOTICE, there, PIECE_NOTICE.pack(0, HEADER_BYTES)))
     bad = [good[:length] for length in range(0, len(good), 7)] + [good + b"x"]
     bad += [good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :] for at in range(len(good))]
     for notice in bad:
@@ -396,7 +396,7 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
             await session.call("shards.landed", notice)
     for payload in (b"", bytes(7), bytes(9)):
         with pytest.raises(RemoteError, match="8 bytes"):
-            await peers.request(there, peers.envelope(Kind.LANDED, there, payload))
+            await peers.request(there, peers.envelope(Kind.NOTICE, there, payload))
     with pytest.raises(RemoteError, match="no such move"):
         await peers.send(session, good)
     move = Move(MIGRATION, SLOTS, source.cluster.id, target.cluster.id)
@@ -412,5 +412,7 @@ async def test_hostile_notices_are_refused(pair: tuple[Member, Member]) -> None:
         (0, 5, "shorter than a header"),
     ):
         with pytest.raises(RemoteError, match=says):
-            await peers.send(session, bytes(mover.link.message(Kind.LANDED, LANDED.pack(window, length))))
+            await peers.send(
+                session, bytes(mover.link.message(Kind.NOTICE, PIECE_NOTICE.pack(window, length)))
+            )
     await mover.call_off()

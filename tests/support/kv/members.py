@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from verbena.verbs import providers
 MIGRATION = "5e" * 16
 SLOTS = SlotRange(0, 16383)
 SEGMENT = 64 << 10
+PIECE_NOTICE = struct.Struct("<II")  # the payload of a notice: window, bytes
 HAS_QUIC = next(info for info in providers() if info.name == "quic").available
 
 

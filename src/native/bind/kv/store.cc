@@ -316,6 +316,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_backlog(m, engine);
   bind_kv_commands(m);
   bind_kv_base_copy(m);
+  bind_kv_envelope(m);
   bind_kv_replication(m);
   bind_kv_tracking(engine);
 

@@ -88,7 +88,7 @@ void CopyReceiver::process(const Arrival& arrival) {
   }
   EnvelopeHeader header{};
   std::string fault = envelope::read(piece, header);
-  if (fault.empty() && (header.kind != envelope::kSegment ||
+  if (fault.empty() && (header.kind != EnvelopeKind::segment ||
                         std::memcmp(header.migration, notice.migration, sizeof header.migration) != 0)) {
     fault = "the window holds no piece of this move";
   }
@@ -105,7 +105,7 @@ void CopyReceiver::process(const Arrival& arrival) {
     applier_.stage(text_of(payload), staged);
   }
   if (fault.empty() && staged.fill(envelope::header_crc(header), text_of(payload)) != header.checksum) {
-    fault = "the checksum over header and payload is wrong";
+    fault = envelope::kWrongChecksum;
   }
   if (!fault.empty()) return answer({&arrival.notice_call, 1}, fault);
   if (header.segment < next_) return answer({&arrival.notice_call, 1}, failure());  // a repeated piece
@@ -153,7 +153,7 @@ void CopyReceiver::answer(std::span<const PendingNotice> notice_call, const std:
 
 std::shared_ptr<CopyReceivers> CopyReceivers::make(transport::Node& node) {
   auto receivers = std::make_shared<CopyReceivers>();
-  node.handle(transport::method::of_name("shards.landed"), receivers);
+  node.handle(transport::method::of_name(envelope::kNoticeMethod), receivers);
   return receivers;
 }
 
@@ -163,11 +163,10 @@ void CopyReceivers::handle(const transport::Request& request) {
   if (!fault.empty()) return request.session.fail(request.call, transport::Outcome::remote_failure, fault);
   const auto payload = request.payload.subspan(sizeof header);
   if (!envelope::has_valid_checksum(header, payload)) {
-    return request.session.fail(request.call, transport::Outcome::remote_failure,
-                                "the checksum over header and payload is wrong");
+    return request.session.fail(request.call, transport::Outcome::remote_failure, envelope::kWrongChecksum);
   }
   PieceNotice piece;
-  if (header.kind != envelope::kNotice || payload.size() != sizeof piece) {
+  if (header.kind != EnvelopeKind::notice || payload.size() != sizeof piece) {
     return refuse(request, header, "the payload of a notice must have 8 bytes");
   }
   std::memcpy(&piece, payload.data(), sizeof piece);

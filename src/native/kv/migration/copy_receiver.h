@@ -19,12 +19,6 @@
 
 namespace verbena::kv {
 
-// The payload of a notice.
-struct PieceNotice {
-  uint32_t window, bytes;  // bytes: of the envelope, header included
-};
-static_assert(sizeof(PieceNotice) == 8);
-
 class CopyReceiver {
  public:
   using Window = std::span<const std::byte>;

@@ -44,7 +44,7 @@ void CopySender::fill_next() {
   to.copy.holes.clear();
   last_ = fill_(to.copy);
   to.header = header_;
-  to.header.kind = envelope::kSegment;
+  to.header.kind = EnvelopeKind::segment;
   to.header.flags = last_ ? envelope::kLast : 0;
   to.header.segment = next_;
   to.header.offset = offset_;
@@ -63,7 +63,7 @@ void CopySender::seal(Piece& piece) {
   std::memcpy(piece.data, &header, sizeof header);
   const PieceNotice notice_payload{static_cast<uint32_t>(header.segment % pieces_.size()), piece.bytes()};
   EnvelopeHeader notice = header;
-  notice.kind = envelope::kNotice;
+  notice.kind = EnvelopeKind::notice;
   notice.flags = 0;
   notice.offset = 0;
   piece.notice =

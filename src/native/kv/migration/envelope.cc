@@ -14,8 +14,12 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace {
 
-constexpr char kMagic[4] = {'V', 'S', 'H', 'D'};
-constexpr uint8_t kVersion = 1;
+std::string number(uint64_t value) { return std::to_string(value); }
+std::string number(EnvelopeKind kind) { return number(static_cast<uint64_t>(kind)); }
+
+bool is_known(EnvelopeKind kind) { return kind >= EnvelopeKind::offer && kind <= EnvelopeKind::yield; }
+
+bool is_part(EnvelopeKind kind) { return kind == EnvelopeKind::segment || kind == EnvelopeKind::tail; }
 
 }  // namespace
 
@@ -25,24 +29,26 @@ uint32_t header_crc(const EnvelopeHeader& header) {
 
 std::string read(std::span<const std::byte> bytes, EnvelopeHeader& header) {
   if (bytes.size() < sizeof header) {
-    return std::to_string(bytes.size()) + " bytes are shorter than a header of " +
-           std::to_string(sizeof header);
+    return number(bytes.size()) + " bytes are shorter than a header of " + number(sizeof header);
   }
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return "the envelope's magic bytes are missing";
   if (header.version != kVersion) {
-    return "version " + std::to_string(header.version) + " is unknown here: this node speaks " +
-           std::to_string(kVersion);
+    return "version " + number(header.version) + " is unknown here: this node has " + number(kVersion);
   }
   if (header.length > kLongestPayload || bytes.size() != sizeof header + header.length) {
-    return std::to_string(bytes.size()) + " bytes where the header says " + std::to_string(sizeof header) +
-           " and " + std::to_string(header.length);
+    return number(bytes.size()) + " bytes where the header says " + number(sizeof header) + " and " +
+           number(header.length);
   }
-  if (header.flags & ~(kAnswer | kLast | kRefused)) return "unknown envelope flags";
-  if (header.first_shard > header.last_shard || header.last_shard >= kSlotCount) return "invalid shard range";
-  if (header.kind == kSegment && header.total > 0 &&
+  if (!is_known(header.kind)) return "type " + number(header.kind) + " is unknown";
+  if (header.flags & ~(kAnswer | kLast | kRefused)) return "flags " + number(header.flags) + " are unknown";
+  if (header.first_shard > header.last_shard || header.last_shard >= kSlotCount) {
+    return number(header.first_shard) + "-" + number(header.last_shard) + " are not shards";
+  }
+  if (is_part(header.kind) && header.total > 0 &&
       (header.offset > header.total || header.length > header.total - header.offset)) {
-    return "the segment exceeds the total length";
+    return number(header.length) + " bytes at offset " + number(header.offset) + " of " +
+           number(header.total);
   }
   return {};
 }
@@ -55,9 +61,15 @@ void seal(EnvelopeHeader& header, uint32_t payload_sum) {
   header.checksum = combine_crc32c(header_crc(header), payload_sum, header.length);
 }
 
-std::string make(EnvelopeHeader header, std::string_view payload) {
+void complete(EnvelopeHeader& header, std::string_view payload) {
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kVersion;
   header.length = static_cast<uint32_t>(payload.size());
   seal(header, crc32c(0, payload.data(), payload.size()));
+}
+
+std::string make(EnvelopeHeader header, std::string_view payload) {
+  complete(header, payload);
   std::string out(reinterpret_cast<const char*>(&header), sizeof header);
   return out.append(payload);
 }
@@ -65,7 +77,8 @@ std::string make(EnvelopeHeader header, std::string_view payload) {
 bool is_acceptance(std::span<const std::byte> answer) {
   EnvelopeHeader header;
   return read(answer, header).empty() && has_valid_checksum(header, answer.subspan(sizeof header)) &&
-         header.kind == kNotice && (header.flags & kAnswer) != 0 && (header.flags & kRefused) == 0;
+         header.kind == EnvelopeKind::notice && (header.flags & kAnswer) != 0 &&
+         (header.flags & kRefused) == 0;
 }
 
 std::string answer(const EnvelopeHeader& to, bool refused, std::string_view payload) {

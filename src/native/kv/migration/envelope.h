@@ -1,36 +1,16 @@
-// The header of messages between cluster nodes, byte for byte that of verbena.shards.envelope. Native code
-// reads two kinds: pieces of base copies, and the notices that announce them.
-// Depends on util only.
+// Packs and parses the messages between cluster nodes, without I/O. Input is untrusted until parsed.
+// Depends on log records and util only.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
-namespace verbena::kv {
+#include "kv/migration/envelope_layout.h"
 
-struct EnvelopeHeader {
-  char magic[4];
-  uint8_t version;
-  uint8_t kind;
-  uint16_t flags;
-  uint8_t source[20], target[20];
-  uint16_t first_shard, last_shard;
-  uint8_t migration[16];
-  uint32_t segment;
-  uint64_t offset, total, sequence, boot_epoch;
-  uint32_t length;    // of the payload that follows
-  uint32_t checksum;  // CRC32C of the fields above and of the payload
-};
-static_assert(sizeof(EnvelopeHeader) == 112 && offsetof(EnvelopeHeader, segment) == 68 &&
-              offsetof(EnvelopeHeader, checksum) == 108);
+namespace verbena::kv::envelope {
 
-namespace envelope {
-constexpr uint8_t kSegment = 2, kNotice = 9;              // kinds
-constexpr uint16_t kAnswer = 1, kLast = 2, kRefused = 4;  // flags
-constexpr uint32_t kLongestPayload = 1u << 30;
+constexpr const char* kWrongChecksum = "the checksum over header and payload is wrong";
 
 // Reads the header of exactly one envelope and returns what is wrong with it. Empty: nothing, except that the
 // checksum is not verified.
@@ -41,12 +21,13 @@ bool has_valid_checksum(const EnvelopeHeader& header, std::span<const std::byte>
 uint32_t header_crc(const EnvelopeHeader& header);
 // Sets the header's checksum; `payload_sum` is the CRC32C of the payload alone.
 void seal(EnvelopeHeader& header, uint32_t payload_sum);
-// An envelope with this header; length and checksum are set here.
+// Sets magic, version, length and checksum of a header for this payload.
+void complete(EnvelopeHeader& header, std::string_view payload);
+// An envelope with this header, which is completed.
 std::string make(EnvelopeHeader header, std::string_view payload);
 // Whether this is a reply to a notice that accepts it.
 bool is_acceptance(std::span<const std::byte> answer);
 // The reply to a message.
 std::string answer(const EnvelopeHeader& to, bool refused, std::string_view payload);
-}  // namespace envelope
 
-}  // namespace verbena::kv
+}  // namespace verbena::kv::envelope

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from verbena import transport
+from verbena._native.kv import NOTICE_METHOD
 from verbena.errors import VerbenaError, setup_error
 from verbena.shards.cluster_map import Member
 from verbena.shards.envelope import Envelope, Flag, Kind, parse
 from verbena.transport import SessionState
 
 METHOD = "shards"
-_LANDED = "shards.landed"  # native code serves these
 NO_MIGRATION = bytes(16)
 
 
@@ -129,7 +129,7 @@ class MemberSessions:
 
 
 def _method(message: bytes) -> str:
-    return _LANDED if message[5] == Kind.LANDED else METHOD
+    return NOTICE_METHOD if message[5] == Kind.NOTICE else METHOD
 
 
 def answer(to: Envelope, payload: bytes = b"", *, refused: bool = False) -> bytes:

@@ -53,7 +53,7 @@ class BaseCopySender:
                 complete = await self._run(session, session.links if fast else 0, fast)
             except VerbenaError as error:
                 if self._sender.refusal:
-                    self._link.sessions.read_answer(session, Kind.LANDED, self._sender.refusal)
+                    self._link.sessions.read_answer(session, Kind.NOTICE, self._sender.refusal)
                 if not (fast or error.code == "WR_FLUSH_ERR"):
                     raise
                 if fast:

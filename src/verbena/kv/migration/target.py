@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from verbena.verbs import Access
 if TYPE_CHECKING:
     from verbena.transport import Node, Region
 
-LANDED = struct.Struct("<II")  # window, bytes
 _MAX_WINDOWS = 64
 _MAX_WINDOW_BYTES = 64 << 20
 _RESERVE_TIMEOUT_S = 5.0  # memory that is not reserved by then is allocated on demand
