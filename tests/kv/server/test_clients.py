@@ -13,7 +13,7 @@ import pytest
 import redis
 import redis.asyncio
 from support.kv.kv_store import StartStore, Store
-from support.kv.resp import Wire, pack
+from support.kv.resp import ErrorReply, Wire, pack
 
 valkey = pytest.importorskip("valkey")
 
@@ -179,6 +179,19 @@ def test_nonsense_ends_that_connection_only(store: Store, client: redis.Redis, h
             heard += chunk
     assert heard == b"" or heard.startswith(b"-ERR Protocol error")
     assert client.ping()
+
+
+@pytest.mark.parametrize(
+    "words", [("no\r\nsuch", "a\nb"), ("CLIENT", "no\r\nsuch"), ("ACL", "SETUSER", "u", "no\r\nsuch")]
+)
+def test_an_error_is_one_line_whatever_it_quotes(store: Store, words: tuple[str, ...]):
+    """CR and LF of the request become spaces in the error, so that the next reply is read as itself."""
+    with Wire(store.port) as wire:
+        wire.socket.sendall(pack(*words) + pack("PING"))
+        error = wire.read()
+        assert isinstance(error, ErrorReply)
+        assert "no  such" in error
+        assert wire.read() == "PONG"
 
 
 def test_requests_may_come_in_any_pieces(store: Store):

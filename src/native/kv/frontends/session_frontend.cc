@@ -164,7 +164,7 @@ void SessionFrontend::serve(Method method, uint64_t session, uint64_t call, std:
       engine_.commit();
       // The commit failed: the client receives that error instead of its replies, and the stream ends.
       if (from.close_now && from.out.empty() && !engine_.refusal().empty()) {
-        from.out = "-" + std::string(engine_.refusal()) + "\r\n";
+        ReplyWriter(from.out, from.version).error(engine_.refusal());
       }
       if (!reply_all(from, call)) return flush(session, header.stream);
       break;
