@@ -17,55 +17,6 @@ from verbena.kv.storage.persistence import Persistence, Settings
 from verbena.kv.values.collections import SortedSet
 
 
-class Connection:
-    """A plain RESP connection that counts sent commands and received replies."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self.file = self.socket.makefile("rb")
-
-    def send(self, *words: bytes) -> None:
-        self.socket.sendall(pack(*words))
-
-    def run(self, *words: bytes) -> Any:
-        self.send(*words)
-        return self.receive()
-
-    def receive(self) -> Any:
-        """Returns the next reply; error replies are text. ConnectionError: the server has closed the
-        connection."""
-        line = self.file.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError
-        kind, rest = line[:1], line[1:-2]
-        if kind in b"+-":
-            return rest.decode()
-        if kind == b":":
-            return int(rest)
-        if int(rest) < 0:
-            return None
-        if kind == b"*":
-            return [self.receive() for _ in range(int(rest))]
-        body = self.file.read(int(rest) + 2)
-        if len(body) < int(rest) + 2:
-            raise ConnectionError
-        return body[:-2]
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-def pack(*words: bytes) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
-
-
 def contents(server: Server) -> dict[tuple[int, bytes], tuple[str, Any, int]]:
     """The whole contents: (database, key) → (type, value, expiry time)."""
     found: dict[tuple[int, bytes], tuple[str, Any, int]] = {}

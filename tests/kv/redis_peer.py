@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.kv.resp import Word, pack
+
 SERVER = shutil.which("redis-server")
 MISSING = "redis-server is not installed (apt-get install redis-server)"
 
@@ -27,15 +29,15 @@ class Peer:
         if protocol == 3:
             self.run("HELLO", "3")
 
-    def run(self, *words: bytes | str | int | float) -> Any:
+    def run(self, *words: Word) -> Any:
         self.send(*words)
         return self.read()
 
-    def send(self, *words: bytes | str | int | float) -> None:
+    def send(self, *words: Word) -> None:
         self.send_all([words])
 
-    def send_all(self, commands: Iterable[Sequence[bytes | str | int | float]]) -> None:
-        self.socket.sendall(b"".join(pack(words) for words in commands))
+    def send_all(self, commands: Iterable[Sequence[Word]]) -> None:
+        self.socket.sendall(b"".join(pack(*words) for words in commands))
 
     def read(self) -> Any:
         line = self.file.readline()
@@ -60,13 +62,6 @@ class Peer:
     def close(self) -> None:
         self.file.close()
         self.socket.close()
-
-
-def pack(words: Sequence[bytes | str | int | float]) -> bytes:
-    argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    parts = [b"*%d\r\n" % len(argv)]
-    parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in argv]
-    return b"".join(parts)
 
 
 @contextlib.contextmanager

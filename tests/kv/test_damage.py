@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kv.keeping import Connection, contents, kept, serving
+from kv.keeping import contents, kept, serving
+from support.kv.resp import Connection
 
 from verbena.cli import main
 from verbena.errors import StateError, VerbenaError

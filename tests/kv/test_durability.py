@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from kv.grammar import TEMPLATES, expand
-from kv.keeping import Connection, contents, kept, pack, serving
+from kv.keeping import contents, kept, serving
+from support.kv.resp import Connection, pack
 
 from verbena import _native
 from verbena.errors import BusyError

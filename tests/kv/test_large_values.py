@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kv.keeping import Connection, kept, pack, serving
+from kv.keeping import kept, serving
 from kv.test_tail import served
+from support.kv.resp import Connection, pack
 
 from verbena import _native
 from verbena.kv.replication.log_applier import make_applier

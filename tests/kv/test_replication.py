@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kv.keeping import Connection
 from support.kv.replicas import Served, everything, in_step, served, until
-from support.kv.resp import Wire
+from support.kv.resp import Connection, Wire
 
 from verbena import transport
 from verbena.kv.replication.link import METHOD, VERSION

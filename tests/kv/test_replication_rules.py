@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kv.keeping import Connection
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
 from support.kv.replicas import Served, everything, in_step, served, until
+from support.kv.resp import Connection
 
 ALWAYS = "--kv-persistence-fsync=always"
 BY_MESSAGES = "--no-replication-rdma-use-rdma-write"

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kv.keeping import Connection, contents, kept, pack, serving
+from kv.keeping import contents, kept, serving
+from support.kv.resp import Connection, pack
 
 CLIENTS = 4
 WINDOW = 16

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kv.keeping import Connection, contents, kept
+from kv.keeping import contents, kept
+from support.kv.resp import Connection
 
 from verbena._native import kv
 from verbena.errors import VerbenaError

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import redis
-from kv.keeping import Connection
 from kv.redis_peer import MISSING, SERVER, Peer, redis_server
 from support.kv.kv_store import Store, running
+from support.kv.resp import Connection
 
 Event = Callable[[redis.Redis, Store], object]
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+
+from support.kv.resp import Connection, ErrorReply
 
 MAIN = [sys.executable, "-c", "import sys; from verbena.cli import main; sys.exit(main())"]
 _PORTS = re.compile(r"  redis +(\S+):(\d+)\n")
@@ -94,51 +95,18 @@ class ReplyError(Exception):
     """An error reply, with its full text."""
 
 
-class Wire:
-    """A plain RESP connection that runs one command at a time."""
+class Wire(Connection):
+    """A connection whose error replies are raised."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 60.0) -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
-        self.file = self.socket.makefile("rb")
-
-    def run(self, *words: Any) -> Any:
-        self.send(*words)
-        return self.receive()
-
-    def send(self, *words: Any) -> None:
-        parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        body = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
-        self.socket.sendall(b"*%d\r\n" % len(parts) + body)
+        super().__init__(port, host, timeout_s=timeout_s)
 
     def receive(self) -> Any:
-        line = self.file.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("the server is gone")
-        kind, rest = line[:1], line[1:-2]
-        if kind == b"-":
-            raise ReplyError(rest.decode())
-        if kind == b"+":
-            return rest
-        if kind == b":":
-            return int(rest)
-        if int(rest) < 0:
-            return None
-        if kind == b"*":
-            return [self.receive() for _ in range(int(rest))]
-        body = self.file.read(int(rest) + 2)
-        if len(body) != int(rest) + 2:
-            raise ConnectionError("the server is gone")
-        return body[:-2]
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
-
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        """Returns the next reply; simple strings are bytes, as bulk strings are."""
+        reply = super().receive()
+        if isinstance(reply, ErrorReply):
+            raise ReplyError(reply)
+        return reply.encode() if isinstance(reply, str) else reply
 
 
 def _found(pattern: re.Pattern[str], text: str) -> re.Match[str]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kv.keeping import Connection
+from support.kv.resp import Connection
 
 PATIENCE_S = 60.0
 

@@ -1,81 +1,51 @@
-"""A plain RESP connection that reads one value at a time, so that tests see the exact replies."""
+"""Plain RESP connections that read one value at a time, so that tests see the exact replies."""
 
 from __future__ import annotations
 
 import socket
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
+
+from verbena.kv.client import resp_connection
+from verbena.kv.client.resp_connection import ErrorReply, RespSocket
+
+__all__ = ["Connection", "ErrorReply", "Wire", "Word", "pack"]
+
+Word: TypeAlias = "str | bytes | int | float"
 
 
-class ErrorReply(str):
-    """An error reply, distinct from a simple string."""
+def pack(*words: Word) -> bytes:
+    """The bytes of a command."""
+    return resp_connection.pack(*(word if isinstance(word, bytes) else str(word) for word in words))
 
-    __slots__ = ()
 
-
-class Wire:
+class Wire(RespSocket):
     """`wire("SET", "a", "1")` sends a command and returns its reply: str for simple strings, bytes for bulk
-    strings."""
+    strings. Raises OSError if it cannot connect."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((host, port), timeout=20)
-        self._file = self.socket.makefile("rb")
+    def __init__(self, port: int, host: str = "127.0.0.1", *, timeout_s: float = 20.0) -> None:
+        super().__init__(socket.create_connection((host, port), timeout=timeout_s), where=f"{host}:{port}")
 
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
-
-    def send(self, *words: str | bytes | int) -> None:
+    def send(self, *words: Word) -> None:
         self.socket.sendall(pack(*words))
 
-    def __call__(self, *words: str | bytes | int) -> Any:
+    def __call__(self, *words: Word) -> Any:
         self.send(*words)
         return self.read()
 
-    def read(self) -> Any:
-        """Reads the next value or push. EOFError: the peer has closed the connection."""
-        line = self._file.readline()
-        if not line.endswith(b"\r\n"):
-            raise EOFError
-        kind, rest = line[:1], line[1:-2]
-        if kind == b"+":
-            return rest.decode()
-        if kind == b"-":
-            return ErrorReply(rest.decode())
-        if kind == b":":
-            return int(rest)
-        if kind in (b"$", b"="):
-            return None if rest == b"-1" else self._file.read(int(rest) + 2)[:-2]
-        if kind in (b"*", b">", b"~"):
-            return None if rest == b"-1" else [self.read() for _ in range(int(rest))]
-        if kind == b"%":
-            return {_hashable(self.read()): self.read() for _ in range(int(rest))}
-        if kind == b"_":
-            return None
-        if kind == b",":
-            return float(rest)
-        if kind == b"#":
-            return rest == b"t"
-        if kind == b"(":
-            return int(rest)
-        raise AssertionError(f"not RESP: {line!r}")
 
+class Connection(Wire):
+    """A connection to a server that the test kills: its end is a ConnectionError."""
 
-def pack(*words: str | bytes | int) -> bytes:
-    out = [b"*%d\r\n" % len(words)]
-    for word in words:
-        data = word if isinstance(word, bytes) else str(word).encode()
-        out.append(b"$%d\r\n%s\r\n" % (len(data), data))
-    return b"".join(out)
+    def __init__(self, port: int, host: str = "127.0.0.1", *, timeout_s: float = 60.0) -> None:
+        super().__init__(port, host, timeout_s=timeout_s)
 
+    def run(self, *words: Word) -> Any:
+        self.send(*words)
+        return self.receive()
 
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    def receive(self) -> Any:
+        """Returns the next reply; error replies are text."""
+        try:
+            return self.read()
+        except EOFError:
+            raise ConnectionError("the server is gone") from None

@@ -6,9 +6,12 @@ from __future__ import annotations
 import socket
 import ssl
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verbena.errors import setup_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class ErrorReply(str):
@@ -34,37 +37,16 @@ def pack(*arguments: bytes | str) -> bytes:
     return b"".join(out)
 
 
-class Wire:
-    """Blocking; one thread at a time. `wire.call("GET", "a")` gives the reply: str for simple strings, bytes
-    for bulk strings, ErrorReply for errors."""
+class RespSocket:
+    """RESP over a connected socket. Blocking; one thread at a time. `call("GET", "a")` gives the reply: str
+    for simple strings, bytes for bulk strings, ErrorReply for errors."""
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 6379,
-        *,
-        path: str = "",
-        tls: ssl.SSLContext | None = None,
-        server_name: str = "",
-        timeout_s: float | None = None,
-    ) -> None:
-        self.where = path or f"{host}:{port}"
-        try:
-            if path:
-                self.socket = socket.socket(socket.AF_UNIX)
-                self.socket.connect(path)
-            else:
-                self.socket = socket.create_connection((host, port), timeout=timeout_s)
-                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tls is not None:
-                self.socket = tls.wrap_socket(self.socket, server_hostname=server_name or host)
-        except OSError as error:
-            raise setup_error(
-                "unreachable", operation="connect", peer=self.where, detail=str(error), errno=error.errno
-            ) from error
-        self.file = self.socket.makefile("rb")
+    def __init__(self, connected: socket.socket, *, where: str) -> None:
+        self.socket = connected
+        self.where = where
+        self.file = connected.makefile("rb")
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -123,6 +105,36 @@ class Wire:
         if kind == b"=":
             return text[4:]  # its format comes first: "txt:"
         return ErrorReply(text.decode("utf-8", "replace")) if kind == b"!" else text
+
+
+class Wire(RespSocket):
+    """A connection over TCP, TLS or a Unix socket."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 6379,
+        *,
+        path: str = "",
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        timeout_s: float | None = None,
+    ) -> None:
+        where = path or f"{host}:{port}"
+        try:
+            if path:
+                connected = socket.socket(socket.AF_UNIX)
+                connected.connect(path)
+            else:
+                connected = socket.create_connection((host, port), timeout=timeout_s)
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                connected = tls.wrap_socket(connected, server_hostname=server_name or host)
+        except OSError as error:
+            raise setup_error(
+                "unreachable", operation="connect", peer=where, detail=str(error), errno=error.errno
+            ) from error
+        super().__init__(connected, where=where)
 
 
 def _hashable(value: Any) -> Any:
