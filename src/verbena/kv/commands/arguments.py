@@ -1,4 +1,4 @@
-"""Parses arguments as numbers, ranges and options, exactly as Redis does."""
+"""Parses arguments as text, numbers, ranges and options, exactly as Redis does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.I)
 _SPACES = b" \t\n\v\f\r"
 
 
+def text(arg: bytes) -> str:
+    """Decodes an argument without loss: encoding the text gives the same bytes."""
+    return arg.decode("utf-8", "surrogateescape")
+
+
+def shown(arg: bytes) -> str:
+    """Decodes an argument for a message; invalid bytes are replaced."""
+    return arg.decode("utf-8", "replace")
+
+
 def as_integer(arg: bytes) -> int | None:
     """Parses a 64-bit integer in its canonical form, so not "+1", "01", "-0" or " 1". None for anything
     else."""
@@ -29,6 +39,7 @@ def as_integer(arg: bytes) -> int | None:
 
 
 def integer(arg: bytes, error: str = "") -> int:
+    """As as_integer(), but raises CommandError, with `error` if given."""
     number = as_integer(arg)
     if number is None:
         raise CommandError(error) if error else NotAnInteger()

@@ -13,6 +13,7 @@ from verbena.kv.commands.arguments import (
     integer,
 )
 from verbena.kv.commands.data import scanning
+from verbena.kv.commands.data.members import remove_members
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import CommandError, NotAFloat, Pairs, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
@@ -117,13 +118,7 @@ def hstrlen(call: Call, key: bytes, field: bytes) -> Reply:
 @command("HDEL", arity=-3, flags="write fast", keys=KEY, group="hash", since="2.0.0", key_flags="RM delete",
          summary="Deletes fields of a hash and returns how many existed.")  # fmt: skip
 def hdel(call: Call, key: bytes, *fields: bytes) -> Reply:
-    value = call.db.get(key, Hash)
-    if value is None:
-        return 0
-    removed = sum(map(value.discard, fields))
-    if removed:
-        call.db.changed(key, event="hdel")
-    return removed
+    return remove_members(call, key, Hash, fields, event="hdel")
 
 
 @command("HINCRBY", arity=4, flags="write denyoom fast", keys=KEY, group="hash", since="2.0.0",

@@ -14,6 +14,7 @@ from verbena.kv.commands.arguments import (
 )
 from verbena.kv.commands.data import scanning
 from verbena.kv.commands.data.hashes import random_choice
+from verbena.kv.commands.data.members import remove_members
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
@@ -36,13 +37,7 @@ def sadd(call: Call, key: bytes, *members: bytes) -> Reply:
 @command("SREM", arity=-3, flags="write fast", keys=KEY, group="set", key_flags="RM delete",
          summary="Removes members from a set and returns how many existed.")  # fmt: skip
 def srem(call: Call, key: bytes, *members: bytes) -> Reply:
-    value = call.db.get(key, Set)
-    if value is None:
-        return 0
-    removed = sum(value.discard(member) for member in members)
-    if removed:
-        call.db.changed(key, event="srem")
-    return removed
+    return remove_members(call, key, Set, members, event="srem")
 
 
 @command("SMEMBERS", arity=2, flags="readonly", keys=KEY, group="set",

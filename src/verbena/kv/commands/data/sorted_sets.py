@@ -9,6 +9,7 @@ import random
 from verbena.kv.commands.arguments import INT64_MAX, count_within, floating, format_double
 from verbena.kv.commands.data import scanning
 from verbena.kv.commands.data.hashes import count_of_pairs, repetitions
+from verbena.kv.commands.data.members import remove_members
 from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import CommandError, Pairs, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
@@ -95,13 +96,7 @@ def zincrby(call: Call, key: bytes, increment: bytes, member: bytes) -> Reply:
          key_flags="RM delete",
          summary="Removes members from a sorted set and returns how many existed.")  # fmt: skip
 def zrem(call: Call, key: bytes, *members: bytes) -> Reply:
-    value = call.db.get(key, SortedSet)
-    if value is None:
-        return 0
-    removed = sum(value.discard(member) for member in members)
-    if removed:
-        call.db.changed(key, event="zrem")
-    return removed
+    return remove_members(call, key, SortedSet, members, event="zrem")
 
 
 @command("ZCARD", arity=2, flags="readonly fast", keys=KEY, group="sorted_set", since="1.2.0",

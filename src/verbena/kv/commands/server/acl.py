@@ -7,8 +7,8 @@ from typing import Any
 
 from verbena.kv.acl.categories import members
 from verbena.kv.acl.selector import RuleError, Selector
+from verbena.kv.commands.arguments import integer, shown, text
 from verbena.kv.commands.declare import CATEGORIES, command, find
-from verbena.kv.commands.helpers import integer, shown, text
 from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.call import Call
 

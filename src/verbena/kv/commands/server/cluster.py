@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from verbena.kv.commands.arguments import integer
 from verbena.kv.commands.declare import Function, command
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
@@ -31,13 +32,6 @@ def slot_from(arg: bytes) -> int:
     if not arg.isdigit() or int(arg) >= SLOTS:
         raise CommandError("ERR Invalid or out of range slot")
     return int(arg)
-
-
-def number_from(arg: bytes) -> int:
-    try:
-        return int(arg)
-    except ValueError:
-        raise CommandError("ERR value is not an integer or out of range") from None
 
 
 def id_from(call: Call, arg: bytes, otherwise: str = "Unknown node") -> str:
@@ -241,7 +235,7 @@ def keyslot(call: Call, key: bytes) -> Reply:
 @_declare("COUNTKEYSINSLOT", 3, "Returns the number of keys that this node has in a slot.")
 def countkeysinslot(call: Call, slot: bytes) -> Reply:
     node_of(call)
-    if not 0 <= (number := number_from(slot)) < SLOTS:
+    if not 0 <= (number := integer(slot)) < SLOTS:
         raise CommandError("ERR Invalid slot")
     return call.server.engine.count_slot(number)
 
@@ -249,7 +243,7 @@ def countkeysinslot(call: Call, slot: bytes) -> Reply:
 @_declare("GETKEYSINSLOT", 4, "Returns some of the keys that this node has in a slot.")
 def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     node_of(call)
-    number, most = number_from(slot), number_from(count)
+    number, most = integer(slot), integer(count)
     if not 0 <= number < SLOTS or most < 0:
         raise CommandError("ERR Invalid slot or number of keys")
     return list(call.server.engine.slot_keys(number, min(most, 1 << 20)))
@@ -312,6 +306,10 @@ def _once(slots: list[int]) -> list[int]:
     return slots
 
 
+def _own_slots(node: ClusterNode) -> list[int]:
+    return [slot for found in node.map.slots_of(node.id) for slot in found]
+
+
 def _assign(call: Call, slots: list[int]) -> Reply:
     node = node_of(call)
     for slot in slots:
@@ -355,7 +353,7 @@ def flushslots(call: Call) -> Reply:
     node = node_of(call)
     if len(call.db):
         raise CommandError("ERR DB must be empty to perform CLUSTER FLUSHSLOTS.")
-    mine = [slot for found in node.map.slots_of(node.id) for slot in found]
+    mine = _own_slots(node)
     return change(call, lambda map: map.unassign(mine, node.id))
 
 
@@ -454,7 +452,7 @@ def failover(call: Call, *how: bytes) -> Reply:
 @_declare("SET-CONFIG-EPOCH", 3, "Accepted for compatibility: the map has a single epoch.", flags=CHANGE)
 def set_config_epoch(call: Call, epoch: bytes) -> Reply:
     node_of(call)
-    if number_from(epoch) < 0:
+    if integer(epoch) < 0:
         raise CommandError(f"ERR Invalid config epoch specified: {int(epoch)}")
     return "OK"
 
@@ -484,7 +482,7 @@ def reset(call: Call, *how: bytes) -> Reply:
         raise SyntaxMistake()
     if len(call.db) and node.id not in node.map.replicas:
         raise CommandError("ERR CLUSTER RESET can't be called with master nodes containing keys")
-    mine = [slot for found in node.map.slots_of(node.id) for slot in found]
+    mine = _own_slots(node)
 
     def without(map: ClusterMap) -> ClusterMap:
         from dataclasses import replace

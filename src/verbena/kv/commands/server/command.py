@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from verbena.kv.acl.categories import categories_of
+from verbena.kv.commands.arguments import shown
 from verbena.kv.commands.declare import CATEGORIES, COMMANDS, Command, command, find
-from verbena.kv.commands.helpers import shown
 from verbena.kv.commands.key_access import keys_of
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call

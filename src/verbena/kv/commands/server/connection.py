@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from verbena.kv.commands.arguments import integer, shown, text
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.helpers import integer, shown, text
 from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
 from verbena.kv.server.clients import Client

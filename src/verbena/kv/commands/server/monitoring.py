@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import time
 
+from verbena.kv.commands.arguments import integer, shown
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.helpers import integer, shown
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, Verbatim
 from verbena.kv.server.call import Call
 from verbena.kv.server.counters import BUCKETS, resident_bytes

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from verbena.kv.commands.arguments import integer, shown
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.helpers import integer, shown
 from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.blocked_clients import REPLICAS
 from verbena.kv.server.call import Call
 
 if TYPE_CHECKING:
     from verbena.kv.replication.replication import Replication
+
+
+FOLLOW = "admin noscript stale loading"
 
 
 def _replication(call: Call) -> Replication:
@@ -27,7 +30,11 @@ def role(call: Call) -> Reply:
     return replication.role() if replication is not None else [b"master", 0, []]
 
 
-def _follow(call: Call, host: bytes, port: bytes) -> Reply:
+@command("SLAVEOF", arity=3, flags=FOLLOW, group="server",
+         summary="Makes the server a replica of another. Deprecated: use REPLICAOF.")  # fmt: skip
+@command("REPLICAOF", arity=3, flags=FOLLOW, group="server", since="5.0.0",
+         summary="Makes the server a replica of another, or a primary (NO ONE).")  # fmt: skip
+def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
     if call.server.services.cluster is not None:  # the cluster map assigns replicas
         raise CommandError("ERR REPLICAOF not allowed in cluster mode.")
     if (host.upper(), port.upper()) == (b"NO", b"ONE"):
@@ -43,30 +50,6 @@ def _follow(call: Call, host: bytes, port: bytes) -> Reply:
         return "OK Already connected to specified master"
     replication.follow(shown(host), number)
     return "OK"
-
-
-@command(
-    "REPLICAOF",
-    arity=3,
-    flags="admin noscript stale loading",
-    group="server",
-    summary="Makes the server a replica of another, or a primary (NO ONE).",
-    since="5.0.0",
-)
-def replicaof(call: Call, host: bytes, port: bytes) -> Reply:
-    return _follow(call, host, port)
-
-
-@command(
-    "SLAVEOF",
-    arity=3,
-    flags="admin noscript stale loading",
-    group="server",
-    summary="Makes the server a replica of another. Deprecated: use REPLICAOF.",
-    since="1.0.0",
-)
-def slaveof(call: Call, host: bytes, port: bytes) -> Reply:
-    return _follow(call, host, port)
 
 
 @command(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from verbena.kv.commands.arguments import integer, shown, text
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.helpers import integer, shown, text
 from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply, SyntaxMistake, Verbatim
 from verbena.kv.server import info as info_text
 from verbena.kv.server.call import Call

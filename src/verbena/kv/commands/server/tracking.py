@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations
 
+from verbena.kv.commands.arguments import integer, shown
 from verbena.kv.commands.declare import command
-from verbena.kv.commands.helpers import integer, shown
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.commands.server.client import OWN, on_or_off
 from verbena.kv.server.call import Call
