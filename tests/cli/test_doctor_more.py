@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.ports import free_port
 
 from verbena import verbs
 from verbena.cli.checks import adapters, devices, kernel, limits, network, peer, settings
@@ -59,11 +60,6 @@ def asked(**changes: object) -> Config:
 def only(diagnoses: list[Diagnosis], words: str) -> Diagnosis:
     (found,) = [diagnosis for diagnosis in diagnoses if words in diagnosis.check]
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 # Adapters

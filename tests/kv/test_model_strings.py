@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kv.kv_store import running
 from support.kv.resp import ErrorReply, Wire
+from support.ports import free_port
 
 KEYS = st.sampled_from(["a", "b", "c", "key with spaces", "n"])
 VALUES = st.one_of(
@@ -112,9 +112,7 @@ def redis_server(folder: Path) -> Iterator[int]:
     if tool is None:
         pytest.skip("redis-server is not here (Debian: redis-server)")
     path = folder / "redis.sock"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     process = subprocess.Popen(
         [tool, "--port", str(port), "--save", "", "--dir", str(folder), "--unixsocket", str(path)],
         stdout=subprocess.PIPE,

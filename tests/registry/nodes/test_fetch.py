@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from pathlib import Path
 
 import pytest
+from support.ports import free_port
 from support.registry.filling import Filler
 from support.registry.nodes import Cluster, follow, pull, push, settled
 
@@ -101,9 +101,7 @@ async def test_a_node_that_only_its_peers_dial_is_asked_by_them(tmp_path: Path) 
 
 async def test_a_node_among_its_own_peers_is_left_out(tmp_path: Path) -> None:
     """One list can serve all nodes: whoever dials itself finds out, and does not ask itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        own = f"127.0.0.1:{probe.getsockname()[1]}"
+    own = f"127.0.0.1:{free_port()}"
     async with Cluster(tmp_path) as cluster:
         other = await cluster.add()
         node = await cluster.add(listen=own, peers=(own, other.address))

@@ -6,11 +6,12 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+
+from support.ports import free_port
 
 PROGRAM = shutil.which("docker-registry")
 REASON = "docker-registry is not installed"
@@ -29,9 +30,7 @@ class DockerRegistry:
 
     def __init__(self, folder: Path) -> None:
         assert PROGRAM is not None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "config.yml"

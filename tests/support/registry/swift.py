@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from support.etcd import free_port
+from support.ports import free_port
 
 PROGRAM = shutil.which("swift-proxy-server")
 REASON = "swift-proxy-server is not installed"
