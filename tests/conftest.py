@@ -20,6 +20,7 @@ sys.path.insert(
     0, str(Path(__file__).parent)
 )  # --import-mode=importlib leaves it out, and tests import support
 
+from support import parallel
 from support.certificates import Authority
 from support.rdma import devices, iwarp_tls, link, matrix
 
@@ -33,6 +34,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "bounded")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(parallel)
     config.addinivalue_line(
         "markers", "rule(name): the row of the conformance matrix that the test belongs to"
     )

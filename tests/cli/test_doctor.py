@@ -461,6 +461,7 @@ def python(program):
     return [sys.executable, "-c", program]
 
 
+@pytest.mark.alone
 def test_a_transfer_that_hangs_is_ended(monkeypatch, nothing_left_behind):
     """An ERROR in time, and no process is left."""
     monkeypatch.setattr(transfer, "KILL_S", 0.3)

@@ -320,6 +320,7 @@ def test_a_replica_that_is_killed_is_missed_at_once() -> None:
         assert primary.run("ROLE")[2] == []
 
 
+@pytest.mark.alone
 def test_a_replica_says_since_when_its_link_is_down() -> None:
     """Since the link was lost, not since it was made; failed attempts do not restart it."""
     attentive = ("--session-heartbeat-interval-ms=100", "--session-peer-timeout-ms=500")

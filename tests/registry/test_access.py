@@ -60,7 +60,11 @@ async def test_a_changed_file_counts_at_once(tmp_path: Path) -> None:
     assert await passwords.right("alice", "new")  # what was read holds until it is mended
 
 
-@pytest.mark.parametrize("line", ["alice", "alice:plain", f":{hashed('x')}", "alice:$apr1$x$y"])
+@pytest.mark.parametrize(
+    "line",
+    ["alice", "alice:plain", f":{hashed('x')}", "alice:$apr1$x$y"],
+    ids=["no password", "plain", "no name", "apr1"],
+)
 def test_a_line_that_is_no_user_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "users").write_text(f"bob:{hashed('x')}\n{line}\n")
     with pytest.raises(ConfigurationError, match="line 2"):

@@ -73,6 +73,7 @@ def serves(wire: Wire) -> bool:
     return True
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(ETCD is None, reason="etcd is not installed (apt-get install etcd-server)")
 def test_a_node_that_is_cut_off_stops_before_its_lease_can_end(tmp_path: Path) -> None:
     """etcd is stopped: no write is accepted later than the node's timeout after the last renewal."""

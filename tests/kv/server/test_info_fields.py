@@ -96,7 +96,9 @@ STATS: list[tuple[str, Event, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "event", "amount"), STATS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("field", "event", "amount"), STATS, ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_stats_move_by_what_happened(
     client: redis.Redis, store: Store, field: str, event: Event, amount: int
 ):

@@ -88,6 +88,15 @@ def lines() -> list[str]:
     return sorted(f"{model} differs: {case.value}; {QUIRKS[model][case].reason}" for model, case in _used)
 
 
+def used() -> list[tuple[str, str]]:
+    """The rows that the tests of this process used, in a form that add_used() takes in another process."""
+    return sorted((model, case.name) for model, case in _used)
+
+
+def add_used(rows: list[tuple[str, str]]) -> None:
+    _used.update((model, Case[name]) for model, name in rows)
+
+
 def arriving(context: Context, private_data: bytes) -> bytes:
     """The private data that the peer receives: all of it, or what the device's capability describes."""
     words = context.attributes.capabilities.get("private_data", "")
