@@ -18,6 +18,7 @@ from support.kv.resp import Connection
 ALWAYS = "--kv-persistence-fsync=always"
 BY_MESSAGES = "--no-replication-rdma-use-rdma-write"
 INLINE = "--replication-rdma-max-inline-size="
+ATTENTIVE = ("--session-heartbeat-interval-ms=100", "--session-peer-timeout-ms=500")
 
 
 def counters(primary: Served) -> dict[str, int]:
@@ -48,6 +49,7 @@ def test_a_replica_that_nobody_asks_lets_other_programs_go_first() -> None:
         assert replica.run("GET", "n") == primary.run("GET", "n")
 
 
+@pytest.mark.alone
 def test_a_replica_that_is_woken_looks_for_more_until_the_next_message() -> None:
     """The message after a pause wakes it. What is written after that without a message must not wait for the
     next message 20 ms later: three of four pieces here."""
@@ -94,8 +96,8 @@ def test_waitaof_counts_this_server_and_replicas(tmp_path: Path) -> None:
 def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
     """Its session is given up meanwhile: it returns with a new one, and no copy is made, as the counters of
     both ends show. Once the backlog no longer contains what it missed, everything is copied."""
-    brief = "--session-resume-timeout-s=1"
-    with served(brief, "--replication-backlog-size=256KiB") as primary, served(brief) as replica:
+    brief = (*ATTENTIVE, "--session-resume-timeout-s=1")
+    with served(*brief, "--replication-backlog-size=256KiB") as primary, served(*brief) as replica:
         replica.follow(primary)
         in_step(primary, replica)
         for value, count, copies in (("short", 20, 1), ("x" * 1000, 1000, 2)):
@@ -115,7 +117,8 @@ def test_a_replica_that_was_stopped_for_a_while_gets_what_it_missed() -> None:
 
 def test_writes_are_refused_while_replicas_are_silent_for_too_long() -> None:
     """min-replicas-max-lag: a connected replica that sends nothing does not count until it sends again."""
-    with served() as primary, served() as replica:
+    patient = "--session-peer-timeout-ms=60000"
+    with served(patient) as primary, served(patient) as replica:
         replica.follow(primary)
         in_step(primary, replica)
         assert primary.run("CONFIG", "SET", "min-replicas-to-write", "1") == "OK"
@@ -323,8 +326,7 @@ def test_a_replica_that_is_killed_is_missed_at_once() -> None:
 @pytest.mark.alone
 def test_a_replica_says_since_when_its_link_is_down() -> None:
     """Since the link was lost, not since it was made; failed attempts do not restart it."""
-    attentive = ("--session-heartbeat-interval-ms=100", "--session-peer-timeout-ms=500")
-    with served(*attentive, "--session-resume-timeout-s=1") as primary, served(*attentive) as replica:
+    with served(*ATTENTIVE, "--session-resume-timeout-s=1") as primary, served(*ATTENTIVE) as replica:
         replica.follow(primary)
         in_step(primary, replica)
         time.sleep(4)
