@@ -189,27 +189,6 @@ def test_older_versions_and_other_protocols_are_refused(tls):
             _shake_hands(tls, port, protocol="http/1.1")
 
 
-@pytest.mark.parametrize("part", ["certificate", "key", "authority"])
-def test_files_that_are_missing_or_wrong_are_named(tls, tmp_path, part):
-    """Opening the device raises StateError, tls_file, with the path."""
-    wrong = tmp_path / "wrong.pem"
-    for content in (None, "no certificate"):
-        if content is not None:
-            wrong.write_text(content)
-        with pytest.raises(errors.StateError, match=f"{part}.*wrong.pem") as caught:
-            verbs.open_device("iwarp:lo", options=IwarpOptions(tls=replace(tls, **{part: wrong})))
-        assert caught.value.code == "tls_file"
-
-
-def test_a_key_of_another_certificate_is_refused(tls, authority):
-    """The pair is checked when the device is opened."""
-    with pytest.raises(errors.StateError, match="key") as caught:
-        verbs.open_device(
-            "iwarp:lo", options=IwarpOptions(tls=replace(tls, key=issue(authority, "another").key))
-        )
-    assert caught.value.code == "tls_key_mismatch"
-
-
 def _relay(tap: socket.socket, port: int) -> bytes:
     """Passes bytes both ways until either end is done; gives all of them."""
     import selectors

@@ -11,9 +11,9 @@ from support.certificates import Authority
 from support.rdma import link
 from support.rdma.iwarp_tls import issue
 
-from verbena import errors, verbs
+from verbena import errors
 from verbena.transport.handshake.authority import Authority as DevelopmentAuthority
-from verbena.verbs import QuicOptions, Tls
+from verbena.verbs import Tls
 
 
 @pytest.fixture(scope="module")
@@ -117,25 +117,6 @@ def test_callers_need_no_certificate_where_none_is_required(opened, connect, tls
                 a.context.connect_blocking(a.qp, waiting.address)
             assert caught.value.code == "tls_refused"
             assert b.context.counts["refused_certificates"] == 1
-
-
-@pytest.mark.parametrize("part", ["certificate", "key", "authority"])
-def test_files_that_are_missing_or_wrong_are_named(tls, tmp_path, part):
-    """Opening the device raises StateError, tls_file, with the path."""
-    wrong = tmp_path / "wrong.pem"
-    for content in (None, "no certificate"):
-        if content is not None:
-            wrong.write_text(content)
-        with pytest.raises(errors.StateError, match=r"wrong\.pem") as caught:
-            verbs.open_device("quic:lo", options=QuicOptions(tls=replace(tls, **{part: wrong})))
-        assert caught.value.code == "tls_file"
-
-
-def test_a_key_of_another_certificate_is_refused(tls, authority):
-    """The pair is checked when the device is opened."""
-    with pytest.raises(errors.StateError, match="key") as caught:
-        verbs.open_device("quic:lo", options=QuicOptions(tls=replace(tls, key=issue(authority, "odd").key)))
-    assert caught.value.code == "tls_key_mismatch"
 
 
 def test_new_files_are_used_without_a_restart(opened, connect, tls, authority, tmp_path):
