@@ -13,6 +13,7 @@ from pathlib import Path
 
 from verbena import __version__
 from verbena.cli import text
+from verbena.cli.service import stop_event
 from verbena.config import Config
 from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
@@ -93,10 +94,7 @@ def run(options: argparse.Namespace) -> int:
 async def _serve(config: Config) -> int:
     from verbena.registry.program import serving
 
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    loop, stopped = asyncio.get_running_loop(), stop_event()
     configure_log(config)
     async with serving(config) as program:
         loop.add_signal_handler(signal.SIGHUP, program.server.access_log.reopen)

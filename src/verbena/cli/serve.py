@@ -6,13 +6,13 @@ import argparse
 import asyncio
 import gc
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from verbena import __version__, transport
+from verbena.cli.service import stop_event
 from verbena.config import Config
 from verbena.config.flags import add_flags, given_flags
 from verbena.config.load import load
@@ -71,10 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(config: Config) -> int:
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    loop, stopped = asyncio.get_running_loop(), stop_event()
     configure_log(config)
     node, gateway = None, None
     if config.kv.sessions:

@@ -7,6 +7,8 @@ import asyncio
 import signal
 import sys
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 def add_listen_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -26,8 +28,17 @@ def stop_signal() -> asyncio.Future[signal.Signals]:
         if not stopped.done():
             stopped.set_result(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop, number)
+    return stopped
+
+
+def stop_event() -> asyncio.Event:
+    """Returns an event that SIGTERM and SIGINT set. Call it on the running event loop."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
     return stopped
 
 

@@ -4,6 +4,7 @@ Counts transfers and bytes."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 from verbena.transport import RemoteRegion, Session
 
@@ -24,31 +25,27 @@ class Window:
 
     def read(self, offset: int, into: memoryview) -> None:
         """Fills `into`. Raises the errors of Session.read()."""
-        length = into.nbytes
-        if not length:
+        if not into.nbytes:
             return
-        part = self.remote[offset : offset + length]
-        if length <= self._bulk_above():
-            for start in range(0, length, self._short):
-                stop = min(start + self._short, length)
-                into[start:stop] = self.session.sync.read(part[start:stop])
+        remote = self.remote[offset : offset + into.nbytes]
+        if into.nbytes > self._bulk_above():
+            self.session.sync.get(remote, into)
         else:
-            self.session.sync.get(part, into)
-        self._count("wire_read", length)
+            for part in self._short_parts(into.nbytes):
+                into[part] = self.session.sync.read(remote[part])
+        self._count("wire_read", into.nbytes)
 
     def write(self, offset: int, data: memoryview) -> None:
         """Returns when the bytes are in the peer's memory. Raises the errors of Session.write()."""
-        length = data.nbytes
-        if not length:
+        if not data.nbytes:
             return
-        part = self.remote[offset : offset + length]
-        if length <= self._bulk_above():
-            for start in range(0, length, self._short):
-                stop = min(start + self._short, length)
-                self.session.sync.write(part[start:stop], data[start:stop])
+        remote = self.remote[offset : offset + data.nbytes]
+        if data.nbytes > self._bulk_above():
+            self.session.sync.put(data, remote)
         else:
-            self.session.sync.put(data, part)
-        self._count("wire_write", length)
+            for part in self._short_parts(data.nbytes):
+                self.session.sync.write(remote[part], data[part])
+        self._count("wire_write", data.nbytes)
 
     def counters(self) -> dict[str, int]:
         with self._lock:
@@ -56,6 +53,9 @@ class Window:
 
     def _bulk_above(self) -> int:
         return max(self._short, _SHORT_BY_SHM) if self.session.wire == "shm" else self._short
+
+    def _short_parts(self, length: int) -> Iterator[slice]:
+        return (slice(start, min(start + self._short, length)) for start in range(0, length, self._short))
 
     def _count(self, what: str, length: int) -> None:
         with self._lock:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -30,7 +29,7 @@ from verbena.registry.service import Limits, Registry
 from verbena.registry.web.node_page import add_node_page
 from verbena.registry.web.pages import add_pages
 from verbena.transport.address import parse_host_port
-from verbena.transport.handshake.tls import server_context
+from verbena.transport.configured import server_tls
 
 logger = logging.getLogger("verbena.registry")
 
@@ -105,7 +104,8 @@ async def serving(config: Config) -> AsyncIterator[Program]:
         if keys.page:
             add_pages(server, program.nodes)
         stack.push_async_callback(server.stop)
-        await server.start(keys.listen_address, keys.port, _tls(config))
+        tls = server_tls(config) if keys.tls else None
+        await server.start(keys.listen_address, keys.port, tls)
         yield program
 
 
@@ -128,19 +128,6 @@ def make_authenticator(config: Config) -> Authenticator:
 def retention_of(config: Config) -> Retention:
     keys = config.registry.retention
     return Retention(keys.grace_s, keys.upload_timeout_s, keys.keep_tags, keys.keep_untagged_s)
-
-
-def _tls(config: Config) -> ssl.SSLContext | None:
-    if not config.registry.tls:
-        return None
-    tls = config.tls
-    return server_context(
-        certificate=tls.certificate,
-        key=tls.key or None,
-        ca=tls.ca or None,
-        require_client_certificate=tls.require_client_certificate,
-        revoked=tls.revoked or None,
-    )
 
 
 async def _serve_metrics(config: Config, program: Program, stack: contextlib.AsyncExitStack) -> str:
