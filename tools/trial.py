@@ -43,7 +43,7 @@ def _store() -> None:
         said = ""
         while "try:" not in said:
             line = store.stdout.readline()
-            assert line, "the store has ended"
+            assert line, "the store has exited"
             said += line
         (port,) = re.findall(r"redis +\S+:(\d+)", said)
         (sessions,) = re.findall(r"sessions +(\S+)", said)

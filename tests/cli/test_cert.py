@@ -17,7 +17,7 @@ def test_init_issue_and_revoke(tmp_path, capsys):
     assert main(["cert", "issue", "node1", "--name", "node1", "--name", "10.0.0.1", "--folder", folder]) == 0
     assert main(["cert", "revoke", f"{folder}/node1.pem", "--folder", folder]) == 0
     said = capsys.readouterr().out
-    for words in ("ca.key: its key, for nobody", "node1.pem: for node1, 10.0.0.1, until ", "hand it out"):
+    for words in ("ca.key: CA key;", "node1.pem: certificate for node1, 10.0.0.1, valid until ", "copy it"):
         assert words in said
 
 

@@ -154,7 +154,7 @@ def test_the_command_that_makes_a_software_device(roots):
     on_disk(roots, "siw.ko")
     found = kernel.check_software_device(roots, which=lambda name: f"/sbin/{name}")
     assert found.verdict is OK
-    assert "device on eth0: sudo rdma link add rxe0 type rxe netdev eth0" in found.finding
+    assert "one on eth0: sudo rdma link add rxe0 type rxe netdev eth0" in found.finding
     assert "sudo modprobe siw && sudo rdma link add siw0 type siw netdev eth0" in found.finding
 
 
@@ -197,7 +197,7 @@ def test_no_device_is_a_warning_that_says_what_it_means(roots):
     """Absence of hardware is no error."""
     found = devices.check_devices(ABSENT, roots)
     assert found.verdict is WARN
-    assert found.finding == "no RDMA device: shm works, hardware wires don't"
+    assert found.finding == "none: only software wires are usable"
     assert (found.reason, found.remedy) == (ABSENT.reason, EXPLANATIONS["no_device"].remedy)
 
 
@@ -251,7 +251,7 @@ def test_a_good_port_shows_state_mtu_gids_and_node(roots):
     assert only(found, "port 1").finding == "ACTIVE, Ethernet, MTU 1024, on eth0"
     assert only(found, "GIDs 1").finding == f"0: {ADDRESS} RoCE v2"
     assert only(found, "NUMA").finding == (
-        "not tied to one; buffers come from anywhere: this machine has one NUMA node"
+        "none; buffers on any node (this machine has one NUMA node)"
     )
 
 
@@ -311,7 +311,7 @@ def test_a_process_far_from_the_device_is_told(roots):
     far = only(devices.check_device(device(port(), numa_node=1), roots, cores={0, 1}), "NUMA")
     assert (far.verdict, far.remedy) == (WARN, "numactl --cpunodebind=1 COMMAND")
     near = only(devices.check_device(device(port(), numa_node=1), roots, cores={20}), "NUMA")
-    assert (near.verdict, near.finding) == (OK, "1; buffers come from node 1")
+    assert (near.verdict, near.finding) == (OK, "1; buffers on node 1")
 
 
 def test_a_device_that_does_not_open_is_an_error(roots):
@@ -470,7 +470,7 @@ def test_a_transfer_that_hangs_is_ended(monkeypatch, nothing_left_behind):
     found = transfer.check_transfer("shm:shm0", timeout_s=0.1, program=python(program))
     assert time.monotonic() - start < 5
     assert found.verdict is ERROR
-    assert "not done after 0.1 s" in found.finding
+    assert "no result after 0.1 s" in found.finding
     assert found.remedy == EXPLANATIONS["RESP_TIMEOUT_ERR"].remedy
 
 
@@ -514,7 +514,7 @@ def test_this_machine_is_examined(verbena, nothing_left_behind):
         assert words in out
     assert "transfer shm:shm0" in out
     assert "transfer fake:fake0" in out
-    assert "all bytes right" in out
+    assert "data verified" in out
     assert "0 ERROR" in out
     assert "\x1b" not in out
 

@@ -121,7 +121,7 @@ def test_lost_packets_are_a_warning_that_says_what_each_counter_means(roots: Roo
     write(folder / "counters/symbol_error", "0\n")
     found = only(list(network.check_network(device(port()), roots)), "counters")
     assert (found.verdict, found.finding) == (WARN, "local_ack_timeout_err 12")
-    assert "did not come in time" in found.reason
+    assert "acknowledgement timeouts" in found.reason
     assert "PFC or ECN" in found.remedy
 
 
@@ -137,7 +137,7 @@ def test_ecn_that_is_off_is_a_warning_on_hardware_only(roots: Roots) -> None:
     write(roots.sys / "class/net/eth1/ecn/roce_np/enable/3", "0\n")
     found = list(network.check_network(device(port()), roots))
     assert only(found, "PFC, ECN").verdict is WARN
-    assert "4096: ip link set mtu 9000" in only(found, "MTU").finding
+    assert "9000 on the whole path lets RDMA use 4096" in only(found, "MTU").finding
     assert len(list(network.check_network(device(port(), name="rxe0"), roots))) == 2
     write(roots.sys / "class/net/eth1/ecn/roce_rp/enable/3", "1\n")
     assert only(list(network.check_network(device(port()), roots)), "PFC, ECN").verdict is OK
@@ -162,7 +162,7 @@ def test_a_device_that_is_not_here_is_an_error_without_fallback(roots: Roots) ->
     for fallback, verdict in (("none", ERROR), ("tcp", WARN)):
         found = only(check(asked(rdma_fallback=fallback), [], roots), "rdma_device")
         assert found.verdict is verdict
-        assert f"mlx5_0 is not here (devices: none); fallback is {fallback}" in found.finding
+        assert f"mlx5_0 not found (devices: none); fallback: {fallback}" in found.finding
 
 
 def test_the_device_of_moves_is_looked_for_where_slots_move_by_rdma(roots: Roots) -> None:
@@ -172,11 +172,11 @@ def test_the_device_of_moves_is_looked_for_where_slots_move_by_rdma(roots: Roots
     assert not [found for found in check(network, here, roots) if found.check.startswith("shards")]
     found = only(check(replace(cluster, network=network.network), here, roots), "shards.rdma.device")
     assert found.verdict is WARN
-    assert "mlx5_7 is not here (devices: mlx5_0); fallback is tcp" in found.finding
+    assert "mlx5_7 not found (devices: mlx5_0); fallback: tcp" in found.finding
     wrong = loads("cluster.enabled = true\nshards.rdma.port = 2\n")
     found = only(check(replace(wrong, network=network.network), here, roots), "shards.rdma.port")
     assert found.verdict is ERROR
-    assert found.finding == "2, and mlx5_0 has 1"
+    assert found.finding == "2, but the last port of mlx5_0 is 1"
     assert found.remedy.startswith("VERBENA_SHARDS_RDMA_PORT=1")
 
 
@@ -186,7 +186,7 @@ def test_the_device_of_moves_is_looked_for_where_slots_move_by_rdma(roots: Roots
         (1, OK, "RoCE v2"),
         (0, WARN, "RoCE v1"),
         (7, ERROR, "7 is empty"),
-        (3, WARN, "3 is empty: the best is taken"),
+        (3, WARN, "3 is empty: the best entry is used instead"),
     ],
 )
 def test_the_gid_index_is_checked_against_the_table(
@@ -200,14 +200,14 @@ def test_the_gid_index_is_checked_against_the_table(
 def test_the_port_must_be_there_and_active(roots: Roots) -> None:
     down = with_device(device(port(state=PortState.DOWN)))
     assert only(check(asked(), down, roots), "rdma_port").verdict is ERROR
-    assert "has 1" in only(check(asked(rdma_port=2), down, roots), "rdma_port").finding
+    assert "is 1" in only(check(asked(rdma_port=2), down, roots), "rdma_port").finding
 
 
 def test_memory_that_cannot_be_locked_is_an_error_before_the_node_starts(roots: Roots) -> None:
     """10,000 buffers of 4 KiB, by default."""
     write(roots.proc / "self/status", "CapEff:\t0\n")
     write(roots.proc / "self/limits", "Max locked memory  8388608  8388608  bytes\n")
-    found = only(check(asked(), with_device(device(port())), roots), "to be locked")
+    found = only(check(asked(), with_device(device(port())), roots), "memory to lock")
     assert found.verdict is ERROR
     assert "the limit is 8 MiB" in found.finding
     assert "ulimit -l unlimited" in found.remedy
@@ -248,9 +248,9 @@ def test_the_script_has_the_commands_once_and_the_rest_as_comments(tmp_path: Pat
     )
     commands = [line for line in written.splitlines() if line and not line.startswith("#")]
     assert commands == ["set -u", "sudo apt install kernel", "ulimit -l unlimited    # this shell"]
-    assert "#   as above" in written
+    assert "#   see above" in written
     assert "#   sudo ip address add ADDRESS/PREFIX dev eth0" in written
-    assert written.endswith("# Then, when all of it is done: sudo reboot")
+    assert written.endswith("# Finally: sudo reboot")
     subprocess.run(["bash", "-n"], input=written, text=True, check=True)
 
 
@@ -321,8 +321,8 @@ def test_the_path_to_a_node_is_tested_wire_by_wire(verbena: Run, start_node: Cal
     assert "connected in" in found[f"TCP to {address}"]["finding"]
     assert int(found["path MTU"]["finding"].split(";")[0]) > 1000
     for wire in ("shm", "iwarp"):
-        assert "all bytes right" in found[f"peer by {wire}"]["finding"]
-    assert "VERBENA_NETWORK_RDMA_ENABLED=true" in found["peer by ibv"]["finding"]
+        assert "data verified" in found[f"peer over {wire}"]["finding"]
+    assert "VERBENA_NETWORK_RDMA_ENABLED=true" in found["peer over ibv"]["finding"]
 
 
 def test_a_wire_that_the_peer_lacks_is_a_warning(verbena: Run, start_node: Callable[..., str]) -> None:
@@ -333,9 +333,9 @@ def test_a_wire_that_the_peer_lacks_is_a_warning(verbena: Run, start_node: Calla
     flags = ("--network-rdma-enabled", "--network-rdma-fallback", "tcp")
     done = verbena("doctor", "--json", "--provider", "shm", "--peer", address, *flags)
     found = {row["check"]: row for row in json.loads(done.stdout)}
-    assert found["peer by ibv"]["verdict"] == "WARN"
-    assert found["peer by ibv"]["remedy"]
-    assert "all bytes right" in found["peer by iwarp"]["finding"]
+    assert found["peer over ibv"]["verdict"] == "WARN"
+    assert found["peer over ibv"]["remedy"]
+    assert "data verified" in found["peer over iwarp"]["finding"]
 
 
 def test_nobody_listening_is_an_error_with_the_firewalls_command(verbena: Run) -> None:

@@ -22,7 +22,7 @@ def test_a_running_nodes_sessions_go_on_and_return(verbena, start_node):
         assert (one["before"], one["after"], one["ok"]) == ("shm", "shm", True)
         out = verbena("failover-drill", address, "--wire", "shm", "--rest", "500ms").stdout
         assert f"({session.id:x})" in out
-        assert "all 1 went on, and are back on their wire" in out
+        assert "1 of 1 sessions recovered and are back on their wire" in out
         row = next(line for line in out.splitlines() if f"({session.id:x})" in line)
         assert [word for word in row.split() if word in ("shm", "iwarp")] == ["shm", "iwarp"]
         assert session.sync.call("echo", b"on") == b"on"
@@ -37,7 +37,7 @@ def test_a_node_that_does_not_allow_it_says_which_key(verbena, start_node):
 def test_nothing_to_break_is_said(verbena, start_node):
     """The command's own session does not count."""
     address = start_node(VERBENA_SESSION_ALLOW_DRILL="true")
-    assert "nothing was broken" in verbena("failover-drill", address, status=1).stdout
+    assert "no link was broken" in verbena("failover-drill", address, status=1).stdout
     error = verbena("failover-drill", address, "--session", "abc", status=1).stderr
     assert "no session abc" in error
 
@@ -48,7 +48,7 @@ def test_without_a_node_two_processes_are_drilled(verbena):
     report = json.loads(verbena("failover-drill", "--rest", "300ms", "--json").stdout)
     assert report["ok"]
     assert report["calls"] > 10
-    assert (report["lost"], report["doubled"], report["problems"]) == (0, 0, [])
+    assert (report["lost"], report["duplicated"], report["problems"]) == (0, 0, [])
     again, other = report["sessions"]
     assert (again["before"], again["after"]) == ("shm", "shm")
     assert (other["before"], other["after"]) == ("shm", "iwarp")
@@ -57,11 +57,11 @@ def test_without_a_node_two_processes_are_drilled(verbena):
 
 
 @pytest.mark.usefixtures("nothing_left_behind")
-def test_its_report_is_for_people(verbena):
+def test_its_report_is_formatted(verbena):
     """In words, with the exit status 0."""
     out = verbena("failover-drill", "--rest", "100ms").stdout
-    assert "0 lost, 0 done twice" in out
-    assert "all 2 went on" in out
+    assert "0 lost, 0 duplicated" in out
+    assert "2 of 2 sessions recovered" in out
 
 
 @pytest.mark.parametrize("arguments", [("--rest", "soon"), ("--rest", "2h"), ("--session", "ab")])

@@ -147,7 +147,7 @@ def test_the_picture_is_of_the_time_between_two_looks():
     assert "\x1b" not in shown
     for words in ("no ibv: no device", "rejected: credentials 4", "failed: resume_timeout 1"):
         assert words in shown
-    assert "… and 2 sessions that do less" in shown
+    assert "… and 2 less active sessions" in shown
     assert "2.05 µs / 2.05 µs" in shown
     assert len(top_view.picture(now, rates, height=5).splitlines()) == 5
 

@@ -38,7 +38,7 @@ def test_soft_roce_is_seen_as_it_is():
         assert f"ibv:{device} counters 1" in found
     assert found["module rdma_rxe"]["finding"].startswith("loaded")
     assert "rxe1 on cable1" in found["software device"]["finding"]
-    assert "all bytes right" in found["transfer ibv:rxe1"]["finding"]
+    assert "data verified" in found["transfer ibv:rxe1"]["finding"]
 
 
 @pytest.mark.timeout(180)

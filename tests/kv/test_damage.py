@@ -177,7 +177,7 @@ def test_a_file_that_is_gone_is_noticed(small: Path) -> None:
 def test_check_and_repair(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The damage is reported, then cut off, and the removed part is kept."""
     assert main(["kv", "check", str(small)]) == 0
-    assert "whole: 4 records, the next LSN is 5" in capsys.readouterr().out
+    assert "intact: 4 records, next LSN 5" in capsys.readouterr().out
     log = max(small.glob("log-*"))
     whole = log.read_bytes()
     damaged = whole[: HEADER + 30] + b"?" + whole[HEADER + 31 :]
@@ -185,13 +185,13 @@ def test_check_and_repair(small: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["kv", "check", str(small)]) == 1
     said = capsys.readouterr().out
     assert f"damaged: {log.name} at byte {HEADER}, where LSN 3 is expected: the checksum is" in said
-    assert "1 whole records follow it" in said
+    assert "1 intact records follow" in said
     assert main(["kv", "check", "--json", str(small)]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["damage"]["offset"] == HEADER
     assert log.read_bytes() == damaged
     assert main(["kv", "repair", "--yes", str(small)]) == 0
-    assert "repaired: 2 records are whole" in capsys.readouterr().out
+    assert "repaired: 2 records are intact" in capsys.readouterr().out
     assert max(small.glob("*.cut-*")).read_bytes() == damaged[HEADER:]
     assert keys(small) == {b"a": b"1", b"b": b"22"}
     assert main(["kv", "repair", str(small)]) == 0
@@ -206,7 +206,7 @@ def test_repair_asks_first(
     before = log.read_bytes()
     monkeypatch.setattr("builtins.input", lambda question: "n")
     assert main(["kv", "repair", str(small)]) == 1
-    assert "nothing was changed" in capsys.readouterr().out
+    assert "no changes made" in capsys.readouterr().out
     assert log.read_bytes() == before
     monkeypatch.setattr("builtins.input", lambda question: "y")
     assert main(["kv", "repair", str(small)]) == 0

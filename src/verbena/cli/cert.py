@@ -74,23 +74,22 @@ def run(options: argparse.Namespace) -> int:
             name=options.common_name,
             days=AUTHORITY_DAYS if options.days is None else options.days,
         )
-        print(f"{made.certificate}: the authority, for every node\n{made.key}: its key, for nobody")
-        print(
-            f"{made.revoked}: certificates taken back, none so far; to be made anew within {LIST_DAYS} days"
-        )
+        print(f"{made.certificate}: CA certificate, for every node\n{made.key}: CA key; keep it private")
+        print(f"{made.revoked}: revocation list, empty; valid for {LIST_DAYS} days")
         return 0
     authority = Authority(options.folder)
     if options.what == "revoke":
         if not options.node:
-            print("verbena: which certificate? verbena cert revoke certificates/node1.pem")
+            print("verbena: name the certificate to revoke, for example certificates/node1.pem")
             return 2
-        print(f"{authority.revoke(options.node)}: hand it out to every node")
+        print(f"{authority.revoke(options.node)}: updated; copy it to every node")
         return 0
     node = options.node or socket.gethostname()
     names = options.name or [node]
     if not options.node and not options.name:
         names += ["localhost", *addresses_here()]
     issued = authority.issue(node, names, days=NODE_DAYS if options.days is None else options.days)
-    print(f"{issued.certificate}: for {', '.join(names)}, until {issued.expires:%Y-%m-%d %H:%M} UTC")
-    print(f"{issued.key}: its key, for {node} alone")
+    until = f"{issued.expires:%Y-%m-%d %H:%M} UTC"
+    print(f"{issued.certificate}: certificate for {', '.join(names)}, valid until {until}")
+    print(f"{issued.key}: private key of {node}")
     return 0

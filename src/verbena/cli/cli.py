@@ -43,7 +43,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         add_help=False,  # -h is the host, as in redis-cli
     )
     add = parser.add_argument
-    add("--help", action="help", help="show this and exit")
+    add("--help", action="help", help="show this help and exit")
     add(
         "-h",
         dest="host",
@@ -74,12 +74,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     tls.add_argument("--key", default="", metavar="FILE", help="key of the client certificate")
     tls.add_argument("--sni", default="", metavar="NAME", help="server name to send (SNI)")
     tls.add_argument("--insecure", action="store_true", help="do not verify the certificate")
-    how = parser.add_argument_group("how replies are printed").add_mutually_exclusive_group()
+    how = parser.add_argument_group("output format").add_mutually_exclusive_group()
     how.add_argument(
         "--raw", dest="style", action="store_const", const="raw", help="print replies unformatted"
     )
     how.add_argument(
-        "--no-raw", dest="style", action="store_const", const="people", help="print replies formatted"
+        "--no-raw", dest="style", action="store_const", const="formatted", help="print replies formatted"
     )
     how.add_argument("--csv", dest="style", action="store_const", const="csv", help="print replies as CSV")
     how.add_argument(
@@ -162,14 +162,14 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 def _show(options: argparse.Namespace) -> Callable[[Any], None]:
-    style = options.style or ("people" if sys.stdout.isatty() else "raw")
+    style = options.style or ("formatted" if sys.stdout.isatty() else "raw")
 
     def show(reply: Any) -> None:
         if style == "raw":
             sys.stdout.buffer.write(kv_text.raw(reply) + b"\n")
             sys.stdout.buffer.flush()
         else:
-            text = {"people": kv_text.for_people, "csv": kv_text.csv, "json": kv_text.as_json}[style](reply)
+            text = {"formatted": kv_text.formatted, "csv": kv_text.csv, "json": kv_text.as_json}[style](reply)
             print(text, flush=True)
 
     return show

@@ -116,11 +116,11 @@ def _verdict(config: Config) -> str:
         (kinds["environment"], "by the environment"),
         (kinds["flag"], "by flags"),
     )
-    by_whom = ", ".join(f"{count} set {whom}" for count, whom in counts if count) or "nothing set"
+    summary = ", ".join(f"{count} set {source}" for count, source in counts if count) or "no keys set"
     if config.file:
-        return f"{config.file} is right: {by_whom}, all else at its default"
+        return f"{config.file} is valid: {summary}; defaults for the rest"
     looked = ", ".join(str(path if path.is_absolute() else f"./{path}") for path in places())
-    return f"no file is there ({looked}): {by_whom}, all else at its default"
+    return f"no file found ({looked}): {summary}; defaults for the rest"
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -137,7 +137,7 @@ def _show(options: argparse.Namespace) -> int:
     else:
         print(f"# {config.file}" if config.file else "# no file")
         if not keys:
-            print("# nothing is set: every value is its default")
+            print("# all values are defaults")
         for section in dict.fromkeys(key.section for key in keys):
             print(f"\n[{section}]")
             lines = [_line(config, key) for key in keys if key.section == section]
@@ -153,13 +153,13 @@ def _show(options: argparse.Namespace) -> int:
 def _line(config: Config, key: Key) -> str:
     value = config[key.path]
     if key.kind.secret and value:
-        return f"# {key.name} is set, and not shown"
+        return f"# {key.name} is set (hidden)"
     return f"{key.name} = {key.kind.to_toml(value)}"
 
 
 def _reference(options: argparse.Namespace) -> int:
     if options.key and options.sample:
-        options.parser.error("--sample is of all keys: leave KEY away")
+        options.parser.error("--sample prints all keys: omit KEY")
     if options.key:
         print("\n\n".join(reference.describe(key) for key in _selected(options)))
     else:

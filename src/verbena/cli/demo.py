@@ -141,7 +141,7 @@ def _verify_read(link: Link, remote: RemoteMemory, wanted: int) -> None:
     differ."""
     link.qp.sync.read(link.window, remote)
     _same(zlib.crc32(view(link.window)), wanted, "read the whole array")
-    print(f"  read {text.size(ARRAY_BYTES)} one-sided: equal to the owner's, by checksum")
+    print(f"  read {text.size(ARRAY_BYTES)} one-sided: checksum matches the owner's")
 
 
 def _verify_write(link: Link, remote: RemoteMemory, peer: Peer) -> None:
@@ -151,7 +151,7 @@ def _verify_write(link: Link, remote: RemoteMemory, peer: Peer) -> None:
     view(link.window)[:] = pattern
     link.qp.sync.write(link.window, remote)
     _same(peer.ask("digest")["crc32"], zlib.crc32(pattern), "write the whole array")
-    print(f"  wrote {text.size(ARRAY_BYTES)} one-sided: the owner sees it, by checksum")
+    print(f"  wrote {text.size(ARRAY_BYTES)} one-sided: checksum matches the owner's")
 
 
 def _same(found: int, wanted: int, operation: str) -> None:

@@ -106,7 +106,7 @@ def _numa(node: int) -> str:
     """The device's NUMA node, and where sessions allocate buffers by default."""
     chosen, reason = choose_node("auto", node, online_nodes())
     here = str(node) if node >= 0 else "none"
-    return f"{here}; sessions' buffers come from {f'node {chosen}' if chosen >= 0 else f'anywhere: {reason}'}"
+    return f"{here}; session buffers on {f'node {chosen}' if chosen >= 0 else f'any node ({reason})'}"
 
 
 def _indented(paragraph: str) -> list[str]:

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     options.wire = WIRES.get(options.wire, options.wire)
     if not options.address:
         if options.session:
-            options.parser.error("--session is of a running node: give its HOST:PORT")
+            options.parser.error("--session needs the HOST:PORT of a running node")
         from verbena.cli.drill import standalone as drill_here
 
         return drill_here.run(options)
@@ -83,12 +83,12 @@ def run(options: argparse.Namespace) -> int:
         print(verdict(drilled))
     else:
         where = options.wire or "any wire"
-        print(f"nothing was broken: {answer['node']} has no session on {where} but this one")
+        print(f"no link was broken: {answer['node']} has no other session on {where}")
     return 0 if drilled and all(one["ok"] for one in drilled) else 1
 
 
 def table(drilled: Sequence[Mapping[str, Any]]) -> str:
-    rows = [["SESSION WITH", "broken", "went on after", "by", "back after", "links", "state"]]
+    rows = [["SESSION", "broken wire", "recovered in", "on", "back in", "links", "state"]]
     for one in drilled:
         rows.append(
             [
@@ -111,10 +111,12 @@ def verdict(drilled: Sequence[Mapping[str, Any]]) -> str:
         f"\n  {one['session']}: {_clean(one['reason']) or one['state']}" for one in (*lost, *away)
     )
     if lost:
-        return f"{len(lost)} of {len(drilled)} sessions did not go on{reasons}"
+        return f"{len(lost)} of {len(drilled)} sessions did not recover{reasons}"
     if away:
-        return f"all went on, {len(away)} of {len(drilled)} are not back on their wire yet{reasons}"
-    return f"all {len(drilled)} went on, and are back on their wire"
+        return (
+            f"all sessions recovered, {len(away)} of {len(drilled)} are not back on their wire yet{reasons}"
+        )
+    return f"{len(drilled)} of {len(drilled)} sessions recovered and are back on their wire"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -60,9 +60,9 @@ async def _serve(config: Config, server: FileServer, listen: str) -> int:
     configure_log(config)
     try:
         async with await transport.listen(listen, handlers=server.handlers, config=config) as listener:
-            how = "to read and write" if server.writable else "to read"
-            print(f"file node at verbena://{listener.address}/: {server.root}, {how}", end="")
-            print(f", on {', '.join(listener.wires)}, process {os.getpid()}", flush=True)
+            access = "read-write" if server.writable else "read-only"
+            print(f"file node at verbena://{listener.address}/: {server.root}, {access}", end="")
+            print(f", on {', '.join(listener.wires)}, pid {os.getpid()}", flush=True)
             number = await stopped
     finally:
         server.close()

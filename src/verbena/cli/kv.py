@@ -77,15 +77,15 @@ def _check(options: argparse.Namespace) -> int:
     else:
         _print_files(found)
         if damage is None:
-            print(f"whole: {found.records:,} records, the next LSN is {found.next_lsn}")
+            print(f"intact: {found.records:,} records, next LSN {found.next_lsn}")
         else:
             print(f"{'torn' if damage.torn else 'damaged'}: {damage}")
             if damage.records_behind:
-                print(f"  {damage.records_behind:,} whole records follow it")
+                print(f"  {damage.records_behind:,} intact records follow")
             print(
-                "  a crash explains it, and a server will cut it off when it starts"
+                "  caused by a crash; the server truncates the log there at its next start"
                 if damage.torn
-                else "  a crash does not explain it: `verbena kv repair` cuts it off, and keeps what it cuts"
+                else "  not caused by a crash; `verbena kv repair` truncates the log there"
             )
     return 0 if damage is None or damage.torn else 1
 
@@ -118,27 +118,30 @@ def _repair(options: argparse.Namespace) -> int:
         found = _verify(disk)
         damage = found.damage
         if damage is None:
-            print(f"nothing to repair: {found.records:,} records are whole")
+            print(f"nothing to repair: {found.records:,} records are intact")
             return 0
         print(f"damaged: {damage}")
         if damage.path.suffix == ".vsnap":
             print(
-                "  a snapshot cannot be cut: all of it would be in doubt. Restore the directory from a copy.",
+                "  a snapshot cannot be truncated; restore the directory from a backup",
                 file=sys.stderr,
             )
             return 1
         lost = damage.records_behind
-        print(f"  the log would end before LSN {found.next_lsn}; {lost:,} whole records behind it would go")
+        print(
+            f"  the log will end before LSN {found.next_lsn};"
+            f" {lost:,} intact records after it will be removed"
+        )
         if not options.yes and not _agrees():
-            print("nothing was changed")
+            print("no changes made")
             return 1
         kept = disk.cut(found)
         first = found.manifest.first_lsn
         segments = tuple(begins for begins, _ in disk.segment_files() if begins >= first)
         disk.write_manifest(Manifest(found.manifest.snapshot, first, found.manifest.epoch, segments))
         for path in kept:
-            print(f"kept what was cut: {path}")
-        print(f"repaired: {disk.verify().records:,} records are whole")
+            print(f"removed bytes saved to {path}")
+        print(f"repaired: {disk.verify().records:,} records are intact")
     return 0
 
 
@@ -150,17 +153,17 @@ def _verify(disk: Disk) -> Inventory:
         snapshots = sorted(disk.path.glob("snapshot-*.vsnap"))
         if segments and not snapshots and segments[0][0] == 1:
             disk.write_manifest(Manifest(segments=tuple(first for first, _ in segments)))
-            print(f"{MANIFEST} was missing, and has been made again from the log")
+            print(f"{MANIFEST} was missing; recreated from the log")
         elif snapshots:
             first = int(snapshots[-1].name[9:29]) + 1
             current = tuple(begins for begins, _ in segments if begins >= first)
             disk.write_manifest(Manifest(snapshots[-1].name, first, segments=current))
-            print(f"{MANIFEST} was missing, and has been made again for {snapshots[-1].name}")
+            print(f"{MANIFEST} was missing; recreated for {snapshots[-1].name}")
     return disk.verify()
 
 
 def _agrees() -> bool:
     try:
-        return input("Cut it off? [y/N] ").strip().lower() in ("y", "yes")
+        return input("Truncate the log? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False

@@ -59,11 +59,11 @@ async def _serve(config: Config, size: int, listen: str) -> int:
         listener = await transport.listen(listen, handlers=memory.handlers, node=node, config=config)
         async with listener:
             wires = ", ".join(listener.wires)
-            print(f"memory node at {listener.address}: {text.size(size)} on {wires}, process {os.getpid()}")
+            print(f"memory node at {listener.address}: {text.size(size)} on {wires}, pid {os.getpid()}")
             sys.stdout.flush()
             number = await stopped
             served = memory.stat()
-            print(f"ending with {len(listener.sessions)} sessions, {served['allocations']} allocations")
+            print(f"shutting down: {len(listener.sessions)} sessions, {served['allocations']} allocations")
         await memory.close()
     finally:
         await asyncio.to_thread(node.close)

@@ -59,7 +59,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         nargs="?",
         default="serve",
         choices=("serve", "check", "gc"),
-        help="serve (default), check what is stored, or collect garbage",
+        help="serve (default), check the stored content, or collect garbage",
     )
     for name, key in SHORT.items():
         flag = f"--{key}".replace(".", "-").replace("_", "-")
@@ -98,8 +98,8 @@ async def _serve(config: Config) -> int:
     configure_log(config)
     async with serving(config) as program:
         loop.add_signal_handler(signal.SIGHUP, program.server.access_log.reopen)
-        lines = [f"verbena {__version__} registry, process {os.getpid()}"]
-        page = " (and a page for browsers)" if config.registry.page else ""
+        lines = [f"verbena {__version__} registry, pid {os.getpid()}"]
+        page = " (API and web page)" if config.registry.page else ""
         lines += [f"  {'clients':<12}{address}{page}" for address in program.server.addresses]
         if program.nodes is not None and program.nodes.listener is not None:
             wires = ", ".join(program.nodes.listener.wires)
@@ -108,18 +108,18 @@ async def _serve(config: Config) -> int:
             lines.append(f"  {'bucket':<12}{program.registry.recall.bucket}")
         lines.append(f"  {'folder':<12}{program.registry.folder}")
         if program.metrics_address:
-            page = f" (this node's page: {program.metrics_address}/)" if program.nodes is not None else ""
+            page = f" (node page: {program.metrics_address}/)" if program.nodes is not None else ""
             lines.append(f"  {'metrics':<12}{program.metrics_address}/metrics{page}")
         print("\n".join(lines), flush=True)
         await stopped.wait()
-    print("verbena: the registry has ended", file=sys.stderr)
+    print("verbena: registry stopped", file=sys.stderr)
     return 0
 
 
 def _folder(config: Config) -> Path:
     folder = Path(config.registry.folder)
     if not (folder / "registry.db").is_file():
-        raise setup_error("registry_folder", operation="open", detail=f"there is no registry in {folder}")
+        raise setup_error("registry_folder", operation="open", detail=f"no registry in {folder}")
     return folder
 
 
@@ -136,8 +136,8 @@ def _check(config: Config, *, keep: bool) -> int:
     for finding in checked.findings:
         print(finding)
     print(
-        f"{checked.blobs} blobs ({text.amount(checked.bytes)}) and {checked.manifests} manifests,"
-        f" {len(checked.findings)} findings"
+        f"checked {checked.blobs} blobs ({text.amount(checked.bytes)}) and {checked.manifests} manifests:"
+        f" {len(checked.findings)} problems"
     )
     return 1 if checked.findings else 0
 

@@ -11,10 +11,10 @@ from verbena.errors import VerbenaError
 from verbena.transport import Session, connect_blocking
 
 NO_ADDRESS = """\
-{command} asks a running node over a session: say where it listens.
+{command} needs the session address of a running node:
   verbena {command} 127.0.0.1:7471
-A node is any program that has called verbena.listen(), by default at [session] listen_address, listen_port.
-Secret and certificates come from verbena.toml or the environment, as the node's own do:
+A node is a program that has called verbena.listen(). Its address is session.listen_address and
+session.listen_port. The secret and certificates come from verbena.toml or the environment:
   VERBENA_SESSION_SECRET=… verbena {command} HOST:PORT
 """
 

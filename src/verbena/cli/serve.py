@@ -126,7 +126,7 @@ async def _serve(config: Config) -> int:
             await listener.close()
         if node is not None:
             await asyncio.to_thread(node.close)
-    print("verbena: the store has ended", file=sys.stderr)
+    print("verbena: store stopped", file=sys.stderr)
     return 0
 
 
@@ -182,20 +182,20 @@ def _banner(
     rdma: RdmaListener | None,
     cluster: ClusterNode | None,
 ) -> str:
-    lines = [f"verbena {__version__} serves, process {os.getpid()}"]
+    lines = [f"verbena {__version__} store, pid {os.getpid()}"]
     for name, where in (("redis", places.tcp), ("redis, tls", places.tls), ("redis, unix", places.unix)):
         if where:
             lines.append(f"  {name:<12}{where}")
     if rdma is not None:
         lines.append(f"  {'valkey rdma':<12}{rdma.address} on {rdma.wire}")
     if config.kv.persistence.dir:
-        lines.append(f"  {'on disk':<12}{config.kv.persistence.dir}, fsync {config.kv.persistence.fsync}")
+        lines.append(f"  {'data':<12}{config.kv.persistence.dir}, fsync {config.kv.persistence.fsync}")
     if listener is not None:
         lines.append(f"  {'sessions':<12}{listener.address} on {', '.join(listener.wires)}")
-        page = f"http://{config.metrics.listen}/ (metrics at /metrics)"
-        lines.append(
-            f"  {'its page':<12}{page if config.metrics.listen else 'off; --metrics-listen 127.0.0.1:9121'}"
-        )
+        page = "off (--metrics-listen 127.0.0.1:9121)"
+        if config.metrics.listen:
+            page = f"http://{config.metrics.listen}/ (metrics at /metrics)"
+        lines.append(f"  {'status page':<12}{page}")
     if cluster is not None:
         lines.append(f"  {'cluster':<12}node {cluster.id}, map in {cluster.settings.map_store}")
     lines += [f"  note: {note}" for note in places.notes]

@@ -47,14 +47,14 @@ command is interrupted, the move continues.
 """
 _PATIENCE_S = 10.0
 _POLL_S = 0.1
-_HEALTH = {"pfail": "silent", "fail": "failed"}
+_HEALTH = {"pfail": "suspected", "fail": "failed"}
 _PHASES = {
-    "prepared": (0.0, "offered"),
+    "prepared": (0.0, "prepared"),
     "base_copy": (0.0, "base copy"),
-    "catch_up": (0.9, "log"),
+    "catch_up": (0.9, "catch-up"),
     "cut_over": (0.97, "cut-over"),
-    "deciding": (0.98, "the map decides"),
-    "moved": (0.99, "moved; the source lets go"),
+    "deciding": (0.98, "deciding"),
+    "moved": (0.99, "moved, cleaning up"),
     "done": (1.0, "done"),
     "rolled_back": (1.0, "rolled back"),
 }
@@ -131,7 +131,7 @@ async def _map(options: argparse.Namespace, config: Config, store: MapStore) -> 
     if options.json:
         print(json.dumps({"revision": held.revision, **json.loads(map.encode())}))
         return 0
-    there = await store.leaseholders()
+    leaseholders = await store.leaseholders()
     rows = []
     for id, member in sorted(map.members.items(), key=lambda one: one[1].name):
         copied = map.replicas.get(id)
@@ -141,14 +141,14 @@ async def _map(options: argparse.Namespace, config: Config, store: MapStore) -> 
                 member.name,
                 id[:8],
                 member.address,
-                f"copies {map.members[copied].name}" if copied else "primary",
-                "there" if id in there else "gone",
+                f"replica of {map.members[copied].name}" if copied else "primary",
+                "held" if id in leaseholders else "none",
                 str(owned),
                 ",".join(map_range for map_range in (str(slots) for slots in map.slots_of(id))) or "-",
             )
         )
-    print(f"epoch {map.epoch}, {sum(owner is not None for owner in map.table)} of 16384 slots are owned")
-    _table(("node", "id", "address", "role", "lease", "owns", "slots"), rows)
+    print(f"epoch {map.epoch}, {sum(owner is not None for owner in map.table)} of 16384 slots assigned")
+    _table(("node", "id", "address", "role", "lease", "slots", "ranges"), rows)
     for move in map.moves.values():
         print(f"moving {move.slots}: {_name(map, move.source)} → {_name(map, move.target)} ({move.id})")
     return 0
@@ -163,7 +163,7 @@ async def _move(options: argparse.Namespace, config: Config, store: MapStore) ->
         return 2
     source = map.owner_of(slots.first)
     if source is None:
-        raise setup_error("map_refused", operation="move", detail=f"nobody owns slot {slots.first}")
+        raise setup_error("map_refused", operation="move", detail=f"slot {slots.first} has no owner")
     move = Move(secrets.token_hex(16), slots, source, find(map, options.target).id)
     await change(store, lambda map: map.begin_move(move))
     if options.detach:
@@ -196,7 +196,7 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
         print(json.dumps([[str(slots), source, target] for slots, source, target in moves]))
         return 0
     if not moves and not options.json:
-        print("every primary has its share")
+        print("already balanced")
     reports, status = list[dict[str, Any]](), 0
     for slots, source, target in moves:
         if not options.json:
@@ -222,7 +222,7 @@ async def _ask_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[
             async with await transport.connect(member.sessions, config=config) as session:
                 found[member.id] = await _status_by(session, member, about)
         except VerbenaError as error:
-            print(f"verbena: {member.name} does not answer: {error.what}", file=sys.stderr)
+            print(f"verbena: {member.name} does not respond: {error.what}", file=sys.stderr)
     return found
 
 
@@ -246,7 +246,7 @@ async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -
             key=lambda one: (_name(map, one[0]["id"]), one[0]["id"] != one[1], _name(map, one[1])),
         )
     ]
-    _table(("node", "says", "is", "commands/s", "heard", "by"), rows)
+    _table(("node", "reported by", "state", "commands/s", "last heard", "wire"), rows)
     return 0
 
 
@@ -278,7 +278,7 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
     map = (await store.load()).map
     found = [id for id in map.moves if options.move and id.startswith(options.move)]
     if len(found) != 1:
-        detail = f"{len(found)} moves under way begin with {options.move!r}"
+        detail = f"{len(found)} running moves match {options.move!r}"
         raise setup_error("map_refused", operation="abort", detail=detail)
     move = map.moves[found[0]]
     await change(store, lambda map: map.ask_abort(move.id))
@@ -299,9 +299,9 @@ async def _abort(options: argparse.Namespace, config: Config, store: MapStore) -
     if options.json:
         print(json.dumps({"id": move.id, "slots": str(move.slots), "moved": moved}))
     elif moved:
-        print("it was too late: the slots have moved")
+        print("too late to abort: the slots have moved")
     else:
-        print(f"slots {move.slots} stay where they were")
+        print(f"move aborted: slots {move.slots} keep their owner")
     return int(moved)
 
 
@@ -315,8 +315,8 @@ async def _watch(
         return await _watched(options, store, move, line)
     except asyncio.CancelledError:
         print(
-            f"verbena: the move goes on without this command: `verbena shards status` shows it,"
-            f" `verbena shards abort {move.id[:8]}` calls it off",
+            f"verbena: the move continues; `verbena shards status` shows it,"
+            f" `verbena shards abort {move.id[:8]}` aborts it",
             file=sys.stderr,
         )
         raise
@@ -334,9 +334,13 @@ async def _watched(
             try:
                 reports = await line.status(map.members[move.source])
                 known = [one for one in reports if one["id"] == move.id]
-                last = known[0] if known else {**last, "note": "the source has not begun, or was restarted"}
+                last = (
+                    known[0]
+                    if known
+                    else {**last, "note": "the source has not started the move, or was restarted"}
+                )
             except (VerbenaError, KeyError):
-                last = {**last, "note": "the source does not answer"}
+                last = {**last, "note": "the source does not respond"}
             done, note = _shown(last)
             bar.update(done, note=note)
             if move.id not in map.moves and (last.get("phase") in ("done", "rolled_back") or "note" in last):
@@ -346,11 +350,11 @@ async def _watched(
     if moved and not options.json:
         sent = last.get("bytes_transferred", 0) + last.get("fallback_bytes", 0)
         print(
-            f"slots {move.slots} are {_name(map, move.target)}'s: {sent / 2**20:.1f} MiB by"
-            f" {last.get('wire', '?')}, commands on them waited {last.get('pause_ms', 0.0):.1f} ms"
+            f"slots {move.slots} moved to {_name(map, move.target)}: {sent / 2**20:.1f} MiB over"
+            f" {last.get('wire', '?')}, commands paused for {last.get('pause_ms', 0.0):.1f} ms"
         )
     elif not options.json:
-        print(f"slots {move.slots} stay with {_name(map, move.source)}: {last.get('why', 'see its log')}")
+        print(f"slots {move.slots} remain on {_name(map, move.source)}: {last.get('why', 'see its log')}")
     return int(not moved), {**last, "moved": moved}
 
 
@@ -358,7 +362,7 @@ def _shown(report: dict[str, Any]) -> tuple[float, str]:
     done, words = _PHASES.get(report.get("phase", "prepared"), (0.0, ""))
     if report.get("phase") == "base_copy":
         done = 0.9 * float(report.get("fraction", 0.0))
-        words += f", {report.get('acknowledged', 0) / 2**20:.1f} MiB by {report.get('wire') or '…'}"
+        words += f", {report.get('acknowledged', 0) / 2**20:.1f} MiB over {report.get('wire') or '…'}"
     if "behind" in report:
         words += f", {report['behind']} records behind"
     return done, report.get("note", words)
@@ -411,7 +415,7 @@ def find(map: ClusterMap, name: str) -> Member:
     found = exact or [one for one in map.members.values() if one.id.startswith(name.lower())]
     if len(found) != 1:
         known = ", ".join(sorted(one.name for one in map.members.values())) or "none"
-        detail = f"{len(found)} nodes are called {name!r}; there are: {known}"
+        detail = f"{len(found)} nodes match {name!r}; known nodes: {known}"
         raise setup_error("map_refused", operation="find a node", detail=detail)
     return found[0]
 

@@ -56,10 +56,10 @@ def picture(now: Status, rates: Rates, *, width: int = 110, height: int = 0) -> 
     ]
     hidden = now["sessions_open"] - len(now["sessions"])
     if hidden > 0:
-        lines.append(f"… and {hidden} sessions that do less")
+        lines.append(f"… and {hidden} less active sessions")
     if height and len(lines) > height:
         left_out = len(lines) - height + 1
-        lines = [*lines[: height - 1], f"… {left_out} lines more: make the window higher, or use --once"]
+        lines = [*lines[: height - 1], f"… {left_out} more lines: enlarge the window, or use --once"]
     return "\n".join(line[:width].rstrip() for line in lines)
 
 
@@ -95,7 +95,7 @@ def _wires(now: Status, rates: Rates) -> list[str]:
 
 def _sessions(now: Status, rates: Rates) -> list[str]:
     if not now["sessions"]:
-        return ["no sessions but this one"]
+        return ["no other sessions"]
     shown = [
         operation
         for operation in _OPERATIONS

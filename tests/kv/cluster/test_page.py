@@ -63,6 +63,6 @@ def test_replicas_and_moves_are_shown_while_they_happen(tmp_path: Path) -> None:
             assert moving.wait(90) == 0
             window.until(f"/8192-16383\\s+n1\\s+done\\s+shm/.test({panel('Moves')}.innerText)")
             window.until(f"/n1\\s.*primary.*8192-16383/.test({panel('Shards')}.innerText)")
-            assert "copies n0" in window.evaluate(f"{panel('Shards')}.innerText")
+            assert "replica of n0" in window.evaluate(f"{panel('Shards')}.innerText")
             asked = {url.split("/")[2] for url in window.requests if url.startswith("http")}
             assert asked == {admin}

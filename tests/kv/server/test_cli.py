@@ -144,9 +144,9 @@ def test_quotes_must_match(line: str):
         kv_shell.split(line)
 
 
-def test_replies_for_people():
+def test_replies_formatted():
     reply = [b"a", 1, None, [b"b", ErrorReply("ERR x")], []]
-    assert kv_text.for_people(reply) == (
+    assert kv_text.formatted(reply) == (
         '1) "a"\n2) (integer) 1\n3) (nil)\n4) 1) "b"\n   2) (error) ERR x\n5) (empty array)'
     )
 

@@ -43,7 +43,7 @@ def _adapter(slot: Path, roots: Roots) -> Diagnosis | None:
         module = RDMA_MODULES[driver]
         state = module_state(module, roots)
         if state.usable:
-            why = "its firmware or driver has RDMA switched off, or failed: the kernel's log tells"
+            why = "RDMA is disabled in the firmware or driver, or the driver failed"
             finding = f"{what}, drivers {driver} and {module}, but no RDMA device"
             return warn(check, finding, reason=why, remedy=f"sudo dmesg | grep -e {driver} -e {module}")
         remedy = f"sudo modprobe {module}" if state is Module.ON_DISK else kernel_remedy(roots)
@@ -54,4 +54,4 @@ def _adapter(slot: Path, roots: Roots) -> Diagnosis | None:
     module = VENDORS.get(vendor, "")
     near = bool(module) and module_state(module, roots) is not Module.ABSENT
     remedy = f"sudo modprobe {module}" if near else kernel_remedy(roots)
-    return warn(check, f"{what}: no driver", reason="the kernel has not taken it", remedy=remedy)
+    return warn(check, f"{what}: no driver", reason="no loaded driver supports the adapter", remedy=remedy)

@@ -37,8 +37,8 @@ def check_devices(provider: ProviderInfo, roots: Roots) -> Diagnosis:
     names = names_in(roots.sys / "class/infiniband")
     remedy = EXPLANATIONS["no_device"].remedy
     if not names:
-        finding = "no RDMA device: shm works, hardware wires don't"
-        return warn(check, finding, reason=provider.reason or "the kernel has none", remedy=remedy)
+        finding = "none: only software wires are usable"
+        return warn(check, finding, reason=provider.reason or "the kernel has no RDMA device", remedy=remedy)
     listed = ", ".join(names)
     if not provider.available:
         return error(check, f"{listed}: not usable", reason=provider.reason, remedy=remedy)
@@ -52,8 +52,8 @@ def check_nodes(roots: Roots, *, access: Access = os.access) -> list[Diagnosis]:
     wanted = [name for name in names_in(roots.sys / "class/infiniband_verbs") if name.startswith("uverbs")]
     there = [name for name in names_in(folder) if name.startswith("uverbs")]
     if not wanted and not there:
-        why = "the kernel makes it with the first RDMA device"
-        remedy = f"load the adapter's driver, or make a software device: see that check\n{IN_CONTAINER}"
+        why = "the kernel creates the nodes with the first RDMA device"
+        remedy = f"load the adapter's driver, or create a software device (see below)\n{IN_CONTAINER}"
         return [warn("/dev/infiniband", "no device node", reason=why, remedy=remedy)]
     return [_node(folder / name, access) for name in sorted({*wanted, *there})] + [
         _node(folder / "rdma_cm", access)
@@ -85,22 +85,22 @@ def _node(path: Path, access: Access) -> Diagnosis:
     check = f"/dev/infiniband/{path.name}"
     if not path.exists():
         if path.name == "rdma_cm":
-            why = "connections by address need it; those by exchanged endpoints do not"
-            return warn(check, "not there", reason=why, remedy=f"sudo modprobe rdma_ucm\n{IN_CONTAINER}")
-        why = "the kernel has the device, but this system or container has no node for it"
+            why = "connections by address need it; connections by exchanged endpoints do not"
+            return warn(check, "missing", reason=why, remedy=f"sudo modprobe rdma_ucm\n{IN_CONTAINER}")
+        why = "the kernel has the device, but /dev has no node for it"
         return error(
-            check, "not there", reason=why, remedy=f"{IN_CONTAINER}\non the host: sudo udevadm trigger"
+            check, "missing", reason=why, remedy=f"{IN_CONTAINER}\non the host: sudo udevadm trigger"
         )
     if access(path, os.R_OK | os.W_OK):
-        return ok(check, "this user may read and write")
+        return ok(check, "readable and writable by this user")
     facts = path.stat()
     mode, group = stat.filemode(facts.st_mode), _group(facts.st_gid)
     for_group = facts.st_mode & 0o060 == 0o060 and facts.st_gid != 0
     remedy = (
-        f"sudo usermod -aG {group} $USER     (then log in anew)" if for_group else f"sudo chmod 666 {check}"
+        f"sudo usermod -aG {group} $USER     (then log in again)" if for_group else f"sudo chmod 666 {check}"
     )
-    why = f"it is {mode}, of user {facts.st_uid} and group {group}; this process has uid {os.geteuid()}"
-    return error(check, "this user may not read and write", reason=why, remedy=remedy)
+    why = f"mode {mode}, owner {facts.st_uid}, group {group}; this process has uid {os.geteuid()}"
+    return error(check, "not readable and writable by this user", reason=why, remedy=remedy)
 
 
 def _port(check: str, port: PortAttributes, interface: str, any_active: bool) -> Diagnosis:
@@ -115,8 +115,8 @@ def _port(check: str, port: PortAttributes, interface: str, any_active: bool) ->
         verdict = Verdict.WARN if any_active else Verdict.ERROR
         return explained(check, verdict, finding, code="port_down", command=command)
     if 0 < port.active_mtu < SMALL_MTU:
-        why = "messages are cut into small packets, so large transfers are slow"
-        remedy = f"sudo ip link set {interface or 'INTERFACE'} mtu 1500     (9000 where the network has it)"
+        why = "messages are split into small packets, so large transfers are slow"
+        remedy = f"sudo ip link set {interface or 'INTERFACE'} mtu 1500     (9000 if the network supports it)"
         return warn(check, finding, reason=why, remedy=remedy)
     return ok(check, finding)
 
@@ -134,24 +134,24 @@ def _gids(check: str, port: PortAttributes, interface: str) -> Diagnosis:
     if port.link_layer != "Ethernet":
         return ok(check, finding)
     if all(bytes(gid).startswith(LINK_LOCAL) for _, gid, _ in rows):
-        why = "all are link-local: the interface has no IP address, so only its own link can be reached"
+        why = "all GIDs are link-local: without an IP address only hosts on the same link are reachable"
         return warn(check, finding, reason=why, remedy=add_address)
     if not any(kind == "RoCE v2" for _, _, kind in rows):
-        why = "none is RoCE v2: packets cannot be routed, and most peers expect v2"
-        remedy = f"{add_address}     (a device that knows v2 then lists it; else it knows v1 only)"
+        why = "no GID is RoCE v2: packets cannot be routed, and most peers expect v2"
+        remedy = f"{add_address}     (a device that supports v2 then lists it)"
         return warn(check, finding, reason=why, remedy=remedy)
     return ok(check, finding)
 
 
 def _numa(check: str, node: int, roots: Roots, cores: Collection[int] | None) -> Diagnosis:
     chosen, reason = choose_node("auto", node, online_nodes(roots.sys / "devices/system/node/online"))
-    buffers = f"buffers come from node {chosen}" if chosen >= 0 else f"buffers come from anywhere: {reason}"
+    buffers = f"buffers on node {chosen}" if chosen >= 0 else f"buffers on any node ({reason})"
     if node < 0:
-        return ok(check, f"not tied to one; {buffers}")
+        return ok(check, f"none; {buffers}")
     near = _cores(text_of(roots.sys / f"devices/system/node/node{node}/cpulist"))
     mine = set(os.sched_getaffinity(0) if cores is None else cores)
     if near and not near & mine:
-        why = "this process may run only on cores of other nodes, so every transfer crosses between them"
+        why = "this process is bound to cores of other nodes, so every transfer crosses nodes"
         return warn(check, f"{node}; {buffers}", reason=why, remedy=f"numactl --cpunodebind={node} COMMAND")
     return ok(check, f"{node}; {buffers}")
 

@@ -18,7 +18,7 @@ KERNELS = {
 ANY_KERNEL = "install the distribution's full kernel package (not a cloud or minimal one) and reboot"
 RDMA_TOOLS = {"debian": "sudo apt install iproute2", "fedora": "sudo dnf install iproute"}
 RDMA_TOOLS["ubuntu"] = RDMA_TOOLS["debian"]
-ANY_RDMA_TOOL = "install the package iproute2, which has the tool"
+ANY_RDMA_TOOL = "install the package iproute2, which contains the tool"
 
 # The purpose of each module; hardware wires need all of them.
 NEEDED = {
@@ -82,23 +82,25 @@ def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = 
     interface = _interface(roots)
     if not near:
         finding, remedy = (
-            f"none can be made: {' and '.join(SOFTWARE)} are not in this kernel",
+            f"cannot be created: {' and '.join(SOFTWARE)} are not in this kernel",
             kernel_remedy(roots),
         )
     elif not which("rdma"):
-        finding = "none can be made: the tool `rdma` is not installed"
+        finding = "cannot be created: the tool `rdma` is not installed"
         remedy = _for_distribution(RDMA_TOOLS, ANY_RDMA_TOOL, roots)
     elif not interface:
         finding, remedy = (
-            "none can be made: there is no network interface",
+            "cannot be created: there is no network interface",
             "sudo ip link add dummy0 type dummy",
         )
     else:
         commands = " or ".join(_making(module, states[module], interface) for module in near)
-        return ok(check, f"could make a software device on {interface}: {commands}")
+        return ok(check, f"none; to create one on {interface}: {commands}")
     if names_in(devices):
         return ok(check, finding)
-    return warn(check, finding, reason="it would give RDMA without hardware, for trying out", remedy=remedy)
+    return warn(
+        check, finding, reason="a software device provides RDMA without hardware, for tests", remedy=remedy
+    )
 
 
 def _making(module: str, state: Module, interface: str) -> str:
@@ -113,7 +115,7 @@ def _needed(name: str, use: str, roots: Roots, has_device: bool) -> Diagnosis:
         return ok(check, state.value)
     remedy = f"sudo modprobe {name}" if state is Module.ON_DISK else kernel_remedy(roots)
     if has_device and name == "ib_uverbs":
-        return error(check, state.value, reason=f"a device is here, but not {use}", remedy=remedy)
+        return error(check, state.value, reason=f"an RDMA device exists and needs {use}", remedy=remedy)
     return warn(check, state.value, reason=f"hardware wires need {use}", remedy=remedy)
 
 

@@ -47,7 +47,7 @@ def check_memlock(roots: Roots) -> Diagnosis:
         return ok(check, f"{finding}, but this process has CAP_IPC_LOCK")
     lasting = (
         f"printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee {LIMITS_FILE}"
-        "     (then log in anew)"
+        "     (then log in again)"
     )
     now = "ulimit -l unlimited     (this shell)" if hard is None else ""
     return explained(
@@ -56,7 +56,7 @@ def check_memlock(roots: Roots) -> Diagnosis:
         finding,
         code="memlock",
         command="\n".join(filter(None, (now, lasting))),
-        reason="hardware wires lock all memory that is registered: more than this they refuse",
+        reason="hardware wires lock all registered memory; registration beyond the limit fails",
     )
 
 
@@ -75,7 +75,7 @@ def check_huge_pages(roots: Roots) -> Diagnosis:
     if not total.isdigit() or not free.isdigit():
         return ok(check, "not in this kernel (optional)")
     if total == "0":
-        return ok(check, f"none reserved of {size} (optional: sudo sysctl -w vm.nr_hugepages=512)")
+        return ok(check, f"none reserved, {size} each (optional: sudo sysctl -w vm.nr_hugepages=512)")
     finding = f"{free} of {total} free, {size} each"
     if free != "0":
         return ok(check, finding)
@@ -113,7 +113,7 @@ def check_process_vm(roots: Roots) -> Diagnosis:
         finding,
         code="not_permitted",
         command=command,
-        reason="shm copies plain buffers through the peer, which is slower; arenas are as fast as ever",
+        reason="shm copies plain buffers through the peer, which is slower; arenas are not affected",
     )
 
 
@@ -129,7 +129,7 @@ def check_descriptors(roots: Roots) -> Diagnosis:
         return ok(check, finding)
     lasting = (
         f"printf '* soft nofile 65536\\n* hard nofile 65536\\n' | sudo tee -a {LIMITS_FILE}"
-        "     (then log in anew)"
+        "     (then log in again)"
     )
     enough = hard is None or hard >= FEW_DESCRIPTORS
     command = f"ulimit -n {min(hard or 65536, 65536)}     (this shell)" if enough else lasting
@@ -139,7 +139,7 @@ def check_descriptors(roots: Roots) -> Diagnosis:
         finding,
         code="fd_limit",
         command=command,
-        reason="every connection and armed completion queue holds some",
+        reason="every connection and armed completion queue uses descriptors",
     )
 
 
@@ -150,13 +150,13 @@ def check_open_files(roots: Roots) -> Diagnosis:
     if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
         return _unknown(check, "/proc/sys/fs/file-nr")
     used, most = int(numbers[0]), int(numbers[2])
-    finding = f"{used} of the system's {most}"
+    finding = f"{used} of {most} system-wide"
     if used < NEARLY_ALL * most:
         return ok(check, finding)
     return warn(
         check,
         finding,
-        reason="the system runs out of open files: connections and shared memory will be refused",
+        reason="at the limit, new connections and shared memory fail",
         remedy=f"sudo sysctl -w fs.file-max={2 * most}",
     )
 
@@ -192,7 +192,7 @@ def _count(limit: int | None) -> str:
 def _unknown(check: str, where: str) -> Diagnosis:
     return warn(
         check,
-        f"unknown: {where} does not tell",
-        reason="the container hides it, or the kernel words it differently",
+        f"unknown: not in {where}",
+        reason="the container hides the value, or this kernel uses another format",
         remedy=f"cat {where}",
     )

@@ -16,20 +16,20 @@ SOFTWARE = ("rxe", "siw")
 
 # Counters that stay 0 on a healthy network, with their meaning; names as in rxe, mlx5 and others.
 LOSS = {
-    "local_ack_timeout_err": "acknowledgements that did not come in time",
-    "packet_seq_err": "packets missing at the peer",
-    "out_of_sequence": "packets missing here",
-    "out_of_seq_request": "packets missing here",
-    "retry_exceeded_err": "requests given up",
-    "rx_icrc_encapsulated": "packets damaged on their way",
-    "port_rcv_errors": "packets damaged on the link",
-    "port_xmit_discards": "packets dropped for lack of room",
+    "local_ack_timeout_err": "acknowledgement timeouts",
+    "packet_seq_err": "packets that the peer did not receive",
+    "out_of_sequence": "packets that this device did not receive",
+    "out_of_seq_request": "packets that this device did not receive",
+    "retry_exceeded_err": "requests that failed after all retries",
+    "rx_icrc_encapsulated": "corrupted packets",
+    "port_rcv_errors": "packets corrupted on the link",
+    "port_xmit_discards": "packets dropped for lack of buffers",
     "symbol_error": "bit errors on the link",
-    "link_downed": "times the link went down",
+    "link_downed": "link failures",
 }
 NOT_READY = {
-    "rnr_nak_retry_err": "messages that found no receive posted",
-    "retry_rnr_exceeded_err": "messages given up for want of a receive",
+    "rnr_nak_retry_err": "messages that arrived without a posted receive",
+    "retry_rnr_exceeded_err": "messages that failed because no receive was posted",
 }
 
 
@@ -55,19 +55,19 @@ def check_firewall(
     which needs root."""
     roots = roots or Roots()
     check = "firewall"
-    wanted = f"TCP {config_port} for sessions, the wires' own ports, UDP 4791 for RoCE v2"
+    wanted = f"TCP {config_port} (sessions), UDP 4791 (RoCE v2) and the ports of the wires"
     filters = [module for module in ("nf_tables", "ip_tables") if (roots.sys / "module" / module).is_dir()]
     manager = next((tool for tool in ("firewall-cmd", "ufw", "nft", "iptables") if which(tool)), "")
     if not filters:
-        return ok(check, f"this kernel filters nothing; elsewhere on the path must pass: {wanted}")
+        return ok(check, f"no packet filter here; firewalls on the path must allow {wanted}")
     shows = {
         "firewall-cmd": "sudo firewall-cmd --list-all",
         "ufw": "sudo ufw status verbose",
         "nft": "sudo nft list ruleset",
         "iptables": "sudo iptables -nvL",
     }
-    how = f"; see: {shows[manager]}" if manager else ""
-    return ok(check, f"{' and '.join(filters)} may filter; must pass: {wanted}{how}")
+    how = f"; rules: {shows[manager]}" if manager else ""
+    return ok(check, f"{' and '.join(filters)} may filter packets; required: {wanted}{how}")
 
 
 def _counters(check: str, folder: Path) -> Diagnosis:
@@ -78,16 +78,16 @@ def _counters(check: str, folder: Path) -> Diagnosis:
             if value.isdigit() and int(value) and name in {**LOSS, **NOT_READY}:
                 found[name] = int(value)
     if not found:
-        return ok(check, "no packet lost, damaged or refused since the device came up")
+        return ok(check, "no lost, corrupted or rejected packets since the device started")
     finding = ", ".join(f"{name} {value}" for name, value in found.items())
     meanings = "; ".join(f"{name}: {({**LOSS, **NOT_READY})[name]}" for name in found)
     if not set(found) & set(LOSS):
-        remedy = "rdma statistic     (twice, while it runs: whether it still grows)\npost more receives"
+        remedy = "rdma statistic     (run it twice to see whether the counters grow)\npost more receives"
         return warn(check, finding, reason=meanings, remedy=remedy)
     remedy = (
-        "rdma statistic     (twice, while it runs: whether it still grows)\n"
-        "where it grows under load, the switch needs PFC or ECN for this traffic; on a quiet network, look"
-        " at cable and MTU"
+        "rdma statistic     (run it twice to see whether the counters grow)\n"
+        "growth under load: enable PFC or ECN for this traffic on the switch; growth on an idle network:"
+        " check cable and MTU"
     )
     return warn(check, finding, reason=meanings, remedy=remedy)
 
@@ -98,7 +98,7 @@ def _mtu(check: str, active: int, interface: str, roots: Roots) -> Diagnosis:
     finding = f"RDMA {active}, {interface} {mtu or 'unknown'}"
     if not mtu.isdigit() or active >= LARGEST_MTU or int(mtu) >= LARGEST_MTU + ROCE_HEADERS:
         return ok(check, finding)
-    return ok(check, f"{finding} (with 9000 on the whole path, RDMA would use 4096: ip link set mtu 9000)")
+    return ok(check, f"{finding} (an MTU of 9000 on the whole path lets RDMA use 4096)")
 
 
 def _congestion(check: str, interface: str, roots: Roots) -> Diagnosis:
@@ -108,9 +108,9 @@ def _congestion(check: str, interface: str, roots: Roots) -> Diagnosis:
     ]
     look = f"dcb pfc show dev {interface}     (or mlnx_qos -i {interface})"
     if not values:
-        return ok(check, f"the driver does not tell; see: {look.partition('     ')[0]}")
+        return ok(check, f"not reported by the driver; see: {look.partition('     ')[0]}")
     if "1" in values:
-        return ok(check, "ECN is on for some priority at least")
+        return ok(check, "ECN is on for at least one priority")
     why = "without ECN or PFC a busy switch drops RoCE packets, and throughput collapses"
     enable = f'for f in {ecn}/roce_*/enable/3; do echo 1 | sudo tee "$f"; done     (priority 3)'
     return warn(check, "ECN is off for every priority", reason=why, remedy=f"{enable}\n{look}")

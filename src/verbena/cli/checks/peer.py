@@ -31,7 +31,9 @@ def check_peer(address: str, config: Config, *, timeout_s: float) -> Iterator[Di
     port."""
     where = parse_host_port(address)
     found = _resolve(where.host, where.port)
-    yield found if isinstance(found, Diagnosis) else ok("peer name", f"{where.host} is {found[4][0]}")
+    yield (
+        found if isinstance(found, Diagnosis) else ok("peer name", f"{where.host} resolves to {found[4][0]}")
+    )
     if isinstance(found, Diagnosis):
         return
     reached = True
@@ -68,12 +70,12 @@ def _reach(
         try:
             probe.connect(where)
         except TimeoutError:
-            why = "no answer at all: a firewall drops, the host is down, or there is no route back"
+            why = "a firewall drops the packets, the host is down, or no route leads back"
             command = f"ping -c 3 {where[0]}\nsudo nft list ruleset     (on both machines)"
             yield error(check, "no answer", reason=why, remedy=f"{command}\n{_opening(where[1])}")
             return
         except OSError as problem:
-            why = "the host answers: nobody listens at that port, or a firewall rejects"
+            why = "no program listens on the port, or a firewall rejects the connection"
             remedy = f"ss -ltn sport = :{where[1]}     (on {where[0]})\n{_opening(where[1])}"
             yield error(check, problem.strerror or str(problem), reason=why, remedy=remedy)
             return
@@ -93,28 +95,30 @@ def _path_mtu(probe: socket.socket, family: int) -> Diagnosis:
     )
     mtu = probe.getsockopt(level, option)
     if mtu < SMALL_PATH:
-        why = "something on the path takes small packets only: a tunnel, or an interface that was set so"
-        return warn(check, str(mtu), reason=why, remedy="ip link     (look for a small mtu on the way)")
+        why = "a tunnel or an interface on the path has a small MTU"
+        return warn(
+            check, str(mtu), reason=why, remedy="ip link     (look for a small mtu on every host of the path)"
+        )
     hint = "" if mtu >= 4200 else "; RoCE would use 1024, and 4096 with an MTU of 9000 on the whole path"
     return ok(check, f"{mtu}{hint}")
 
 
 def _wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> Diagnosis:
     """Opens a session over this wire only and measures it; on failure the diagnosis has the reason."""
-    check = f"peer by {wire}"
+    check = f"peer over {wire}"
     if not asked:
         how = {
             "ibv": "VERBENA_NETWORK_RDMA_ENABLED=true verbena doctor --peer " + address,
             "quic": "VERBENA_NETWORK_RDMA_FALLBACK=quic verbena doctor --peer " + address,
             "iwarp": "VERBENA_NETWORK_RDMA_FALLBACK=tcp verbena doctor --peer " + address,
         }.get(wire, "")
-        return ok(check, f"not tried: the configuration leaves it out (to try: {how})")
+        return ok(check, f"not tested: disabled in the configuration (to test: {how})")
     try:
         with connect_blocking(address, wire=wire, config=config) as session:
             figures = _measure(session)
     except VerbenaError as failure:
         if failure.code == "no_common_wire":
-            finding = f"cannot be used: {failure.detail or failure.what}"
+            finding = f"not usable: {failure.detail or failure.what}"
             return warn(check, finding, reason="; ".join(failure.causes), remedy=failure.remedy)
         diagnosis = failed(check, failure)
         if wire == "ibv":
@@ -147,6 +151,6 @@ def _measure(session: Session) -> str:
     rate = 2 * BULK_BYTES * BULK_TIMES / took / 1e6
     p50, p99 = (1e9 * found for found in (statistics.median(times), times[int(0.99 * len(times))]))
     return (
-        f"round trip {text.duration(p50)} (99 %: {text.duration(p99)}), {rate:,.0f} MB/s there and back,"
-        " all bytes right"
+        f"round trip p50 {text.duration(p50)}, p99 {text.duration(p99)}; {rate:,.0f} MB/s both ways;"
+        " data verified"
     )

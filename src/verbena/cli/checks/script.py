@@ -9,7 +9,7 @@ from verbena.cli.checks.diagnosis import Diagnosis, Verdict
 
 HEAD = """\
 #!/bin/bash
-# What `verbena doctor` would have you run. Nothing was changed: read it, then run it, line by line or whole.
+# Fixes for the problems that `verbena doctor` found. Read this script before you run it.
 set -u"""
 # First words of remedy lines that are commands.
 _COMMANDS = ("sudo", "ulimit", "printf", "for", "rdma", "ping", "ss", "getent", "verbena")
@@ -28,13 +28,13 @@ def script(diagnoses: Iterable[Diagnosis]) -> str:
         for line in diagnosis.remedy.splitlines():
             reboot = reboot or line.endswith(_REBOOT)
             wanted = _line(line.removesuffix(_REBOOT))
-            lines.append("#   as above" if wanted in said else wanted)
+            lines.append("#   see above" if wanted in said else wanted)
             said.add(wanted)
         parts.append("\n".join(("", *lines)))
     if len(parts) == 1:
         parts.append("# There is nothing to fix.")
     if reboot:
-        parts.append("\n# Then, when all of it is done: sudo reboot")
+        parts.append("\n# Finally: sudo reboot")
     return "\n".join(parts)
 
 

@@ -25,7 +25,7 @@ def check_settings(
     if isinstance(config, VerbenaError):
         yield failed(check, config)
         return
-    where = config.file or "no verbena.toml: every key at its default"
+    where = config.file or "no verbena.toml: all keys have their defaults"
     yield ok(check, str(where))
     yield _listening(config)
     if not config.network.rdma_enabled:
@@ -52,7 +52,7 @@ def _listening(config: Config) -> Diagnosis:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((where.host, where.port))
     except OSError as problem:
-        why = "a node runs there already, or another program does; only one can"
+        why = "another node or program already listens on the port"
         return warn(
             check, f"{where}: {problem.strerror}", reason=why, remedy=f"sudo ss -ltnp sport = :{where.port}"
         )
@@ -86,7 +86,7 @@ def _device(wanted: _Wanted, fallback: str, providers: list[ProviderInfo]) -> It
     names = ", ".join(device.name for device in devices) or "none"
     if chosen is None:
         verdict = Verdict.ERROR if fallback == "none" else Verdict.WARN
-        finding = f"{wanted.device} is not here (devices: {names}); fallback is {fallback}"
+        finding = f"{wanted.device} not found (devices: {names}); fallback: {fallback}"
         command = (
             f"{wanted.variable('device')}={devices[0].name}" if devices else "sudo modprobe ib_core mlx5_ib"
         )
@@ -99,7 +99,7 @@ def _device(wanted: _Wanted, fallback: str, providers: list[ProviderInfo]) -> It
 def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
     check, number, index = wanted.prefix + "port", wanted.port, wanted.gid_index
     if not 1 <= number <= len(device.ports):
-        finding = f"{number}, and {device.name} has {len(device.ports)}"
+        finding = f"{number}, but the last port of {device.name} is {len(device.ports)}"
         yield error(
             check,
             finding,
@@ -116,15 +116,19 @@ def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
         yield ok(check, f"{number} is ACTIVE")
     if index >= 0 and port.link_layer == "Ethernet":
         check = wanted.prefix + "gid_index"
-        other = f"{wanted.variable('gid_index')}=-1 verbena doctor     (the best entry is chosen)"
+        other = f"{wanted.variable('gid_index')}=-1 verbena doctor     (selects the best entry)"
         there = index < len(port.gids) and bool(port.gids[index])
         kind = port.gid_types[index] if index < len(port.gid_types) else ""
         if not there:
             # Not an error for the default index: the best entry is used instead.
-            verdict, so = (Verdict.ERROR, "") if wanted.gid_was_set else (Verdict.WARN, ": the best is taken")
+            verdict, so = (
+                (Verdict.ERROR, "")
+                if wanted.gid_was_set
+                else (Verdict.WARN, ": the best entry is used instead")
+            )
             yield explained(check, verdict, f"{index} is empty{so}", code="no_gid", command=other)
         elif kind and kind != "RoCE v2":
-            why = f"it is {kind}: its packets cannot be routed, and a peer on v2 does not understand them"
+            why = f"{kind} packets cannot be routed, and RoCE v2 peers reject them"
             yield warn(
                 check,
                 f"{index}: {port.gids[index]} {kind}",
@@ -137,7 +141,7 @@ def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
 
 def _locked(config: Config, roots: Roots) -> Diagnosis:
     """Checks whether the memory that the configuration registers at start may be locked."""
-    check = "memory to be locked"
+    check = "memory to lock"
     rdma = config.network.rdma
     needed = rdma.recv_buffer_pool_size * rdma.recv_buffer_size
     finding = f"{text.size(needed)} for buffers (recv_buffer_pool_size × recv_buffer_size), before any data"

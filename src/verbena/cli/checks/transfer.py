@@ -49,7 +49,7 @@ def check_transfers(
         except VerbenaError as refusal:
             yield warn(
                 f"transfer {provider.name}",
-                "it needs certificates, and none could be made for a trial",
+                "QUIC needs certificates, and temporary ones could not be created",
                 reason=refusal.detail,
                 remedy="apt install openssl, or set VERBENA_QUIC_TLS_CERTIFICATE, _KEY and _AUTHORITY",
             )
@@ -90,7 +90,7 @@ def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROG
         late = errors.completion_error(
             errors.WcStatus.RESP_TIMEOUT_ERR,
             operation="loopback transfer",
-            detail=f"not done after {timeout_s:g} s",
+            detail=f"no result after {timeout_s:g} s",
         )
         return failed(check, late)
     finally:
@@ -112,7 +112,7 @@ def _judge(check: str, status: int, out: str, complaint: str) -> Diagnosis:
         else f"{name} {text.size(LENGTH)} {text.duration(spent)}"
         for name, spent in answer["times"].items()
     ]
-    return ok(check, f"{', '.join(steps)}; all bytes right{_counted(answer['counts'])}")
+    return ok(check, f"{', '.join(steps)}; data verified{_counted(answer['counts'])}")
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -127,15 +127,15 @@ def _crashed(check: str, status: int, complaint: str) -> Diagnosis:
             return error(
                 check,
                 f"the transfer's process was ended by {signal.Signals(-status).name}",
-                reason="a fault in the device's library or driver, or in Verbena",
-                remedy="dmesg | tail     (see whether the driver complains, and report the fault)",
+                reason="the device's library or driver, or Verbena, has a fault",
+                remedy="dmesg | tail     (look for driver errors, and report the fault)",
             )
     last = complaint.strip().rpartition("\n")[2]
     return error(
         check,
         f"the transfer's process failed: {last or f'exit status {status}'}",
-        reason="Verbena could not be run a second time, or has a fault",
-        remedy=f"python -m {PROGRAM[-1]} {check.partition(' ')[2]} 10     (shows all of it)",
+        reason="Verbena could not start a second process, or has a fault",
+        remedy=f"python -m {PROGRAM[-1]} {check.partition(' ')[2]} 10     (prints the whole error)",
     )
 
 

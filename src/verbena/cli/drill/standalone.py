@@ -64,7 +64,7 @@ class Traffic:
         number = self.calls.to_bytes(8, "little")
         began = time.monotonic()
         if self.session.sync.call("note", number, timeout_s=ANSWER_S) != number:
-            self.problems.append(f"call {self.calls}: another answer came")
+            self.problems.append(f"call {self.calls}: wrong reply")
         self.longest_s = max(self.longest_s, time.monotonic() - began)
         self.calls += 1
 
@@ -74,7 +74,7 @@ class Traffic:
         self.session.sync.put(block, self.region)
         self.session.sync.get(self.region, back)
         if zlib.crc32(back) != zlib.crc32(block):
-            self.problems.append(f"block {self.blocks}: other bytes came back")
+            self.problems.append(f"block {self.blocks}: wrong bytes")
         self.blocks += 1
 
 
@@ -160,34 +160,36 @@ def _drill(options: argparse.Namespace, server: Server, session: Session, asker:
         traffic.stop()
     seen = json.loads(session.sync.call("count", timeout_s=ANSWER_S))
     figures = session.metrics().values()
-    lost, doubled = traffic.calls - seen["distinct"], seen["calls"] - seen["distinct"]
+    lost, duplicated = traffic.calls - seen["distinct"], seen["calls"] - seen["distinct"]
     return {
         "node": f"process {server.pid}",
         "wire": wire,
         "sessions": rounds,
         "calls": traffic.calls,
         "lost": lost,
-        "doubled": doubled,
+        "duplicated": duplicated,
         "copied_bytes": 2 * traffic.blocks * BLOCK_BYTES,
         "longest_call_s": round(traffic.longest_s, 6),
         "replayed_messages": sum(wire["replayed_messages"] for wire in figures),
         "problems": traffic.problems,
-        "ok": bool(rounds) and all(one["ok"] for one in rounds) and not (lost or doubled or traffic.problems),
+        "ok": bool(rounds)
+        and all(one["ok"] for one in rounds)
+        and not (lost or duplicated or traffic.problems),
     }
 
 
 def _print(report: dict[str, Any]) -> None:
-    print(f"two processes, a session by {report['wire']}, calls and copies all the while")
+    print(f"two processes, session over {report['wire']}, with calls and copies throughout")
     if not report["sessions"]:
-        print(f"nothing was broken: the session is on {report['wire']}")
+        print(f"no link was broken: the session uses {report['wire']}")
         return
     print(failover_drill.table(report["sessions"]))
     print(failover_drill.verdict(report["sessions"]))
     print(
-        f"{report['calls']:,} calls: {report['lost']} lost, {report['doubled']} done twice;"
-        f" {report['copied_bytes'] / 1e6:,.0f} MB copied and compared;"
+        f"{report['calls']:,} calls: {report['lost']} lost, {report['duplicated']} duplicated;"
+        f" {report['copied_bytes'] / 1e6:,.0f} MB copied and verified;"
         f" longest call {text.duration(report['longest_call_s'] * 1e9)};"
-        f" {report['replayed_messages']} messages sent again"
+        f" {report['replayed_messages']} messages retransmitted"
     )
     for problem in report["problems"]:
-        print(f"  wrong: {problem}")
+        print(f"  error: {problem}")

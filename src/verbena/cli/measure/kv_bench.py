@@ -223,7 +223,7 @@ def _report(options: argparse.Namespace, outcomes: list[Outcome], servers: int) 
     lines = [head, "", text.table(rows)]
     if servers > 1:
         lines.append(
-            f"ratio: the requests/s of {outcomes[0].store}, divided by that server's; higher is better for it"
+            f"ratio: requests/s of {outcomes[0].store} relative to the other server; higher is better"
         )
     return "\n".join(lines)
 

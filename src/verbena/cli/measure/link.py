@@ -121,7 +121,9 @@ def check(result: bench.LoopResult, operation: str) -> bench.LoopResult:
         raise errors.completion_error(result.status, operation=operation)
     if result.timed_out:
         raise errors.setup_error(
-            "connect_timeout", operation=operation, detail=f"the peer was silent after {result.done} rounds"
+            "connect_timeout",
+            operation=operation,
+            detail=f"no response from the peer after {result.done} rounds",
         )
     if result.corrupted:
         raise errors.setup_error(

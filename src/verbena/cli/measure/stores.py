@@ -79,7 +79,9 @@ def verbena_store() -> Iterator[Store]:
                 elif words[:1] == ["try:"]:
                     break
             else:
-                raise setup_error("unreachable", operation="start a store", detail="it ended at once")
+                raise setup_error(
+                    "unreachable", operation="start a store", detail="the process exited immediately"
+                )
             yield Store("verbena", "127.0.0.1", port, pid=process.pid, sessions=sessions)
         finally:
             process.terminate()
@@ -105,7 +107,7 @@ def redis_store() -> Iterator[Store]:
                 assert process.stdout is not None
                 if not any("eady to accept connections" in line for line in process.stdout):
                     raise setup_error(
-                        "unreachable", operation="start redis-server", detail="it ended at once"
+                        "unreachable", operation="start redis-server", detail="the process exited immediately"
                     )
                 yield Store("redis-server", "127.0.0.1", port, pid=process.pid)
             finally:
@@ -153,7 +155,11 @@ class Load:
         samples = array("d", bytes(8 * batches))
         result = self._load.run(samples)
         if not result.finished or result.errors:
-            detail = f"{result.errors} errors" if result.finished else "it closed a connection, or was silent"
+            detail = (
+                f"{result.errors} errors"
+                if result.finished
+                else "the server closed a connection or did not respond"
+            )
             raise setup_error("peer_died", operation="load a server", peer=self.store.name, detail=detail)
         return samples, result
 

@@ -28,7 +28,7 @@ class _Tcp(Probe):
 
     def _expect(self, done: int, wanted: int) -> None:
         if done != wanted:
-            detail = f"the peer was silent after {done} of {wanted}"
+            detail = f"no response from the peer after {done} of {wanted}"
             raise errors.setup_error("connect_timeout", operation="run the bare socket", detail=detail)
 
 

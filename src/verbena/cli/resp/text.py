@@ -1,4 +1,4 @@
-"""Formats of replies in `verbena cli`: for people, raw, CSV and JSON."""
+"""Formats of replies in `verbena cli`: formatted, raw, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answer(words: Sequence[bytes], reply: Any) -> Any:
     return reply.decode(errors="replace") if isinstance(reply, bytes) and names & _TEXTS else reply
 
 
-def for_people(reply: Any, indent: int = 0) -> str:
+def formatted(reply: Any, indent: int = 0) -> str:
     """Formats with types and numbers, as redis-cli does on a terminal."""
     if isinstance(reply, ErrorReply):
         return f"(error) {reply}"
@@ -37,9 +37,9 @@ def for_people(reply: Any, indent: int = 0) -> str:
     if isinstance(reply, str):
         return reply
     if isinstance(reply, dict):
-        rows = [f"{for_people(_value(key))} => {for_people(value, 3)}" for key, value in reply.items()]
+        rows = [f"{formatted(_value(key))} => {formatted(value, 3)}" for key, value in reply.items()]
         return _numbered(rows, "# ", indent) if rows else "(empty hash)"
-    rows = [for_people(item, indent + len(f"{len(reply)}) ")) for item in reply]
+    rows = [formatted(item, indent + len(f"{len(reply)}) ")) for item in reply]
     return _numbered(rows, ") ", indent) if rows else "(empty array)"
 
 

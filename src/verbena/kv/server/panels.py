@@ -92,7 +92,7 @@ def _shards(server: Server) -> Panel | None:
     rows = []
     for id, member in sorted(map.members.items(), key=lambda one: one[1].name):
         copied, slots = map.replicas.get(id), map.slots_of(id)
-        role = f"copies {map.members[copied].name}" if copied else "primary"
+        role = f"replica of {map.members[copied].name}" if copied else "primary"
         rows.append(
             [
                 member.name + (" (this node)" if id == server.services.cluster.id else ""),
