@@ -12,7 +12,7 @@ if __name__ == "__main__":
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(protocol="verbena://", **options) as cluster, Client(cluster) as client:
         print("scheduler at", client.scheduler.address)
-        print("workers talk by", *set(client.run(wire).values()))
+        print("workers communicate over", *set(client.run(wire).values()))
 
         here, there = client.scheduler_info()["workers"]
         parts = [client.submit(numpy.full, 1_000_000, 1.5, workers=[worker]) for worker in (here, there)]

@@ -28,7 +28,7 @@ async def look_up(address):
         row = as_tensor(numpy.empty(WIDTH, dtype="f4"))
         wanted = table[7 * ROW_BYTES : 8 * ROW_BYTES]
         await session.get(wanted, as_array(row))  # directly into the tensor; the owner does nothing
-        print(type(row).__name__, "row 7 begins with", float(row[0]), "by", session.wire)
+        print(type(row).__name__, "row 7 begins with", float(row[0]), "over", session.wire)
 
         row += 1
         await session.put(as_array(row), wanted)  # directly from the tensor

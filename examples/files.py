@@ -15,5 +15,5 @@ with fsspec.open(f"{url}/numbers.npy", "rb") as file:
 
 fs, _ = fsspec.core.url_to_fs(url)
 print("last bytes", numpy.frombuffer(fs.cat_file("numbers.npy", start=-16), dtype="i8"))
-print("files", fs.ls("", detail=False), "by", fs.session.wire)
+print("files", fs.ls("", detail=False), "over", fs.session.wire)
 fs.close()

@@ -16,7 +16,7 @@ async def main(address: str) -> None:
         data, back = os.urandom(len(remote)), bytearray(len(remote))
         await session.put(data, remote)  # one-sided, in fragments with checksums
         await session.get(remote, back)
-        print(f"{len(remote) >> 20} MiB there and back:", "the same" if back == data else "DIFFERENT")
+        print(f"{len(remote) >> 20} MiB put and get:", "equal" if back == data else "DIFFERENT")
 
         print("counter:", await session.fetch_add(remote[:8], 1) >= 0)
 

@@ -13,7 +13,7 @@ HERE = 'instance=~"$instance"'
 # Title, unit, expression, legend.
 PANELS: tuple[tuple[str, str, str, str], ...] = (
     (
-        "Links that are up, by wire",
+        "Links by wire",
         "short",
         f"sum by (wire) (verbena_rdma_connections{{{HERE}}})",
         "{{wire}}",
@@ -38,28 +38,28 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
     ),
     *(
         (
-            f"Latency, {share} of operations are faster",
+            f"Latency, {label}",
             "s",
             f"histogram_quantile({quantile}, sum by (op, wire, le)"
             f" (rate(verbena_rdma_latency_seconds_bucket{{{HERE}}}[$__rate_interval])))",
             "{{op}} {{wire}}",
         )
-        for share, quantile in (("half", 0.5), ("99 %", 0.99))
+        for label, quantile in (("p50", 0.5), ("p99", 0.99))
     ),
     (
-        "Links made (a wire broke or changed)",
+        "New links",
         "short",
         f"sum by (wire) (increase(verbena_session_links_total{{{HERE}}}[$__rate_interval]))",
         "{{wire}}",
     ),
     (
-        "Work requests that failed",
+        "Failed work requests",
         "short",
         f"sum by (wire) (increase(verbena_rdma_completion_errors_total{{{HERE}}}[$__rate_interval]))",
         "{{wire}}",
     ),
     (
-        "Repeated, dropped as repeated, damaged",
+        "Retransmitted, duplicate and corrupted messages",
         "short",
         'sum by (__name__, wire) (increase({__name__=~"verbena_session_messages_replayed_total|'
         f'verbena_session_duplicates_dropped_total|verbena_session_messages_damaged_total",{HERE}}}'
@@ -67,7 +67,7 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
         "{{__name__}} {{wire}}",
     ),
     (
-        "Callers turned down",
+        "Rejected connections",
         "short",
         f"sum by (reason) (increase(verbena_refused_total{{{HERE}}}[$__rate_interval]))",
         "{{reason}}",
@@ -79,7 +79,7 @@ PANELS: tuple[tuple[str, str, str, str], ...] = (
         "{{pool}} {{wire}}",
     ),
     (
-        "Memory kept registered",
+        "Registered memory in the cache",
         "bytes",
         f"verbena_registration_cache_bytes{{{HERE}}}",
         "{{instance}}",

@@ -28,19 +28,19 @@ async def main(folder: str, peers: list[str], wires: list[str]) -> None:
         transport_settings=transport.Settings(wires=tuple(wires), recv_buffer_pool_size=4096),
     )
     await asyncio.gather(*(peer.tried.wait() for peer in nodes.peers))
-    tell({"address": nodes.address})
+    notify({"address": nodes.address})
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     while line := await reader.readline():
         command = json.loads(line)
-        tell(await {"push": push, "fetch": fetch, "figures": figures}[command.pop("do")](nodes, **command))
+        notify(await {"push": push, "fetch": fetch, "figures": figures}[command.pop("do")](nodes, **command))
     await nodes.close()
     registry.close()
 
 
-def tell(answer: dict[str, Any]) -> None:
+def notify(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 

@@ -250,9 +250,7 @@ def test_a_good_port_shows_state_mtu_gids_and_node(roots):
     assert {diagnosis.verdict for diagnosis in found} == {OK}
     assert only(found, "port 1").finding == "ACTIVE, Ethernet, MTU 1024, on eth0"
     assert only(found, "GIDs 1").finding == f"0: {ADDRESS} RoCE v2"
-    assert only(found, "NUMA").finding == (
-        "none; buffers on any node (this machine has one NUMA node)"
-    )
+    assert only(found, "NUMA").finding == ("none; buffers on any node (this machine has one NUMA node)")
 
 
 def test_a_port_that_is_down_is_an_error_if_it_is_the_only_one(roots):

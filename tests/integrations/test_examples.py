@@ -25,7 +25,7 @@ def run(name: str, *arguments: str) -> str:
 def test_dask_cluster_sums_arrays_of_two_workers() -> None:
     printed = run("dask_cluster.py")
     assert "scheduler at verbena://127.0.0.1:" in printed
-    assert "workers talk by shm" in printed
+    assert "workers communicate over shm" in printed
     assert "sum of both parts 3000000.0" in printed
 
 
@@ -43,15 +43,15 @@ def test_files_come_from_a_file_node(tmp_path: Path) -> None:
     finally:
         node.send_signal(signal.SIGTERM)
         _, complaints = node.communicate(timeout=30)
-    assert f"{tmp_path}, to read and write, on shm" in said
+    assert f"{tmp_path}, read-write, on shm" in said
     assert "sum 499999500000" in printed
     assert "last bytes [999998 999999]" in printed
-    assert "files ['numbers.npy'] by shm" in printed
+    assert "files ['numbers.npy'] over shm" in printed
     assert node.returncode == 128 + signal.SIGTERM, complaints
     assert [child.name for child in tmp_path.iterdir()] == ["numbers.npy"]
 
 
 def test_embeddings_are_looked_up_and_changed_in_place() -> None:
     printed = run("embeddings.py")
-    assert "row 7 begins with 7.0 by shm" in printed
+    assert "row 7 begins with 7.0 over shm" in printed
     assert "row 7 begins with 8.0 now" in printed

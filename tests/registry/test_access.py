@@ -39,25 +39,25 @@ def basic(user: str, password: str) -> dict[str, str]:
 async def test_passwords_of_a_file(tmp_path: Path) -> None:
     passwords = Passwords(write_users(tmp_path / "users", alice="secret", bob="pass:word"))
     for _ in range(2):  # the second time from memory
-        assert await passwords.right("alice", "secret")
-        assert await passwords.right("bob", "pass:word")
-        assert not await passwords.right("alice", "Secret")
-        assert not await passwords.right("alice", "")
-        assert not await passwords.right("carol", "secret")
-        assert not await passwords.right("alic", "esecret")
-        assert not await passwords.right("alice", "\0\ud800")
+        assert await passwords.verify("alice", "secret")
+        assert await passwords.verify("bob", "pass:word")
+        assert not await passwords.verify("alice", "Secret")
+        assert not await passwords.verify("alice", "")
+        assert not await passwords.verify("carol", "secret")
+        assert not await passwords.verify("alic", "esecret")
+        assert not await passwords.verify("alice", "\0\ud800")
 
 
 async def test_a_changed_file_counts_at_once(tmp_path: Path) -> None:
     file = write_users(tmp_path / "users", alice="old")
     passwords = Passwords(file)
-    assert await passwords.right("alice", "old")
+    assert await passwords.verify("alice", "old")
     os.replace(write_users(tmp_path / "next", alice="new"), file)
-    assert not await passwords.right("alice", "old")
-    assert await passwords.right("alice", "new")
+    assert not await passwords.verify("alice", "old")
+    assert await passwords.verify("alice", "new")
     (tmp_path / "broken").write_text("alice:plain\n")
     os.replace(tmp_path / "broken", file)
-    assert await passwords.right("alice", "new")  # what was read holds until it is mended
+    assert await passwords.verify("alice", "new")  # what was read holds until it is mended
 
 
 @pytest.mark.parametrize(

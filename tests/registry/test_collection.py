@@ -163,7 +163,7 @@ def shorten(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "words"),
-    [(spoil, "have the digest"), (shorten, "2 bytes instead of 5"), (Path.unlink, "missing")],
+    [(spoil, "has the digest"), (shorten, "2 bytes instead of 5"), (Path.unlink, "missing")],
 )
 async def test_damage_is_found_put_aside_and_healed_by_a_push(
     registry: Registry, filler: Filler, damage, words: str
@@ -185,5 +185,5 @@ async def test_a_spoilt_manifest_is_found(registry: Registry, filler: Filler) ->
     await filler.image("one", "latest")
     await registry.database.write(lambda c: c.execute("UPDATE manifests SET content = x'00'"))
     [finding] = (await asyncio.to_thread(check, registry.folder)).findings
-    assert "other bytes" in str(finding)
+    assert "does not match the digest" in str(finding)
     assert registry.tags("one") == []

@@ -170,7 +170,7 @@ async def test_a_full_disk_is_said(client: Client, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr("verbena.registry.incoming._write_all", full)
         answer = await client("PUT", f"{where}?digest={DIGEST}", CONTENT)
-    assert (answer.status, answer.json["errors"][0]["message"]) == (507, "no space is left")
+    assert (answer.status, answer.json["errors"][0]["message"]) == (507, "no space left on device")
 
 
 async def test_a_fault_of_ours_is_a_500_and_the_server_goes_on(

@@ -132,7 +132,7 @@ def _check(config: Config, *, keep: bool) -> int:
         checked = check(_folder(config), repair=not keep, bucket=bucket)
     except BucketFailed as failed:
         assert bucket is not None
-        raise bucket.unusable(str(failed)) from failed
+        raise bucket.unavailable_error(str(failed)) from failed
     for finding in checked.findings:
         print(finding)
     print(
@@ -153,5 +153,5 @@ def _collect(config: Config) -> int:
         print(f"removed {collect(_folder(config), policy, bucket=bucket)}")
     except BucketFailed as failed:
         assert bucket is not None
-        raise bucket.unusable(str(failed)) from failed
+        raise bucket.unavailable_error(str(failed)) from failed
     return 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
 CONCURRENT_PARTS = 4
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 RETRIES = 3
 
 
@@ -34,9 +34,7 @@ class BucketFailed(Refused):
 
     def __init__(self, operation: str, error: BaseException) -> None:
         self.reason = _first_line(error)
-        super().__init__(
-            "UNAVAILABLE", f"the store of blobs: {operation} failed", headers={"Retry-After": "5"}
-        )
+        super().__init__("UNAVAILABLE", f"object store: {operation} failed", headers={"Retry-After": "5"})
 
     def __str__(self) -> str:
         return f"{self.message}: {self.reason}"
@@ -90,11 +88,11 @@ class Bucket:
                 obstore.put(self._store, "owner", owner.encode())
                 found = bytes(obstore.get(self._store, "owner").bytes()).decode("utf-8", "replace")
         except Exception as error:
-            raise self.unusable(_first_line(error)) from error
+            raise self.unavailable_error(_first_line(error)) from error
         if found != owner:
-            raise self.unusable("it belongs to another registry; give each a prefix of its own")
+            raise self.unavailable_error("another registry uses this prefix; give each registry its own")
 
-    def unusable(self, reason: str) -> VerbenaError:
+    def unavailable_error(self, reason: str) -> VerbenaError:
         return setup_error("registry_bucket", operation="open the bucket", detail=f"{self}: {reason}")
 
     async def put(self, path: Path, digest: Digest, size: int) -> str:
@@ -103,7 +101,7 @@ class Bucket:
         import obstore
 
         name = f"blobs/{digest.algorithm}/{digest.encoded[:2]}/{digest.encoded}/{uuid.uuid4().hex}"
-        part = max(self.settings.part_bytes, -(-size // MOST_PARTS))
+        part = max(self.settings.part_bytes, -(-size // MAX_PARTS))
         with self._failing("upload"):
             await obstore.put_async(
                 *(self._store, name, path),
@@ -145,7 +143,7 @@ class Bucket:
                 with contextlib.suppress(FileNotFoundError):
                     obstore.delete(self._store, name)
 
-    def set_aside(self, name: str) -> str:
+    def quarantine(self, name: str) -> str:
         """Moves a damaged object to `quarantine/`, from which nothing is served; returns its new address.
         Raises BucketFailed, ObjectMissing."""
         import obstore
@@ -219,7 +217,7 @@ def require_bucket(database: Database, bucket: Bucket | None) -> None:
     lost."""
     row = database.row("SELECT count(*) FROM blobs WHERE object IS NOT NULL")
     if bucket is None and row is not None and row[0]:
-        detail = f"{row[0]} blobs are in one, and registry.s3.bucket names none"
+        detail = f"{row[0]} blobs are in a bucket, and registry.s3.bucket is empty"
         raise setup_error("registry_bucket", operation="open the bucket", detail=detail)
 
 

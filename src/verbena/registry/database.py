@@ -27,9 +27,9 @@ CREATE TABLE blobs (
     digest TEXT PRIMARY KEY,
     size INTEGER NOT NULL,
     created REAL NOT NULL,
-    object TEXT  -- its name in the bucket; NULL: it is only a file here
+    object TEXT  -- object name in the bucket; NULL: the blob is a file only
 ) WITHOUT ROWID;
--- Which repositories have a blob. A mount is one row here.
+-- The repositories that have a blob. A mount adds one row.
 CREATE TABLE links (
     repository INTEGER NOT NULL REFERENCES repositories (id),
     digest TEXT NOT NULL REFERENCES blobs (digest),
@@ -50,7 +50,7 @@ CREATE TABLE manifests (
     UNIQUE (repository, digest)
 );
 CREATE INDEX manifests_by_subject ON manifests (repository, subject) WHERE subject IS NOT NULL;
--- What a manifest names: blobs, and for an index other manifests.
+-- The blobs and, for an index, the manifests that a manifest references.
 CREATE TABLE parts (
     repository INTEGER NOT NULL,
     digest TEXT NOT NULL,
@@ -115,7 +115,9 @@ class Database:
         except sqlite3.Error as error:
             raise _unusable(file, str(error)) from error
         if version > VERSION:
-            raise _unusable(file, f"its format is {version}, and this program knows {VERSION}")
+            raise _unusable(
+                file, f"format {version} is newer than {VERSION}, the latest that this version supports"
+            )
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Runs a query and returns all its rows: a cursor left open would prevent WAL checkpoints from

@@ -49,10 +49,10 @@ def parse(text: str) -> Digest:
         algorithm, _, encoded = text.partition(":")
         return Digest(algorithm, encoded)
     if not _GRAMMAR.fullmatch(text) or len(text) > 300:
-        raise BadDigest("it is not of the form algorithm:encoded")
+        raise BadDigest("not of the form algorithm:encoded")
     algorithm = text.partition(":")[0]
     if algorithm not in ALGORITHMS:
-        raise BadDigest(f"the algorithm {algorithm} is not served, only {' and '.join(ALGORITHMS)}")
+        raise BadDigest(f"unsupported algorithm {algorithm}; supported: {' and '.join(ALGORITHMS)}")
     raise BadDigest(f"{algorithm} has {ALGORITHMS[algorithm][0]} lower-case hexadecimal digits")
 
 

@@ -106,7 +106,7 @@ class Feed:
             del pieces
             with self._lock:
                 self._bytes -= length
-            self._tell()
+            self._notify_loop()
         with self._lock:
             self._busy = bool(self._waiting)
             again, at_end = self._busy, None if self._busy else self._at_end
@@ -118,9 +118,9 @@ class Feed:
             return
         if at_end is not None:
             at_end()
-        self._tell()
+        self._notify_loop()
 
-    def _tell(self) -> None:
+    def _notify_loop(self) -> None:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
             self._loop.call_soon_threadsafe(self._changed)

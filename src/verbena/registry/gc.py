@@ -22,7 +22,7 @@ STRAY_OBJECT_S = 3600.0
 """The minimum age of an unreferenced object before deletion: its upload may still be in progress."""
 
 # A manifest is kept if it has a tag, is part of another one, or its subject is in the repository.
-_UNWANTED_MANIFESTS = """
+_UNREFERENCED_MANIFESTS = """
 SELECT id FROM manifests AS m WHERE touched < ?
   AND NOT EXISTS (SELECT 1 FROM tags WHERE manifest = m.id)
   AND NOT EXISTS (SELECT 1 FROM parts WHERE repository = m.repository AND digest = m.digest)
@@ -131,7 +131,7 @@ class Collector:
         return len(rows)
 
     def _drop_manifests(self, connection: sqlite3.Connection, before: float) -> int:
-        rows = connection.execute(_UNWANTED_MANIFESTS, (before, BATCH)).fetchall()
+        rows = connection.execute(_UNREFERENCED_MANIFESTS, (before, BATCH)).fetchall()
         connection.executemany("DELETE FROM manifests WHERE id = ?", rows)
         self.collected.manifests += len(rows)
         # Manifests that only these referred to are now unreferenced, so another round is needed.

@@ -24,7 +24,7 @@ BATCH = 1 << 20
 """The batch size from which handing over to a worker pays off."""
 FLUSH = 8 << 20
 """Write-back to disk is started each time this many bytes have been written."""
-MOST_PIECES = 1000  # below IOV_MAX
+MAX_PIECES = 1000  # below IOV_MAX
 
 
 class IncomingFailed(Exception):
@@ -41,7 +41,7 @@ class IncomingBlob:
         self.algorithm = algorithm
         self.size = size
         """The final size, if it is known."""
-        self.guarded = False
+        self.untrusted = False
         """The source is not trusted: followers get the last byte only after the digest was verified and
         published."""
         self._workers = workers
@@ -78,7 +78,7 @@ class IncomingBlob:
     def _following(self) -> int:
         """The number of bytes that followers may read."""
         now = self.received
-        return now - 1 if self.guarded and not self._published and now and now == self.size else now
+        return now - 1 if self.untrusted and not self._published and now and now == self.size else now
 
     def gaps(self) -> list[tuple[int, int]]:
         """The missing ranges of a blob with known size."""
@@ -123,7 +123,7 @@ class IncomingBlob:
                 return Digest(algorithm, self._hash.hexdigest())  # cheaper than a hop to a worker
         return await asyncio.get_running_loop().run_in_executor(self._workers, self._digest, algorithm)
 
-    def hash_again(self) -> None:
+    def restart_hashing(self) -> None:
         """Restarts hashing after hashed bytes were rewritten. Call it only while no write is in progress."""
         with self._lock:
             self._hash, self._hashed = digests.new_hash(self.algorithm), 0
@@ -215,13 +215,13 @@ class IncomingBlob:
             for piece in pieces:
                 self._hash.update(piece)
             self._hashed = end
-            self._hash_what_follows()
+            self._hash_contiguous()
         except BaseException:
             with self._lock:
                 self._hashing = False
             raise
 
-    def _hash_what_follows(self) -> None:
+    def _hash_contiguous(self) -> None:
         """Hashes from the file up to the first gap. The caller has set `_hashing`; this clears it."""
         while True:
             with self._lock:
@@ -241,7 +241,7 @@ class IncomingBlob:
             self.algorithm, self._hash, self._hashed = algorithm, digests.new_hash(algorithm), 0
         with self._lock:
             self._hashing = True
-        self._hash_what_follows()
+        self._hash_contiguous()
         return Digest(algorithm, self._hash.hexdigest())
 
 
@@ -249,7 +249,7 @@ def _write_all(fd: int, pieces: Sequence[Piece], offset: int) -> int:
     """Writes all pieces at `offset`; returns the end offset. Raises OSError."""
     rest = list(pieces)
     while rest:
-        written = os.pwritev(fd, rest[:MOST_PIECES], offset)
+        written = os.pwritev(fd, rest[:MAX_PIECES], offset)
         offset += written
         while rest and written >= len(rest[0]):
             written -= len(rest[0])

@@ -39,15 +39,15 @@ class Parsed:
 def parse(content: bytes, content_type: str) -> Parsed:
     """Parses a manifest that was sent as `content_type`. Raises Refused (MANIFEST_INVALID)."""
     document = _document(content)
-    said = content_type.partition(";")[0].strip().lower()
+    sent_type = content_type.partition(";")[0].strip().lower()
     own = document.get("mediaType")
     if own is not None and not isinstance(own, str):
         raise _invalid("mediaType is not a string")
-    if own and said and own != said:
-        raise _invalid(f"mediaType is {own}, and it was sent as {said}")
-    media_type = own or said or (OCI_INDEX if "manifests" in document else OCI_MANIFEST)
+    if own and sent_type and own != sent_type:
+        raise _invalid(f"mediaType is {own}, but Content-Type is {sent_type}")
+    media_type = own or sent_type or (OCI_INDEX if "manifests" in document else OCI_MANIFEST)
     if not media_type.endswith("json"):
-        raise _invalid(f"{media_type} is no type of manifest that is served here")
+        raise _invalid(f"{media_type} is not a supported manifest type")
     if document.get("schemaVersion", 2) != 2:
         raise _invalid("schemaVersion is not 2")
     subject = _digest(document["subject"], "subject") if document.get("subject") is not None else None
@@ -65,9 +65,9 @@ def _document(content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise _invalid(f"it is not JSON: {error}") from error
+        raise _invalid(f"not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise _invalid("it is not a JSON object")
+        raise _invalid("not a JSON object")
     return document
 
 
@@ -121,7 +121,7 @@ def _annotations(document: dict[str, Any]) -> dict[str, str]:
     if annotations is None:
         return {}
     if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
-        raise _invalid("annotations are not strings by name")
+        raise _invalid("annotations must map strings to strings")
     return annotations
 
 

@@ -22,7 +22,7 @@ class Metrics:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.in_progress = 0
-        self.refused_rate = 0
+        self.rate_limited = 0
         self.refused_connections: Callable[[], int] = lambda: 0
         self.events: Counter[tuple[str, str]] = Counter()
         self.webhooks: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def _counter(name: str) -> Callable[[Metrics], Iterable[Sample]]:
 
 
 DURATION = "verbena_registry_request_seconds"
-DURATION_HELP = "How long requests took, from their headers to the end of the answer."
+DURATION_HELP = "Duration of requests, from their headers to the end of the response."
 
 
 def _of_nodes(name: str) -> Callable[[Metrics], Iterable[Sample]]:
@@ -99,8 +99,8 @@ def _of_bucket(name: str) -> Callable[[Metrics], Iterable[Sample]]:
     return lambda metrics: _named(name, metrics.bucket())
 
 
-def _named(name: str, figures: Iterable[tuple[str, str, float]]) -> list[Sample]:
-    return [((text,) if text else (), value) for metric, text, value in figures if metric == name]
+def _named(name: str, metric_values: Iterable[tuple[str, str, float]]) -> list[Sample]:
+    return [((text,) if text else (), value) for metric, text, value in metric_values if metric == name]
 
 
 TABLE = (
@@ -115,147 +115,147 @@ TABLE = (
         "verbena_registry_received_bytes_total",
         "counter",
         (),
-        "Bytes of blobs and manifests from clients.",
+        "Bytes of blobs and manifests received from clients.",
         _one("received_bytes"),
     ),
     Metric(
         "verbena_registry_sent_bytes_total",
         "counter",
         (),
-        "Bytes of blobs and manifests to clients.",
+        "Bytes of blobs and manifests sent to clients.",
         _one("sent_bytes"),
     ),
     Metric(
         "verbena_registry_requests_in_progress",
         "gauge",
         (),
-        "Requests that are being answered.",
+        "Requests in progress.",
         _one("in_progress"),
     ),
     Metric(
-        "verbena_registry_rate_refusals_total",
+        "verbena_registry_rate_limited_total",
         "counter",
         (),
-        "Requests that came too fast.",
-        _one("refused_rate"),
+        "Requests rejected by the rate limit.",
+        _one("rate_limited"),
     ),
     Metric(
         "verbena_registry_connections_refused_total",
         "counter",
         (),
-        "Connections that were one too many.",
+        "Connections rejected by the connection limit.",
         lambda metrics: [((), metrics.refused_connections())],
     ),
     Metric(
         "verbena_registry_events_total",
         "counter",
         ("action", "kind"),
-        "Pushes, pulls, mounts and deletions.",
+        "Pushes, pulls, mounts and deletes.",
         _counter("events"),
     ),
     Metric(
         "verbena_registry_webhooks_total",
         "counter",
         ("outcome",),
-        "Notifications, by what became of them.",
+        "Webhook notifications by outcome.",
         _counter("webhooks"),
     ),
     Metric(
         "verbena_registry_collected_total",
         "counter",
         ("kind",),
-        "What garbage collection has removed.",
+        "Entries removed by garbage collection.",
         _counter("collected"),
     ),
     Metric(
         "verbena_registry_node_sent_bytes_total",
         "counter",
         (),
-        "Bytes of blobs given to other nodes.",
+        "Bytes of blobs sent to other nodes.",
         _of_nodes("sent"),
     ),
     Metric(
         "verbena_registry_node_received_bytes_total",
         "counter",
         ("source",),
-        "Bytes of blobs from other nodes, by node, and from upstream registries.",
+        "Bytes of blobs received from other nodes and upstream registries.",
         _of_nodes("received"),
     ),
     Metric(
         "verbena_registry_node_fetches_total",
         "counter",
         ("outcome",),
-        "Blobs fetched from other nodes or upstream, by what became of them.",
+        "Blobs fetched from other nodes or upstream, by outcome.",
         _of_nodes("fetches"),
     ),
     Metric(
         "verbena_registry_node_fetches_in_progress",
         "gauge",
         (),
-        "Blobs that are on their way here.",
+        "Blobs being fetched.",
         _of_nodes("fetching"),
     ),
     Metric(
-        "verbena_registry_node_lies_total",
+        "verbena_registry_node_corrupt_blobs_total",
         "counter",
         ("node",),
-        "Blobs of which a node has sent wrong bytes.",
-        _of_nodes("lies"),
+        "Blobs of which the node sent wrong bytes.",
+        _of_nodes("corrupt_blobs"),
     ),
     Metric(
         "verbena_registry_node_stalls_total",
         "counter",
         ("node",),
-        "Pieces that a node did not send in time.",
+        "Pieces that the node did not send in time.",
         _of_nodes("stalls"),
     ),
     Metric(
         "verbena_registry_node_up",
         "gauge",
         ("node",),
-        "1 for another node that can be asked now, 0 for one that cannot.",
+        "1 if the node can be used, else 0.",
         _of_nodes("up"),
     ),
     Metric(
         "verbena_registry_replicas_total",
         "counter",
         ("outcome",),
-        "Copies of what was pushed here, by what became of them.",
+        "Copies of pushes to other nodes, by outcome.",
         _of_nodes("replicas"),
     ),
     Metric(
         "verbena_registry_bucket_bytes_total",
         "counter",
         ("direction",),
-        "Bytes of blobs to and from the bucket.",
+        "Bytes of blobs sent to and received from the bucket.",
         _of_bucket("bytes"),
     ),
     Metric(
         "verbena_registry_bucket_failures_total",
         "counter",
         (),
-        "Requests to the bucket that failed for good.",
+        "Requests to the bucket that failed after all retries.",
         _of_bucket("failures"),
     ),
     Metric(
         "verbena_registry_bucket_recalls_total",
         "counter",
         (),
-        "Blobs that came back from the bucket.",
+        "Blobs fetched from the bucket.",
         _of_bucket("recalls"),
     ),
     Metric(
         "verbena_registry_bucket_cached_bytes",
         "gauge",
         (),
-        "Files here of blobs that are in the bucket.",
+        "Bytes of cached files of blobs in the bucket.",
         _of_bucket("cached"),
     ),
     Metric(
         "verbena_registry_stored",
         "gauge",
         ("kind",),
-        "What is stored: repositories, blobs, their bytes, manifests, tags, uploads.",
+        "Stored repositories, blobs, blob bytes, manifests, tags and uploads.",
         lambda metrics: [((kind,), count) for kind, count in metrics.stored().items()],
     ),
 )
@@ -264,9 +264,9 @@ TABLE = (
 def reference() -> str:
     """Returns the reference page of the metrics."""
     lines = [
-        "# The registry's metrics",
+        "# Registry metrics",
         "",
-        "What `verbena registry` serves at `/metrics` of `[metrics] listen`. Counts are since it started.",
+        "`verbena registry` serves these metrics at `/metrics` of `[metrics] listen`. Counters start at 0.",
         "",
         "| name | kind | labels | meaning |",
         "|---|---|---|---|",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 REPOSITORY = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
 TAG = r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}"
 
@@ -13,7 +13,7 @@ _REPOSITORY, _TAG = re.compile(REPOSITORY), re.compile(TAG)
 
 def is_repository(name: str) -> bool:
     # The length first: it bounds the time that the grammar takes.
-    return len(name) <= LONGEST_NAME and _REPOSITORY.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_LENGTH and _REPOSITORY.fullmatch(name) is not None
 
 
 def is_tag(name: str) -> bool:

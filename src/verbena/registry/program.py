@@ -69,7 +69,7 @@ async def serving(config: Config) -> AsyncIterator[Program]:
         stack.push_async_callback(asyncio.to_thread, registry.close)
         metrics = Metrics()
         if registry.recall is not None:
-            metrics.bucket = registry.recall.figures
+            metrics.bucket = registry.recall.metric_values
             stack.push_async_callback(registry.recall.close)
         server = Server(
             registry,
@@ -93,11 +93,11 @@ async def serving(config: Config) -> AsyncIterator[Program]:
             stack.push_async_callback(webhooks.close)
             registry.listeners.append(webhooks)
         if keys.retention.interval_s:
-            task = asyncio.create_task(_collect_now_and_then(config, metrics))
+            task = asyncio.create_task(_collect_periodically(config, metrics))
             stack.push_async_callback(_end, task)
         program.nodes = await open_nodes(config, registry)
         if program.nodes is not None:
-            metrics.nodes = program.nodes.figures
+            metrics.nodes = program.nodes.metric_values
             stack.push_async_callback(program.nodes.close)
         if config.metrics.listen:
             program.metrics_address = await _serve_metrics(config, program, stack)
@@ -143,13 +143,13 @@ async def _serve_metrics(config: Config, program: Program, stack: contextlib.Asy
     return page.addresses[0]
 
 
-async def _collect_now_and_then(config: Config, metrics: Metrics) -> None:
+async def _collect_periodically(config: Config, metrics: Metrics) -> None:
     while True:
         await asyncio.sleep(config.registry.retention.interval_s)
         try:
             await collect_once(config, metrics)
         except Exception:
-            logger.exception("garbage collection failed; it is tried again later")
+            logger.exception("garbage collection failed; retrying later")
 
 
 async def collect_once(config: Config, metrics: Metrics) -> None:

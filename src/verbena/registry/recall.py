@@ -21,23 +21,23 @@ from verbena.registry.incoming import IncomingBlob
 logger = logging.getLogger("verbena.registry")
 
 PIECE = 4 << 20
-STRETCH = 1 << 20
+RANGE_PIECE = 1 << 20
 LANES = 4
 """Concurrent pieces of one blob."""
-MOST_PIECES = 8
+MAX_PIECES = 8
 """Concurrent pieces of all blobs: this bounds the memory in use."""
-MOST_UPLOADS = 2
+MAX_UPLOADS = 2
 
 
-class ObjectSpoilt(Refused):
+class ObjectCorrupted(Refused):
     """The bucket's bytes do not match the digest; readers do not get the last byte."""
 
     def __init__(self, digest: Digest) -> None:
-        super().__init__("BLOB_UNKNOWN", "the stored blob is spoilt", detail={"digest": str(digest)})
+        super().__init__("BLOB_UNKNOWN", "the stored blob is corrupted", detail={"digest": str(digest)})
 
 
 @dataclass
-class Coming:
+class ActiveRecall:
     """A blob being fetched from the bucket."""
 
     digest: Digest
@@ -49,7 +49,7 @@ class Coming:
     """Set, and replaced by a new event, at every change."""
     task: asyncio.Task[None] | None = None
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         event, self.changed = self.changed, asyncio.Event()
         event.set()
 
@@ -59,16 +59,16 @@ class Recall:
 
     def __init__(self, blobs: BlobStore, bucket: Bucket, *, cache_bytes: int) -> None:
         self.bucket = bucket
-        self.coming: dict[Digest, Coming] = {}
+        self.active: dict[Digest, ActiveRecall] = {}
         self.recalled = 0
         self._blobs = blobs
         self._cache_bytes = cache_bytes
         self._files: OrderedDict[Digest, int] = OrderedDict()  # in order of last use
         self.cached_bytes = 0
-        self._pieces = asyncio.Semaphore(MOST_PIECES)
-        self._uploads = asyncio.Semaphore(MOST_UPLOADS)
+        self._pieces = asyncio.Semaphore(MAX_PIECES)
+        self._uploads = asyncio.Semaphore(MAX_UPLOADS)
 
-    def figures(self) -> list[tuple[str, str, float]]:
+    def metric_values(self) -> list[tuple[str, str, float]]:
         """Returns (metric, label, value) tuples for metrics."""
         return [
             ("bytes", "sent", self.bucket.sent_bytes),
@@ -100,35 +100,35 @@ class Recall:
             self.cached_bytes -= length
             self._blobs.remove(oldest)  # readers that have it open can continue
 
-    def start(self, digest: Digest, size: int, name: str) -> Coming:
+    def start(self, digest: Digest, size: int, name: str) -> ActiveRecall:
         """Returns the recall of this blob, started if there is none yet."""
-        coming = self.coming.get(digest)
-        if coming is None:
+        active = self.active.get(digest)
+        if active is None:
             incoming = self._blobs.incoming(algorithm=digest.algorithm, size=size)
-            incoming.guarded = True
-            coming = self.coming[digest] = Coming(digest, size, incoming)
-            coming.task = asyncio.get_running_loop().create_task(self._run(coming, name))
+            incoming.untrusted = True
+            active = self.active[digest] = ActiveRecall(digest, size, incoming)
+            active.task = asyncio.get_running_loop().create_task(self._run(active, name))
             # Retrieve the exception even if no task awaits it.
-            coming.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return coming
+            active.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return active
 
-    async def first(self, coming: Coming) -> IncomingBlob:
+    async def first(self, active: ActiveRecall) -> IncomingBlob:
         """Waits until there are bytes to send, or raises the recall's error while an error response is still
         possible."""
-        assert coming.task is not None
-        while not coming.held and not coming.task.done():
-            waiter = asyncio.ensure_future(coming.changed.wait())
-            await asyncio.wait((waiter, coming.task), return_when=asyncio.FIRST_COMPLETED)
+        assert active.task is not None
+        while not active.held and not active.task.done():
+            waiter = asyncio.ensure_future(active.changed.wait())
+            await asyncio.wait((waiter, active.task), return_when=asyncio.FIRST_COMPLETED)
             waiter.cancel()
-        if coming.task.done() and not coming.task.cancelled() and (error := coming.task.exception()):
+        if active.task.done() and not active.task.cancelled() and (error := active.task.exception()):
             raise error
-        return coming.incoming
+        return active.incoming
 
-    async def stretch(self, name: str, start: int, end: int) -> AsyncIterator[memoryview]:
+    async def read_range(self, name: str, start: int, end: int) -> AsyncIterator[memoryview]:
         """Yields bytes of an object in pieces, without caching them. Raises Refused, of which BucketFailed is
         one."""
         while start < end:
-            length = min(STRETCH, end - start)
+            length = min(RANGE_PIECE, end - start)
             try:
                 async with self._pieces:
                     piece = await self.bucket.get(name, start, length)
@@ -138,53 +138,53 @@ class Recall:
             start += length
 
     async def close(self) -> None:
-        tasks = [coming.task for coming in self.coming.values() if coming.task is not None]
+        tasks = [active.task for active in self.active.values() if active.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, coming: Coming, name: str) -> None:
-        incoming = coming.incoming
+    async def _run(self, active: ActiveRecall, name: str) -> None:
+        incoming = active.incoming
         try:
-            rest = iter(range(-(-coming.size // PIECE)))
-            await _all(partial(self._lane, coming, name, rest), LANES)
-            if await incoming.digest(coming.digest.algorithm) != coming.digest:
+            rest = iter(range(-(-active.size // PIECE)))
+            await _all(partial(self._lane, active, name, rest), LANES)
+            if await incoming.digest(active.digest.algorithm) != active.digest:
                 logger.error(
-                    "%s/%s is not %s; run `verbena registry check`", self.bucket, name, coming.digest
+                    "%s/%s does not match %s; run `verbena registry check`", self.bucket, name, active.digest
                 )
-                raise ObjectSpoilt(coming.digest)
-            await self._store(coming)
+                raise ObjectCorrupted(active.digest)
+            await self._store(active)
             incoming.published()
             self.recalled += 1
         except BaseException as error:
             incoming.fail(error)
             incoming.path.unlink(missing_ok=True)
             if isinstance(error, ObjectMissing):
-                logger.error("%s/%s is gone; run `verbena registry check`", self.bucket, name)
-                raise Refused("BLOB_UNKNOWN", detail={"digest": str(coming.digest)}) from error
+                logger.error("%s/%s is missing; run `verbena registry check`", self.bucket, name)
+                raise Refused("BLOB_UNKNOWN", detail={"digest": str(active.digest)}) from error
             raise
         finally:
-            self.coming.pop(coming.digest, None)
-            coming.ring()
+            self.active.pop(active.digest, None)
+            active.notify()
 
-    async def _lane(self, coming: Coming, name: str, rest: Iterator[int]) -> None:
+    async def _lane(self, active: ActiveRecall, name: str, rest: Iterator[int]) -> None:
         for index in rest:
             start = index * PIECE
             async with self._pieces:
-                piece = await self.bucket.get(name, start, min(PIECE, coming.size - start))
-                await coming.incoming.write_at(start, piece)
-            coming.held |= 1 << index
-            coming.ring()
+                piece = await self.bucket.get(name, start, min(PIECE, active.size - start))
+                await active.incoming.write_at(start, piece)
+            active.held |= 1 << index
+            active.notify()
 
-    async def _store(self, coming: Coming) -> None:
+    async def _store(self, active: ActiveRecall) -> None:
         """Publishes the file in the cache if it fits, else deletes it."""
-        if coming.size > self._cache_bytes:
-            coming.incoming.path.unlink(missing_ok=True)
+        if active.size > self._cache_bytes:
+            active.incoming.path.unlink(missing_ok=True)
             return
-        await coming.incoming.sync()
+        await active.incoming.sync()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._blobs.workers, self._blobs.publish, coming.incoming, coming.digest)
-        self.used(coming.digest, coming.size)
+        await loop.run_in_executor(self._blobs.workers, self._blobs.publish, active.incoming, active.digest)
+        self.used(active.digest, active.size)
 
 
 async def _all(lane: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:

@@ -70,11 +70,11 @@ def _check(blobs: BlobStore, database: Database, bucket: Bucket | None, *, repai
         if name and bucket is not None:
             _check_object(blobs, database, bucket, result, (digests.parse(digest), size, name), repair=repair)
             continue
-        what = _wrong_with(blobs, digests.parse(digest), size)
+        what = _file_damage(blobs, digests.parse(digest), size)
         if not what:
             result.bytes += size
             continue
-        done = database.write_here(partial(_set_aside, blobs=blobs, name=digest)) if repair else ""
+        done = database.write_here(partial(_quarantine, blobs=blobs, name=digest)) if repair else ""
         if done is None:
             continue  # collected, or pushed again, since it was read
         result.findings.append(Finding(what, digest, done))
@@ -82,17 +82,17 @@ def _check(blobs: BlobStore, database: Database, bucket: Bucket | None, *, repai
     return result
 
 
-def _wrong_with(blobs: BlobStore, digest: Digest, size: int) -> str:
+def _file_damage(blobs: BlobStore, digest: Digest, size: int) -> str:
     path = blobs.path_of(digest)
     try:
         if (length := path.stat().st_size) != size:
             return f"has {length} bytes instead of {size}"
         found = hash_file(path, digest.algorithm)
     except FileNotFoundError:
-        return "its file is missing"
+        return "file is missing"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return "" if found == digest else f"its bytes have the digest {found}"
+    return "" if found == digest else f"content has the digest {found}"
 
 
 def _check_object(
@@ -106,39 +106,41 @@ def _check_object(
 ) -> None:
     """Checks the object and the cached file, if there is one."""
     digest, size, name = row
-    copy = _wrong_with(blobs, digest, size) if blobs.path_of(digest).exists() else ""
+    copy = _file_damage(blobs, digest, size) if blobs.path_of(digest).exists() else ""
     if copy:
         kept = blobs.quarantine(digest) if repair else None
-        result.findings.append(Finding(f"here it {copy}", str(digest), f"moved to {kept}" if kept else ""))
-    what = _wrong_with_object(bucket, digest, size, name)
+        result.findings.append(
+            Finding(f"cached copy: {copy}", str(digest), f"moved to {kept}" if kept else "")
+        )
+    what = _object_damage(bucket, digest, size, name)
     if not what:
         result.bytes += size
         return
     # Objects never change: if the row still names this one, it is still damaged.
     done = ""
     if repair:
-        if not database.write_here(partial(_forget_object, digest=str(digest), name=name)):
+        if not database.write_here(partial(_unlink_object, digest=str(digest), name=name)):
             return
         blobs.remove(digest)
         with contextlib.suppress(ObjectMissing):
-            done = f"moved to {bucket.set_aside(name)}"
+            done = f"moved to {bucket.quarantine(name)}"
     result.findings.append(Finding(what, str(digest), done or ("forgotten" if repair else "")))
 
 
-def _wrong_with_object(bucket: Bucket, digest: Digest, size: int, name: str) -> str:
+def _object_damage(bucket: Bucket, digest: Digest, size: int, name: str) -> str:
     state = digests.new_hash(digest.algorithm)
     try:
         if (length := bucket.size_of(name)) != size:
-            return f"its object has {length} bytes instead of {size}"
+            return f"object has {length} bytes instead of {size}"
         for start in range(0, size, _READ):
             state.update(bucket.read(name, start, min(_READ, size - start)))
     except ObjectMissing:
-        return "its object is missing"
+        return "object is missing"
     found = state.hexdigest()
-    return "" if found == digest.encoded else f"its object has the digest {digest.algorithm}:{found}"
+    return "" if found == digest.encoded else f"object has the digest {digest.algorithm}:{found}"
 
 
-def _forget_object(connection: sqlite3.Connection, *, digest: str, name: str) -> bool:
+def _unlink_object(connection: sqlite3.Connection, *, digest: str, name: str) -> bool:
     row = connection.execute("SELECT object FROM blobs WHERE digest = ?", (digest,)).fetchone()
     if row is None or row[0] != name:
         return False  # collected, or pushed again, since it was read
@@ -147,12 +149,12 @@ def _forget_object(connection: sqlite3.Connection, *, digest: str, name: str) ->
     return True
 
 
-def _set_aside(connection: sqlite3.Connection, *, blobs: BlobStore, name: str) -> str | None:
+def _quarantine(connection: sqlite3.Connection, *, blobs: BlobStore, name: str) -> str | None:
     """Checks the file again within the transaction, then quarantines and unlinks it; None if it is no longer
     damaged."""
     digest = digests.parse(name)
     row = connection.execute("SELECT size FROM blobs WHERE digest = ?", (name,)).fetchone()
-    if row is None or not _wrong_with(blobs, digest, row[0]):
+    if row is None or not _file_damage(blobs, digest, row[0]):
         return None
     kept = blobs.quarantine(digest)
     connection.execute("DELETE FROM links WHERE digest = ?", (name,))
@@ -171,7 +173,7 @@ def _check_manifests(database: Database, result: Checked, *, repair: bool) -> No
                 if repair:
                     database.write_here(partial(_remove_manifest, number=number, content=content))
                 result.findings.append(
-                    Finding("a manifest has other bytes", name, "removed" if repair else "")
+                    Finding("the content does not match the digest", name, "removed" if repair else "")
                 )
         last = rows[-1][0]
 

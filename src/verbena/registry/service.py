@@ -173,7 +173,7 @@ class Registry:
     async def begin_upload(self, repository: str, algorithm: str = digests.DEFAULT) -> Upload:
         _check_name(repository)
         if algorithm not in digests.ALGORITHMS:
-            raise Refused("DIGEST_INVALID", f"the algorithm {algorithm[:40]} is not served")
+            raise Refused("DIGEST_INVALID", f"unsupported algorithm {algorithm[:40]}")
         return await self.uploads.begin(repository, algorithm)
 
     async def finish_upload(self, upload: Upload, digest: Digest, *, actor: str = "") -> Blob:
@@ -185,7 +185,7 @@ class Registry:
             raise Refused("DIGEST_INVALID", detail=detail)
         blob = await self._publish(upload.incoming, upload.row.repository, digest, upload.id)
         self.uploads.forget(upload)
-        await self.tell(Event("push", "blob", upload.row.repository, digest, blob.size, actor=actor))
+        await self.notify(Event("push", "blob", upload.row.repository, digest, blob.size, actor=actor))
         return blob
 
     async def adopt(self, incoming: IncomingBlob, repository: str, digest: Digest) -> Blob:
@@ -235,7 +235,7 @@ class Registry:
                     partial(_mount, repository=repository, origin=name, digest=digest, now=now)
                 )
                 if size is not None:
-                    await self.tell(Event("mount", "blob", repository, digest, size, actor=actor))
+                    await self.notify(Event("mount", "blob", repository, digest, size, actor=actor))
                     return Blob(digest, size, self.blobs.path_of(digest))
         return None
 
@@ -277,7 +277,7 @@ class Registry:
 
         await self.database.write(store)
         for tag in wanted or ("",):
-            await self.tell(
+            await self.notify(
                 Event(
                     *("push", "manifest", repository, digest, len(content), parsed.media_type),
                     tag=tag,
@@ -334,7 +334,7 @@ class Registry:
             event = Event("delete", "tag", repository, tag=reference, actor=actor)
         if not gone:
             raise self._unknown(repository, "MANIFEST_UNKNOWN", {"reference": reference[:200]})
-        await self.tell(event)
+        await self.notify(event)
 
     async def delete_blob(self, repository: str, digest: Digest, *, actor: str = "") -> None:
         """Unlinks the blob from this repository; a later collection removes the file if no repository links
@@ -342,7 +342,7 @@ class Registry:
         _check_name(repository)
         if not await self.database.write(lambda c: metadata.remove_link(c, repository, digest)):
             raise self._unknown(repository, "BLOB_UNKNOWN", {"digest": str(digest)})
-        await self.tell(Event("delete", "blob", repository, digest, actor=actor))
+        await self.notify(Event("delete", "blob", repository, digest, actor=actor))
 
     async def _publish(
         self, incoming: IncomingBlob, repository: str, digest: Digest, upload: str = ""
@@ -376,7 +376,7 @@ class Registry:
         incoming.published()
         return Blob(digest, size, self.blobs.path_of(digest))
 
-    async def tell(self, event: Event) -> None:
+    async def notify(self, event: Event) -> None:
         for listener in self.listeners:
             await listener(event)
 

@@ -16,7 +16,7 @@ from verbena.registry.incoming import IncomingBlob
 from verbena.registry.metadata import Metadata, UploadRow
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-MOST_OPEN = 512
+MAX_OPEN = 512
 """The number of open uploads above which idle ones are closed; they continue from their file."""
 
 
@@ -91,6 +91,6 @@ class Uploads:
         return found
 
     def _close_idle(self) -> None:
-        for upload in list(self._open.values())[: max(0, len(self._open) - MOST_OPEN)]:
+        for upload in list(self._open.values())[: max(0, len(self._open) - MAX_OPEN)]:
             if not upload.busy.locked():
                 self.forget(upload)

@@ -46,50 +46,50 @@ async def test_a_liar_is_found_counted_and_avoided(tmp_path: Path) -> None:
             digest = await push(node, BLOB)
         for index in range(12):
             spoil(liar, index * PIECE + 77)
-        asker = await cluster.add()
-        await fetch(asker, digest)
-        assert await pull(asker, digest) == BLOB
-        lies = {peer.id: peer.lies for peer in asker.peers}
+        requester = await cluster.add()
+        await fetch(requester, digest)
+        assert await pull(requester, digest) == BLOB
+        corrupt_blobs = {peer.id: peer.corrupt_blobs for peer in requester.peers}
         was_asked = liar.source.sent_bytes > 0
-        assert lies == {honest.id: 0, liar.id: int(was_asked)}
-        assert (liar.id in [peer.id for peer in asker.usable_peers()]) is not was_asked
+        assert corrupt_blobs == {honest.id: 0, liar.id: int(was_asked)}
+        assert (liar.id in [peer.id for peer in requester.usable_peers()]) is not was_asked
 
 
 async def test_a_lie_of_the_only_holder_is_never_a_blob(tmp_path: Path) -> None:
     """Followers get an error instead of the last byte; nothing is stored, and nothing is left behind."""
     async with Cluster(tmp_path) as cluster:
-        liar, asker = [await cluster.add() for _ in range(2)]
+        liar, requester = [await cluster.add() for _ in range(2)]
         digest = await push(liar, BLOB)
         spoil(liar, 5 * PIECE)
-        blob = await asker.registry.blob("app", digest)
+        blob = await requester.registry.blob("app", digest)
         assert isinstance(blob, IncomingBlob)
         with pytest.raises(IncomingFailed):
             await follow(blob)
-        await settled(asker)
-        assert asker.failed == 1
-        assert list(asker.registry.blobs.files()) == []
-        assert list(asker.registry.blobs.incoming_files()) == []
-        assert asker.peers[0].lies == 1
+        await settled(requester)
+        assert requester.failed == 1
+        assert list(requester.registry.blobs.files()) == []
+        assert list(requester.registry.blobs.incoming_files()) == []
+        assert requester.peers[0].corrupt_blobs == 1
         with pytest.raises(Refused):  # nobody else has it
-            await asker.registry.blob("app", digest)
+            await requester.registry.blob("app", digest)
 
 
 async def test_a_short_lie_is_found_as_well(tmp_path: Path) -> None:
     """A blob that comes with the answer is held to its digest, too; who has it meanwhile is asked then."""
     async with Cluster(tmp_path) as cluster:
-        honest, liar, asker = [await cluster.add() for _ in range(3)]
+        honest, liar, requester = [await cluster.add() for _ in range(3)]
         digest = await push(liar, BLOB[:1000])
         spoil(liar, 500)
-        find_more = asker.finder.find_more
+        find_more = requester.finder.find_more
 
         async def find_more_later(fetch: Fetch) -> None:
             await push(honest, BLOB[:1000])
             await find_more(fetch)
 
-        asker.finder.find_more = find_more_later  # type: ignore[method-assign]
-        await fetch(asker, digest)
-        assert await pull(asker, digest) == BLOB[:1000]
-        assert {peer.id: peer.lies for peer in asker.peers} == {honest.id: 0, liar.id: 1}
+        requester.finder.find_more = find_more_later  # type: ignore[method-assign]
+        await fetch(requester, digest)
+        assert await pull(requester, digest) == BLOB[:1000]
+        assert {peer.id: peer.corrupt_blobs for peer in requester.peers} == {honest.id: 0, liar.id: 1}
 
 
 def test_the_pieces_of_a_killed_peer_come_from_another(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_the_pieces_of_a_killed_peer_come_from_another(tmp_path: Path) -> None:
         first, second = nodes.add(), nodes.add()
         for node in (first, second):
             digest = node.ask("push", seed=7, length=size)["digest"]
-        asker = nodes.add()
-        asker.ask("peers", count=2)
-        asker.begin("pull", digest=digest)
-        asker.begin("received", digest=digest, least=8 << 20)
-        answers = [asker.answer()]
+        requester = nodes.add()
+        requester.ask("peers", count=2)
+        requester.begin("pull", digest=digest)
+        requester.begin("received", digest=digest, least=8 << 20)
+        answers = [requester.answer()]
         first.kill()
-        answers.append(asker.answer())
+        answers.append(requester.answer())
         pulled = next(answer for answer in answers if "right" in answer or "failed" in answer)
         assert pulled.get("right") is True, answers
 
@@ -116,10 +116,10 @@ def test_a_peer_that_stalls_is_done_without(tmp_path: Path) -> None:
         first, second = nodes.add(), nodes.add()
         for node in (first, second):
             digest = node.ask("push", seed=7, length=48 << 20)["digest"]
-        asker = nodes.add()
-        asker.ask("peers", count=2)
+        requester = nodes.add()
+        requester.ask("peers", count=2)
         first.stop()
-        assert asker.ask("pull", digest=digest)["right"] is True
+        assert requester.ask("pull", digest=digest)["right"] is True
         assert second.ask("figures")["sent"] >= 48 << 20
 
 
@@ -128,13 +128,13 @@ def test_a_killed_asker_leaves_nothing_wrong(tmp_path: Path) -> None:
     with Processes(tmp_path) as nodes:
         origin = nodes.add()
         digest = origin.ask("push", seed=8, length=96 << 20)["digest"]
-        asker = nodes.add()
-        asker.ask("peers", count=1)
-        asker.begin("pull", digest=digest)
-        asker.begin("received", digest=digest, least=8 << 20)
-        asker.answer()
-        asker.kill()
-        again = nodes.add(folder=asker.folder, peers=[origin.address])
+        requester = nodes.add()
+        requester.ask("peers", count=1)
+        requester.begin("pull", digest=digest)
+        requester.begin("received", digest=digest, least=8 << 20)
+        requester.answer()
+        requester.kill()
+        again = nodes.add(folder=requester.folder, peers=[origin.address])
         assert again.ask("figures")["blobs"] in (0, 1)  # it may have been that quick
         assert again.ask("pull", digest=digest)["right"] is True
 
@@ -159,11 +159,11 @@ def test_a_full_disk_ends_the_fetch_and_not_the_node(tmp_path: Path, small_disk:
         origin = nodes.add()
         large = origin.ask("push", seed=9, length=40 << 20)["digest"]
         small = origin.ask("push", seed=10, length=5 << 20)["digest"]
-        asker = nodes.add(folder=small_disk)
-        asker.ask("peers", count=1)
-        assert "failed" in asker.ask("pull", digest=large)
-        asker.ask("settled")
-        figures = asker.ask("figures")
+        requester = nodes.add(folder=small_disk)
+        requester.ask("peers", count=1)
+        assert "failed" in requester.ask("pull", digest=large)
+        requester.ask("settled")
+        figures = requester.ask("figures")
         assert (figures["blobs"], figures["incoming"]) == (0, 0)
-        assert asker.ask("pull", digest=small).get("right") is True, asker.ask("figures")
+        assert requester.ask("pull", digest=small).get("right") is True, requester.ask("figures")
         assert os.statvfs(small_disk).f_bavail > 0

@@ -24,55 +24,55 @@ BLOB = random.Random(1).randbytes(3 * PIECE + 12345)
 async def test_a_missing_blob_comes_from_a_peer(tmp_path: Path, length: int, wires: tuple[str, ...]) -> None:
     """Whatever its size, on either wire; afterwards it is here."""
     async with Cluster(tmp_path) as cluster:
-        origin, asker = [await cluster.add(wires=wires) for _ in range(2)]
+        origin, requester = [await cluster.add(wires=wires) for _ in range(2)]
         digest = await push(origin, BLOB[:length])
-        assert await pull(asker, digest) == BLOB[:length]
-        await settled(asker)
-        assert asker.registry.metadata.blob("app", digest) is not None
+        assert await pull(requester, digest) == BLOB[:length]
+        await settled(requester)
+        assert requester.registry.metadata.blob("app", digest) is not None
         assert origin.source.sent_bytes == length
-        assert asker.peers[0].session is not None
-        assert asker.peers[0].session.wire == wires[0]
-        assert await pull(asker, digest) == BLOB[:length]
-        assert asker.fetched == 1
+        assert requester.peers[0].session is not None
+        assert requester.peers[0].session.wire == wires[0]
+        assert await pull(requester, digest) == BLOB[:length]
+        assert requester.fetched == 1
 
 
 async def test_a_blob_of_sha512_comes_as_well(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
-        origin, asker = [await cluster.add() for _ in range(2)]
+        origin, requester = [await cluster.add() for _ in range(2)]
         digest = await push(origin, BLOB, algorithm="sha512")
-        assert await pull(asker, digest) == BLOB
+        assert await pull(requester, digest) == BLOB
 
 
 async def test_what_nobody_has_is_unknown(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
-        origin, asker = [await cluster.add() for _ in range(2)]
+        origin, requester = [await cluster.add() for _ in range(2)]
         await push(origin, b"another")
         with pytest.raises(Refused):
-            await asker.registry.blob("app", digests.of(b"nobody's"))
+            await requester.registry.blob("app", digests.of(b"nobody's"))
 
 
 async def test_a_blob_of_another_repository_is_not_given(tmp_path: Path) -> None:
     """Who may read one repository may not read another by way of a node that lacks the blob."""
     async with Cluster(tmp_path) as cluster:
-        origin, asker = [await cluster.add() for _ in range(2)]
+        origin, requester = [await cluster.add() for _ in range(2)]
         digest = await push(origin, BLOB, repository="private")
         with pytest.raises(Refused):
-            await asker.registry.blob("public", digest)
-        fetching = await asker.registry.blob("private", digest)
+            await requester.registry.blob("public", digest)
+        fetching = await requester.registry.blob("private", digest)
         assert isinstance(fetching, IncomingBlob)
         with pytest.raises(Refused):
-            await asker.registry.blob("public", digest)
+            await requester.registry.blob("public", digest)
         assert await follow(fetching) == BLOB
 
 
 async def test_many_clients_share_one_fetch(tmp_path: Path) -> None:
     """However many ask, the blob comes once, and all get it while it arrives."""
     async with Cluster(tmp_path) as cluster:
-        origin, asker = [await cluster.add() for _ in range(2)]
+        origin, requester = [await cluster.add() for _ in range(2)]
         digest = await push(origin, BLOB)
-        got = await asyncio.gather(*(pull(asker, digest) for _ in range(20)))
+        got = await asyncio.gather(*(pull(requester, digest) for _ in range(20)))
         assert all(content == BLOB for content in got)
-        assert asker.fetched == 1
+        assert requester.fetched == 1
         assert origin.source.sent_bytes == len(BLOB)
 
 
@@ -83,8 +83,8 @@ async def test_several_peers_give_one_blob(tmp_path: Path) -> None:
         holders = [await cluster.add() for _ in range(3)]
         for node in holders:
             digest = await push(node, content)
-        asker = await cluster.add()
-        assert await pull(asker, digest) == content
+        requester = await cluster.add()
+        assert await pull(requester, digest) == content
         given = [node.source.sent_bytes for node in holders]
         assert sum(1 for sent in given if sent) >= 2
         assert sum(given) <= len(content) + 3 * PIECE  # a slow one's piece may be asked of another, too
@@ -93,10 +93,10 @@ async def test_several_peers_give_one_blob(tmp_path: Path) -> None:
 async def test_a_node_that_only_its_peers_dial_is_asked_by_them(tmp_path: Path) -> None:
     """The list of peers need not name both ends: a session serves both ways."""
     async with Cluster(tmp_path) as cluster:
-        asker, origin = [await cluster.add() for _ in range(2)]
-        assert asker.peers == []
+        requester, origin = [await cluster.add() for _ in range(2)]
+        assert requester.peers == []
         digest = await push(origin, BLOB)
-        assert await pull(asker, digest) == BLOB
+        assert await pull(requester, digest) == BLOB
 
 
 async def test_a_node_among_its_own_peers_is_left_out(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ async def test_a_node_among_its_own_peers_is_left_out(tmp_path: Path) -> None:
 
 async def test_manifests_come_from_peers(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
-        origin, asker = [await cluster.add() for _ in range(2)]
+        origin, requester = [await cluster.add() for _ in range(2)]
         digest = await Filler(origin.registry).image("app", "latest", BLOB)
-        by_tag = await asker.registry.manifest("app", "latest")
+        by_tag = await requester.registry.manifest("app", "latest")
         assert by_tag.digest == digest
-        assert await asker.registry.manifest("app", str(digest)) == by_tag
-        assert asker.registry.tags("app") == ["latest"]
+        assert await requester.registry.manifest("app", str(digest)) == by_tag
+        assert requester.registry.tags("app") == ["latest"]

@@ -50,7 +50,7 @@ def test_what_others_have_is_asked_of_the_origin_only_when_patience_ends() -> No
     blob.note("origin", held=0, whole=True)
     blob.note("fellow", held=0, whole=False)
     while offer := blob.offer("origin", 0.0):
-        blob.returned(offer, elsewhere=True)
+        blob.release(offer, elsewhere=True)
     assert blob.offer("origin", blob.patience_s / 2) is None
     late = blob.offer("origin", blob.patience_s)
     assert late is not None
@@ -62,7 +62,7 @@ def test_when_the_last_fellow_dies_the_origin_is_asked_at_once() -> None:
     blob.note("origin", held=0, whole=True)
     blob.note("fellow", held=0b11, whole=False)
     while offer := blob.offer("origin", 0.0):
-        blob.returned(offer, elsewhere=True)
+        blob.release(offer, elsewhere=True)
     blob.alive("fellow", False)
     assert blob.offer("origin", 0.0) is not None
 
@@ -78,8 +78,8 @@ def test_a_slow_piece_is_asked_of_another_once() -> None:
     stolen = blob.offer("quick", 1.0)
     assert stolen is not None
     assert blob.offer("third", 1.0) is None
-    assert blob.landed(stolen, 0, 1.1)
-    assert not blob.landed(first, 0, 1.2)
+    assert blob.record_received(stolen, 0, 1.1)
+    assert not blob.record_received(first, 0, 1.2)
     assert blob.origin == {0: "quick"}
     assert blob.done
 
@@ -96,13 +96,13 @@ def test_the_piece_of_a_dead_holder_is_free_at_once() -> None:
 
 def test_hope_is_somebody_who_has_it_or_is_given_it() -> None:
     blob = plan(2)
-    assert not blob.hopeful
+    assert not blob.completable
     blob.note("orphan", held=1, whole=False, fed=False)
-    assert not blob.hopeful
+    assert not blob.completable
     blob.note("fed", held=1, whole=False, fed=True)
-    assert blob.hopeful
+    assert blob.completable
     blob.alive("fed", False)
-    assert not blob.hopeful
+    assert not blob.completable
 
 
 @given(st.integers(1, 200), st.integers(2, 9), st.randoms(use_true_random=False))
@@ -120,7 +120,7 @@ def test_nothing_is_asked_of_two_unless_it_is_slow(count: int, holders: int, rng
                 assert not offer.pieces & ~blob.holders[str(name)].held
                 flying.append(offer)
         offer = flying.pop(rng.randrange(len(flying)))
-        blob.landed(offer, rng.choice(pieces.indexes(offer.pieces)), 0.0)
+        blob.record_received(offer, rng.choice(pieces.indexes(offer.pieces)), 0.0)
     assert blob.held == blob.all
 
 

@@ -180,7 +180,7 @@ async def test_the_distributions_registry_is_an_upstream(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("url", ["ftp://somewhere", "http://", "://"])
 def test_an_upstream_must_be_an_address(url: str) -> None:
-    with pytest.raises(ValueError, match="not the address"):
+    with pytest.raises(ValueError, match="not a registry URL"):
         Upstream(url)
 
 
@@ -210,14 +210,14 @@ def test_a_redirect_out_of_https_is_not_followed(stub: Stub, monkeypatch: pytest
 
 
 async def test_what_came_from_where_is_counted(tmp_path: Path, stub: Stub) -> None:
-    """By the figures that the metrics page shows."""
+    """By the values that the metrics page shows."""
     async with Cluster(tmp_path) as cluster:
         first = await cluster.add(upstreams=(stub.url,))
         second = await cluster.add()
         for node in (first, second):
             assert await pull(node, DIGEST) == BLOB
             await settled(node)
-        given, got = first.figures(), second.figures()
+        given, got = first.metric_values(), second.metric_values()
         assert ("received", "upstream", len(BLOB)) in given
         assert ("sent", "", len(BLOB)) in given
         assert ("received", first.address, len(BLOB)) in got

@@ -124,7 +124,7 @@ async def test_who_has_to_log_in_is_asked_once(page: Aside, tmp_path: Path) -> N
         opening = asyncio.ensure_future(page.open(client.base))
         await page.until("document.getElementById('login')?.open")
         assert await page.texts("nav li a") == []
-        for password, shown in (("wrong", "wrong user or password"), ("secret", "")):
+        for password, shown in (("wrong", "wrong user name or password"), ("secret", "")):
             await page.evaluate(f"""
                 document.getElementById('user').value = 'ann';
                 document.getElementById('password').value = '{password}';
@@ -153,7 +153,7 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: 
             mine = two.program.nodes  # type: ignore[attr-defined]
             await asyncio.gather(*(peer.tried.wait() for peer in mine.peers))
             await page.open(two.base)
-            assert "Nothing at present." in await page.texts(".empty")
+            assert "No transfers." in await page.texts(".empty")
             assert (await page.texts("main tbody td:nth-child(3)"))[-1] == "connected"
             assert (await page.texts("main tbody td:nth-child(4)"))[-1] == "shm"
             await page.open(f"{two.base}/#/big@v1")
@@ -173,7 +173,7 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: 
             await page.until("document.querySelector('progress')?.value === 12582912")
             row = (await page.texts("main tbody tr"))[0]
             assert "12.0 MiB of 12.0 MiB" in row
-            assert f"{peer} by shm: 12.0 MiB" in row
+            assert f"{peer} over shm: 12.0 MiB" in row
             await _on_the_nodes_page(page, two.program.metrics_address, peer)  # type: ignore[attr-defined]
             held.release()
             assert (await pulling).body == content
@@ -186,7 +186,7 @@ async def _on_the_nodes_page(page: Aside, address: str, peer: str) -> None:
     """Wires and sessions as any node has them, and the same transfer."""
     await page.open(address, ready="document.querySelectorAll('table').length > 3")
     shown = await page.text()
-    assert f"{peer} by shm" in shown
+    assert f"{peer} over shm" in shown
     assert "12.0 MiB" in shown
     assert "verifying" in shown
     assert {"Registry", "Transfers", "Registry nodes", "Sessions"} <= set(await page.texts("h2"))

@@ -105,12 +105,12 @@ async def _settled(nodes: Nodes) -> dict[str, Any]:
 
 
 async def _figures(nodes: Nodes) -> dict[str, Any]:
-    peers = [*nodes.peers, *nodes.callers.values()]
+    peers = [*nodes.peers, *nodes.inbound.values()]
     return {
         "sent": nodes.source.sent_bytes,
         "fetched": nodes.fetched,
         "failed": nodes.failed,
-        "lies": sum(peer.lies for peer in peers),
+        "corrupt_blobs": sum(peer.corrupt_blobs for peer in peers),
         "stalls": sum(peer.stalls for peer in peers),
         "upstream": sum(fetch.transfer.received.get("upstream", 0) for fetch in nodes.fetches.values()),
         "blobs": len(list(nodes.registry.blobs.files())),

@@ -15,9 +15,9 @@ import bcrypt
 from verbena.errors import ConfigurationError, ConfigurationProblem, configuration_error
 
 logger = logging.getLogger("verbena.registry")
-REMEMBER_S = 300.0
-MOST_REMEMBERED = 10_000
-LONGEST_FILE = 1 << 22
+CACHE_S = 300.0
+MAX_CACHED = 10_000
+MAX_FILE_BYTES = 1 << 22
 _PREFIXES = (b"$2y$", b"$2b$", b"$2a$")
 
 
@@ -28,28 +28,28 @@ class Passwords:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._key = secrets.token_bytes(32)
-        self._remembered: dict[bytes, float] = {}
+        self._cached_token: dict[bytes, float] = {}
         self._seen = (0, 0)
         self._users: dict[str, bytes] = {}
         # Checked for unknown users, so that response times do not reveal which users exist.
         self._decoy = bcrypt.hashpw(secrets.token_bytes(16), bcrypt.gensalt(rounds=10))
         self._read()
 
-    async def right(self, user: str, password: str) -> bool:
+    async def verify(self, user: str, password: str) -> bool:
         self._read_if_changed()
         proof = hashlib.blake2b(
             f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass"), key=self._key
         ).digest()
         now = time.monotonic()
-        if self._remembered.get(proof, 0.0) > now:
+        if self._cached_token.get(proof, 0.0) > now:
             return True
         stored = self._users.get(user)
-        right = await asyncio.to_thread(_check, password, stored or self._decoy) and stored is not None
-        if right:
-            if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[proof] = now + REMEMBER_S
-        return right
+        correct = await asyncio.to_thread(_check, password, stored or self._decoy) and stored is not None
+        if correct:
+            if len(self._cached_token) >= MAX_CACHED:
+                self._cached_token.clear()
+            self._cached_token[proof] = now + CACHE_S
+        return correct
 
     def _read_if_changed(self) -> None:
         try:
@@ -59,18 +59,18 @@ class Passwords:
         now = (status.st_mtime_ns, status.st_ino)
         if now != self._seen:
             self._seen = now
-            self._remembered.clear()
+            self._cached_token.clear()
             try:
                 self._read()
             except ConfigurationError as error:
-                logger.error("passwords stay as they were: %s", error.problems[0].message)
+                logger.error("keeping the loaded passwords: %s", error.problems[0].message)
 
     def _read(self) -> None:
         users, problems = {}, []
         try:
             with self._file.open("rb") as file:
                 status = os.fstat(file.fileno())
-                lines = file.read(LONGEST_FILE).splitlines()
+                lines = file.read(MAX_FILE_BYTES).splitlines()
         except OSError as error:
             raise _wrong(self._file, error.strerror or "cannot be read") from error
         for number, line in enumerate(lines, start=1):

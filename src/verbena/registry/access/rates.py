@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-MOST_CLIENTS = 10_000
+MAX_CLIENTS = 10_000
 
 
 class Rates:
@@ -23,6 +23,6 @@ class Rates:
         level = min(self._most, level + (now - then) * self._per_second)
         allowed = level >= 1.0
         self._buckets[client] = (level - 1.0 if allowed else level, now)
-        if len(self._buckets) > MOST_CLIENTS:
+        if len(self._buckets) > MAX_CLIENTS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - level) / self._per_second

@@ -19,7 +19,7 @@ from verbena.errors import ConfigurationProblem, configuration_error
 
 ACTIONS = frozenset({"pull", "push", "delete"})
 ANONYMOUS = "anonymous"
-LONGEST_FILE = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def read_rules(file: Path) -> tuple[Rule, ...]:
     """Parses an access file. Raises ConfigurationError that lists every invalid line."""
     try:
         with file.open(encoding="utf-8") as opened:
-            text = opened.read(LONGEST_FILE)
+            text = opened.read(MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
         problem = ConfigurationProblem(f"{file}: {error}", "registry.access_file", str(file))
         raise configuration_error([problem]) from error
@@ -72,17 +72,17 @@ def read_rules(file: Path) -> tuple[Rule, ...]:
 
 def _rule(words: list[str]) -> Rule:
     if len(words) != 3:
-        raise ValueError("a line has a user, repositories and rights")
+        raise ValueError("expected: user, repositories, rights")
     user, repositories, rights = words
     actions = frozenset(rights.split(","))
     if unknown := actions - ACTIONS:
-        raise ValueError(f"there is no right {min(unknown)!r}, only {', '.join(sorted(ACTIONS))}")
+        raise ValueError(f"unknown right {min(unknown)!r}; the rights are {', '.join(sorted(ACTIONS))}")
     return Rule(user, _pattern(repositories), actions)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
     if not re.fullmatch(r"[a-z0-9._/*-]+", text):
-        raise ValueError(f"{text!r} is no pattern of repository names")
+        raise ValueError(f"{text!r} is not a pattern of repository names")
     parts = (
         ".*" if part == "**" else "[^/]*" if part == "*" else re.escape(part)
         for part in re.split(r"(\*\*?)", text)

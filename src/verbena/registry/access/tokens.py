@@ -18,8 +18,8 @@ from verbena.registry import names
 from verbena.registry.access.rules import ACTIONS, Policy
 
 ALGORITHM = "HS256"
-LONGEST = 16 << 10
-MOST_SCOPES = 64
+MAX_LENGTH = 16 << 10
+MAX_SCOPES = 64
 
 Granted = dict[str, frozenset[str]]
 
@@ -54,17 +54,17 @@ class Tokens:
         """Verifies a token; returns its user and its granted actions by repository. Raises BadToken."""
         now = time.time() if now is None else now
         signed, _, signature = token.rpartition(".")
-        if len(token) > LONGEST or not token.isascii():
+        if len(token) > MAX_LENGTH or not token.isascii():
             raise BadToken("not a token")
         if not hmac.compare_digest(signature, self._sign(signed)):
-            raise BadToken("the signature is not this registry's")
+            raise BadToken("wrong signature")
         # The signature is valid, so this registry's secret signed the claims; audience and time may still be
         # wrong.
         header, claims = (_decode(part) for part in signed.split("."))
         if header.get("alg") != ALGORITHM or claims.get("aud") != self.service:
-            raise BadToken("it is meant for another service")
+            raise BadToken("issued for another service")
         if not claims["nbf"] <= now < claims["exp"]:
-            raise BadToken("it has expired")
+            raise BadToken("the token has expired")
         return claims["sub"], {entry["name"]: frozenset(entry["actions"]) for entry in claims["access"]}
 
     def _sign(self, text: str) -> str:
@@ -75,7 +75,7 @@ def grant(policy: Policy, user: str, scopes: list[str]) -> Granted:
     """Returns the actions that `policy` allows among the requested scopes (`repository:NAME:pull,push`).
     Omits the others without an error, as clients expect."""
     granted: Granted = {}
-    asked = [word for scope in scopes for word in scope.split(" ")][:MOST_SCOPES]
+    asked = [word for scope in scopes for word in scope.split(" ")][:MAX_SCOPES]
     for scope in asked:
         kind, _, rest = scope.partition(":")
         name, _, actions = rest.rpartition(":")

@@ -16,7 +16,7 @@ from verbena.registry.errors import Refused
 from verbena.registry.http.call import answer_json
 from verbena.registry.http.routes import Route
 
-LONGEST_FORM = 16 << 10
+MAX_FORM_BYTES = 16 << 10
 
 # The right that a method needs on an endpoint; all others need "pull".
 NEEDS = {
@@ -51,7 +51,7 @@ class Authenticator:
             return Identity(user, self.policy, granted)
         known = await self._user(header)
         if known is None:
-            raise self.challenge(request, route, "wrong user or password")
+            raise self.challenge(request, route, "wrong user name or password")
         return Identity(known, self.policy)
 
     def check(self, request: web.BaseRequest, route: Route, identity: Identity) -> None:
@@ -80,27 +80,27 @@ class Authenticator:
             if route.name:
                 action = NEEDS.get((route.endpoint, request.method), "pull")
                 actions = "pull,push" if action == "push" else action
-                header += f',scope="repository:{_quotable(route.name)}:{actions}"'
+                header += f',scope="repository:{_quote_safe(route.name)}:{actions}"'
             if error:
                 header += f',error="{error}"'
         return Refused("UNAUTHORIZED", message, headers={"WWW-Authenticate": header})
 
-    async def give_token(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def issue_token(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves /token: GET with basic credentials or none, or POST of a form with user and password. Raises
         Refused for wrong credentials."""
         if self.tokens is None or self.passwords is None:
-            raise Refused("UNSUPPORTED", "tokens are not in use here", status=404)
+            raise Refused("UNSUPPORTED", "this registry issues no tokens", status=404)
         basic = Refused("UNAUTHORIZED", headers={"WWW-Authenticate": 'Basic realm="verbena"'})
         user: str | None = ""
         if request.method == "POST":
-            if (request.content_length or 0) > LONGEST_FORM:
+            if (request.content_length or 0) > MAX_FORM_BYTES:
                 raise Refused("SIZE_INVALID", status=413)
             form = await request.post()
             scopes = [str(form.get("scope", ""))]
             given = (str(form.get("username", "")), str(form.get("password", "")))
             if form.get("grant_type") != "password":
-                raise Refused("UNSUPPORTED", "the grant must be a password", status=400)
-            user = given[0] if await self.passwords.right(*given) else None
+                raise Refused("UNSUPPORTED", "grant_type must be password", status=400)
+            user = given[0] if await self.passwords.verify(*given) else None
         else:
             scopes = request.query.getall("scope", [])
             if header := request.headers.get("Authorization", ""):
@@ -122,16 +122,16 @@ class Authenticator:
         user, colon, password = text.partition(":")
         if (user, colon, password) == ("", ":", ""):
             return ""
-        if not colon or self.passwords is None or not await self.passwords.right(user, password):
+        if not colon or self.passwords is None or not await self.passwords.verify(user, password):
             return None
         return user
 
 
 def _host(request: web.BaseRequest) -> str:
-    return _quotable(request.host)
+    return _quote_safe(request.host)
 
 
-def _quotable(text: str) -> str:
+def _quote_safe(text: str) -> str:
     """Removes characters that would let client input end a quoted header value."""
     return "".join(
         letter for letter in text if letter.isascii() and letter.isprintable() and letter not in '"\\'

@@ -14,13 +14,13 @@ from aiohttp.web_protocol import RequestHandler
 logger = logging.getLogger("verbena.registry.http")
 
 
-def _ours(record: logging.LogRecord) -> bool:
+def _is_server_error(record: logging.LogRecord) -> bool:
     """Filters the log: drops errors about malformed HTTP, which any client can cause."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or not issubclass(kind, HttpProcessingError)
 
 
-logger.addFilter(_ours)
+logger.addFilter(_is_server_error)
 
 
 class Connections(web.Server):

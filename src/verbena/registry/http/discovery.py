@@ -69,7 +69,7 @@ def _limit(call: Call) -> int:
     if text is None:
         return call.settings.page
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise Refused("UNSUPPORTED", "n is not a number of entries", status=400)
+        raise Refused("UNSUPPORTED", "n is not a number", status=400)
     return min(int(text), call.settings.page)
 
 

@@ -10,18 +10,18 @@ from verbena.registry.service import parse_digest
 
 
 async def delete_manifest(call: Call) -> web.StreamResponse:
-    _refuse_if_off(call)
+    _require_delete_enabled(call)
     await call.registry.delete_manifest(call.name, call.route.reference, actor=call.identity.user)
     return answer(202)
 
 
 async def delete_blob(call: Call) -> web.StreamResponse:
-    _refuse_if_off(call)
+    _require_delete_enabled(call)
     digest = parse_digest(call.route.reference)
     await call.registry.delete_blob(call.name, digest, actor=call.identity.user)
     return answer(202)
 
 
-def _refuse_if_off(call: Call) -> None:
+def _require_delete_enabled(call: Call) -> None:
     if not call.settings.delete:
-        raise Refused("UNSUPPORTED", "deletion is switched off")
+        raise Refused("UNSUPPORTED", "deletes are disabled")

@@ -15,7 +15,7 @@ from verbena.registry.incoming import IncomingBlob
 from verbena.registry.service import Blob, parse_digest
 
 OCTETS = "application/octet-stream"
-FOR_EVER = {"Cache-Control": "max-age=31536000, immutable"}
+IMMUTABLE = {"Cache-Control": "max-age=31536000, immutable"}
 
 
 async def get_manifest(call: Call) -> web.StreamResponse:
@@ -24,7 +24,7 @@ async def get_manifest(call: Call) -> web.StreamResponse:
     if matches(call.request.headers.get("If-None-Match"), str(manifest.digest)):
         return answer(304, headers)
     if call.request.method == "GET":
-        await call.registry.tell(
+        await call.registry.notify(
             Event(
                 *("pull", "manifest", call.name, manifest.digest, len(manifest.content)),
                 *(manifest.media_type, call.route.reference, call.identity.user),
@@ -36,7 +36,7 @@ async def get_manifest(call: Call) -> web.StreamResponse:
 async def get_blob(call: Call) -> web.StreamResponse:
     request, digest = call.request, parse_digest(call.route.reference)
     blob = await call.registry.blob(call.name, digest)
-    headers = digest_headers(digest) | FOR_EVER | VERSION | {"Accept-Ranges": "bytes"}
+    headers = digest_headers(digest) | IMMUTABLE | VERSION | {"Accept-Ranges": "bytes"}
     if matches(request.headers.get("If-None-Match"), str(digest)):
         return answer(304, headers)
     size = blob.size
@@ -49,7 +49,7 @@ async def get_blob(call: Call) -> web.StreamResponse:
         except Unsatisfiable:
             refused = Refused(
                 "SIZE_INVALID",
-                "no byte of that range exists",
+                "range not satisfiable",
                 status=416,
                 headers={"Content-Range": f"bytes */{size}"},
             )
@@ -97,10 +97,10 @@ async def _send_recalled(
     recall = call.registry.recall
     if recall is None or not blob.object:
         raise Refused("BLOB_UNKNOWN", detail={"digest": str(blob.digest)})
-    coming = recall.coming.get(blob.digest)
-    if (start, end) != (0, blob.size) and (coming is None or coming.incoming.received < end):
+    active = recall.active.get(blob.digest)
+    if (start, end) != (0, blob.size) and (active is None or active.incoming.received < end):
         await sending.send_pieces(
-            call.request, response, recall.stretch(blob.object, start, end), end - start
+            call.request, response, recall.read_range(blob.object, start, end), end - start
         )
         return response
     incoming = await recall.first(recall.start(blob.digest, blob.size, blob.object))

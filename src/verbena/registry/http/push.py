@@ -14,7 +14,7 @@ from verbena.registry.http.receiving import receive_blob, receive_short
 from verbena.registry.service import Blob, parse_digest
 from verbena.registry.uploads import Upload
 
-MOST_TAGS = 100
+MAX_TAGS = 100
 
 
 async def begin_upload(call: Call) -> web.StreamResponse:
@@ -58,7 +58,7 @@ async def put_upload(call: Call) -> web.StreamResponse:
     blob."""
     upload = call.registry.uploads.get(call.name, call.route.reference)
     if "digest" not in call.request.query:
-        raise Refused("DIGEST_INVALID", "the digest is missing")
+        raise Refused("DIGEST_INVALID", "the parameter digest is missing")
     digest = parse_digest(call.request.query["digest"])
     async with upload.busy:
         if await _append(call, upload):
@@ -77,8 +77,8 @@ async def cancel_upload(call: Call) -> web.StreamResponse:
 
 async def put_manifest(call: Call) -> web.StreamResponse:
     tags = call.request.query.getall("tag", [])
-    if len(tags) > MOST_TAGS:
-        raise Refused("MANIFEST_INVALID", f"at most {MOST_TAGS} tags at a time", status=414)
+    if len(tags) > MAX_TAGS:
+        raise Refused("MANIFEST_INVALID", f"at most {MAX_TAGS} tags per request", status=414)
     content = await receive_short(call, call.registry.limits.manifest_bytes)
     pushed = await call.registry.put_manifest(
         *(call.name, call.route.reference, content, call.request.headers.get("Content-Type", "")),
@@ -148,7 +148,7 @@ async def _append(call: Call, upload: Upload) -> int:
 def _out_of_order(call: Call, upload: Upload) -> Refused:
     return Refused(
         "BLOB_UPLOAD_INVALID",
-        f"the next chunk begins at {upload.received}",
+        f"the next chunk must begin at {upload.received}",
         status=416,
         headers=_progress(call, upload),
     )

@@ -13,9 +13,9 @@ from verbena.registry.feed import AHEAD
 from verbena.registry.http.call import Call
 from verbena.registry.incoming import BATCH, IncomingBlob
 
-ALL_UPLOADS = 32 << 20
+UPLOAD_MEMORY_BYTES = 32 << 20
 """Limit of bytes in memory for all uploads together; each upload gets an equal share."""
-SHORTEST_BATCH = 128 << 10
+MIN_BATCH_BYTES = 128 << 10
 
 
 class _Share:
@@ -25,7 +25,7 @@ class _Share:
 
     @classmethod
     def bytes(cls) -> int:
-        return min(AHEAD, max(2 * SHORTEST_BATCH, ALL_UPLOADS // max(1, cls.uploads)))
+        return min(AHEAD, max(2 * MIN_BATCH_BYTES, UPLOAD_MEMORY_BYTES // max(1, cls.uploads)))
 
 
 class Deadline:
@@ -83,10 +83,13 @@ async def receive_blob(call: Call, incoming: IncomingBlob) -> int:
         if not deadline.passed:
             raise
         raise Refused(
-            "BLOB_UPLOAD_INVALID", "nothing came for too long", status=408, headers={"Connection": "close"}
+            "BLOB_UPLOAD_INVALID",
+            "no data within the time limit",
+            status=408,
+            headers={"Connection": "close"},
         ) from None
     except (ConnectionError, HttpProcessingError, web.RequestPayloadError) as error:
-        raise ConnectionResetError("the client broke off") from error
+        raise ConnectionResetError("the client disconnected") from error
     finally:
         _Share.uploads -= 1
         deadline.close()
@@ -113,9 +116,9 @@ async def receive_short(call: Call, limit: int) -> bytes:
     except asyncio.CancelledError:
         if not deadline.passed:
             raise
-        raise Refused("SIZE_INVALID", "nothing came for too long", status=408) from None
+        raise Refused("SIZE_INVALID", "no data within the time limit", status=408) from None
     except (HttpProcessingError, web.RequestPayloadError) as error:
-        raise ConnectionResetError("the client broke off") from error
+        raise ConnectionResetError("the client disconnected") from error
     finally:
         deadline.close()
         call.received_bytes += len(body)
@@ -123,7 +126,7 @@ async def receive_short(call: Call, limit: int) -> bytes:
 
 
 def too_long(limit: int) -> Refused:
-    return Refused("SIZE_INVALID", f"at most {limit} bytes are taken", status=413)
+    return Refused("SIZE_INVALID", f"at most {limit} bytes are accepted", status=413)
 
 
 def _refuse_longer(request: web.BaseRequest, limit: int) -> None:

@@ -15,7 +15,7 @@ _PATTERNS = (
     ("referrers", re.compile(r"/v2/(?P<name>.+)/referrers/(?P<reference>[^/]+)")),
 )
 _FIXED = {"/v2/": "base", "/v2": "base", "/v2/_catalog": "catalog", "/token": "token"}
-LONGEST = 1024
+MAX_LENGTH = 1024
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def route(path: str) -> Route | None:
     """Returns the route of a path, or None if there is no such endpoint."""
     if path in _FIXED:
         return Route(_FIXED[path])
-    if len(path) > LONGEST:
+    if len(path) > MAX_LENGTH:
         return None
     for endpoint, pattern in _PATTERNS:
         if match := pattern.fullmatch(path):

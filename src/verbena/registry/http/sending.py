@@ -45,7 +45,7 @@ async def send_arriving(
             if there <= position:
                 if request.transport is not None:
                     request.transport.abort()
-                raise ConnectionResetError("the blob could not be fetched to its end")
+                raise ConnectionResetError("the fetch of the blob failed")
             await _send(request, response, file, position, there)
             position = there
         await response.write_eof()
@@ -67,7 +67,7 @@ async def send_pieces(
             raise
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError("the blob could not be sent to its end") from refused
+        raise ConnectionResetError("sending the blob failed") from refused
     await response.write_eof()
 
 
@@ -76,7 +76,7 @@ async def _send(
 ) -> None:
     transport = request.transport
     if transport is None:
-        raise ConnectionResetError("the client has left")
+        raise ConnectionResetError("the client disconnected")
     loop = asyncio.get_running_loop()
     if transport.get_extra_info("sslcontext") is None:
         await loop.sendfile(transport, file, start, end - start, fallback=False)
@@ -85,6 +85,6 @@ async def _send(
     while start < end:
         piece = await loop.run_in_executor(None, os.pread, fd, min(PIECE, end - start), start)
         if not piece:
-            raise ConnectionResetError("the file is shorter than it was")
+            raise ConnectionResetError("the file was truncated")
         await response.write(piece)
         start += len(piece)

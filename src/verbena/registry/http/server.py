@@ -55,8 +55,8 @@ HANDLERS: dict[str, dict[str, Handler]] = {
 }
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 READ_BUFFER = 256 << 10
-END_PATIENCE_S = 10.0
-KEEP_S = 75.0
+SHUTDOWN_TIMEOUT_S = 10.0
+KEEPALIVE_S = 75.0
 """The time for which an idle connection is kept open."""
 
 
@@ -86,11 +86,11 @@ class Server:
             most=self.settings.max_connections,
             timeout_s=self.settings.timeout_s,
             read_bufsize=READ_BUFFER,
-            keepalive_timeout=KEEP_S,
+            keepalive_timeout=KEEPALIVE_S,
             access_log=None,
         )
         self.metrics.refused_connections = lambda: connections.refused
-        self._runner = web.ServerRunner(connections, shutdown_timeout=END_PATIENCE_S)
+        self._runner = web.ServerRunner(connections, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=1024)
         try:
@@ -152,7 +152,7 @@ class Server:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             logger.error("the disk is full: %s", self.registry.folder)
-            return answer_refusal(Refused("BLOB_UPLOAD_INVALID", "no space is left", status=507))
+            return answer_refusal(Refused("BLOB_UPLOAD_INVALID", "no space left on device", status=507))
         except Exception:
             logger.exception("a request failed: %s %s", call.request.method, call.request.path[:200])
             return answer(500)
@@ -162,10 +162,10 @@ class Server:
         if page := self.pages.get(request.path):
             return await page(request)
         if found.endpoint == "none":
-            raise Refused("UNSUPPORTED", "there is no such endpoint", status=404)
-        self._slow_down(request)
+            raise Refused("UNSUPPORTED", "unknown endpoint", status=404)
+        self._check_rate(request)
         if found.endpoint == "token":
-            return await self.authenticator.give_token(request)
+            return await self.authenticator.issue_token(request)
         handlers = HANDLERS[found.endpoint]
         handler = handlers.get(request.method)
         if handler is None:
@@ -181,12 +181,12 @@ class Server:
         if isinstance(response, web.Response) and isinstance(response.body, bytes):
             call.sent_bytes = len(response.body) if call.request.method != "HEAD" else 0
 
-    def _slow_down(self, request: web.BaseRequest) -> None:
+    def _check_rate(self, request: web.BaseRequest) -> None:
         if self._rates is None:
             return
         wait_s = self._rates.wait_s(request.remote or "", asyncio.get_running_loop().time())
         if wait_s:
-            self.metrics.refused_rate += 1
+            self.metrics.rate_limited += 1
             raise Refused("TOOMANYREQUESTS", headers={"Retry-After": str(math.ceil(wait_s))})
 
     async def _count(self, event: Event) -> None:

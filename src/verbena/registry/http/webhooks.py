@@ -21,7 +21,7 @@ from verbena.registry.metrics import Metrics
 logger = logging.getLogger("verbena.registry")
 
 CONTENT_TYPE = "application/vnd.docker.distribution.events.v1+json"
-MOST_WAITING = 10_000
+MAX_QUEUED = 10_000
 TRIES = 5
 FIRST_PAUSE_S = 0.5
 
@@ -33,7 +33,7 @@ class Webhooks:
         self._secret = secret
         self._metrics = metrics
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
-        self._queues = {address: asyncio.Queue[Event](MOST_WAITING) for address in addresses}
+        self._queues = {address: asyncio.Queue[Event](MAX_QUEUED) for address in addresses}
         self._tasks = [asyncio.create_task(self._deliver(a, queue)) for a, queue in self._queues.items()]
 
     async def __call__(self, event: Event) -> None:

@@ -24,7 +24,7 @@ from verbena.registry.service import Registry
 
 DEPTH = 3
 """Concurrent pieces per peer: one being sent, one being read, one being written here."""
-MOST_KNOWN = 256
+MAX_KNOWN = 256
 LOOK_S = 0.1
 """How often an idle worker checks for slow peers."""
 
@@ -57,13 +57,13 @@ class Fetch:
         repository: str,
         digest: Digest,
         size: int,
-        me: str,
+        node_id: str,
     ) -> None:
         self.digest, self.size = digest, size
         self.repositories = {repository}
-        self.registry, self.settings, self.me = registry, settings, me
+        self.registry, self.settings, self.node_id = registry, settings, node_id
         self.incoming = registry.blobs.incoming(algorithm=digest.algorithm, size=size)
-        self.incoming.guarded = True
+        self.incoming.untrusted = True
         self.plan = Plan(size, progress_at=time.monotonic(), patience_s=settings.piece_timeout_s)
         self.peers: dict[str, Peer] = {}
         self.transfer = Transfer()
@@ -74,9 +74,9 @@ class Fetch:
         self.whole.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.upstream: OpenUpstream | None = None
         self.find_more: Callable[[Fetch], Awaitable[None]] | None = None
-        self.meet: Callable[[Fetch, frozenset[str]], None] | None = None
+        self.query_fetchers: Callable[[Fetch, frozenset[str]], None] | None = None
         """Called with nodes that a peer lists as fetching the same blob."""
-        self.met: dict[str, float] = {}
+        self.queried_at: dict[str, float] = {}
         """When each of those nodes was last queried."""
         self.repairing = False
         self._window = window
@@ -113,12 +113,12 @@ class Fetch:
             for _ in range(DEPTH if len(self.peers) < 3 else 1):
                 self._spawn(self._work(peer))
             self._spawn(self._follow(peer))
-        self._ring()
+        self._notify()
 
     def peer_changed(self, peer: Peer) -> None:
-        if peer.id in self.peers or peer.id in self.plan.crowd:
+        if peer.id in self.peers or peer.id in self.plan.fetchers:
             self.plan.alive(peer.id, peer.usable)
-            self._ring()
+            self._notify()
 
     # The run of the fetch.
 
@@ -127,7 +127,7 @@ class Fetch:
         try:
             await self._gather()
             if await self.incoming.digest(self.digest.algorithm) != self.digest:
-                await self._mend()
+                await self._repair()
             blob = await self.registry.adopt(self.incoming, min(self.repositories), self.digest)
             for repository in sorted(self.repositories)[1:]:
                 await self.registry.link(repository, blob.digest)
@@ -135,7 +135,7 @@ class Fetch:
         except (FetchFailed, OSError, Refused) as error:
             await self._give_up(error)
         except BaseException:
-            await self._give_up(FetchFailed("the node is closing"))
+            await self._give_up(FetchFailed("the node is shutting down"))
             raise
         finally:
             await self._stop()
@@ -153,20 +153,20 @@ class Fetch:
             self._check()
             now = time.monotonic()
             stuck = now - self.plan.progress_at > 2 * self.settings.piece_timeout_s
-            if not self._is_fed_by_upstream and (stuck or not self.plan.hopeful):
-                await self._rescue()
-            await self._bell(LOOK_S * 5)
+            if not self._is_fed_by_upstream and (stuck or not self.plan.completable):
+                await self._find_sources()
+            await self._next_change(LOOK_S * 5)
         self._check()
 
-    async def _rescue(self) -> None:
+    async def _find_sources(self) -> None:
         """No known peer has the missing pieces: queries more peers, then upstream. Raises FetchFailed."""
         if self.find_more is not None:
             await self.find_more(self)
         self.plan.progress_at = time.monotonic()
-        if self.plan.hopeful or self.plan.done:
+        if self.plan.completable or self.plan.done:
             return
         if self.upstream is None or not await self.feed(None):
-            raise FetchFailed(f"no node has the rest of {self.digest}")
+            raise FetchFailed(f"no node has the missing pieces of {self.digest}")
 
     def feed_from(self, body: Body) -> None:
         """Feeds the fetch from an upstream response that has already begun."""
@@ -181,7 +181,7 @@ class Fetch:
         """Reads the missing pieces from upstream, in order. Returns False if upstream does not have the blob.
         Raises FetchFailed."""
         self._is_fed_by_upstream = True
-        self._ring()
+        self._notify()
         try:
             while not self.plan.done:
                 missing = self.plan.missing
@@ -193,9 +193,9 @@ class Fetch:
                     return False
                 if body.size != self.size:
                     body.close()
-                    raise FetchFailed(f"upstream says {body.size} bytes, others {self.size}")
+                    raise FetchFailed(f"upstream reports {body.size} bytes, other nodes {self.size}")
                 try:
-                    await self._pour(body, first)
+                    await self._store_body(body, first)
                 except UpstreamFailed as error:
                     if self.plan.missing == missing:  # no complete piece arrived
                         raise FetchFailed(str(error)) from error
@@ -205,9 +205,9 @@ class Fetch:
             return True
         finally:
             self._is_fed_by_upstream = False
-            self._ring()
+            self._notify()
 
-    async def _pour(self, body: Body, first: int) -> None:
+    async def _store_body(self, body: Body, first: int) -> None:
         """Stores the pieces of one response, up to one that is already here; reads the next piece while one
         is written. Raises UpstreamFailed."""
         turn = asyncio.Lock()
@@ -215,9 +215,9 @@ class Fetch:
         loop, workers = asyncio.get_running_loop(), self.registry.blobs.workers
 
         async def read(view: memoryview) -> None:
-            got = await _to_its_end(loop.run_in_executor(workers, body.readinto, view), body)
+            got = await _finish_read(loop.run_in_executor(workers, body.readinto, view), body)
             if got != len(view):
-                raise UpstreamFailed("the answer is shorter than it said")
+                raise UpstreamFailed("the response is shorter than its length")
 
         async def lane() -> None:
             nonlocal rest
@@ -243,7 +243,7 @@ class Fetch:
             if ended is not None:
                 raise ended
 
-    async def _mend(self) -> None:
+    async def _repair(self) -> None:
         """The digest is wrong, so a peer sent wrong bytes: fails the followers, then repairs the pieces from
         peers or fetches all from upstream. Raises FetchFailed."""
         self.repairing = True
@@ -253,18 +253,18 @@ class Fetch:
         self.incoming = self.registry.blobs.incoming(
             path.name, algorithm=self.digest.algorithm, size=self.size
         )
-        self.incoming.guarded = True
-        if await repair.mend(self, self._window):
+        self.incoming.untrusted = True
+        if await repair.repair(self, self._window):
             self.repairing = False
             return
         if self.upstream is not None:
             self.plan = Plan(self.size, progress_at=time.monotonic())
             if await self.feed(None):
-                self.incoming.hash_again()
+                self.incoming.restart_hashing()
                 if await self.incoming.digest(self.digest.algorithm) == self.digest:
                     self.repairing = False
                     return
-        raise FetchFailed(f"nobody has the right bytes of {self.digest}")
+        raise FetchFailed(f"no node has valid bytes of {self.digest}")
 
     # The worker of a peer: one piece at a time.
 
@@ -276,20 +276,20 @@ class Fetch:
                     await self._ask(peer, offer, slot)
                     continue
                 if offer is not None:
-                    self.plan.returned(offer)
-            await self._bell(LOOK_S)
+                    self.plan.release(offer)
+            await self._next_change(LOOK_S)
 
     async def _ask(self, peer: Peer, offer: Offer, slot: Slot) -> None:
         try:
             index = await self.request(peer, offer, slot)
         except PeerFailed as error:
-            self.plan.returned(offer)
+            self.plan.release(offer)
             peer.stalls += isinstance(error.__cause__, TimedOutError)
             self.plan.forget(peer.id)  # for this blob only; `find_more` may add it again
-            self._ring()
+            self._notify()
             return
         except BaseException:
-            self.plan.returned(offer)
+            self.plan.release(offer)
             raise
         if index is None or self._writing >> index & 1 or self.plan.held >> index & 1:
             return
@@ -298,7 +298,7 @@ class Fetch:
             await self._store(offer, index, start, slot.memory[:length])
         except OSError as error:
             self._broken = error  # a local error, such as a full disk, ends the whole fetch
-            self._ring()
+            self._notify()
             return
         peer.received_bytes += length
         self._count(peer.name, length, (peer.session.wire if peer.session else None) or "")
@@ -307,8 +307,8 @@ class Fetch:
         """Requests one of the offer's pieces. On return the window slot is local again and holds the piece
         with the returned index; None if the peer sent none. Raises PeerFailed."""
         assert peer.session is not None
-        known = self.plan.fellows(peer.id)[:MOST_KNOWN]
-        answer = await self._lent(
+        known = self.plan.other_fetchers(peer.id)[:MAX_KNOWN]
+        answer = await self._window_of(
             peer,
             slot,
             messages.SEND,
@@ -316,10 +316,10 @@ class Fetch:
             piece_bytes=PIECE,
             patient=offer.patient,
             known=known,
-            me=self.me,
+            node_id=self.node_id,
         )
         if answer.get("found") is not True or not self._note(peer, answer):
-            self.plan.returned(offer)
+            self.plan.release(offer)
             self.plan.forget(peer.id)
             return None
         index = answer.get("piece")
@@ -329,11 +329,11 @@ class Fetch:
             or not offer.pieces >> index & 1
         ):
             elsewhere = answer.get("elsewhere") is True
-            self.plan.returned(offer, elsewhere=elsewhere, refused=index is not None)
+            self.plan.release(offer, elsewhere=elsewhere, refused=index is not None)
             return None
         return index
 
-    async def _lent(self, peer: Peer, slot: Slot, method: str, **fields: Any) -> dict[str, Any]:
+    async def _window_of(self, peer: Peer, slot: Slot, method: str, **fields: Any) -> dict[str, Any]:
         assert peer.session is not None
         window = slot.lend(peer.session)
         try:
@@ -359,10 +359,10 @@ class Fetch:
             raise
         finally:
             self._writing &= ~(1 << index)
-        self.plan.landed(offer, index, time.monotonic())
-        self._ring()
+        self.plan.record_received(offer, index, time.monotonic())
+        self._notify()
 
-    async def store_landed(self, peer: Peer, memory: memoryview) -> None:
+    async def store_inline(self, peer: Peer, memory: memoryview) -> None:
         """Stores a blob of one piece that came with the response to FIND."""
         offer = Offer(peer.id, 1, False, time.monotonic())
         self.peers[peer.id] = peer
@@ -378,7 +378,7 @@ class Fetch:
             if holder is None or holder.whole:
                 return
             if not peer.live:
-                await self._bell(LOOK_S)
+                await self._next_change(LOOK_S)
                 continue
             try:
                 answer = await peer.call(
@@ -389,21 +389,21 @@ class Fetch:
                     fed=holder.fed,
                 )
                 if answer.get("found") is True and self._note(peer, answer):
-                    self._ring()
+                    self._notify()
                     continue
             except PeerFailed:
                 pass
             self.plan.forget(peer.id)
-            self._ring()
+            self._notify()
 
     def _note(self, peer: Peer, answer: dict[str, Any]) -> bool:
         try:
             held = messages.take_pieces(answer, "held")
-            crowd = messages.take_nodes(answer, "crowd")
+            fetchers = messages.take_nodes(answer, "fetchers")
         except messages.BadMessage:
             return False
-        if self.meet is not None and not crowd <= self.peers.keys() | {self.me}:
-            self.meet(self, crowd)
+        if self.query_fetchers is not None and not fetchers <= self.peers.keys() | {self.node_id}:
+            self.query_fetchers(self, fetchers)
         self.plan.note(peer.id, held=held, whole=answer.get("whole") is True, fed=answer.get("fed") is True)
         self.plan.alive(peer.id, peer.usable)
         return True
@@ -415,13 +415,13 @@ class Fetch:
 
     def _check(self) -> None:
         if self._broken is not None:
-            raise FetchFailed(f"it cannot be stored: {self._broken}") from self._broken
+            raise FetchFailed(f"the blob cannot be stored: {self._broken}") from self._broken
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         bell, self.changed = self.changed, asyncio.Event()
         bell.set()
 
-    async def _bell(self, timeout_s: float) -> None:
+    async def _next_change(self, timeout_s: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self.changed.wait(), timeout_s)
 
@@ -434,7 +434,7 @@ class Fetch:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = self._broken or error
-            self._ring()
+            self._notify()
 
     async def _stop(self) -> None:
         tasks: Iterable[asyncio.Task[None]] = list(self._tasks)
@@ -443,7 +443,7 @@ class Fetch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _to_its_end(reading: asyncio.Future[int], body: Body) -> int:
+async def _finish_read(reading: asyncio.Future[int], body: Body) -> int:
     """Waits until the reading thread has ended, even when cancelled: only then may the slot be reused."""
     try:
         return await asyncio.shield(reading)

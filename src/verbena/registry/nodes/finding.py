@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from verbena.registry.nodes.nodes import Nodes
 
 FIND_TIMEOUT_S = 10.0
-MEET_AGAIN_S = 0.1
+QUERY_INTERVAL_S = 0.1
 
 Asked = tuple[Peer, dict[str, Any] | None, Fetch | None]
 """The queried peer, its response, and the fetch that started with the blob in that response."""
@@ -43,7 +43,7 @@ class Finder:
     async def holds(self, peer: Peer, repository: str, digest: Digest) -> tuple[bool, int] | None:
         """Returns whether a peer has the whole blob, and how many bytes; None if it has nothing. Does not
         announce this node as a fetcher."""
-        answer = await self._ask(peer, repository, digest, asker="")
+        answer = await self._ask(peer, repository, digest, requester="")
         if answer is None:
             return None
         if answer.get("whole") is True:
@@ -78,14 +78,14 @@ class Finder:
             if answer is not None:
                 _join(fetch, peer, answer)
 
-    def meet(self, fetch: Fetch, crowd: frozenset[str]) -> None:
+    def query_fetchers(self, fetch: Fetch, fetchers: frozenset[str]) -> None:
         """Queries usable nodes that reportedly fetch the same blob, each at most every MEET_AGAIN_S."""
         now = time.monotonic()
         for peer in self._nodes.usable_peers():
-            if peer.id in crowd and peer.id not in fetch.peers:
-                fetch.plan.crowd.add(peer.id)
-                if now - fetch.met.get(peer.id, 0.0) > MEET_AGAIN_S:
-                    fetch.met[peer.id] = now
+            if peer.id in fetchers and peer.id not in fetch.peers:
+                fetch.plan.fetchers.add(peer.id)
+                if now - fetch.queried_at.get(peer.id, 0.0) > QUERY_INTERVAL_S:
+                    fetch.queried_at[peer.id] = now
                     self._nodes._spawn(self._meet(fetch, peer))
 
     async def _meet(self, fetch: Fetch, peer: Peer) -> None:
@@ -106,7 +106,7 @@ class Finder:
         return None
 
     async def _ask(
-        self, peer: Peer, repository: str, digest: Digest, window: str = "", *, asker: str | None = None
+        self, peer: Peer, repository: str, digest: Digest, window: str = "", *, requester: str | None = None
     ) -> dict[str, Any] | None:
         """Returns a peer's response about a blob, or None if it has nothing of it or the call fails."""
         try:
@@ -116,7 +116,7 @@ class Finder:
                 repository=repository,
                 digest=str(digest),
                 window=window,
-                me=self._nodes.id if asker is None else asker,
+                node_id=self._nodes.id if requester is None else requester,
             )
             if answer.get("found") is True:
                 messages.take_integer(answer, "size")
@@ -143,7 +143,7 @@ class Finder:
             fetch = self._nodes.fetches.get(digest)
             if fetch is None:
                 fetch = self._nodes.new_fetch(repository, digest, answer["size"])
-                await fetch.store_landed(peer, slot.memory)
+                await fetch.store_inline(peer, slot.memory)
                 self._nodes.run_fetch(fetch)
             return peer, answer, fetch
 
@@ -154,12 +154,12 @@ class Finder:
         digest: Digest,
         peer: Peer,
         answer: dict[str, Any] | None,
-        landed: Fetch | None,
+        inline_fetch: Fetch | None,
     ) -> Fetch | None:
         if answer is None:
             return fetch
-        if landed is not None:
-            return landed
+        if inline_fetch is not None:
+            return inline_fetch
         fetch = fetch or self._nodes.fetches.get(digest)
         if fetch is None:
             fetch = self._nodes.new_fetch(repository, digest, answer["size"])
@@ -185,7 +185,7 @@ def _manifest(answer: dict[str, Any], reference: str) -> Manifest | None:
     content = messages.take_text(answer, "content", 8 << 20).encode("utf-8", "surrogateescape")
     digest = messages.take_digest(answer)
     if digests.of(content, digest.algorithm) != digest:
-        raise messages.BadMessage("the manifest is another")
+        raise messages.BadMessage("the manifest has another digest")
     if digests.is_digest(reference) and str(digest) != reference:
-        raise messages.BadMessage("the manifest is not the one asked for")
+        raise messages.BadMessage("the manifest is not the requested one")
     return Manifest(digest, messages.take_text(answer, "media_type"), content)

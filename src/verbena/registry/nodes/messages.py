@@ -22,9 +22,9 @@ LEASE = "registry.lease"  # permission to fetch a blob from upstream
 RELEASE = "registry.release"
 REPLICATE = "registry.replicate"  # stores a copy on the peer
 
-LARGEST_BLOB = 1 << 50
-_MOST_BITS = LARGEST_BLOB // PIECE
-_MOST_KNOWN = 1024
+MAX_BLOB_BYTES = 1 << 50
+_MAX_BITS = MAX_BLOB_BYTES // PIECE
+_MAX_KNOWN = 1024
 _HEXADECIMAL = re.compile(r"[0-9a-f]*")
 
 
@@ -49,11 +49,11 @@ def decode(payload: bytes) -> dict[str, Any]:
 def take_text(fields: dict[str, Any], name: str, most: int = 300) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or len(value) > most:
-        raise BadMessage(f"{name} must be a text of up to {most} letters")
+        raise BadMessage(f"{name} must be a text of up to {most} characters")
     return value
 
 
-def take_integer(fields: dict[str, Any], name: str, most: int = LARGEST_BLOB) -> int:
+def take_integer(fields: dict[str, Any], name: str, most: int = MAX_BLOB_BYTES) -> int:
     value = fields.get(name)
     if type(value) is not int or not 0 <= value <= most:
         raise BadMessage(f"{name} must be a number from 0 to {most}")
@@ -61,7 +61,7 @@ def take_integer(fields: dict[str, Any], name: str, most: int = LARGEST_BLOB) ->
 
 
 def take_pieces(fields: dict[str, Any], name: str) -> int:
-    text = take_text(fields, name, _MOST_BITS // 4)
+    text = take_text(fields, name, _MAX_BITS // 4)
     if not _HEXADECIMAL.fullmatch(text):
         raise BadMessage(f"{name} must be a hexadecimal number")
     return int(text or "0", 16)
@@ -77,7 +77,7 @@ def take_digest(fields: dict[str, Any]) -> Digest:
 def take_repository(fields: dict[str, Any]) -> str:
     name = take_text(fields, "repository")
     if not names.is_repository(name):
-        raise BadMessage("not the name of a repository")
+        raise BadMessage("not a repository name")
     return name
 
 
@@ -90,6 +90,6 @@ def take_window(fields: dict[str, Any]) -> RemoteRegion:
 
 def take_nodes(fields: dict[str, Any], name: str) -> frozenset[str]:
     known = fields.get(name, [])
-    if not isinstance(known, list) or len(known) > _MOST_KNOWN:
+    if not isinstance(known, list) or len(known) > _MAX_KNOWN:
         raise BadMessage(f"{name} must be a list of nodes")
     return frozenset(node for node in known if isinstance(node, str))

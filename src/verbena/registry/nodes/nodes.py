@@ -28,7 +28,7 @@ from verbena.registry.nodes.window import Window
 from verbena.registry.service import Registry
 from verbena.transport import Handler, Listener, Node, Request
 
-FIRST_TRY_S = 5.0
+FIRST_CONNECT_S = 5.0
 """How long the first request waits for peers that are being dialled."""
 LEASE_RETRY_S = 0.1
 
@@ -41,7 +41,7 @@ class Nodes:
         self.registry, self.settings, self.node = registry, settings, node
         self.id = secrets.token_hex(8)
         self.peers = [Peer(address) for address in settings.peers]
-        self.callers: dict[str, Peer] = {}
+        self.inbound: dict[str, Peer] = {}
         """Nodes that dialled this one, by id; one that this node dials as well is also in `peers`."""
         self.fetches: dict[Digest, Fetch] = {}
         self.fetched = 0
@@ -89,7 +89,9 @@ class Nodes:
             raise
         for peer in nodes.peers:
             nodes._spawn(
-                peer.keep(node, nodes.handlers, me=nodes.id, tls=client_tls, changed=nodes._peer_changed)
+                peer.keep_connected(
+                    node, nodes.handlers, node_id=nodes.id, tls=client_tls, changed=nodes._peer_changed
+                )
             )
         registry.source = nodes
         registry.listeners.append(nodes.replication)
@@ -115,15 +117,15 @@ class Nodes:
 
     def usable_peers(self) -> list[Peer]:
         """The peers that can be called now, each once."""
-        by_id = {peer.id: peer for peer in self.callers.values() if peer.usable}
+        by_id = {peer.id: peer for peer in self.inbound.values() if peer.usable}
         by_id |= {peer.id: peer for peer in self.peers if peer.usable}
         return list(by_id.values())
 
-    def figures(self) -> list[tuple[str, str, float]]:
+    def metric_values(self) -> list[tuple[str, str, float]]:
         """Returns (metric, label, value) tuples for metrics."""
         peers = [peer for peer in self.peers if not peer.is_self]
         known = {peer.id for peer in peers}
-        peers += [peer for peer in self.callers.values() if peer.id not in known]
+        peers += [peer for peer in self.inbound.values() if peer.id not in known]
         found: list[tuple[str, str, float]] = [
             ("sent", "", self.source.sent_bytes),
             ("fetches", "stored", self.fetched),
@@ -136,7 +138,7 @@ class Nodes:
             found.append(("received", "upstream", self.upstreams.received_bytes))
         for peer in peers:
             found.append(("received", peer.address, peer.received_bytes))
-            found.append(("lies", peer.address, peer.lies))
+            found.append(("corrupt_blobs", peer.address, peer.corrupt_blobs))
             found.append(("stalls", peer.address, peer.stalls))
             found.append(("up", peer.address, float(peer.usable)))
         return found
@@ -225,11 +227,11 @@ class Nodes:
             repository=repository,
             digest=digest,
             size=size,
-            me=self.id,
+            node_id=self.id,
         )
         self.fetches[digest] = fetch
         fetch.find_more = self.finder.find_more
-        fetch.meet = self.finder.meet
+        fetch.query_fetchers = self.finder.query_fetchers
         if self.upstreams:
             fetch.upstream = lambda start: self.upstreams.blob(repository, digest, start)
         return fetch
@@ -253,12 +255,14 @@ class Nodes:
 
     async def _wait_for_peers(self) -> None:
         """Waits for peers whose first connection attempt has not ended, up to FIRST_TRY_S."""
-        await _together([peer.tried.wait() for peer in self.peers if not peer.tried.is_set()])
+        await _wait_all([peer.tried.wait() for peer in self.peers if not peer.tried.is_set()])
 
     async def _wait_for_links(self) -> bool:
         """Waits for peers whose link has broken, up to FIRST_TRY_S; returns whether there were any."""
-        broken = [peer.linked() for peer in (*self.peers, *self.callers.values()) if peer.between_links]
-        await _together(broken)
+        broken = [
+            peer.wait_linked() for peer in (*self.peers, *self.inbound.values()) if peer.is_reconnecting
+        ]
+        await _wait_all(broken)
         return bool(broken)
 
     async def _lease(self, subject: str) -> bool:
@@ -266,7 +270,7 @@ class Nodes:
             if peer is None:
                 return self.leases.ask(subject, self.id, time.monotonic()) == self.id
             try:
-                answer = await peer.call(messages.LEASE, subject=subject, me=self.id)
+                answer = await peer.call(messages.LEASE, subject=subject, node_id=self.id)
                 return answer.get("holder") == self.id
             except PeerFailed:
                 continue
@@ -278,7 +282,7 @@ class Nodes:
             if peer is None:
                 return
             with contextlib.suppress(PeerFailed):
-                await peer.call(messages.RELEASE, subject=subject, me=self.id)
+                await peer.call(messages.RELEASE, subject=subject, node_id=self.id)
                 return
 
     def _grantors(self, subject: str) -> list[Peer | None]:
@@ -303,18 +307,18 @@ class Nodes:
         }
 
     def _hello(self, request: Request) -> bytes:
-        caller = messages.take_text(messages.decode(request.payload), "me", 64)
+        caller = messages.take_text(messages.decode(request.payload), "node_id", 64)
         if caller != self.id and caller:
             peer = Peer(request.session.peer)
             peer.id, peer.session = caller, request.session
-            self.callers[caller] = peer
-            self._spawn(self._watch_caller(peer))
+            self.inbound[caller] = peer
+            self._spawn(self._watch_inbound(peer))
         return messages.encode(id=self.id)
 
-    async def _watch_caller(self, peer: Peer) -> None:
+    async def _watch_inbound(self, peer: Peer) -> None:
         await peer.watch(self._peer_changed)
-        if self.callers.get(peer.id) is peer:
-            del self.callers[peer.id]
+        if self.inbound.get(peer.id) is peer:
+            del self.inbound[peer.id]
         if not any(other.id == peer.id for other in self.usable_peers()):
             self.leases.drop(peer.id)
 
@@ -331,13 +335,13 @@ class Nodes:
 
     def _grant(self, request: Request) -> bytes:
         fields = messages.decode(request.payload)
-        node = messages.take_text(fields, "me", 64)
+        node = messages.take_text(fields, "node_id", 64)
         holder = self.leases.ask(messages.take_text(fields, "subject"), node, time.monotonic())
         return messages.encode(holder=holder)
 
     def _take_release(self, request: Request) -> bytes:
         fields = messages.decode(request.payload)
-        self.leases.release(messages.take_text(fields, "subject"), messages.take_text(fields, "me", 64))
+        self.leases.release(messages.take_text(fields, "subject"), messages.take_text(fields, "node_id", 64))
         return messages.encode()
 
     async def _replicate(self, request: Request) -> bytes:
@@ -377,8 +381,8 @@ class Nodes:
         return task
 
 
-async def _together(waiting: list[Coroutine[Any, Any, Any]]) -> None:
+async def _wait_all(waiting: list[Coroutine[Any, Any, Any]]) -> None:
     """Waits for all coroutines, up to FIRST_TRY_S."""
     if waiting:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*waiting), FIRST_TRY_S)
+            await asyncio.wait_for(asyncio.gather(*waiting), FIRST_CONNECT_S)

@@ -34,7 +34,7 @@ class Peer:
         self.tried = asyncio.Event()
         """Set after the first attempt to connect."""
         self.received_bytes = 0
-        self.lies = 0
+        self.corrupt_blobs = 0
         self.stalls = 0
         self.failures = 0
         self.avoided_until = 0.0
@@ -59,12 +59,12 @@ class Peer:
         return self.live and bool(self.id) and not self.is_self and not self.avoided
 
     @property
-    def between_links(self) -> bool:
+    def is_reconnecting(self) -> bool:
         """Whether its link is broken and the session is looking for another."""
         session = self.session
         return session is not None and not session.closed and session.state is SessionState.DISCONNECTED
 
-    async def linked(self) -> None:
+    async def wait_linked(self) -> None:
         """Waits until its session has a link again or has ended."""
         session = self.session
         if session is not None:
@@ -72,10 +72,10 @@ class Peer:
                 if state is not SessionState.DISCONNECTED:
                     return
 
-    def lied(self, avoid_s: float) -> None:
+    def record_corruption(self, avoid_s: float) -> None:
         """Records that it sent wrong bytes: it is avoided for `avoid_s`, twice as long each further time."""
-        self.lies += 1
-        self.avoided_until = time.monotonic() + avoid_s * 2 ** min(self.lies - 1, 10)
+        self.corrupt_blobs += 1
+        self.avoided_until = time.monotonic() + avoid_s * 2 ** min(self.corrupt_blobs - 1, 10)
 
     async def call(self, method: str, timeout_s: float = CALL_TIMEOUT_S, **fields: Any) -> dict[str, Any]:
         """Calls a method of the peer and returns its response. Raises PeerFailed."""
@@ -89,12 +89,12 @@ class Peer:
             self.problem = f"{method}: {error}"
             raise PeerFailed(f"{self.address}: {error}") from error
 
-    async def keep(
+    async def keep_connected(
         self,
         node: Node,
         handlers: Mapping[str, Handler],
         *,
-        me: str,
+        node_id: str,
         tls: ssl.SSLContext | None,
         changed: Callable[[Peer], None],
     ) -> None:
@@ -106,7 +106,7 @@ class Peer:
                 self.session = await transport.connect(
                     self.address, node=node, handlers=handlers, tls=tls, config=node.settings
                 )
-                answer = await self.call(messages.HELLO, me=me)
+                answer = await self.call(messages.HELLO, node_id=node_id)
                 self.id = messages.take_text(answer, "id", 64)
                 self.problem = ""
             except (VerbenaError, PeerFailed, messages.BadMessage, OSError) as error:
@@ -121,7 +121,7 @@ class Peer:
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
                 continue
             retry_s = FIRST_RETRY_S
-            if self.id == me:
+            if self.id == node_id:
                 self.is_self = True
                 await self._drop()
                 self.tried.set()

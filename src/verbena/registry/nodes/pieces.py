@@ -13,7 +13,7 @@ OFFERED = 8
 """The number of pieces among which a holder may choose the one that it has sent least often."""
 SLOWEST = 4.0
 """A piece that takes this many times the usual time is requested from a second peer too."""
-SHORTEST_STEAL_S = 0.25
+MIN_STEAL_S = 0.25
 
 
 def count_of(size: int) -> int:
@@ -94,10 +94,10 @@ class Plan:
     usual_s: float = 0.0
     holders: dict[str, Holder] = field(default_factory=dict)
     origin: dict[int, str] = field(default_factory=dict)
-    """The sender of each piece; `hearsay` has the pieces whose sender had not verified them."""
-    hearsay: int = 0
+    """The sender of each piece; `unverified` has the pieces whose sender had not verified them."""
+    unverified: int = 0
     offers: set[Offer] = field(default_factory=set)
-    crowd: set[str] = field(default_factory=set)
+    fetchers: set[str] = field(default_factory=set)
     """Live nodes that, according to a holder, fetch the same blob."""
 
     @property
@@ -112,14 +112,14 @@ class Plan:
     def done(self) -> bool:
         return not self.missing
 
-    def fellows(self, but: str = "") -> list[str]:
+    def other_fetchers(self, but: str = "") -> list[str]:
         """Live nodes that fetch the same blob, except `but`."""
-        told = {name for name in self.crowd if name not in self.holders}
+        reported = {name for name in self.fetchers if name not in self.holders}
         joined = {name for name, holder in self.holders.items() if holder.live and not holder.whole}
-        return list((told | joined) - {but})
+        return list((reported | joined) - {but})
 
     @property
-    def hopeful(self) -> bool:
+    def completable(self) -> bool:
         """Whether a live peer has, or will have, the missing pieces."""
         return any(holder.live and (holder.whole or holder.fed) for holder in self.holders.values())
 
@@ -134,7 +134,7 @@ class Plan:
         if name in self.holders:
             self.holders[name].live = live
         if not live:
-            self.crowd.discard(name)
+            self.fetchers.discard(name)
 
     def forget(self, name: str) -> None:
         self.holders.pop(name, None)
@@ -149,11 +149,11 @@ class Plan:
         for other in self.offers:
             reserved |= other.pieces
         useful = holder.held & self.missing & ~holder.refused
-        fellows = bool(self.fellows(name))
-        patient = fellows and now - self.progress_at < self.patience_s
+        other_fetchers = bool(self.other_fetchers(name))
+        patient = other_fetchers and now - self.progress_at < self.patience_s
         free = useful & ~reserved & ~(holder.elsewhere if patient else 0)
         if free:
-            chosen = self._choose(free, several=fellows) if fellows else free & -free
+            chosen = self._choose(free, several=other_fetchers) if other_fetchers else free & -free
             return self._add(Offer(name, chosen, patient, now))
         stolen = self._steal(name, useful & ~(holder.elsewhere if patient else 0), now)
         return self._add(Offer(name, stolen, patient, now, stolen=True)) if stolen else None
@@ -180,7 +180,7 @@ class Plan:
     def _steal(self, name: str, useful: int, now: float) -> int:
         """Returns a piece that another peer is slow to send; each piece is requested from at most two
         peers."""
-        limit = max(SHORTEST_STEAL_S, SLOWEST * self.usual_s)
+        limit = max(MIN_STEAL_S, SLOWEST * self.usual_s)
         twice = 0
         for offer in self.offers:
             if offer.stolen or offer.holder == name:
@@ -193,7 +193,7 @@ class Plan:
         found = useful & slow & ~twice
         return found & -found
 
-    def landed(self, offer: Offer, index: int, now: float) -> bool:
+    def record_received(self, offer: Offer, index: int, now: float) -> bool:
         """Records a received piece; returns whether it is new."""
         self.offers.discard(offer)
         took = now - offer.since
@@ -205,10 +205,10 @@ class Plan:
         self.origin[index] = offer.holder
         holder = self.holders.get(offer.holder)
         if holder is None or not holder.whole:
-            self.hearsay |= 1 << index
+            self.unverified |= 1 << index
         return True
 
-    def returned(self, offer: Offer, *, elsewhere: bool = False, refused: bool = False) -> None:
+    def release(self, offer: Offer, *, elsewhere: bool = False, refused: bool = False) -> None:
         """Ends a request that brought no piece, so that its pieces may be requested from other peers."""
         self.offers.discard(offer)
         holder = self.holders.get(offer.holder)

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from verbena.registry.nodes.fetch import Fetch
 
 
-async def mend(fetch: Fetch, window: Window) -> bool:
+async def repair(fetch: Fetch, window: Window) -> bool:
     """Tries every usable peer that has the whole blob; returns False if none has the right bytes. Peers that
     sent wrong bytes are counted and avoided."""
     if fetch.find_more is not None:
         await fetch.find_more(fetch)  # another peer may have the blob by now
     origin = dict(fetch.plan.origin)
-    liars: set[str] = set()
+    corrupt_senders: set[str] = set()
     suspected = dict.fromkeys(fetch.peers, 0)
     for name in origin.values():
         suspected[name] = suspected.get(name, 0) + 1
@@ -34,25 +34,25 @@ async def mend(fetch: Fetch, window: Window) -> bool:
         if not peer.usable:
             continue
         try:
-            replaced = await _as_claimed(fetch, window, peer)
+            replaced = await _match_claims(fetch, window, peer)
         except PeerFailed:
             continue
         if replaced is None:
             continue
-        fetch.incoming.hash_again()
+        fetch.incoming.restart_hashing()
         if await fetch.incoming.digest(fetch.digest.algorithm) == fetch.digest:
-            liars |= _senders(fetch, origin, replaced)
+            corrupt_senders |= _senders(fetch, origin, replaced)
             break
-        liars.add(name)
+        corrupt_senders.add(name)
         origin |= dict.fromkeys(replaced, name)
     else:
         name = ""
-    for liar in liars & fetch.peers.keys():
-        fetch.peers[liar].lied(fetch.settings.avoid_s)
+    for sender in corrupt_senders & fetch.peers.keys():
+        fetch.peers[sender].record_corruption(fetch.settings.avoid_s)
     return bool(name)
 
 
-async def _as_claimed(fetch: Fetch, window: Window, peer: Peer) -> list[int] | None:
+async def _match_claims(fetch: Fetch, window: Window, peer: Peer) -> list[int] | None:
     """Makes the file equal to what `peer` claims; returns the replaced pieces. None if the peer does not have
     the whole blob. Raises PeerFailed."""
     repository = min(fetch.repositories)
@@ -70,7 +70,7 @@ async def _as_claimed(fetch: Fetch, window: Window, peer: Peer) -> list[int] | N
         async with window.slot() as slot:
             offer = Offer(peer.id, 1 << index, False, time.monotonic())
             if await fetch.request(peer, offer, slot) != index:
-                raise PeerFailed(f"{peer.address} does not send what it says it has")
+                raise PeerFailed(f"{peer.address} does not send the pieces that it lists")
             start, length = pieces.bounds(index, fetch.size)
             await fetch.incoming.write_at(start, slot.memory[:length])
             peer.received_bytes += length
@@ -80,4 +80,4 @@ async def _as_claimed(fetch: Fetch, window: Window, peer: Peer) -> list[int] | N
 def _senders(fetch: Fetch, origin: dict[int, str], replaced: list[int]) -> set[str]:
     """Returns the peers that sent these pieces as verified ones; forwarding unverified pieces does not
     count."""
-    return {origin[index] for index in replaced if index in origin and not fetch.plan.hearsay >> index & 1}
+    return {origin[index] for index in replaced if index in origin and not fetch.plan.unverified >> index & 1}

@@ -35,7 +35,7 @@ class Replication:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._synchronous and (copies := await asyncio.shield(task)) < self._replicas:
-            message = f"stored here, but by {copies} of {self._replicas} other nodes only"
+            message = f"stored on this node, but only on {copies} of {self._replicas} other nodes"
             raise Refused("TOOMANYREQUESTS", message, status=503, headers={"Retry-After": "1"})
 
     async def settle(self) -> None:
@@ -57,14 +57,14 @@ class Replication:
             rest = [by_id[node] for node in lease.order(event.repository, by_id)]
             while rest and copies < self._replicas:
                 now, rest = rest[: self._replicas - copies], rest[self._replicas - copies :]
-                copies += sum(await asyncio.gather(*(self._give(peer, event) for peer in now)))
+                copies += sum(await asyncio.gather(*(self._send_copy(peer, event) for peer in now)))
         finally:
             self.waiting -= 1
         self.done += copies
         self.failed += max(0, self._replicas - copies)
         return copies
 
-    async def _give(self, peer: Peer, event: Event) -> bool:
+    async def _send_copy(self, peer: Peer, event: Event) -> bool:
         try:
             answer = await peer.call(
                 messages.REPLICATE,

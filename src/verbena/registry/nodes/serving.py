@@ -19,14 +19,14 @@ from verbena.registry.nodes.settings import PIECE
 from verbena.registry.service import Registry
 from verbena.transport import Node, RemoteRegion, Request, Session
 
-MOST_OPEN = 64
+MAX_OPEN = 64
 IDLE_S = 30.0
 GATHER_S = 0.1
 """How long changes by few pieces are held back, to be reported together."""
 FOLLOW_S = 5.0
 SENDERS = 4
-ASKING_S = 10.0
-MOST_TOLD = 64
+REQUESTER_TTL_S = 10.0
+MAX_REPORTED = 64
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,28 @@ class Holding:
 
 
 @dataclass
-class Given:
+class ServedBlob:
     """A blob being served: its descriptor, and which nodes got which piece from here."""
 
     fd: int
     used_at: float = 0.0
     busy: int = 0
-    takers: dict[int, set[str]] = field(default_factory=dict)
-    askers: dict[str, float] = field(default_factory=dict)
+    receivers: dict[int, set[str]] = field(default_factory=dict)
+    requesters: dict[str, float] = field(default_factory=dict)
     """Nodes that fetch it, with the time of their last request."""
 
-    def crowd(self, asker: str, now: float) -> list[str]:
-        """Registers `asker`; returns up to MOST_TOLD other nodes that fetch the blob."""
-        self.askers[asker] = now
-        if len(self.askers) > MOST_TOLD:
-            self.askers = {node: at for node, at in self.askers.items() if now - at < ASKING_S}
-        others = [node for node, at in self.askers.items() if node != asker and now - at < ASKING_S]
-        return random.sample(others, min(MOST_TOLD, len(others)))
+    def fetchers(self, requester: str, now: float) -> list[str]:
+        """Registers `requester`; returns up to MOST_TOLD other nodes that fetch the blob."""
+        self.requesters[requester] = now
+        if len(self.requesters) > MAX_REPORTED:
+            self.requesters = {node: at for node, at in self.requesters.items() if now - at < REQUESTER_TTL_S}
+        others = [
+            node for node, at in self.requesters.items() if node != requester and now - at < REQUESTER_TTL_S
+        ]
+        return random.sample(others, min(MAX_REPORTED, len(others)))
 
     def least(self, offered: list[int]) -> int:
-        return min(offered, key=lambda index: (len(self.takers.get(index, ())), random.random()))
+        return min(offered, key=lambda index: (len(self.receivers.get(index, ())), random.random()))
 
 
 class Source:
@@ -91,7 +93,7 @@ class Source:
         for index in range(count):
             self._buffers.put_nowait(memory[index * PIECE : (index + 1) * PIECE])
         self._workers = ThreadPoolExecutor(min(SENDERS, count), thread_name_prefix="registry-sender")
-        self._given: dict[Digest, Given] = {}
+        self._given: dict[Digest, ServedBlob] = {}
 
     def holding(self, repository: str, digest: Digest) -> Holding | None:
         """What this node has of a repository's blob; None if nothing. Starts to recall a blob that is only in
@@ -103,8 +105,8 @@ class Source:
         recall = self._registry.recall
         if recall is None or not name or self._registry.blobs.path_of(digest).exists():
             return Holding(size, pieces.mask_of(size), True)
-        coming = recall.start(digest, size, name)
-        return Holding(size, coming.held, False, True, coming.incoming.fileno(), coming.incoming)
+        active = recall.start(digest, size, name)
+        return Holding(size, active.held, False, True, active.incoming.fileno(), active.incoming)
 
     async def find(self, request: Request) -> bytes:
         """FIND: responds with size and pieces. Writes a blob of one piece at once if the requester lent a
@@ -114,15 +116,15 @@ class Source:
         holding = self.holding(repository, digest)
         if holding is None:
             return messages.encode(found=False)
-        asker = messages.take_text(fields, "me", 64)
-        crowd = self._open(digest, holding).crowd(asker, time.monotonic()) if asker else []
+        requester = messages.take_text(fields, "node_id", 64)
+        fetchers = self._open(digest, holding).fetchers(requester, time.monotonic()) if requester else []
         sent = False
         if holding.whole and 0 < holding.size <= PIECE and fields.get("window"):
             remote = messages.take_window(fields)
             if holding.size <= remote.length:
                 await self._send(request.session, digest, holding, 0, remote)
                 sent = True
-        return messages.encode(found=True, sent=sent, crowd=crowd, **_described(holding))
+        return messages.encode(found=True, sent=sent, fetchers=fetchers, **_described(holding))
 
     async def follow(self, request: Request) -> bytes:
         """FOLLOW: responds when there is more than the requester knows of, or after FOLLOW_S."""
@@ -158,30 +160,32 @@ class Source:
         fields = messages.decode(request.payload)
         repository, digest = messages.take_repository(fields), messages.take_digest(fields)
         offered, remote = messages.take_pieces(fields, "pieces"), messages.take_window(fields)
-        known, asker = messages.take_nodes(fields, "known"), messages.take_text(fields, "me", 64)
+        known, requester = messages.take_nodes(fields, "known"), messages.take_text(fields, "node_id", 64)
         holding = self.holding(repository, digest)
         if holding is None:
             return messages.encode(found=False)
         given = self._open(digest, holding)
-        crowd = given.crowd(asker, time.monotonic())
+        fetchers = given.fetchers(requester, time.monotonic())
         usable = pieces.indexes(offered & holding.held)
         if not usable or fields.get("piece_bytes") != PIECE:
-            return messages.encode(found=True, piece=None, crowd=crowd, **_described(holding))
+            return messages.encode(found=True, piece=None, fetchers=fetchers, **_described(holding))
         if holding.whole and fields.get("patient") is True:
-            new = [index for index in usable if not given.takers.get(index, frozenset()) & known - {asker}]
+            new = [
+                index for index in usable if not given.receivers.get(index, frozenset()) & known - {requester}
+            ]
             if not new:
-                told = _described(holding)
-                return messages.encode(found=True, piece=None, elsewhere=True, crowd=crowd, **told)
+                described = _described(holding)
+                return messages.encode(found=True, piece=None, elsewhere=True, fetchers=fetchers, **described)
             usable = new
         index = given.least(usable)
-        takers = given.takers.setdefault(index, set())
-        takers.add(asker)
+        receivers = given.receivers.setdefault(index, set())
+        receivers.add(requester)
         try:
             await self._send(request.session, digest, holding, index, remote)
         except BaseException:
-            takers.discard(asker)
+            receivers.discard(requester)
             raise
-        return messages.encode(found=True, piece=index, crowd=crowd, **_described(holding))
+        return messages.encode(found=True, piece=index, fetchers=fetchers, **_described(holding))
 
     async def sums(self, request: Request) -> bytes:
         """SUMS: responds with SHA-256 of every piece of a whole blob, to find differing pieces without
@@ -235,7 +239,7 @@ class Source:
         job.add_done_callback(ended)
         await asyncio.shield(job)
 
-    def _open(self, digest: Digest, holding: Holding) -> Given:
+    def _open(self, digest: Digest, holding: Holding) -> ServedBlob:
         given = self._given.get(digest)
         now = time.monotonic()
         if given is not None and holding.whole and given.fd < 0:
@@ -244,14 +248,14 @@ class Source:
             self._close_idle(now)
             path = self._registry.blobs.path_of(digest)
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if holding.whole else -1
-            given = self._given[digest] = Given(fd)
+            given = self._given[digest] = ServedBlob(fd)
         given.used_at = now
         return given
 
     def _close_idle(self, now: float) -> None:
         idle = sorted((g.used_at, d) for d, g in self._given.items() if not g.busy)
         for used_at, digest in idle:
-            if now - used_at > IDLE_S or len(self._given) >= MOST_OPEN:
+            if now - used_at > IDLE_S or len(self._given) >= MAX_OPEN:
                 fd = self._given.pop(digest).fd
                 if fd >= 0:
                     os.close(fd)

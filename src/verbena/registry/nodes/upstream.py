@@ -22,9 +22,9 @@ from verbena.registry.manifests import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, 
 
 ACCEPTED = (OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_LIST, "*/*")
 TIMEOUT_S = 30.0
-MOST_REDIRECTS = 5
-LONGEST_MANIFEST = 4 << 20
-LONGEST_TOKEN = 64 << 10
+MAX_REDIRECTS = 5
+MAX_MANIFEST_BYTES = 4 << 20
+MAX_TOKEN_BYTES = 64 << 10
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -48,7 +48,7 @@ class Body:
             try:
                 count = self.response.readinto(buffer[done:])
             except (OSError, http.client.HTTPException) as error:
-                raise UpstreamFailed(f"the transfer broke: {error}") from error
+                raise UpstreamFailed(f"transfer interrupted: {error}") from error
             if not count:
                 break
             done += count
@@ -71,7 +71,7 @@ class Upstream:
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"https://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not the address of a registry")
+            raise ValueError(f"{url!r} is not a registry URL")
         port = f":{parts.port}" if parts.port else ""
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.url = f"{parts.scheme}://{host}{port}"
@@ -97,10 +97,10 @@ class Upstream:
         length = response.headers.get("Content-Length", "")
         if start and response.status != 206:
             connection.close()
-            raise UpstreamFailed("it does not serve ranges, and so cannot go on where it broke")
+            raise UpstreamFailed("the upstream does not support ranges, so the download cannot resume")
         if not length.isascii() or not length.isdigit():
             connection.close()
-            raise UpstreamFailed("it does not say how long the blob is")
+            raise UpstreamFailed("the response has no length")
         return Body(response, connection, start + int(length), connection.sock)
 
     def manifest(self, repository: str, reference: str) -> Manifest | None:
@@ -113,17 +113,17 @@ class Upstream:
             return None
         response, connection = found
         try:
-            content = response.read(LONGEST_MANIFEST + 1)
+            content = response.read(MAX_MANIFEST_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise UpstreamFailed(f"the transfer broke: {error}") from error
+            raise UpstreamFailed(f"transfer interrupted: {error}") from error
         finally:
             connection.close()
-        if len(content) > LONGEST_MANIFEST:
+        if len(content) > MAX_MANIFEST_BYTES:
             raise UpstreamFailed("the manifest is too long")
         wanted = digests.parse(reference) if digests.is_digest(reference) else None
         digest = digests.of(content, wanted.algorithm if wanted else digests.DEFAULT)
         if wanted is not None and digest != wanted:
-            raise UpstreamFailed(f"the manifest is not the one asked for, but {digest}")
+            raise UpstreamFailed(f"the manifest has the digest {digest}, not the requested one")
         return Manifest(digest, response.headers.get_content_type(), content)
 
     def _get(
@@ -131,7 +131,7 @@ class Upstream:
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection] | None:
         name = f"{self._prefix}/{repository}" if self._prefix else repository
         url = f"{self.url}/v2/{name}/{path}"
-        authorization = self._remembered(name) or self._basic
+        authorization = self._cached_token(name) or self._basic
         for _ in range(2):
             given = headers | ({"Authorization": authorization} if authorization else {})
             response, connection = self._follow(url, given)
@@ -145,12 +145,12 @@ class Upstream:
                 break
             authorization = self._token(name, challenge)
         self.failures += 1
-        raise UpstreamFailed(f"{self.url} answers {response.status} to {name}/{path}")
+        raise UpstreamFailed(f"{self.url} returned status {response.status} for {name}/{path}")
 
     def _follow(
         self, url: str, headers: dict[str, str]
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             response, connection = self._request(url, headers)
             location = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
@@ -160,16 +160,16 @@ class Upstream:
             if urlsplit(target).netloc != urlsplit(url).netloc:
                 headers = {name: value for name, value in headers.items() if name != "Authorization"}
             if urlsplit(target).scheme != "https" and urlsplit(url).scheme == "https":
-                raise UpstreamFailed(f"{self.url} sends us from https to {urlsplit(target).scheme}")
+                raise UpstreamFailed(f"{self.url} redirects from https to {urlsplit(target).scheme}")
             url = target
-        raise UpstreamFailed(f"{self.url} sends us from place to place")
+        raise UpstreamFailed(f"{self.url} redirects too often")
 
     def _request(
         self, url: str, headers: dict[str, str]
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UpstreamFailed(f"{self.url} sends us to something that is no HTTP address")
+            raise UpstreamFailed(f"{self.url} redirects to an address that is not HTTP")
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
             connection = http.client.HTTPSConnection(
@@ -186,7 +186,7 @@ class Upstream:
             self.failures += 1
             raise UpstreamFailed(f"{self.url}: {error}") from error
 
-    def _remembered(self, name: str) -> str:
+    def _cached_token(self, name: str) -> str:
         with self._lock:
             token, until = self._tokens.get(name, ("", 0.0))
             return token if time.monotonic() < until else ""
@@ -202,15 +202,15 @@ class Upstream:
         headers = {"Authorization": self._basic} if self._basic else {}
         response, connection = self._request(f"{realm}{separator}{urlencode(query)}", headers)
         try:
-            document = json.loads(response.read(LONGEST_TOKEN)) if response.status == 200 else {}
+            document = json.loads(response.read(MAX_TOKEN_BYTES)) if response.status == 200 else {}
             token = document.get("token") or document.get("access_token")
             lifetime_s = float(document.get("expires_in") or 60)
         except (OSError, http.client.HTTPException, ValueError, TypeError, AttributeError) as error:
-            raise UpstreamFailed(f"{self.url}: no token can be had: {error}") from error
+            raise UpstreamFailed(f"{self.url}: token request failed: {error}") from error
         finally:
             connection.close()
         if not isinstance(token, str) or not token:
-            raise UpstreamFailed(f"{self.url}: no token is given to us ({response.status})")
+            raise UpstreamFailed(f"{self.url}: token request returned status {response.status}")
         bearer = f"Bearer {token}"
         with self._lock:
             self._tokens[name] = (bearer, time.monotonic() + max(0.0, lifetime_s - 5))

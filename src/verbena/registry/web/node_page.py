@@ -60,9 +60,9 @@ def _registry(document: Panel) -> Panel:
         "fields": {
             "repositories, tags": f"{stored['repositories']:,}, {stored['tags']:,}",
             "blobs": f"{stored['blobs']:,}, {_size(stored['blob_bytes'])}",
-            "given to other nodes": _size(node["sent_bytes"]),
-            "taken, failed": f"{node['fetched']:,}, {node['failed']:,}",
-            "waiting for replicas": node["replicating"],
+            "sent to other nodes": _size(node["sent_bytes"]),
+            "fetched, failed": f"{node['fetched']:,}, {node['failed']:,}",
+            "pending replicas": node["replicating"],
         }
     }
 
@@ -72,15 +72,15 @@ def _transfers(document: Panel) -> Panel:
         [
             transfer["digest"][:SHORT_DIGEST],
             ", ".join(transfer["repositories"]),
-            ", ".join(f"{source['name']} by {source['wire'] or 'HTTP'}" for source in transfer["sources"]),
+            ", ".join(f"{source['name']} over {source['wire'] or 'HTTP'}" for source in transfer["sources"]),
             _size(transfer["size"]),
             {"progress": transfer["received"] / transfer["size"] if transfer["size"] else 1.0},
             transfer["state"],
         ]
         for transfer in document["transfers"]
     ]
-    columns = ["blob", "for", "from", "size", "received", "state"]
-    return {"columns": columns, "rows": rows, "empty": "Nothing is on its way here."}
+    columns = ["blob", "repository", "source", "size", "received", "state"]
+    return {"columns": columns, "rows": rows, "empty": "No transfers."}
 
 
 def _peers(document: Panel) -> Panel:
@@ -94,8 +94,8 @@ def _peers(document: Panel) -> Panel:
         ]
         for peer in document["peers"]
     ]
-    columns = ["node", "address", "state", "wire", "taken from it"]
-    return {"columns": columns, "rows": rows, "empty": "There are no others."}
+    columns = ["node", "address", "state", "wire", "received"]
+    return {"columns": columns, "rows": rows, "empty": "No other nodes."}
 
 
 def _size(count: int) -> str:

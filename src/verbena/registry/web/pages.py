@@ -32,7 +32,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-MOST_BLOBS = 128
+MAX_BLOBS = 128
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -66,14 +66,14 @@ class Pages:
         """The nodes that have the requested blobs of one repository. Raises Refused without the right to
         pull."""
         repository = request.query.get("repository", "")
-        wanted = [parse_digest(text) for text in request.query.getall("digest", [])[:MOST_BLOBS]]
+        wanted = [parse_digest(text) for text in request.query.getall("digest", [])[:MAX_BLOBS]]
         if not wanted:
-            raise Refused("DIGEST_INVALID", "a digest must be given")
+            raise Refused("DIGEST_INVALID", "the parameter digest is missing")
         await self._allow(request, Route("blob", repository, str(wanted[0])))
-        places = await asyncio.gather(
-            *(state.places(self._server.registry, self._nodes, repository, digest) for digest in wanted)
+        locations = await asyncio.gather(
+            *(state.locations(self._server.registry, self._nodes, repository, digest) for digest in wanted)
         )
-        blobs = {str(digest): found for digest, found in zip(wanted, places, strict=True)}
+        blobs = {str(digest): found for digest, found in zip(wanted, locations, strict=True)}
         return answer_json({"repository": repository, "blobs": blobs}, HEADERS)
 
     async def _allow(self, request: web.BaseRequest, route: Route) -> None:

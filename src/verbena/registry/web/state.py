@@ -32,8 +32,8 @@ def node(registry: Registry, nodes: Nodes | None, *, may_pull: Callable[[str], b
         "replicating": nodes.replication.waiting,
     }
     known = {peer.id for peer in nodes.peers if peer.id}
-    callers = [peer for peer in nodes.callers.values() if peer.id not in known]
-    document["peers"] = [_peer(peer) for peer in (*nodes.peers, *callers) if not peer.is_self]
+    inbound = [peer for peer in nodes.inbound.values() if peer.id not in known]
+    document["peers"] = [_peer(peer) for peer in (*nodes.peers, *inbound) if not peer.is_self]
     document["upstreams"] = [
         {"url": upstream.url, "failures": upstream.failures} for upstream in nodes.upstreams.all
     ]
@@ -41,7 +41,7 @@ def node(registry: Registry, nodes: Nodes | None, *, may_pull: Callable[[str], b
     return document
 
 
-async def places(
+async def locations(
     registry: Registry, nodes: Nodes | None, repository: str, digest: Digest
 ) -> list[dict[str, Any]]:
     """Returns which nodes have a blob and how much of it: this node, the bucket, and every peer that
@@ -74,7 +74,7 @@ def _peer(peer: Peer) -> dict[str, Any]:
         "wire": (session.wire if session is not None else None) or "",
         "why": session.reason if session is not None else peer.problem,
         "received_bytes": peer.received_bytes,
-        "lies": peer.lies,
+        "corrupt_blobs": peer.corrupt_blobs,
         "stalls": peer.stalls,
         "avoided": peer.avoided,
     }
@@ -91,5 +91,5 @@ def _transfer(fetch: Fetch, may_pull: Callable[[str], bool]) -> dict[str, Any]:
             {"name": name, "received": count, "wire": fetch.transfer.wires.get(name, "")}
             for name, count in sorted(fetch.transfer.received.items())
         ],
-        "state": "mending" if fetch.repairing else "verifying" if fetch.plan.done else "receiving",
+        "state": "repairing" if fetch.repairing else "verifying" if fetch.plan.done else "receiving",
     }

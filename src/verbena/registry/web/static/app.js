@@ -53,7 +53,7 @@ async function get(url, accept = "application/json") {
   if (response.status === 401 && !authorization) { await ask(); return get(url, accept); }
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));
-    throw new Problem(body.errors?.[0]?.message || `the registry answers ${response.status}`);
+    throw new Problem(body.errors?.[0]?.message || `the registry returned status ${response.status}`);
   }
   return response;
 }
@@ -70,7 +70,7 @@ function ask() {
       const response = await fetch("/v2/", {headers: {Authorization: authorization}, credentials: "omit"});
       if (response.ok) { login.close(); resolve(); asking = null; return; }
       authorization = "";
-      document.getElementById("login-problem").textContent = "wrong user or password";
+      document.getElementById("login-problem").textContent = "wrong user name or password";
     });
   });
   return asking;
@@ -99,7 +99,7 @@ function showRepositories() {
   const wanted = names.filter((name) => name.includes(filter.value.trim().toLowerCase()));
   list.replaceChildren(...wanted.map((name) =>
     make("li", {}, make("a", {href: path(name), "aria-current": name === current ? "page" : null}, name))));
-  if (!wanted.length) list.append(make("li", {class: "faint"}, names.length ? "none with these letters" : "nothing is stored here yet"));
+  if (!wanted.length) list.append(make("li", {class: "faint"}, names.length ? "no matches" : "no repositories yet"));
 }
 
 // The repository, and the tag or digest, in the address.
@@ -131,7 +131,7 @@ async function repository(name) {
       number(found ? bytes(total(found.document)) : "–"));
   }));
   return [make("h2", {}, name),
-    table([["tag"], ["digest"], ["what"], ["size", "number"]], rows, "No tags: its manifests are known by digest only."),
+    table([["tag"], ["digest"], ["content"], ["size", "number"]], rows, "No tags."),
     tags.length > 200 ? make("p", {class: "faint"}, `and ${tags.length - 200} more`) : null].filter(Boolean);
 }
 
@@ -173,7 +173,7 @@ async function manifest(name, reference) {
     make("meter", {min: 0, max: largest, value: part.size || 0, "aria-label": `${bytes(part.size || 0)} of the largest ${bytes(largest)}`}),
     number(bytes(part.size || 0)), chips(places[part.digest] || [], part.size || 0)));
   return [...content, make("h3", {}, "Blobs"),
-    table([["part"], ["digest"], ["type"], [""], ["size", "number"], ["where it is"]], rows, "None.")];
+    table([["part"], ["digest"], ["type"], [""], ["size", "number"], ["location"]], rows, "None.")];
 }
 
 async function find(name, digests) {
@@ -183,7 +183,7 @@ async function find(name, digests) {
 }
 
 function chips(places, size) {
-  if (!places.length) return make("span", {class: "bad"}, "nowhere");
+  if (!places.length) return make("span", {class: "bad"}, "missing");
   return make("span", {class: "chips"}, ...places.map((place) => make("span", {class: `chip${place.whole ? "" : " part"}`},
     place.whole ? place.node : `${place.node}: ${Math.floor(100 * place.held / Math.max(1, size))} %`)));
 }
@@ -195,15 +195,15 @@ async function overview() {
   showTotals(state.stored);
   const content = [make("h2", {}, state.node ? state.node.name : "This registry")];
   if (!state.node) {
-    return [...content, make("p", {class: "faint"}, "It is alone: no other nodes and no upstream. ",
-      make("code", {}, "verbena registry --rdma-enabled --peers …"), " gives it some.")];
+    return [...content, make("p", {class: "faint"}, "No other nodes and no upstream registry. Add nodes with ",
+      make("code", {}, "verbena registry --rdma-enabled --peers …"), ".")];
   }
   const wires = state.node.wires.join(", ");
   content.push(make("p", {class: "faint"}, [state.node.address && `nodes at ${state.node.address} on ${wires}`,
-    `${state.node.fetched} blobs fetched`, `${bytes(state.node.sent_bytes)} given to others`,
-    state.node.failed && `${state.node.failed} failed`, state.node.replicating && `${state.node.replicating} being copied`]
+    `${state.node.fetched} blobs fetched`, `${bytes(state.node.sent_bytes)} sent to other nodes`,
+    state.node.failed && `${state.node.failed} failed`, state.node.replicating && `${state.node.replicating} replicating`]
     .filter(Boolean).join(" · ")));
-  content.push(make("h3", {}, "On its way"), transfers(state));
+  content.push(make("h3", {}, "Transfers"), transfers(state));
   content.push(make("h3", {}, "Nodes"), peers(state.peers));
   if (state.upstreams.length) {
     const rows = state.upstreams.map((upstream) => row(upstream.url, number(String(upstream.failures))));
@@ -218,20 +218,20 @@ function transfers(state) {
     const former = before?.transfers?.find((other) => other.digest === transfer.digest && other.begun === transfer.begun);
     const seconds = state.time - (former ? before.time : transfer.begun);
     const speed = seconds > 0 ? (transfer.received - (former ? former.received : 0)) / seconds : 0;
-    const from = transfer.sources.map((source) => make("span", {class: "chip"}, `${source.name} by ${source.wire}: ${bytes(source.received)}`));
+    const from = transfer.sources.map((source) => make("span", {class: "chip"}, `${source.name} over ${source.wire || "HTTP"}: ${bytes(source.received)}`));
     return row(short(transfer.digest), transfer.repositories.join(", "),
       make("td", {}, make("progress", {max: transfer.size, value: transfer.received, "aria-label": "received"}),
         make("span", {class: "faint"}, `${bytes(transfer.received)} of ${bytes(transfer.size)}`)),
       number(transfer.state === "receiving" ? `${bytes(speed)}/s` : transfer.state), make("span", {class: "chips"}, ...from));
   });
-  return table([["blob"], ["for"], ["received"], ["speed", "number"], ["from"]], rows, "Nothing at present.");
+  return table([["blob"], ["repository"], ["received"], ["speed", "number"], ["source"]], rows, "No transfers.");
 }
 
 function peers(found) {
   const rows = found.map((peer) => row(peer.name, make("code", {}, peer.address),
     make("span", {class: peer.state === "connected" && !peer.avoided ? "good" : "bad", title: peer.why}, peer.avoided ? "avoided" : peer.state),
-    peer.wire || "–", number(bytes(peer.received_bytes)), number(String(peer.stalls)), number(String(peer.lies))));
-  return table([["node"], ["address"], ["state"], ["wire"], ["got from it", "number"], ["stalls", "number"], ["lies", "number"]],
+    peer.wire || "–", number(bytes(peer.received_bytes)), number(String(peer.stalls)), number(String(peer.corrupt_blobs))));
+  return table([["node"], ["address"], ["state"], ["wire"], ["received", "number"], ["stalls", "number"], ["corrupt", "number"]],
     rows, "No other nodes.");
 }
 
