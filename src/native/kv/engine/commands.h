@@ -61,6 +61,16 @@ struct NativeCommand {
   std::string_view summary;
   void (*run)(CommandCall&);
 
+  // Whether the command takes this number of arguments, its name included.
+  bool takes(size_t arguments) const {
+    return arity > 0 ? arguments == static_cast<size_t>(arity) : arguments >= static_cast<size_t>(-arity);
+  }
+  // Runs a command of a log. A wrong number of arguments is an error reply.
+  void run_logged(CommandCall& call) const {
+    if (!takes(call.arguments.size())) return call.error("ERR wrong number of arguments");
+    run(call);
+  }
+
   bool writes = has_flag(flags, "write");
   bool needs_memory = has_flag(flags, "denyoom");
   bool runs_while_loading = has_flag(flags, "loading");

@@ -12,11 +12,6 @@ namespace verbena::kv {
 
 namespace {
 
-bool has_wrong_arity(const NativeCommand& command, size_t arguments) {
-  return command.arity > 0 ? arguments != static_cast<size_t>(command.arity)
-                           : arguments < static_cast<size_t>(-command.arity);
-}
-
 std::string lower_case(std::string_view name) {
   std::string text(name);
   for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
@@ -300,7 +295,7 @@ bool Engine::run_native(Client& client, Arguments arguments, NativeCommand* comm
   CommandCall call{keyspace, database, arguments, ReplyWriter(client.out, client.version),
                    notify ? &notify : nullptr};
   const size_t before = client.out.size();
-  if (has_wrong_arity(*command, arguments.size())) {
+  if (!command->takes(arguments.size())) {
     call.error("ERR wrong number of arguments for '" + lower_case(command->name) + "' command");
     ++command->rejected;
   } else if (command->writes && !refusal().empty()) {

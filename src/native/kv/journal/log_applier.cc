@@ -237,12 +237,7 @@ void LogApplier::run(const LogRecord& record, Arguments arguments) {
     } else if (const NativeCommand* command = engine_.commands.find(arguments[0])) {
       out_.clear();
       CommandCall call{engine_.keyspace, database, arguments, ReplyWriter(out_, 2)};
-      const auto count = static_cast<int64_t>(arguments.size());
-      if (command->arity > 0 ? count != command->arity : count < -command->arity) {
-        call.error("ERR wrong number of arguments");
-      } else {
-        command->run(call);
-      }
+      command->run_logged(call);
       // An effect may fail here while the value of its key has not come yet.
       if (call.failed && ++failed_ == 1) first_failure_ = std::string(arguments[0]) + ": " + out_;
     } else if (!run_in_python_ || !run_in_python_(record.database, arguments)) {

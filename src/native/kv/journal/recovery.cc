@@ -206,12 +206,7 @@ void Loader::run(uint32_t number, Arguments arguments) {
   if (!command) return run_in_python_(number, arguments);
   out_.clear();
   CommandCall call{engine_.keyspace, database, arguments, ReplyWriter(out_, 2)};
-  const auto count = static_cast<int64_t>(arguments.size());
-  if (command->arity > 0 ? count != command->arity : count < -command->arity) {
-    call.error("ERR wrong number of arguments");
-  } else {
-    command->run(call);
-  }
+  command->run_logged(call);
   if (!call.failed) return;
   ++failed_;
   if (first_failure_.empty()) first_failure_ = std::string(arguments[0]) + ": " + out_;
