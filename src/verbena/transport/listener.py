@@ -8,10 +8,10 @@ import contextlib
 import secrets
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
-from types import TracebackType
 from typing import Any
 
 from verbena import verbs
+from verbena._closing import AsyncClosing
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
 from verbena.transport.address import HostPort, parse_host_port
@@ -71,7 +71,7 @@ class Waiter:
         control.spawn(self._session._fail(error))
 
 
-class Listener:
+class Listener(AsyncClosing):
     """Accepts sessions until it is closed. Created by listen(). An async context manager."""
 
     def __init__(
@@ -119,14 +119,6 @@ class Listener:
     def close_blocking(self) -> None:
         """close() for threads."""
         control.run_blocking(self._close())
-
-    async def __aenter__(self) -> Listener:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<Listener at {self.address}: {', '.join(self.wires)}, {len(self.sessions)} sessions>"

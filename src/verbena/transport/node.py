@@ -10,10 +10,10 @@ import socket
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from verbena import _native
+from verbena._closing import Closing
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
 from verbena.transport.failover.drill import Drilled, drill
@@ -57,7 +57,7 @@ def host_id() -> str:
         return ""
 
 
-class Node:
+class Node(Closing):
     """A context manager; close() closes its sessions. `by_loop`: the first event loop that uses it polls it,
     which suits Python handlers; otherwise a native thread does. UnavailableError if no wire can be opened."""
 
@@ -203,14 +203,6 @@ class Node:
                 events.close()
             self._loops.clear()
         await asyncio.to_thread(self.wires.close)
-
-    def __enter__(self) -> Node:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"wires {', '.join(self.wires.names)}"

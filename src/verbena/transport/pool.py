@@ -9,10 +9,10 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from verbena import _native
+from verbena._closing import AsyncClosing
 from verbena.config import Config, load
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport.failover.policy import LinkState
@@ -57,7 +57,7 @@ class PoolStats:
     idle_by_address: Mapping[str, int] = field(default_factory=dict)
 
 
-class Pool:
+class Pool(AsyncClosing):
     """`max_connections` and `idle_timeout_s` (0: never) are as configured unless given. A session that was
     idle for `check_after_s` must answer a ping within `check_timeout_s` before it is lent. The other
     arguments are those of connect(). A context manager."""
@@ -146,14 +146,6 @@ class Pool:
             if self._node is not None:
                 await asyncio.to_thread(self._node.close)
         self._connections = self._lent
-
-    async def __aenter__(self) -> Pool:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         now = self.stats()

@@ -17,6 +17,7 @@ from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena import _native
+from verbena._closing import AsyncClosing
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
 from verbena.transport.failover.links import LiveLink
@@ -65,7 +66,7 @@ class Keeper(Protocol):
     def close(self) -> None: ...
 
 
-class Session:
+class Session(AsyncClosing):
     """Created by connect() and by listeners. A context manager, blocking or async."""
 
     def __init__(
@@ -222,14 +223,6 @@ class Session:
     def close_blocking(self) -> None:
         """close() without asyncio."""
         control.run_blocking(self._close())
-
-    async def __aenter__(self) -> Session:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __enter__(self) -> Session:
         return self

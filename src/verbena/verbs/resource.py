@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from types import TracebackType
 from typing import Protocol, TypeVar
+
+from verbena._closing import Closing
 
 
 class Closable(Protocol):
@@ -13,10 +14,9 @@ class Closable(Protocol):
 
 
 ChildT = TypeVar("ChildT", bound=Closable)
-SelfT = TypeVar("SelfT", bound="Resource")
 
 
-class Resource:
+class Resource(Closing):
     """A context manager with an idempotent close(). A child references its parent; the parent references its
     children weakly."""
 
@@ -39,14 +39,6 @@ class Resource:
         for _, child in sorted(self._children.items(), reverse=True):
             child.close()
         self._close_native()
-
-    def __enter__(self: SelfT) -> SelfT:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _adopt(self, child: ChildT) -> ChildT:
         self._children[next(self._numbers)] = child

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Literal
 
 from verbena import verbs
+from verbena._closing import Closing
 from verbena._native import bench
 from verbena.cli.measure.link import PATIENCE_S, Link, Shape, check
 from verbena.cli.measure.peer import Peer
@@ -28,7 +28,7 @@ OPCODES = {
 RATE_RECEIVES = 512
 
 
-class Probe(ABC):
+class Probe(Closing, ABC):
     """A measurement that can be run repeatedly; close() releases its resources."""
 
     least = 1  # operations in a run that is long compared with waking the peer
@@ -39,17 +39,6 @@ class Probe(ABC):
 
     def close(self) -> None:
         return None
-
-    def __enter__(self) -> Probe:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class LinkProbe(Probe):

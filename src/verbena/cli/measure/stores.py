@@ -14,9 +14,9 @@ import tempfile
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 
 from verbena import _native
+from verbena._closing import Closing
 from verbena.errors import setup_error
 from verbena.kv.client.resp_connection import ErrorReply, Wire, pack
 
@@ -114,7 +114,7 @@ def redis_store() -> Iterator[Store]:
                 process.terminate()
 
 
-class Load:
+class Load(Closing):
     """Requests of one kind to one store, sent by the C++ client. Occurrences of KEY are replaced by keys of
     the key space."""
 
@@ -166,11 +166,3 @@ class Load:
     def close(self) -> None:
         for wire in self._wires:
             wire.close()
-
-    def __enter__(self) -> Load:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
+from verbena._closing import AsyncClosing
 from verbena.errors import VerbenaError, setup_error
 from verbena.kv.commands.replies import CommandError, Refusal
 
@@ -30,7 +30,7 @@ async def send_resp(session: transport.Session, stream: bytes, data: bytes) -> b
     return b"".join(received)
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """`await AsyncClient.connect("127.0.0.1:7471")`; an async context manager. Else as verbena.kv.Client."""
 
     def __init__(self, session: transport.Session, *, own_session: bool = False, database: int = 0) -> None:
@@ -134,14 +134,6 @@ class AsyncClient:
         self._reader = None
         if self._own_session:
             await self.session.close()
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _learn_layout(self) -> None:
         layout = await self.session.call("kv.layout", self._stream)

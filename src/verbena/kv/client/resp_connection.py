@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from verbena._closing import Closing
 from verbena.errors import setup_error
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class ErrorReply(str):
@@ -37,7 +34,7 @@ def pack(*arguments: bytes | str) -> bytes:
     return b"".join(out)
 
 
-class RespSocket:
+class RespSocket(Closing):
     """RESP over a connected socket. Blocking; one thread at a time. `call("GET", "a")` gives the reply: str
     for simple strings, bytes for bulk strings, ErrorReply for errors."""
 
@@ -45,14 +42,6 @@ class RespSocket:
         self.socket = connected
         self.where = where
         self.file = connected.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.file.close()

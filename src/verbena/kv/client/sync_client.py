@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
+from verbena._closing import Closing
 from verbena.kv.commands.replies import Refusal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ABSENT = _native.kv.ABSENT
 _numbers = itertools.count(1)
 
 
-class Client:
+class Client(Closing):
     """A blocking client. `address`: the server's address for sessions. `one_sided` False: GETs are messages.
 
     with Client("127.0.0.1:7471") as store:
@@ -168,14 +168,6 @@ class Client:
     def _close_session(self) -> None:
         if self._own_session:
             self.session.close_blocking()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         how = "one-sided" if self._reader is not None else "by message"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from verbena import _native
+from verbena._closing import Closing
 from verbena.errors import VerbenaError, setup_error
 
 MANIFEST = "manifest.json"
@@ -82,7 +83,7 @@ class Inventory:
         return sum(file.report["records"] for file in files)
 
 
-class Disk:
+class Disk(Closing):
     """A locked directory, created if needed. StateError: another server holds the lock."""
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -109,12 +110,6 @@ class Disk:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def __enter__(self) -> Disk:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     # The manifest
 

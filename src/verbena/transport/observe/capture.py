@@ -10,10 +10,10 @@ import struct
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from verbena import _native
+from verbena._closing import Closing
 from verbena.errors import setup_error
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _SECTION, _INTERFACE, _STATISTICS = 0x0A0D0D0A, 1, 5
 _BYTE_ORDER = 0x1A2B3C4D
 
 
-class CaptureFile:
+class CaptureFile(Closing):
     """A running capture, created by Node.capture(). A context manager. invalid_argument if the file cannot be
     created. If a write fails, the capture ends with the error in `failure`; sessions continue."""
 
@@ -79,14 +79,6 @@ class CaptureFile:
         self._stop.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-    def __enter__(self) -> CaptureFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<CaptureFile {self.path}: {self.packets} messages, {self.dropped} left out>"
