@@ -29,24 +29,24 @@ def main() -> int:
 
 async def _session() -> None:
     async with await verbena.listen("127.0.0.1:0", handlers={"echo": lambda call: call.payload}) as listener:
-        lent = listener.node.allocate(1 << 20)
-        memoryview(lent.memory)[:5] = b"hello"
+        exposed = listener.node.allocate(1 << 20)
+        memoryview(exposed.memory)[:5] = b"hello"
         async with await verbena.connect(listener.address) as session:
             assert bytes(await session.call("echo", b"called")) == b"called"
-            assert bytes(await session.read(lent.remote[:5])) == b"hello"
+            assert bytes(await session.read(exposed.remote[:5])) == b"hello"
 
 
 def _store() -> None:
     command = [PROGRAM, "serve", "--port", "0", "--session-listen-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as store:
         assert store.stdout is not None
-        said = ""
-        while "try:" not in said:
+        output = ""
+        while "try:" not in output:
             line = store.stdout.readline()
             assert line, "the store has exited"
-            said += line
-        (port,) = re.findall(r"redis +\S+:(\d+)", said)
-        (sessions,) = re.findall(r"sessions +(\S+)", said)
+            output += line
+        (port,) = re.findall(r"redis +\S+:(\d+)", output)
+        (sessions,) = re.findall(r"sessions +(\S+)", output)
         with kv.Client(sessions) as client:
             client.set("key", "by a session")
         with socket.create_connection(("127.0.0.1", int(port))) as plain:

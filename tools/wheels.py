@@ -26,7 +26,7 @@ PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
 # The Debian release for versions that the stable one lacks, and the packages needed there.
 NEWER = {"3.13": "trixie", "3.14": "forky"}
 PACKAGES = "ca-certificates g++ cmake ninja-build libibverbs-dev librdmacm-dev libssl-dev"
-LENT = ("/dev", "/proc", "/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs", "/etc/hosts")
+MOUNTED = ("/dev", "/proc", "/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs", "/etc/hosts")
 
 
 def main() -> int:
@@ -56,10 +56,10 @@ def main() -> int:
     pythons = {version: python for version, python in found.items() if version in wanted}
     missing = [version for version in VERSIONS if version in wanted and version not in pythons]
     print("interpreters:", ", ".join(pythons), *(("; not here:", ", ".join(missing)) if missing else ()))
-    tree = _unpacked(source) if pythons else source
+    tree = _unpack(source) if pythons else source
     failures = [version for version, python in pythons.items() if not _wheel(version, python, tree, out)]
     for version in missing if options.debian else ():
-        if version in NEWER and not _elsewhere(version, source, out):
+        if version in NEWER and not _in_debian(version, source, out):
             failures.append(version)
     print("all wheels built and tried" if not failures else f"failed: {', '.join(failures)}")
     return 1 if failures else 0
@@ -82,7 +82,7 @@ def _build_requirements() -> list[str]:
     return list(ast.literal_eval(listed))
 
 
-def _unpacked(source: Path) -> Path:
+def _unpack(source: Path) -> Path:
     """Unpacks to one fixed place for all builds, so that a compiler cache can be reused."""
     folder = ROOT / "build/wheels"
     shutil.rmtree(folder, ignore_errors=True)
@@ -114,7 +114,7 @@ def _without_network() -> tuple[str, ...]:
     return alone if permitted else ()
 
 
-def _elsewhere(version: str, source: Path, out: Path) -> bool:
+def _in_debian(version: str, source: Path, out: Path) -> bool:
     """Runs this program in a Debian with the interpreter, created once; this tree is mounted inside."""
     suite = NEWER[version]
     root = ROOT / f"build/debian-{suite}"
@@ -125,10 +125,10 @@ def _elsewhere(version: str, source: Path, out: Path) -> bool:
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
         command += ['--aptopt=Acquire::Check-Valid-Until "false"', suite, str(root)]
         subprocess.run(command, check=True)
-    mounts = [f"mount --rbind {name} {root}{name}" for name in LENT if Path(name).is_dir()]
+    mounts = [f"mount --rbind {name} {root}{name}" for name in MOUNTED if Path(name).is_dir()]
     mounts += [
         f"rm -f {root}{name} && touch {root}{name} && mount --bind {name} {root}{name}"
-        for name in LENT
+        for name in MOUNTED
         if Path(name).is_file()
     ]
     for folder in {ROOT, out}:

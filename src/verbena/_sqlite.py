@@ -7,12 +7,12 @@ import sqlite3
 import time
 
 
-def connect(file: str | os.PathLike[str], *, patience_s: float) -> sqlite3.Connection:
+def connect(file: str | os.PathLike[str], *, timeout_s: float) -> sqlite3.Connection:
     """Opens a connection in WAL mode that any thread may use, with autocommit. If the file is locked, calls
-    wait up to `patience_s`. Raises sqlite3.Error."""
-    connection = sqlite3.connect(file, timeout=patience_s, isolation_level=None, check_same_thread=False)
+    wait up to `timeout_s`. Raises sqlite3.Error."""
+    connection = sqlite3.connect(file, timeout=timeout_s, isolation_level=None, check_same_thread=False)
     try:
-        _write_ahead(connection, time.monotonic() + patience_s)
+        _write_ahead(connection, time.monotonic() + timeout_s)
     except BaseException:
         connection.close()
         raise

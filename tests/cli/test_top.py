@@ -102,7 +102,7 @@ def test_nobody_there_and_a_wrong_secret_are_errors_in_words(verbena, start_node
 
 
 def _status(at: float, received: int, buckets: list[list[int]], **more: object) -> dict[str, object]:
-    figures = {
+    counters = {
         **dict.fromkeys(("send_ops", "read_ops", "write_ops", "send_bytes", "write_bytes", "read_bytes"), 0),
         **dict.fromkeys(("links", "replayed_messages", "completion_errors", "damaged_messages"), 0),
         "recv_ops": received,
@@ -117,14 +117,14 @@ def _status(at: float, received: int, buckets: list[list[int]], **more: object) 
         "wire": "shm",
         "reason": "",
         "age_s": 90.0,
-        "wires": {"shm": figures},
+        "wires": {"shm": counters},
     }
     return {
         "node": "n",
         "looked_at": at,
         "uptime_s": 7300.0,
         "wires": {"shm": {"open": True}, "ibv": {"open": False, "reason": "no device"}},
-        "totals": {"shm": figures},
+        "totals": {"shm": counters},
         "sessions": [session],
         "sessions_open": 3,
         "sessions_opened": 5,
@@ -139,21 +139,21 @@ def test_the_picture_is_of_the_time_between_two_looks():
     """Rates and latencies are differences; what a peer calls itself does not steer the terminal."""
     before = _status(10.0, 100, [[1024, 90], [2048, 10]])
     now = _status(12.0, 300, [[1024, 90], [2048, 208], [4096, 2]])
-    rates = top_view.between(before, now)
+    rates = top_view.compute_rates(before, now)
     assert rates["sessions"]["a1"]["receives"] == 100
     assert rates["sessions"]["a1"]["in_bytes"] == 10_000
     assert rates["sessions"]["a1"]["latency"]["call"] == {"count": 200, "p50_ns": 2048, "p99_ns": 2048}
-    shown = top_view.picture(now, rates)
+    shown = top_view.render(now, rates)
     assert "\x1b" not in shown
     for words in ("no ibv: no device", "rejected: credentials 4", "failed: resume_timeout 1"):
         assert words in shown
     assert "… and 2 less active sessions" in shown
     assert "2.05 µs / 2.05 µs" in shown
-    assert len(top_view.picture(now, rates, height=5).splitlines()) == 5
+    assert len(top_view.render(now, rates, height=5).splitlines()) == 5
 
 
 def test_a_session_that_is_new_counts_from_its_beginning():
     """There is nothing to compare it with."""
     before = _status(10.0, 100, [], sessions=[])
-    rates = top_view.between(before, _status(11.0, 300, [[512, 4]]))
+    rates = top_view.compute_rates(before, _status(11.0, 300, [[512, 4]]))
     assert rates["sessions"]["a1"]["receives"] == 300

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verbena.config.kinds import Refused, Size, format_size, parse_size
+from verbena.config.kinds import InvalidValue, Size, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ def test_decimal_and_binary_units_differ(text, size):
     ["", "GB", "1G", "-1", "1e9", "1,5GB", "0x10", "1 G B", "1GBB", "1.3B", "١GB", "9" * 40, "1.", "1_000"],
 )
 def test_what_is_no_size_is_refused_with_what_it_was(text):
-    with pytest.raises(Refused, match=r"^not "):
+    with pytest.raises(InvalidValue, match=r"^not "):
         parse_size(text)
 
 
-@pytest.mark.parametrize(("text", "hint"), [("1G", '"1GiB" counts by 1024'), ("2.5m", '"2.5MB" by 1000'),
+@pytest.mark.parametrize(("text", "hint"), [("1G", 'write "1GiB" (1024)'), ("2.5m", '"2.5MB" (1000)'),
                                             ("1 parsec", "KiB"), ("1.3B", "whole number")])  # fmt: skip
 def test_a_refusal_says_how_to_mend_it(text, hint):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidValue) as caught:
         parse_size(text)
     assert hint in str(caught.value)
 
@@ -59,6 +59,6 @@ def test_any_text_is_a_size_or_refused(text):
     refusal = ""
     try:
         assert parse_size(text) >= 0
-    except Refused as refused:
+    except InvalidValue as refused:
         refusal = str(refused)
     assert refusal.isprintable()

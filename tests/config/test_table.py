@@ -11,7 +11,7 @@ import pytest
 from verbena import config
 from verbena.config import KEYS, SECTIONS, Config, kinds
 from verbena.config.keys import Key
-from verbena.config.rules import DOUBTS, RULES
+from verbena.config.rules import RULES, WARNINGS
 from verbena.errors import ConfigurationError
 
 DOCUMENTED = {
@@ -82,7 +82,7 @@ def examples(key: Key) -> tuple[list[Any], list[Any]]:
         return list(kind.options), ["", kind.options[0].upper(), "other", 1, True, list(kind.options)]
     if isinstance(kind, kinds.Endpoint):
         return ["", "127.0.0.1:0", "[::1]:65535", "host:80"], ["host", ":80", "::1:80", "host:65536", 80]
-    if isinstance(kind, kinds.Concealed):
+    if isinstance(kind, kinds.SecretText):
         return ["", "x" * kind.shortest], ["x" * (kind.shortest - 1), 1234567890123456, False]
     if key.name in ("device", "rdma_device"):
         return ["mlx5_0", "auto", "rxe0", "x" * 64], ["", "a b", "a/b", "x" * 65, 0]
@@ -159,7 +159,7 @@ def test_a_value_at_its_bound_is_taken(path, value):
         loaded = config.loads(line(path, value))
     except ConfigurationError as error:
         broken = [problem.message for problem in error.problems]
-        assert all(any(message.endswith(rule.words) for rule in RULES) for message in broken), broken
+        assert all(any(message.endswith(rule.statement) for rule in RULES) for message in broken), broken
     else:
         assert loaded[path] == expected
         assert loaded.source_of(path).line == 1
@@ -224,33 +224,33 @@ def test_sections_are_frozen():
 
 
 def test_a_rule_names_keys_of_the_table_and_holds_for_the_defaults():
-    for rule in (*RULES, *DOUBTS):
+    for rule in (*RULES, *WARNINGS):
         assert set(rule.keys) <= set(KEYS)
-        assert rule.holds(Config()), rule.words
+        assert rule.holds(Config()), rule.statement
 
 
 BROKEN_RULES = [
-    ({"network.rdma.inline_threshold": 5000}, "fit the buffer"),
+    ({"network.rdma.inline_threshold": 5000}, "fit into a receive buffer"),
     ({"network.rdma.cq_size": 255}, "sends and receives of one connection"),
-    ({"network.rdma.poll_batch": 4096, "network.rdma.cq_size": 4095}, "no more completions"),
+    ({"network.rdma.poll_batch": 4096, "network.rdma.cq_size": 4095}, "more completions than"),
     ({"network.rdma.recv_buffer_pool_size": 127}, "keeps posted"),
     ({"network.rdma.recv_buffer_size": "8KiB", "network.rdma.max_mr_size": 4096,
-      "shards.rdma.max_send_size": 4096}, "receive buffer lies in one"),
+      "shards.rdma.max_send_size": 4096}, "receive buffer must fit"),
     ({"shards.rdma.max_send_size": "4MiB", "network.rdma.max_mr_size": "2MiB"}, "piece of a shard"),
-    ({"session.peer_timeout_ms": 1999}, "two heartbeats"),
-    ({"session.upgrade_delay_ms": 60_001}, "the longest"),
-    ({"session.secret": "x" * 16, "session.secret_file": "/run/secret"}, "one place only"),
-    ({"tls.key": "a.pem"}, "without its certificate"),
-    ({"tls.require_client_certificate": True}, "checked against"),
-    ({"session.listen_address": "0.0.0.0"}, "let in only with"),
-    ({"session.listen_address": "example.org"}, "let in only with"),
+    ({"session.peer_timeout_ms": 1999}, "two heartbeat intervals"),
+    ({"session.upgrade_delay_ms": 60_001}, "exceed the maximum"),
+    ({"session.secret": "x" * 16, "session.secret_file": "/run/secret"}, "only one of the two"),
+    ({"tls.key": "a.pem"}, "a key needs a certificate"),
+    ({"tls.require_client_certificate": True}, "client certificates need TLS"),
+    ({"session.listen_address": "0.0.0.0"}, "need a secret or certificates"),
+    ({"session.listen_address": "example.org"}, "need a secret or certificates"),
     ({"registry.tls": True}, "needs a certificate"),
-    ({"registry.listen_address": "0.0.0.0"}, "must say who may do what"),
-    ({"registry.tokens": True}, "tokens are given to users"),
-    ({"registry.s3.access_key": "me"}, "a name and a secret"),
+    ({"registry.listen_address": "0.0.0.0"}, "needs `htpasswd` or `anonymous`"),
+    ({"registry.tokens": True}, "tokens need users"),
+    ({"registry.s3.access_key": "me"}, "the access key and its secret"),
     ({"registry.rdma_enabled": True}, "nodes on other machines"),
-    ({"registry.peers": "other:9999"}, "only where `rdma_enabled` is on"),
-    ({"cluster.enabled": True, "replication.replicaof": "other:6379"}, "map says who follows whom"),
+    ({"registry.peers": "other:9999"}, "needs `rdma_enabled`"),
+    ({"cluster.enabled": True, "replication.replicaof": "other:6379"}, "CLUSTER REPLICATE assigns replicas"),
     ({"network.rdma_fallback": "quic"}, "QUIC is always encrypted"),
     ({"replication.transport": "quic"}, "QUIC is always encrypted"),
     ({"cluster.transport": "quic"}, "QUIC is always encrypted"),
@@ -271,7 +271,7 @@ def test_keys_that_contradict_each_other_are_refused(values, words):
 
 
 def test_every_rule_has_a_case_above():
-    assert all(any(words in rule.words for _, words in BROKEN_RULES) for rule in RULES)
+    assert all(any(words in rule.statement for _, words in BROKEN_RULES) for rule in RULES)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,8 @@ def test_a_rule_is_not_checked_on_a_value_that_is_wrong_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("session.listen_port = 4791", "RoCE v2"), ("tls.verify = false", "pose as the peer")]
+    ("text", "words"),
+    [("session.listen_port = 4791", "RoCE v2"), ("tls.verify = false", "impersonate the peer")],
 )
 def test_what_is_hardly_meant_is_a_warning(text, words):
     (warning,) = config.loads(text).warnings

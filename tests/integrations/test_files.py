@@ -208,7 +208,7 @@ def test_a_folder_is_read_only_unless_it_is_said_otherwise(tmp_path: Path) -> No
             lambda: fs.cp_file("file", "copy"),
             lambda: fs.mv_file("file", "moved"),
         ):
-            with pytest.raises(OSError, match="reading only"):
+            with pytest.raises(OSError, match="read-only"):
                 change()
     assert [child.name for child in tmp_path.iterdir()] == ["file"]
 
@@ -220,7 +220,7 @@ def test_nonsense_is_an_error_of_its_own(fs: FileSystem) -> None:
         ("read", {"path": ""}),
         ("read", {"path": "", "start": 0, "length": -1}),
     ):
-        with pytest.raises(OSError, match=r"no such request|argument|at once"):
+        with pytest.raises(OSError, match=r"unknown request|argument|at once"):
             fs._ask(do, **words)
     assert fs.ls("") == []
 

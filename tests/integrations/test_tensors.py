@@ -43,7 +43,7 @@ async def test_a_tensor_is_put_and_got_where_it_lies() -> None:
 
 
 def test_memory_of_a_gpu_is_refused() -> None:
-    with pytest.raises(errors.VerbenaError, match="not in the processor's memory"):
+    with pytest.raises(errors.VerbenaError, match="not in host memory"):
         as_array(Foreign(numpy.zeros(4), device=2))
 
 

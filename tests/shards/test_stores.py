@@ -164,7 +164,7 @@ async def test_a_watch_tells_of_every_change_made_elsewhere(store: MapStore, url
 
 
 async def test_a_change_that_the_map_refuses_is_not_made(store: MapStore) -> None:
-    with pytest.raises(StateError, match="no member"):
+    with pytest.raises(StateError, match="not a member"):
         await change(store, lambda map: map.assign([1], A))
     assert (await store.load()).revision == 0
 

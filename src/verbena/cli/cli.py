@@ -115,12 +115,12 @@ def run(options: argparse.Namespace) -> int:
                 return kv_modes.pipe(wire, sys.stdin.buffer)
             if options.scan:
                 return kv_modes.scan(wire, options.pattern, options.count)
-            show = _show(options)
+            show = _printer(options)
             if options.command:
-                return _once(wire, options, show)
+                return _run_once(wire, options, show)
             if sys.stdin.isatty():
                 return kv_shell.run(wire, show, partial(connect, options))
-            return _lines(wire, show)
+            return _run_lines(wire, show)
     except EOFError:
         print("verbena: the server closed the connection", file=sys.stderr)
         return 1
@@ -161,7 +161,7 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
     return context
 
 
-def _show(options: argparse.Namespace) -> Callable[[Any], None]:
+def _printer(options: argparse.Namespace) -> Callable[[Any], None]:
     style = options.style or ("formatted" if sys.stdout.isatty() else "raw")
 
     def show(reply: Any) -> None:
@@ -175,7 +175,7 @@ def _show(options: argparse.Namespace) -> Callable[[Any], None]:
     return show
 
 
-def _once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) -> int:
+def _run_once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) -> int:
     words = [os.fsencode(word) for word in options.command]
     if options.stdin:
         words.append(sys.stdin.buffer.read())
@@ -184,7 +184,7 @@ def _once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) 
         if number and options.interval:
             time.sleep(options.interval)
         reply = wire.call(*words)
-        show(kv_text.answer(words, reply))
+        show(kv_text.prepare_reply(words, reply))
         status = 1 if isinstance(reply, ErrorReply) else status
     if words[0].upper() in (b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"MONITOR") and not status:
         while True:
@@ -193,7 +193,7 @@ def _once(wire: Wire, options: argparse.Namespace, show: Callable[[Any], None]) 
     return status
 
 
-def _lines(wire: Wire, show: Callable[[Any], None]) -> int:
+def _run_lines(wire: Wire, show: Callable[[Any], None]) -> int:
     """Runs commands from standard input, one per line. Returns 1 if any failed."""
     status = 0
     for line in sys.stdin:
@@ -205,6 +205,6 @@ def _lines(wire: Wire, show: Callable[[Any], None]) -> int:
             continue
         if words:
             reply = wire.call(*words)
-            show(kv_text.answer(words, reply))
+            show(kv_text.prepare_reply(words, reply))
             status = 1 if isinstance(reply, ErrorReply) else status
     return status

@@ -140,7 +140,7 @@ def _verify_read(link: Link, remote: RemoteMemory, wanted: int) -> None:
     """Reads the whole array one-sided and compares it with the owner's checksum. Raises VerbenaError if they
     differ."""
     link.qp.sync.read(link.window, remote)
-    _same(zlib.crc32(view(link.window)), wanted, "read the whole array")
+    _compare(zlib.crc32(view(link.window)), wanted, "read the whole array")
     print(f"  read {text.size(ARRAY_BYTES)} one-sided: checksum matches the owner's")
 
 
@@ -150,11 +150,11 @@ def _verify_write(link: Link, remote: RemoteMemory, peer: Peer) -> None:
     pattern = bytes(range(256)) * (ARRAY_BYTES // 256)
     view(link.window)[:] = pattern
     link.qp.sync.write(link.window, remote)
-    _same(peer.ask("digest")["crc32"], zlib.crc32(pattern), "write the whole array")
+    _compare(peer.ask("digest")["crc32"], zlib.crc32(pattern), "write the whole array")
     print(f"  wrote {text.size(ARRAY_BYTES)} one-sided: checksum matches the owner's")
 
 
-def _same(found: int, wanted: int, operation: str) -> None:
+def _compare(found: int, wanted: int, operation: str) -> None:
     if found != wanted:
         detail = f"checksum {found:08x} instead of {wanted:08x}"
         raise errors.setup_error("bad_message", operation=operation, detail=detail)

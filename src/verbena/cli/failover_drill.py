@@ -25,7 +25,7 @@ Sessions continue on the next wire and return when the broken wire is usable aga
 
 exit status: 0 every session is back on its wire, 1 one is not or the node refused, 2 wrong usage
 """
-MOST_WAIT_S = 4000.0
+MAX_WAIT_S = 4000.0
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "min": 60.0}
 
 
@@ -45,9 +45,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="TIME",
         help="how long the wire stays unusable: 5s, 500ms; 0: not at all (default: 5s)",
     )
-    whom = parser.add_mutually_exclusive_group()
-    whom.add_argument("--session", metavar="ID", help="break the link of this session only")
-    whom.add_argument("--all", action="store_true", help="break the links of all sessions (default)")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--session", metavar="ID", help="break the link of this session only")
+    scope.add_argument("--all", action="store_true", help="break the links of all sessions (default)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     remote.add_arguments(parser, optional="default: a drill between two processes of this machine")
     parser.set_defaults(parser=parser)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             answer = remote.ask(
                 session,
                 "verbena.drill",
-                MOST_WAIT_S,
+                MAX_WAIT_S,
                 wire=options.wire,
                 rest_s=options.rest,
                 session=options.session,

@@ -12,7 +12,7 @@ from verbena.cli import text
 from verbena.cli.service import add_listen_flag, stop_signal, stopped_by
 from verbena.config import Config
 from verbena.config.flags import add_flags, load_with_flags
-from verbena.config.kinds import Refused, Size
+from verbena.config.kinds import InvalidValue, Size
 from verbena.far import MemoryNode
 from verbena.transport.configured import configure_log, settings_from
 
@@ -73,5 +73,5 @@ async def _serve(config: Config, size: int, listen: str) -> int:
 def _size(argument: str) -> int:
     try:
         return SIZE.from_toml(argument)
-    except Refused as error:
+    except InvalidValue as error:
         raise argparse.ArgumentTypeError(f"must be {SIZE.allowed}, {error}") from error

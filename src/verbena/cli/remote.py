@@ -33,10 +33,10 @@ def open_session(options: argparse.Namespace) -> Session:
     return connect_blocking(options.address, config=load_with_flags(options))
 
 
-def ask(asker: Session, method: str, /, timeout_s: float, **arguments: Any) -> dict[str, Any]:
+def ask(session: Session, method: str, /, timeout_s: float, **arguments: Any) -> dict[str, Any]:
     """Calls one of Verbena's own methods. Raises RemoteError if the node refuses."""
     answer: dict[str, Any] = json.loads(
-        asker.sync.call(method, json.dumps(arguments).encode(), timeout_s=timeout_s)
+        session.sync.call(method, json.dumps(arguments).encode(), timeout_s=timeout_s)
     )
     return answer
 

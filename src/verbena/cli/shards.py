@@ -45,7 +45,7 @@ Clients can use the slots during a move. At its end their commands wait for at m
 cluster.write_pause_budget_ms, then clients are redirected to the new owner. The nodes do the work: if this
 command is interrupted, the move continues.
 """
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _POLL_S = 0.1
 _HEALTH = {"pfail": "suspected", "fail": "failed"}
 _PHASES = {
@@ -214,13 +214,13 @@ async def _rebalance(options: argparse.Namespace, config: Config, store: MapStor
     return status
 
 
-async def _ask_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[str, list[dict[str, Any]]]:
+async def _query_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[str, list[dict[str, Any]]]:
     """Returns the reports of all nodes that respond, by id; prints a warning for each of the others."""
     found = {}
     for member in map.members.values():
         try:
             async with await transport.connect(member.sessions, config=config) as session:
-                found[member.id] = await _status_by(session, member, about)
+                found[member.id] = await _query_status(session, member, about)
         except VerbenaError as error:
             print(f"verbena: {member.name} does not respond: {error.what}", file=sys.stderr)
     return found
@@ -228,7 +228,7 @@ async def _ask_all(config: Config, map: ClusterMap, about: bytes = b"") -> dict[
 
 async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -> int:
     map = (await store.load()).map
-    found = await _ask_all(config, map, ABOUT_NODES)
+    found = await _query_all(config, map, ABOUT_NODES)
     if options.json:
         print(json.dumps(found))
         return 0
@@ -252,7 +252,7 @@ async def _nodes(options: argparse.Namespace, config: Config, store: MapStore) -
 
 async def _status(options: argparse.Namespace, config: Config, store: MapStore) -> int:
     map = (await store.load()).map
-    found = [one for moves in (await _ask_all(config, map)).values() for one in moves]
+    found = [one for moves in (await _query_all(config, map)).values() for one in moves]
     if options.json:
         print(json.dumps(found))
         return 0
@@ -310,9 +310,9 @@ async def _watch(
 ) -> tuple[int, dict[str, Any]]:
     """Shows progress from the source's reports until the map has the outcome. Returns exit status and last
     report."""
-    line = Line(config)
+    node = NodeSession(config)
     try:
-        return await _watched(options, store, move, line)
+        return await _follow(options, store, move, node)
     except asyncio.CancelledError:
         print(
             f"verbena: the move continues; `verbena shards status` shows it,"
@@ -321,18 +321,18 @@ async def _watch(
         )
         raise
     finally:
-        await line.close()
+        await node.close()
 
 
-async def _watched(
-    options: argparse.Namespace, store: MapStore, move: Move, line: Line
+async def _follow(
+    options: argparse.Namespace, store: MapStore, move: Move, node: NodeSession
 ) -> tuple[int, dict[str, Any]]:
     last: dict[str, Any] = {}
     with Progress(f"slots {move.slots}", enabled=not options.json) as bar:
         while True:
             map = (await store.load()).map
             try:
-                reports = await line.status(map.members[move.source])
+                reports = await node.status(map.members[move.source])
                 known = [one for one in reports if one["id"] == move.id]
                 last = (
                     known[0]
@@ -341,7 +341,7 @@ async def _watched(
                 )
             except (VerbenaError, KeyError):
                 last = {**last, "note": "the source does not respond"}
-            done, note = _shown(last)
+            done, note = _progress_of(last)
             bar.update(done, note=note)
             if move.id not in map.moves and (last.get("phase") in ("done", "rolled_back") or "note" in last):
                 break
@@ -358,7 +358,7 @@ async def _watched(
     return int(not moved), {**last, "moved": moved}
 
 
-def _shown(report: dict[str, Any]) -> tuple[float, str]:
+def _progress_of(report: dict[str, Any]) -> tuple[float, str]:
     done, words = _PHASES.get(report.get("phase", "prepared"), (0.0, ""))
     if report.get("phase") == "base_copy":
         done = 0.9 * float(report.get("fraction", 0.0))
@@ -368,7 +368,7 @@ def _shown(report: dict[str, Any]) -> tuple[float, str]:
     return done, report.get("note", words)
 
 
-class Line:
+class NodeSession:
     """A persistent session with a node that is queried repeatedly, so that it does not log a new session each
     time."""
 
@@ -382,7 +382,7 @@ class Line:
         try:
             if self._session is None:
                 self._session = await transport.connect(member.sessions, config=self._config)
-            return await _status_by(self._session, member)
+            return await _query_status(self._session, member)
         except VerbenaError:
             await self.close()
             raise
@@ -394,7 +394,9 @@ class Line:
                 await session.close()
 
 
-async def _status_by(session: transport.Session, member: Member, about: bytes = b"") -> list[dict[str, Any]]:
+async def _query_status(
+    session: transport.Session, member: Member, about: bytes = b""
+) -> list[dict[str, Any]]:
     message = Envelope(
         kind=Kind.STATUS,
         source=bytes(20),
@@ -404,7 +406,7 @@ async def _status_by(session: transport.Session, member: Member, about: bytes = 
         migration=bytes(16),
         payload=about,
     )
-    answer = parse(await session.call("shards", bytes(message), timeout_s=_PATIENCE_S))
+    answer = parse(await session.call("shards", bytes(message), timeout_s=_TIMEOUT_S))
     found: list[dict[str, Any]] = json.loads(answer.payload)
     return found
 

@@ -57,25 +57,25 @@ def run(options: argparse.Namespace) -> int:
     live = sys.stdout.isatty() and not (options.once or options.json)
     with remote.open_session(options) as session, _screen(live):
 
-        def look() -> dict[str, Any]:
+        def fetch_status() -> dict[str, Any]:
             now = remote.ask(session, "verbena.status", ANSWER_S)
             return {**now, "looked_at": time.monotonic()}
 
-        before = look()
+        before = fetch_status()
         while True:
             time.sleep(options.interval)
-            now = look()
-            rates = top_view.between(before, now)
+            now = fetch_status()
+            rates = top_view.compute_rates(before, now)
             if options.json:
                 print(json.dumps({**now, "rates": rates}, indent=2))
                 return 0
             width, height = shutil.get_terminal_size((110, 40)) if live else (110, 0)
-            picture = top_view.picture(now, rates, width=width, height=height)
+            screen = top_view.render(now, rates, width=width, height=height)
             if not live:
-                print(picture)
+                print(screen)
                 return 0
             # Move home and clear each line's end and what is below, which avoids flicker.
-            lines = "\x1b[K\n".join(picture.splitlines())
+            lines = "\x1b[K\n".join(screen.splitlines())
             print(f"\x1b[H{lines}\x1b[K\x1b[J", end="", flush=True)
             before = now
 

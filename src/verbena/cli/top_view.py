@@ -21,15 +21,15 @@ _COUNTS = (
 )
 
 
-def between(before: Status, now: Status) -> Rates:
+def compute_rates(before: Status, now: Status) -> Rates:
     """Computes rates per second and latencies for the time between two statuses."""
     seconds = max(1e-3, now["looked_at"] - before["looked_at"])
     former = {session["id"]: session["wires"] for session in before["sessions"]}
     return {
         "seconds": round(seconds, 3),
         "wires": {
-            wire: _rates([figures], [before["totals"].get(wire)], seconds)
-            for wire, figures in now["totals"].items()
+            wire: _rates([counters], [before["totals"].get(wire)], seconds)
+            for wire, counters in now["totals"].items()
         },
         "sessions": {
             session["id"]: _rates(
@@ -42,7 +42,7 @@ def between(before: Status, now: Status) -> Rates:
     }
 
 
-def picture(now: Status, rates: Rates, *, width: int = 110, height: int = 0) -> str:
+def render(now: Status, rates: Rates, *, width: int = 110, height: int = 0) -> str:
     """Formats lines for a screen of this size; height 0 means no limit."""
     lines = [
         f"{_clean(now['node'])}  up {_age(now['uptime_s'])}  {now['sessions_open']} sessions"
@@ -78,16 +78,16 @@ def _notes(now: Status) -> list[str]:
 
 def _wires(now: Status, rates: Rates) -> list[str]:
     rows = [["WIRE", "sends", "receives", "reads", "writes", "out", "in", "links", "replayed", "errors"]]
-    for wire, figures in now["totals"].items():
+    for wire, counters in now["totals"].items():
         rate = rates["wires"][wire]
         rows.append(
             [
                 wire,
                 *(text.rate(rate[name]) for name in ("sends", "receives", "reads", "writes")),
                 *(text.bandwidth(rate[name]) for name in ("out_bytes", "in_bytes")),
-                str(figures["links"]),
-                str(figures["replayed_messages"]),
-                str(figures["completion_errors"] + figures["damaged_messages"]),
+                str(counters["links"]),
+                str(counters["replayed_messages"]),
+                str(counters["completion_errors"] + counters["damaged_messages"]),
             ]
         )
     return text.table(rows).splitlines()
@@ -124,7 +124,7 @@ def _sessions(now: Status, rates: Rates) -> list[str]:
 def _rates(now: Sequence[Status], before: Sequence[Status | None], seconds: float) -> Rates:
     """Rates over several wires of one session, or over one wire of the node."""
 
-    def grown(*names: str) -> float:
+    def increase(*names: str) -> float:
         return sum(
             float(wire[name]) - (former[name] if former else 0)
             for wire, former in zip(now, before, strict=True)
@@ -132,7 +132,7 @@ def _rates(now: Sequence[Status], before: Sequence[Status | None], seconds: floa
         )
 
     return {
-        **{name: round(grown(*counts) / seconds, 3) for name, *counts in _COUNTS},
+        **{name: round(increase(*counts) / seconds, 3) for name, *counts in _COUNTS},
         "latency": {
             operation: found
             for operation in _OPERATIONS
@@ -145,21 +145,21 @@ def _rates(now: Sequence[Status], before: Sequence[Status | None], seconds: floa
     }
 
 
-def _buckets(figures: Status | None, operation: str) -> dict[int, int]:
-    return dict(figures["latency"].get(operation, {}).get("buckets", ())) if figures else {}
+def _buckets(counters: Status | None, operation: str) -> dict[int, int]:
+    return dict(counters["latency"].get(operation, {}).get("buckets", ())) if counters else {}
 
 
 def _latency(now: Sequence[dict[int, int]], before: Sequence[dict[int, int]]) -> Rates | None:
-    grown: dict[int, int] = {}
+    increase: dict[int, int] = {}
     for ours, former in zip(now, before, strict=True):
         for bound, count in ours.items():
-            grown[bound] = grown.get(bound, 0) + count - former.get(bound, 0)
-    count = sum(grown.values())
+            increase[bound] = increase.get(bound, 0) + count - former.get(bound, 0)
+    count = sum(increase.values())
     if count <= 0:
         return None
     return {
         "count": count,
-        **{name: _quantile(grown, q * count) for name, q in (("p50_ns", 0.5), ("p99_ns", 0.99))},
+        **{name: _quantile(increase, q * count) for name, q in (("p50_ns", 0.5), ("p99_ns", 0.99))},
     }
 
 

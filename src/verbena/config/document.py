@@ -20,8 +20,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST_SYNTAX_ERRORS = 20
-LONGEST_LINE = 10_000  # tomllib needs quadratic time for some long lines
+MAX_SYNTAX_ERRORS = 20
+MAX_LINE_LENGTH = 10_000  # tomllib needs quadratic time for some long lines
 # A statement that ends on its line, so that the rest of the text can be parsed without it.
 _ONE_LINE = re.compile(r"\s*[A-Za-z0-9_.-]+\s*=(?!.*(?:\"\"\"|'''))[^\[\]{}]*")
 
@@ -84,11 +84,11 @@ def read(data: bytes, name: str) -> Document:
         return Document(name, "", problems=(ConfigurationProblem(message, source=name, line=line),))
     lines = text.split("\n")
     for number, line_text in enumerate(lines, start=1):
-        if len(line_text) > LONGEST_LINE:
-            message = f"the line is longer than {LONGEST_LINE:,} characters"
+        if len(line_text) > MAX_LINE_LENGTH:
+            message = f"the line is longer than {MAX_LINE_LENGTH:,} characters"
             return Document(name, text, problems=(ConfigurationProblem(message, source=name, line=number),))
     problems: list[ConfigurationProblem] = []
-    while len(problems) < MOST_SYNTAX_ERRORS:
+    while len(problems) < MAX_SYNTAX_ERRORS:
         rest = "\n".join(lines)
         try:
             tables = tomllib.loads(rest)

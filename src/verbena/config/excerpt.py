@@ -9,7 +9,7 @@ from functools import cached_property
 from verbena.config.model import KEYS
 from verbena.config.near import nearest
 
-LONGEST = 200
+MAX_LENGTH = 200
 _SECRETS = {key.name for key in KEYS.values() if key.kind.secret}
 _OPEN = {key.name for key in KEYS.values()} - _SECRETS
 _ASSIGNED = re.compile(r"(?<![A-Za-z0-9_-])([A-Za-z0-9_-]{1,64})[\"']?\s*=\s*")
@@ -27,7 +27,7 @@ class Excerpts:
         multi-line string, because any line may then belong to it."""
         if not 0 < number <= len(self._lines) or self._has_long_secret:
             return ""
-        text = self._lines[number - 1][:LONGEST]
+        text = self._lines[number - 1][:MAX_LENGTH]
         for match in _ASSIGNED.finditer(text):
             if _is_secret(match[1]):
                 text = f"{text[: match.end()]}…"

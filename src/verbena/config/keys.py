@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-from verbena.config.kinds import Boolean, Choice, Concealed, Endpoint, Integer, Kind, Secret, Size, Text
+from verbena.config.kinds import Boolean, Choice, Endpoint, Integer, Kind, Secret, SecretText, Size, Text
 
 _UNITS = {"_s": "seconds", "_ms": "milliseconds", "_us": "microseconds"}
 SectionType = TypeVar("SectionType", bound="Section")
@@ -82,7 +82,7 @@ def endpoint(default: str, meaning: str, more: str = "") -> str:
 
 
 def secret(shortest: int, meaning: str, more: str = "") -> Secret:
-    return cast(Secret, _row(Concealed(shortest), Secret(), meaning, more))
+    return cast(Secret, _row(SecretText(shortest), Secret(), meaning, more))
 
 
 def section(cls: type[SectionType]) -> SectionType:

@@ -32,7 +32,7 @@ _BY_SPELLING = {name.upper(): factor for name, factor in UNITS.items()}
 _PLAIN_BELOW = 10_000  # 4096 is easier to read than 4KiB, but 64KiB easier than 65536
 
 
-class Refused(ValueError):
+class InvalidValue(ValueError):
     """The value is not allowed. The text describes the value, and how to fix it if that is known."""
 
 
@@ -211,7 +211,7 @@ class Endpoint(Kind):
 
 
 @dataclass(frozen=True)
-class Concealed(Kind):
+class SecretText(Kind):
     """A secret. Messages never quote it, even if it is rejected."""
 
     shortest: int
@@ -225,9 +225,9 @@ class Concealed(Kind):
         if isinstance(value, Secret):
             value = value.reveal()
         if not isinstance(value, str):
-            raise Refused("not a value of another type")
+            raise InvalidValue("not a value of another type")
         if value and len(value) < self.shortest:
-            raise Refused(f"not one of {len(value)}")
+            raise InvalidValue(f"not one of {len(value)}")
         return Secret(value)
 
     def to_toml(self, value: Secret) -> str:
@@ -245,13 +245,13 @@ def parse_size(text: str) -> int:
     whole, fraction, unit = match[1], match[2] or "", match[3].upper()
     if unit in ("K", "M", "G", "T"):
         number = f"{whole}.{fraction}" if fraction else whole
-        raise _refused(text, f'say which: "{number}{unit}iB" counts by 1024, "{number}{unit}B" by 1000')
+        raise _refused(text, f'ambiguous unit: write "{number}{unit}iB" (1024) or "{number}{unit}B" (1000)')
     if unit and unit not in _BY_SPELLING:
         raise _refused(text, f"the units are {', '.join(UNITS)}")
     scale: int = 10 ** len(fraction)
     size, rest = divmod(int(whole + fraction) * _BY_SPELLING[unit or "B"], scale)
     if rest:
-        raise _refused(text, "it is not a whole number of bytes")
+        raise _refused(text, "not a whole number of bytes")
     return size
 
 
@@ -274,7 +274,7 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, int) and value.bit_length() > 256:
-        return "a number that long"  # str() raises for very long ones
+        return "a number of that length"  # str() raises for very long ones
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
     return printable(text if len(text) <= 60 else f"{text[:40]}…{text[-10:]}")
 
@@ -284,5 +284,5 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def _refused(value: object, hint: str = "") -> Refused:
-    return Refused("; ".join(filter(None, (f"not {shown(value)}", hint))))
+def _refused(value: object, hint: str = "") -> InvalidValue:
+    return InvalidValue("; ".join(filter(None, (f"not {shown(value)}", hint))))

@@ -40,12 +40,12 @@ class Span:
 def locate(text: str) -> Mapping[Path, Span]:
     """Returns the first position of every table, key and array element, by path. Lines must end in \\n."""
     scan = _Scan(text)
-    with contextlib.suppress(_Lost, RecursionError):
+    with contextlib.suppress(_InvalidToml, RecursionError):
         scan.document()
     return scan.found
 
 
-class _Lost(Exception):
+class _InvalidToml(Exception):
     """The text is not valid TOML at this position."""
 
 
@@ -118,9 +118,9 @@ class _Scan:
             try:
                 return str(tomllib.loads(f"name = {self.text[start : self.at]}")["name"])
             except ValueError:
-                raise _Lost from None
+                raise _InvalidToml from None
         if self.skip(_BARE_KEY) < 0:
-            raise _Lost
+            raise _InvalidToml
         return self.text[start : self.at]
 
     def value(self, path: Path, key: tuple[int, int] | None) -> None:
@@ -133,7 +133,7 @@ class _Scan:
         elif opening in ('"', "'"):
             self.string()
         elif self.skip(_BARE_VALUE) == start:
-            raise _Lost
+            raise _InvalidToml
         end = start + len(self.text[start : self.at].rstrip())
         self.found.setdefault(path, Span(key or (start, end), (start, end)))
 
@@ -164,7 +164,7 @@ class _Scan:
     def string(self) -> None:
         quote = next(quote for quote in _STRINGS if self.text.startswith(quote, self.at))
         if self.skip(_STRINGS[quote]) < 0:
-            raise _Lost
+            raise _InvalidToml
 
     def skip(self, pattern: re.Pattern[str]) -> int:
         """Moves past the match of a pattern and returns the new position; -1 if it does not match."""
@@ -181,4 +181,4 @@ class _Scan:
 
     def expect(self, literal: str) -> None:
         if not self.take(literal):
-            raise _Lost
+            raise _InvalidToml

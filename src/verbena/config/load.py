@@ -13,12 +13,12 @@ from typing import Any
 from verbena.config import document
 from verbena.config.kinds import Boolean, Secret
 from verbena.config.model import KEYS, Config, Source, require_key
-from verbena.config.service import SHORTEST_SECRET
-from verbena.config.values import Gathered
+from verbena.config.service import MIN_SECRET_LENGTH
+from verbena.config.values import ValueCollector
 from verbena.errors import ConfigurationProblem, configuration_error, setup_error
 
 VARIABLE = "VERBENA_CONFIG"
-LONGEST_FILE = 1 << 18
+MAX_FILE_BYTES = 1 << 18
 
 
 def places(environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -40,7 +40,7 @@ def load(
     Raises ConfigurationError with all problems."""
     environment = os.environ if environment is None else environment
     path = find(file, environment)
-    gathered = Gathered()
+    gathered = ValueCollector()
     if path is not None:
         gathered.add_document(document.read(_contents(path), str(path)), folder=path.parent)
     gathered.add_environment(environment)
@@ -53,7 +53,7 @@ def load(
 
 def loads(text: str | bytes, *, name: str = "<text>") -> Config:
     """Loads the configuration from a text, without file and environment. Raises ConfigurationError."""
-    gathered = Gathered()
+    gathered = ValueCollector()
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     gathered.add_document(document.read(data, name))
     return _finished(gathered, None)
@@ -63,7 +63,7 @@ def override(config: Config, values: Mapping[str, Any]) -> Config:
     """Returns a copy with other `values` (by full key), checked like any source. Raises ConfigurationError,
     or KeyError for an unknown key."""
     now = {path: config[path] for path in KEYS}
-    gathered = Gathered(
+    gathered = ValueCollector(
         {path: value for path, value in now.items() if path in config.sources or value != KEYS[path].default},
         dict(config.sources),
     )
@@ -99,9 +99,9 @@ def read_secret(config: Config) -> Secret:
     contents = _contents(path)
     reason = ""
     if path.stat().st_mode & stat.S_IROTH:
-        reason = f"every user may read it: chmod 600 {path}"
-    elif len(contents.strip()) < SHORTEST_SECRET:
-        reason = f"the secret in it must have at least {SHORTEST_SECRET} characters"
+        reason = f"readable by all users: run chmod 600 {path}"
+    elif len(contents.strip()) < MIN_SECRET_LENGTH:
+        reason = f"the secret must have at least {MIN_SECRET_LENGTH} characters"
     if reason:
         message = f"session.secret_file: {path}: {reason}"
         source = str(config.source_of("session.secret_file"))
@@ -109,10 +109,10 @@ def read_secret(config: Config) -> Secret:
     return Secret(contents.decode("utf-8", "surrogateescape").rstrip())
 
 
-def _finished(gathered: Gathered, file: Path | None) -> Config:
+def _finished(gathered: ValueCollector, file: Path | None) -> Config:
     config = gathered.check_rules()
     if gathered.problems:
-        order = sorted(gathered.problems, key=lambda problem: problem.line or LONGEST_FILE)
+        order = sorted(gathered.problems, key=lambda problem: problem.line or MAX_FILE_BYTES)
         raise configuration_error(order)
     return replace(config, file=file, warnings=tuple(gathered.warnings))
 
@@ -120,11 +120,11 @@ def _finished(gathered: Gathered, file: Path | None) -> Config:
 def _contents(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            contents = file.read(LONGEST_FILE + 1)
+            contents = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    if len(contents) > LONGEST_FILE:
-        detail = f"{path} is longer than {LONGEST_FILE} bytes"
+    if len(contents) > MAX_FILE_BYTES:
+        detail = f"{path} is longer than {MAX_FILE_BYTES} bytes"
         raise setup_error("configuration_file", operation="", detail=detail)
     return contents
 

@@ -247,7 +247,7 @@ class Replication(Section):
         "REPLICAOF changes it at run time.",
     )
     primary_user: str = text(
-        "", USER, "The user of the replica at its primary, for the question where sessions are accepted."
+        "", USER, "The user as which a replica logs in to its primary to get the session address."
     )
     primary_password: Secret = secret(
         4,

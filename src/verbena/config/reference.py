@@ -15,12 +15,12 @@ SAMPLE_WIDTH = 100
 PAGE_HEAD = f"""\
 # Configuration
 
-Verbena needs no configuration. What differs from the defaults is set in a file, in the environment or by
-flags: [how](../guide/configure.md). [verbena.toml](verbena.toml) has all these keys, each at its default.
+Verbena needs no configuration. Set values that differ from the defaults in a file, in the environment or by
+flags: see [Configuration](../guide/configure.md). [verbena.toml](verbena.toml) lists all keys and defaults.
 
-## Where a value comes from
+## Precedence
 
-A flag beats an environment variable, which beats the file, which beats the default.
+Flags override environment variables, which override the file, which overrides the defaults.
 
 | | name of `inline_threshold` in `[network.rdma]` |
 |---|---|
@@ -34,11 +34,11 @@ One file is read: the one that `--config` names, else `{VARIABLE}`, else the fir
 ## Values
 
 - A size is an integer, in bytes, or a string with a unit: KB, MB, GB and TB count by 1000, KiB, MiB, GiB and
-  TiB by 1024. `"1GB"` is 1,000,000,000 bytes, `"1GiB"` 1,073,741,824; `"1G"` is refused.
+  TiB by 1024. `"1GB"` is 1,000,000,000 bytes, `"1GiB"` 1,073,741,824; `"1G"` is rejected.
 - A duration is an integer; its unit is in the key's name: `_us`, `_ms`, `_s`.
 - A switch is `true` or `false`; in a variable also `yes`, `no`, `on`, `off`, `1`, `0`.
 - An unknown key or section, a value of the wrong type or out of range is an error, and so are two keys that
-  contradict each other. All that is wrong is reported at once, with its line.
+  contradict each other. All mistakes are reported at once, with their lines.
 """
 
 
@@ -52,16 +52,16 @@ def page() -> str:
             meaning = _cell(key.meaning, key.more)
             lines.append(f"| `{key.name}` | `{key.default_toml}` | {_allowed(key)} | {meaning} |")
         lines.append("")
-    lines += ["## What must hold between keys", "", "| keys | |", "|---|---|"]
-    lines += [f"| {', '.join(f'`{path}`' for path in rule.keys)} | {rule.words} |" for rule in RULES]
+    lines += ["## Rules between keys", "", "| keys | |", "|---|---|"]
+    lines += [f"| {', '.join(f'`{path}`' for path in rule.keys)} | {rule.statement} |" for rule in RULES]
     return "\n".join(lines) + "\n"
 
 
 def sample() -> str:
     """Returns the text of docs/reference/verbena.toml: every key with its default, commented out."""
     lines = [
-        "# verbena.toml: every key at its default. To set one, take its # away and change the value.",
-        "# `verbena config check` says whether the file is right, `verbena config show` what is in force.",
+        "# verbena.toml: every key with its default. To set a key, remove its # and change the value.",
+        "# `verbena config check` checks the file; `verbena config show` prints the effective values.",
     ]
     for name, section in _filled_sections():
         lines += ["", "", f"# {first_line(section)}", f"[{name}]"]
@@ -77,7 +77,7 @@ def describe(key: Key) -> str:
         ("default", key.default_toml),
         ("allowed", _value_note(key)),
         ("variable", key.variable),
-        ("flag", key.flag or "none: a command line can be seen by all"),
+        ("flag", key.flag or "none: command lines are visible to all users"),
         ("read by", key.read_by),
     ]
     words = textwrap.wrap(f"{key.meaning} {key.more}".strip().replace("`", ""), SAMPLE_WIDTH - 2)

@@ -13,10 +13,10 @@ ROCE_V2_UDP_PORT = 4791
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on the values of `keys`: `holds` tests it, `words` states it for messages."""
+    """A condition on the values of `keys`: `holds` tests it, `statement` describes it for messages."""
 
     keys: tuple[str, ...]
-    words: str
+    statement: str
     holds: Callable[[Config], bool]
 
 
@@ -39,7 +39,7 @@ def _quic_has_certificates(choice: str, config: Config) -> bool:
 RULES = (
     Rule(
         ("network.rdma.inline_threshold", "network.rdma.recv_buffer_size"),
-        "a message that is sent inline must fit the buffer that receives it",
+        "an inline message must fit into a receive buffer",
         lambda c: c.network.rdma.inline_threshold <= c.network.rdma.recv_buffer_size,
     ),
     Rule(
@@ -49,7 +49,7 @@ RULES = (
     ),
     Rule(
         ("network.rdma.poll_batch", "network.rdma.cq_size"),
-        "no more completions can be taken at a time than the queue holds",
+        "one poll cannot take more completions than the queue holds",
         lambda c: c.network.rdma.poll_batch <= c.network.rdma.cq_size,
     ),
     Rule(
@@ -59,42 +59,42 @@ RULES = (
     ),
     Rule(
         ("network.rdma.recv_buffer_size", "network.rdma.max_mr_size"),
-        "a receive buffer lies in one memory region",
+        "a receive buffer must fit into one memory region",
         lambda c: c.network.rdma.recv_buffer_size <= c.network.rdma.max_mr_size,
     ),
     Rule(
         ("shards.rdma.max_send_size", "network.rdma.max_mr_size"),
-        "a piece of a shard lies in one memory region",
+        "a piece of a shard must fit into one memory region",
         lambda c: c.shards.rdma.max_send_size <= c.network.rdma.max_mr_size,
     ),
     Rule(
         ("session.peer_timeout_ms", "session.heartbeat_interval_ms"),
-        "a peer is lost after two heartbeats at the earliest",
+        "the timeout must be at least two heartbeat intervals",
         lambda c: c.session.peer_timeout_ms >= 2 * c.session.heartbeat_interval_ms,
     ),
     Rule(
         ("session.upgrade_delay_ms", "session.upgrade_delay_max_ms"),
-        "the first wait cannot be longer than the longest",
+        "the first delay cannot exceed the maximum",
         lambda c: c.session.upgrade_delay_ms <= c.session.upgrade_delay_max_ms,
     ),
     Rule(
         ("session.secret", "session.secret_file"),
-        "the secret is given in one place only",
+        "set only one of the two",
         lambda c: not (c.session.secret and c.session.secret_file),
     ),
     Rule(
         ("tls.key", "tls.certificate"),
-        "a key is of no use without its certificate",
+        "a key needs a certificate",
         lambda c: not c.tls.key or bool(c.tls.certificate),
     ),
     Rule(
         ("tls.require_client_certificate", "tls.certificate", "tls.ca"),
-        "clients' certificates can only be asked for over TLS, and are checked against `ca`",
+        "client certificates need TLS, and `ca` to verify them",
         lambda c: not c.tls.require_client_certificate or bool(c.tls.certificate and c.tls.ca),
     ),
     Rule(
         ("session.listen_address", "session.secret", "session.secret_file", "tls.require_client_certificate"),
-        "other machines are let in only with a secret or with certificates",
+        "connections from other machines need a secret or certificates",
         lambda c: (
             is_loopback(c.session.listen_address)
             or bool(c.session.secret or c.session.secret_file)
@@ -103,12 +103,12 @@ RULES = (
     ),
     Rule(
         ("registry.tls", "tls.certificate"),
-        "a registry that speaks TLS needs a certificate",
+        "TLS needs a certificate",
         lambda c: not c.registry.tls or bool(c.tls.certificate),
     ),
     Rule(
         ("registry.listen_address", "registry.htpasswd", "registry.anonymous", "registry.access_file"),
-        "a registry that other machines can reach must say who may do what: by `htpasswd` or `anonymous`",
+        "a registry that other machines can reach needs `htpasswd` or `anonymous`",
         lambda c: (
             is_loopback(c.registry.listen_address)
             or bool(c.registry.htpasswd or c.registry.access_file)
@@ -117,7 +117,7 @@ RULES = (
     ),
     Rule(
         ("registry.rdma_enabled", "registry.rdma_listen_addr", "session.secret", "session.secret_file"),
-        "nodes on other machines are let in only with a secret or with certificates",
+        "nodes on other machines need a secret or certificates",
         lambda c: (
             not c.registry.rdma_enabled
             or is_loopback(c.registry.rdma_listen_addr)
@@ -127,28 +127,28 @@ RULES = (
     ),
     Rule(
         ("registry.peers", "registry.rdma_enabled"),
-        "other nodes are asked only where `rdma_enabled` is on",
+        "`peers` needs `rdma_enabled`",
         lambda c: not c.registry.peers or c.registry.rdma_enabled,
     ),
     Rule(
         ("registry.tokens", "registry.htpasswd"),
-        "tokens are given to users, who need passwords",
+        "tokens need users with passwords",
         lambda c: not c.registry.tokens or bool(c.registry.htpasswd),
     ),
     Rule(
         ("registry.s3.access_key", "registry.s3.secret_key"),
-        "an access key has a name and a secret: give both, or neither",
+        "set both the access key and its secret, or neither",
         lambda c: bool(c.registry.s3.access_key) == bool(c.registry.s3.secret_key),
     ),
     Rule(
         ("replication.replicaof", "cluster.enabled"),
-        "a cluster's map says who follows whom: CLUSTER REPLICATE",
+        "in a cluster, CLUSTER REPLICATE assigns replicas",
         lambda c: not (c.cluster.enabled and c.replication.replicaof),
     ),
     *(
         Rule(
             (choice, "tls.certificate", "tls.ca"),
-            "QUIC is always encrypted, and needs a `ca` to check certificates by",
+            "QUIC is always encrypted and needs `ca` to verify certificates",
             partial(_quic_has_certificates, choice),
         )
         for choice in ("network.rdma_fallback", "replication.transport", "cluster.transport")
@@ -156,7 +156,7 @@ RULES = (
 )
 
 # Conditions that cause a warning instead of an error: allowed, but probably not intended.
-DOUBTS = (
+WARNINGS = (
     Rule(
         ("session.listen_port",),
         "4791 is the UDP port of RoCE v2 packets; sessions need a TCP port of their own",
@@ -164,7 +164,7 @@ DOUBTS = (
     ),
     Rule(
         ("tls.verify",),
-        "with verification off, anyone in between can pose as the peer",
+        "without verification a man in the middle can impersonate the peer",
         lambda c: c.tls.verify,
     ),
 )

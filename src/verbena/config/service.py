@@ -17,7 +17,7 @@ NODE_NAME = Text(
     'a name of up to 64 letters, digits, ".", "_" and "-", or "" for the host\'s', r"[A-Za-z0-9._-]{0,64}"
 )
 FILE = FilePath('a path, or "" for none', r"[^\x00-\x1f\x7f\ud800-\udfff]*")
-SHORTEST_SECRET = 16
+MIN_SECRET_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Session(Section):
         " firewall must also allow.",
     )
     secret: Secret = secret(
-        SHORTEST_SECRET,
+        MIN_SECRET_LENGTH,
         "The secret that peers must share; it is never transmitted.",
         "Prefer `secret_file`. There is no flag, because command lines are visible to all users of a"
         " machine.",

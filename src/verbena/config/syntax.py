@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from verbena.config.excerpt import LONGEST, Excerpts
+from verbena.config.excerpt import MAX_LENGTH, Excerpts
 from verbena.config.keys import Key
 from verbena.config.kinds import Choice, Size, Text, printable
 from verbena.config.model import KEYS
@@ -14,11 +14,11 @@ from verbena.errors import ConfigurationProblem
 _PLACE = re.compile(r"(?s)(.*) \(at (?:line (\d+), column (\d+)|end of document)\)")
 _PAIR = re.compile(r"\s*([A-Za-z0-9_.\"' -]+?)\s*=\s*([^#]*)")
 _CLEAR = {
-    r"Cannot declare .* twice": "this section is there already",
-    r"Cannot overwrite a value": "this key is there already",
-    r"Duplicate inline table key": "this key is there already",
+    r"Cannot declare .* twice": "the section already exists",
+    r"Cannot overwrite a value": "the key is already set",
+    r"Duplicate inline table key": "the key is already set",
     r"Expected '=' after a key": "a key must be followed by = and its value",
-    r"Expected newline or end of document": "something follows the value",
+    r"Expected newline or end of document": "unexpected text after the value",
     r"Illegal character '\\n'": "the string is not closed on its line",
     r"Unterminated string": "the string is not closed",
 }
@@ -34,7 +34,7 @@ def syntax_problem(error: str, lines: Sequence[str], name: str) -> Configuration
     else:
         line = next((number for number in range(len(lines), 1, -1) if lines[number - 1].strip()), 1)
         column = len(lines[line - 1]) + 1
-    pair = _PAIR.match(lines[line - 1][:LONGEST]) if line <= len(lines) else None
+    pair = _PAIR.match(lines[line - 1][:MAX_LENGTH]) if line <= len(lines) else None
     key = _key_named(pair[1]) if pair else None
     message = next((ours for theirs, ours in _CLEAR.items() if re.match(theirs, words)), _lowered(words))
     width = 1
@@ -51,10 +51,10 @@ def syntax_problem(error: str, lines: Sequence[str], name: str) -> Configuration
 
 def _how_to_write(key: Key, written: str) -> str:
     if written.casefold() in ("true", "false"):
-        return ", in small letters"
+        return ", in lower case"
     plain = bool(re.fullmatch(r"[\w.:/-]+", written)) and not key.kind.secret
     if plain and isinstance(key.kind, Size):
-        return f'; with a unit it is in quotes: "{written}"'
+        return f'; write a size with a unit in quotes: "{written}"'
     if plain and isinstance(key.kind, (Choice, Text)):
         return f', in quotes: "{written}"'
     return ""

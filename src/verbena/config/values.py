@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 from verbena.config.document import Document
 from verbena.config.keys import Key
-from verbena.config.kinds import FilePath, Refused, printable, shown
+from verbena.config.kinds import FilePath, InvalidValue, printable, shown
 from verbena.config.model import KEYS, SECTIONS, Config, Source, build
 from verbena.config.near import nearest
-from verbena.config.rules import DOUBTS, RULES, Rule
+from verbena.config.rules import RULES, WARNINGS, Rule
 from verbena.errors import ConfigurationProblem
 
-_MOST_GUESSES = 100  # beyond it the file is not a configuration, and suggestions are slow
+_MAX_SUGGESTIONS = 100  # beyond it the file is not a configuration, and suggestions are slow
 _INHERITED = ("SERVICE_HOST", "SERVICE_PORT", "PORT")  # Kubernetes sets these for a service verbena-…
 
 
 @dataclass
-class Gathered:
+class ValueCollector:
     """The values so far with their sources, and the problems. A later source replaces earlier values."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Gathered:
     problems: list[ConfigurationProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     document: Document | None = None
-    _doubtful: set[str] = field(default_factory=set)
+    _check_warnings: set[str] = field(default_factory=set)
 
     def add_document(self, document: Document, *, folder: Folder | None = None) -> None:
         """Adds the values and problems of a file. File paths among the values are relative to `folder`."""
@@ -53,7 +53,7 @@ class Gathered:
             if variable.startswith(prefixes) and variable not in by_variable and environment[variable]:
                 near = nearest(variable, by_variable)
                 if near and not variable.endswith(_INHERITED):
-                    self.warnings.append(f"{variable} is no variable of Verbena's; did you mean {near}?")
+                    self.warnings.append(f"unknown variable {variable}; did you mean {near}?")
 
     def add_text(self, path: str, text: str, source: Source) -> None:
         """Adds one value given as text."""
@@ -73,10 +73,10 @@ class Gathered:
         if self.document and self.document.problems:
             return config  # the parts that could not be parsed may satisfy the rules
         for rule in RULES:
-            if self._doubtful.isdisjoint(rule.keys) and not rule.holds(config):
+            if self._check_warnings.isdisjoint(rule.keys) and not rule.holds(config):
                 self.problems.append(self._broken(rule, config))
-        for doubt in DOUBTS:
-            if self._doubtful.isdisjoint(doubt.keys) and not doubt.holds(config):
+        for doubt in WARNINGS:
+            if self._check_warnings.isdisjoint(doubt.keys) and not doubt.holds(config):
                 self.warnings.append(self._broken(doubt, config).summary)
         return config
 
@@ -91,13 +91,13 @@ class Gathered:
         try:
             self.values[key.path] = read(value)
             self.sources[key.path] = source
-        except Refused as refusal:
-            self._doubtful.add(key.path)
+        except InvalidValue as refusal:
+            self._check_warnings.add(key.path)
             self.problems.append(problem(f"{key.path} must be {key.kind.allowed}, {refusal}"))
 
     def _broken(self, rule: Rule, config: Config) -> ConfigurationProblem:
         states = [f"{path} is {KEYS[path].kind.to_toml(config[path])}" for path in rule.keys]
-        message = f"{_joined(states)}: {rule.words}"
+        message = f"{_joined(states)}: {rule.statement}"
         set_keys = [path for path in rule.keys if path in self.sources]
         path = set_keys[0] if set_keys else rule.keys[0]
         source = config.source_of(path)
@@ -127,12 +127,12 @@ class Gathered:
         kind: Literal["section", "key"] = "section" if isinstance(value, dict) else "key"
         full = printable(".".join(path))
         message = f"there is no {kind} {full}"
-        if len(self.problems) < _MOST_GUESSES and (hint := _meant(path, kind)):
+        if len(self.problems) < _MAX_SUGGESTIONS and (hint := _suggestion(path, kind)):
             message += f"; {hint}"
         self.problems.append(document.problem(path, message, at_key=True))
 
 
-def _meant(path: tuple[str, ...], kind: Literal["section", "key"]) -> str:
+def _suggestion(path: tuple[str, ...], kind: Literal["section", "key"]) -> str:
     """Returns a suggestion for an unknown name: a similar name in the same section, or the same name in
     another; otherwise the list of sections, or an empty text."""
     *above, name = path

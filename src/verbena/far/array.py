@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 64 << 20
 BLOCK_BYTES = 64 << 10
 _READ_OVER = 4096  # reading this many unneeded bytes is cheaper than another transfer
-_LONGEST_HULL = 4 << 20  # the most bytes read at once when some of them are unneeded
+_MAX_HULL_BYTES = 4 << 20  # the most bytes read at once when some of them are unneeded
 _PREFETCH_CHUNK = 1 << 20
 _PREFETCH_THREADS = 2
 
@@ -57,14 +57,16 @@ class Array:
         self._dtype: np.dtype[Any] = numpy().dtype(dtype)
         self._shape = (shape,) if isinstance(shape, int) else tuple(int(length) for length in shape)
         if self._dtype.hasobject or not self._dtype.itemsize:
-            raise _invalid(f"{self._dtype} has no bytes of its own that could lie elsewhere")
+            raise _invalid(f"arrays of {self._dtype} cannot be in far memory")
         if not self._shape or min(self._shape) < 0:
-            raise _invalid(f"{self._shape} is not a shape with a first axis")
+            raise _invalid(f"shape {self._shape} has no first axis")
         self._row_shape = self._shape[1:]
         self._row_bytes: int = self._dtype.itemsize * _product(self._row_shape)
         if self.nbytes > remote.length:
             detail = f"{self.nbytes} bytes in a region of {remote.length}"
-            raise setup_error("out_of_range", operation="make a far.Array", peer=session.peer, detail=detail)
+            raise setup_error(
+                "out_of_range", operation="create a far.Array", peer=session.peer, detail=detail
+            )
         self._window = Window(session, remote)
         self._cache: BlockCache | None = None
         if cache_bytes and self.nbytes:
@@ -135,7 +137,7 @@ class Array:
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("a far.Array is elsewhere: it cannot be had without a copy")
+            raise ValueError("a far.Array is remote: an array without a copy is impossible")
         found: NDArray[Any] = self[:]
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -214,7 +216,7 @@ class Array:
 
     @property
     def _hull(self) -> int:
-        return _LONGEST_HULL // max(self._row_bytes, 1)
+        return _MAX_HULL_BYTES // max(self._row_bytes, 1)
 
     def _new(self, rows: int) -> NDArray[Any]:
         array: NDArray[Any] = numpy().empty((rows, *self._row_shape), self._dtype)
@@ -290,4 +292,4 @@ def _product(lengths: Sequence[int]) -> int:
 
 
 def _invalid(detail: str) -> VerbenaError:
-    return setup_error("invalid_argument", operation="make a far.Array", detail=detail)
+    return setup_error("invalid_argument", operation="create a far.Array", detail=detail)

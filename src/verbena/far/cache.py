@@ -15,7 +15,7 @@ from verbena.errors import setup_error
 from verbena.far.ranges import Ranges
 from verbena.far.window import Window
 
-_LONGEST_WRITE = 8 << 20  # the most bytes combined into one transfer
+_MAX_WRITE_BYTES = 8 << 20  # the most bytes combined into one transfer
 
 
 class _Block:
@@ -33,7 +33,7 @@ class BlockCache:
     def __init__(self, window: Window, *, length: int, cache_bytes: int, block_bytes: int) -> None:
         if not 0 < block_bytes <= cache_bytes:
             detail = f"block_bytes is {block_bytes}: it must be from 1 to cache_bytes, {cache_bytes}"
-            raise setup_error("invalid_argument", operation="make a far.Array", detail=detail)
+            raise setup_error("invalid_argument", operation="create a far.Array", detail=detail)
         self._window = window
         self._length = length
         self._block_bytes = block_bytes
@@ -112,7 +112,7 @@ class BlockCache:
         """Writes all dirty bytes; returns when they are in the peer's memory."""
         with self._changed:
             dirty = sorted(number for number, block in self._blocks.items() if block.dirty)
-        for numbers in _neighbours(dirty, max(1, _LONGEST_WRITE // self._block_bytes)):
+        for numbers in _neighbours(dirty, max(1, _MAX_WRITE_BYTES // self._block_bytes)):
             with self._claim(numbers):
                 self._write_back(numbers)
 

@@ -56,7 +56,7 @@ def attach(
         dtype = numpy().lib.format.descr_to_dtype(_tuples(note["dtype"]))  # type: ignore[index]
         shape = tuple(note["shape"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError) as error:
-        raise _nonsense(session, messages.ATTACH, str(error)) from error
+        raise _malformed(session, messages.ATTACH, str(error)) from error
     array = Array(
         session, _region(session, answer), dtype, shape, cache_bytes=cache_bytes, block_bytes=block_bytes
     )
@@ -68,7 +68,9 @@ def free(array: Array) -> None:
     """Frees the array's memory on its memory node; closes the array and discards unflushed bytes. Raises
     StateError if it is already freed or did not come from allocate() or attach()."""
     if array._allocation is None:
-        raise setup_error("far_unknown", operation=messages.FREE, detail="it is not a memory node's")
+        raise setup_error(
+            "far_unknown", operation=messages.FREE, detail="the array was not allocated on a memory node"
+        )
     if not array._closed:
         array.invalidate(discard=True)
         array.close()
@@ -86,7 +88,7 @@ def _ask(session: Session, method: str, **fields: Any) -> dict[str, Any]:
     try:
         answer = messages.decode(payload)
     except ValueError as error:
-        raise _nonsense(session, method, str(error)) from error
+        raise _malformed(session, method, str(error)) from error
     messages.raise_refusal(answer, operation=method, peer=session.peer)
     return answer
 
@@ -95,10 +97,10 @@ def _region(session: Session, answer: dict[str, Any]) -> RemoteRegion:
     try:
         return RemoteRegion.from_bytes(bytes.fromhex(answer["region"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise _nonsense(session, messages.ALLOCATE, str(error)) from error
+        raise _malformed(session, messages.ALLOCATE, str(error)) from error
 
 
-def _nonsense(session: Session, method: str, detail: str) -> Exception:
+def _malformed(session: Session, method: str, detail: str) -> Exception:
     return setup_error("bad_message", operation=method, peer=session.peer, detail=detail)
 
 

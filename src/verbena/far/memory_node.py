@@ -100,14 +100,14 @@ class MemoryNode:
             self._names[name] = piece
         else:
             self._watch(request.session)
-        return _described(piece)
+        return _describe(piece)
 
     def _attach(self, request: Request) -> bytes:
         name = messages.take_name(messages.decode(request.payload))
         piece = self._names.get(name or "")
         if piece is None:
             return messages.refusal(Refusal("far_unknown", f"{name!r}"))
-        return _described(piece)
+        return _describe(piece)
 
     async def _free(self, request: Request) -> bytes:
         fields = messages.decode(request.payload)
@@ -159,6 +159,6 @@ class MemoryNode:
         return task
 
 
-def _described(piece: _Piece) -> bytes:
+def _describe(piece: _Piece) -> bytes:
     remote = piece.region.remote[: piece.nbytes]
     return messages.encode(id=piece.id, region=remote.to_bytes().hex(), note=piece.note)

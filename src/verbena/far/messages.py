@@ -11,8 +11,8 @@ ALLOCATE, ATTACH, FREE, STAT = "far.allocate", "far.attach", "far.free", "far.st
 
 # The error codes of a memory node's refusals; any other exception is reported as remote_failure.
 REFUSALS = frozenset({"far_full", "far_name_taken", "far_unknown"})
-LONGEST_NAME = 200
-LONGEST_NOTE = 4096
+MAX_NAME_LENGTH = 200
+MAX_NOTE_BYTES = 4096
 
 
 class Refusal(Exception):
@@ -63,8 +63,8 @@ def take_name(fields: dict[str, Any]) -> str | None:
     name = fields.get("name")
     if name is None:
         return None
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise ValueError(f"a name is a printable text of up to {LONGEST_NAME} letters")
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise ValueError(f"a name is a printable text of up to {MAX_NAME_LENGTH} characters")
     return name
 
 
@@ -72,6 +72,6 @@ def take_note(fields: dict[str, Any]) -> Any:
     """Returns the client's note, dtype and shape, for clients that attach. Raises ValueError if it is too
     long."""
     note = fields.get("note")
-    if len(json.dumps(note)) > LONGEST_NOTE:
-        raise ValueError(f"a note is at most {LONGEST_NOTE} bytes long")
+    if len(json.dumps(note)) > MAX_NOTE_BYTES:
+        raise ValueError(f"a note is at most {MAX_NOTE_BYTES} bytes long")
     return note

@@ -18,13 +18,13 @@ from distributed.utils import ensure_ip, ensure_memoryview, get_ip
 import verbena
 from verbena.errors import ConfigurationError, DeniedError, VerbenaError
 from verbena.integrations import dask_frames
-from verbena.integrations.dask_nodes import borrow_node, give_back, setup_for
+from verbena.integrations.dask_nodes import borrow_node, return_node, setup_for
 from verbena.transport import control
 
 PREFIX = "verbena://"
 _MESSAGE = "dask.message"
-_MOST_UNREAD_BYTES = 64 << 20  # past this, the peer's writes wait for our reader
-_MOST_UNANSWERED = 64  # short messages that a writer may send before it waits for replies
+_MAX_UNREAD_BYTES = 64 << 20  # past this, the peer's writes wait for our reader
+_MAX_UNANSWERED = 64  # short messages that a writer may send before it waits for replies
 _FLUSH_S = 5.0
 
 logger = logging.getLogger(__name__)
@@ -40,20 +40,20 @@ class Comm(core.Comm):
         local: str,
         peer: str,
         deserialize: bool,
-        when_over: Callable[[], object] | None = None,
+        on_end: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(deserialize)
         self.session = session
         self._local_addr, self._peer_addr = local, peer
-        self._when_over = when_over
+        self._on_end = on_end
         self._unread: deque[tuple[list[Any], int]] = deque()
         self._unread_bytes = 0
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
         self._unanswered: set[asyncio.Task[bytes]] = set()
-        self._why = "the comm was closed"
+        self._reason = "the comm was closed"
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._watcher = self._loop.create_task(self._watch(), name=f"verbena watches {peer}")
+        self._watcher = self._loop.create_task(self._watch(), name=f"verbena watch {peer}")
 
     async def read(self, deserializers: Any = None) -> Any:
         try:
@@ -90,14 +90,14 @@ class Comm(core.Comm):
             self._check_open()
             answer = self._loop.create_task(self.session.call(_MESSAGE, message))
             self._unanswered.add(answer)
-            answer.add_done_callback(self._on_answer)
+            answer.add_done_callback(self._on_reply)
             if lent:  # the reply means that the peer has copied them
                 await asyncio.shield(answer)
-            elif len(self._unanswered) > _MOST_UNANSWERED:
+            elif len(self._unanswered) > _MAX_UNANSWERED:
                 await asyncio.wait(self._unanswered, return_when=asyncio.FIRST_COMPLETED)
         except VerbenaError as error:
             self._end(str(error))
-            raise core.CommClosedError(self._why) from error
+            raise core.CommClosedError(self._reason) from error
         except BaseException:
             self.abort()
             raise
@@ -143,7 +143,7 @@ class Comm(core.Comm):
         if any(frame.regions for frame in frames):
             return self._pull(frames)
         self._take([frame.data for frame in frames], len(request.payload))
-        return None if self._unread_bytes < _MOST_UNREAD_BYTES else self._wait_for_room()
+        return None if self._unread_bytes < _MAX_UNREAD_BYTES else self._wait_for_room()
 
     async def _pull(self, frames: list[dask_frames.Frame]) -> None:
         await self._wait_for_room()
@@ -160,7 +160,7 @@ class Comm(core.Comm):
         self._take(here, sum(frame.length for frame in frames))
 
     async def _wait_for_room(self) -> None:
-        while self._unread_bytes >= _MOST_UNREAD_BYTES and not self._closed:
+        while self._unread_bytes >= _MAX_UNREAD_BYTES and not self._closed:
             self._room.clear()
             await self._room.wait()
 
@@ -179,7 +179,7 @@ class Comm(core.Comm):
         lent += regions
         return [region.remote for region in regions]
 
-    def _on_answer(self, answer: asyncio.Task[bytes]) -> None:
+    def _on_reply(self, answer: asyncio.Task[bytes]) -> None:
         self._unanswered.discard(answer)
         if not answer.cancelled() and (error := answer.exception()) is not None:
             self._end(str(error))
@@ -187,20 +187,20 @@ class Comm(core.Comm):
     async def _watch(self) -> None:
         async for _ in self.session.states():
             pass
-        self._end(f"the peer has gone: {self.session.reason}")
+        self._end(f"the session ended: {self.session.reason}")
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         if self._closed:
             return
-        self._closed, self._why = True, why
+        self._closed, self._reason = True, reason
         self._arrived.set()
         self._room.set()
-        if self._when_over is not None:
-            self._when_over()
+        if self._on_end is not None:
+            self._on_end()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise core.CommClosedError(f"{self._peer_addr}: {self._why}")
+            raise core.CommClosedError(f"{self._peer_addr}: {self._reason}")
 
 
 class Connector(core.Connector):
@@ -211,7 +211,7 @@ class Connector(core.Connector):
         setup = setup_for(connection_args)
         comm: Comm | None = None
 
-        def the_comm(session: verbena.Session) -> Comm:
+        def get_comm(session: verbena.Session) -> Comm:
             """Returns the comm, created on first use: a message may arrive before connect() returns."""
             nonlocal comm
             if comm is None:
@@ -221,7 +221,7 @@ class Connector(core.Connector):
                     local=local,
                     peer=PREFIX + address,
                     deserialize=deserialize,
-                    when_over=lambda: give_back(node),
+                    on_end=lambda: return_node(node),
                 )
             return comm
 
@@ -230,20 +230,20 @@ class Connector(core.Connector):
             session = await verbena.connect(
                 unparse_host_port(host, port),
                 node=node,
-                handlers={_MESSAGE: lambda request: the_comm(request.session).on_message(request)},
+                handlers={_MESSAGE: lambda request: get_comm(request.session).on_message(request)},
                 tls=setup.client_tls,
                 config=setup.settings,
             )
         except (ConfigurationError, DeniedError) as error:  # retrying would not help
-            give_back(node)
+            return_node(node)
             raise core.FatalCommClosedError(str(error)) from error
         except VerbenaError as error:
-            give_back(node)
+            return_node(node)
             raise core.CommClosedError(str(error)) from error
         except BaseException:
-            give_back(node)
+            return_node(node)
             raise
-        return the_comm(session)
+        return get_comm(session)
 
 
 class Listener(core.BaseListener):
@@ -312,7 +312,7 @@ class Listener(core.BaseListener):
                 local=self.contact_address,
                 peer=PREFIX + session.peer,
                 deserialize=self._deserialize,
-                when_over=lambda: self._forget(session.id),
+                on_end=lambda: self._forget(session.id),
             )
             comm.allow_offload = self._allow_offload
             if self._listener is None:
@@ -327,7 +327,7 @@ class Listener(core.BaseListener):
         try:
             await self.on_connection(comm)
         except core.CommClosedError:
-            logger.info("%s went before the handshake was done", comm.peer_address)
+            logger.info("%s disconnected during the handshake", comm.peer_address)
             return
         await self._handle_comm(comm)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from verbena.transport import RemoteRegion
 
 SHORT_BYTES = 32 << 10  # up to this size, copying a frame is cheaper than exposing it
-MOST_COPIED_BYTES = 512 << 10  # limit for all copied frames of one message
+MAX_COPIED_BYTES = 512 << 10  # limit for all copied frames of one message
 
 _COUNT = struct.Struct("<I")
 _FRAME = struct.Struct("<QI")  # length and number of regions; with 0 regions the bytes are in the message
@@ -33,7 +33,7 @@ def encode(frames: Sequence[memoryview], lend: Lend) -> bytes:
     heads, bodies = [_COUNT.pack(len(frames))], []
     copied = 0
     for frame in frames:
-        if frame.nbytes <= SHORT_BYTES and copied + frame.nbytes <= MOST_COPIED_BYTES:
+        if frame.nbytes <= SHORT_BYTES and copied + frame.nbytes <= MAX_COPIED_BYTES:
             copied += frame.nbytes
             heads.append(_FRAME.pack(frame.nbytes, 0))
             bodies.append(frame)
@@ -49,7 +49,7 @@ def decode(message: bytes) -> list[Frame]:
     try:
         frames = list(_frames(memoryview(message)))
     except struct.error as error:
-        raise ValueError(f"the message is cut short: {error}") from None
+        raise ValueError(f"the message is truncated: {error}") from None
     return frames
 
 
@@ -61,7 +61,7 @@ def _frames(message: memoryview) -> Iterator[Frame]:
         offset += _FRAME.size
         end = offset + regions * _REGION_BYTES
         if end > len(message):
-            raise ValueError("the message is cut short within its regions")
+            raise ValueError("the message is truncated within its regions")
         parts = tuple(
             RemoteRegion.from_bytes(bytes(message[at : at + _REGION_BYTES]))
             for at in range(offset, end, _REGION_BYTES)
@@ -75,7 +75,7 @@ def _frames(message: memoryview) -> Iterator[Frame]:
             yield Frame(length, None, parts)
             continue
         if offset + length > len(message):
-            raise ValueError("the message is cut short within its frames")
+            raise ValueError("the message is truncated within its frames")
         yield Frame(length, message[offset : offset + length])
         offset += length
     if offset != len(message):

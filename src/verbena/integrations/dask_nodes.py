@@ -16,8 +16,8 @@ from verbena.transport import Settings
 from verbena.transport.configured import client_tls, server_tls, settings_from
 
 # Dask detects dead workers by their comms and has its own recovery, so broken sessions must be reported soon.
-_MOST_RESUME_S = 5.0
-_MOST_RETRY_DELAY_MS = 100
+_MAX_RESUME_S = 5.0
+_MAX_RETRY_DELAY_MS = 100
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ def setup_for(connection_args: Mapping[str, Any]) -> Setup:
     settings = settings_from(config)
     if connection_args.get("ssl_context") is not None:
         raise RuntimeError(
-            "verbena:// does not take Dask's certificates: name them in verbena.toml, section [tls]"
+            "verbena:// does not use Dask's certificates: set them in verbena.toml, section [tls]"
         )
     wires = settings.wires
     if connection_args.get("require_encryption"):
         if settings.iwarp is None or settings.iwarp.tls is None:
             raise RuntimeError(
-                "Dask requires encryption: name certificate, key and ca in verbena.toml, section [tls]"
+                "Dask requires encryption: set certificate, key and ca in verbena.toml, section [tls]"
             )
         wires = tuple(wire for wire in wires if wire != "ibv")  # RDMA devices do not encrypt
     settings = replace(
         settings,
         wires=wires,
         metrics_listen="",  # many processes cannot share one port
-        resume_timeout_s=min(settings.resume_timeout_s, _MOST_RESUME_S),
-        retry_delay_ms=min(settings.retry_delay_ms, _MOST_RETRY_DELAY_MS),
+        resume_timeout_s=min(settings.resume_timeout_s, _MAX_RESUME_S),
+        retry_delay_ms=min(settings.retry_delay_ms, _MAX_RETRY_DELAY_MS),
     )
     return Setup(config, settings)
 
@@ -75,7 +75,7 @@ _shared: dict[tuple[asyncio.AbstractEventLoop, tuple[str, ...]], _Shared] = {}
 
 
 async def borrow_node(settings: Settings) -> Node:
-    """Returns the running loop's node, created if needed; the caller must give_back() it."""
+    """Returns the running loop's node, created if needed; the caller must return_node() it."""
     key = (asyncio.get_running_loop(), settings.wires)
     shared = _shared.setdefault(key, _Shared())
     shared.users += 1
@@ -89,7 +89,7 @@ async def borrow_node(settings: Settings) -> Node:
         raise
 
 
-def give_back(node: Node) -> None:
+def return_node(node: Node) -> None:
     """Call it on the loop that borrowed the node. The last user closes the node, in the background."""
     for key, shared in list(_shared.items()):
         if shared.node is node:
@@ -102,7 +102,7 @@ def _release(key: tuple[asyncio.AbstractEventLoop, tuple[str, ...]], shared: _Sh
         _shared.pop(key, None)
         if shared.node is not None:
             arguments = (shared.node,)
-            threading.Thread(target=_close, args=arguments, name="verbena closes a node", daemon=True).start()
+            threading.Thread(target=_close, args=arguments, name="verbena close node", daemon=True).start()
 
 
 def _close(node: Node) -> None:

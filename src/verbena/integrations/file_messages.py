@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 CALL = "files"  # the only method; the field `do` selects the operation
-MOST_DATA = 16 << 20  # maximum bytes of data in one message
+MAX_DATA_BYTES = 16 << 20  # maximum bytes of data in one message
 
 _LENGTH = struct.Struct("<I")
 
@@ -24,7 +24,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], memoryview]:
         raise ValueError("the message is too short")
     end = _LENGTH.size + _LENGTH.unpack_from(message)[0]
     if end > len(message):
-        raise ValueError("the message is cut short")
+        raise ValueError("the message is truncated")
     words = json.loads(message[_LENGTH.size : end])
     if not isinstance(words, dict):
         raise ValueError("the message has no object")

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from verbena.integrations.file_messages import CALL, MOST_DATA, pack, unpack
+from verbena.integrations.file_messages import CALL, MAX_DATA_BYTES, pack, unpack
 from verbena.transport import Handler, Request, Session
 
 UPLOADS = ".verbena-uploads"  # in the same file system, so that the final rename is atomic
-_READ_ONLY = "the folder is exported for reading only"
+_READ_ONLY = "the folder is exported read-only"
 
 Answer = tuple[dict[str, Any], bytes]
 
@@ -53,7 +53,7 @@ class FileServer:
             words, data = unpack(request.payload)
             wanted = _METHODS.get(str(words.pop("do", "")))
             if wanted is None:
-                raise OSError(errno.ENOSYS, "the file server knows no such request")
+                raise OSError(errno.ENOSYS, "unknown request")
             self._watch(request.session)
             answer, found = await asyncio.to_thread(wanted, self, request.session.id, data, **words)
         except OSError as error:
@@ -65,9 +65,9 @@ class FileServer:
     def _watch(self, session: Session) -> None:
         """Deletes a session's unfinished uploads when the session ends."""
         if self.writable and session.id not in self._watchers:
-            self._watchers[session.id] = asyncio.ensure_future(self._until_over(session))
+            self._watchers[session.id] = asyncio.ensure_future(self._wait_end(session))
 
-    async def _until_over(self, session: Session) -> None:
+    async def _wait_end(self, session: Session) -> None:
         try:
             async for _ in session.states():
                 pass
@@ -84,7 +84,7 @@ class FileServer:
         path = (self.root / name.strip("/")).resolve()
         inside = path == self.root or self.root in path.parents
         if not inside or UPLOADS in path.relative_to(self.root).parts:
-            raise PermissionError(errno.EACCES, "the path leads out of the exported folder")
+            raise PermissionError(errno.EACCES, "the path is outside the exported folder")
         return path
 
     def _place(self, name: str) -> Path:
@@ -116,7 +116,7 @@ class FileServer:
         return {"entries": entries}, b""
 
     def _read(self, session: int, data: memoryview, *, path: str, start: int, length: int) -> Answer:
-        if start < 0 or not 0 <= length <= MOST_DATA:
+        if start < 0 or not 0 <= length <= MAX_DATA_BYTES:
             raise OSError(errno.EINVAL, f"{length} bytes at {start} cannot be read at once")
         with open(self._path(path), "rb", buffering=0) as file:
             file.seek(start)

@@ -14,7 +14,7 @@ from fsspec.utils import infer_storage_options
 
 import verbena
 from verbena.errors import BrokenLinkError, ClosedError
-from verbena.integrations.file_messages import CALL, MOST_DATA, pack, unpack
+from verbena.integrations.file_messages import CALL, MAX_DATA_BYTES, pack, unpack
 from verbena.transport import DEFAULT_PORT
 
 _BLOCK_BYTES = 8 << 20
@@ -106,7 +106,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
             end = size if end is None else size + end if end < 0 else end
         parts = []
         while begin < end:
-            part = self._ask("read", path=path, start=begin, length=min(end - begin, MOST_DATA))[1]
+            part = self._ask("read", path=path, start=begin, length=min(end - begin, MAX_DATA_BYTES))[1]
             if not part:
                 break
             parts.append(part)
@@ -208,8 +208,8 @@ class BufferedFile(AbstractBufferedFile):  # type: ignore[misc]
     def _upload_chunk(self, final: bool = False) -> bool:
         data = self.buffer.getbuffer()
         try:
-            for start in range(0, len(data), MOST_DATA):
-                self.fs._ask("append", data[start : start + MOST_DATA], upload=self._upload)
+            for start in range(0, len(data), MAX_DATA_BYTES):
+                self.fs._ask("append", data[start : start + MAX_DATA_BYTES], upload=self._upload)
         finally:
             data.release()
         if final and self.autocommit:

@@ -31,11 +31,11 @@ def as_array(tensor: Tensor) -> NDArray[Any]:
     tensor alive. Raises StateError if the tensor is on a GPU (copy it to the host) or not contiguous."""
     device, _ = tensor.__dlpack_device__()
     if device not in _CPU_DEVICES:
-        detail = f"the tensor is on a device of DLPack's type {device}, not in the processor's memory"
+        detail = f"the tensor is on DLPack device type {device}, not in host memory"
         raise setup_error("invalid_argument", operation="use a tensor", detail=detail)
     array = _numpy().from_dlpack(tensor)
     if not array.flags.c_contiguous:
-        detail = "the tensor's elements do not lie one after the other: make it contiguous"
+        detail = "the tensor is not contiguous: make a contiguous copy"
         raise setup_error("invalid_argument", operation="use a tensor", detail=detail)
     return array  # type: ignore[no-any-return]
 
@@ -49,7 +49,7 @@ def array_in(region: Region, dtype: DTypeLike, shape: int | Sequence[int]) -> ND
     count = int(np.prod(lengths, dtype=np.int64))
     if count * kind.itemsize > len(region):
         detail = f"{count} elements of {kind.itemsize} bytes in a region of {len(region)}"
-        raise setup_error("out_of_range", operation="make an array", detail=detail)
+        raise setup_error("out_of_range", operation="create an array", detail=detail)
     memory = memoryview(region.memory).cast("B")
     return np.frombuffer(memory, dtype=kind, count=count).reshape(lengths)  # type: ignore[no-any-return]
 

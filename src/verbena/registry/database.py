@@ -94,7 +94,7 @@ class Database:
     @staticmethod
     def _connect(file: Path) -> sqlite3.Connection:
         try:
-            connection = _sqlite.connect(file, patience_s=30)
+            connection = _sqlite.connect(file, timeout_s=30)
         except sqlite3.Error as error:
             raise _unusable(file, str(error)) from error
         connection.execute("PRAGMA foreign_keys = ON")

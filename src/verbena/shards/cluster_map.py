@@ -88,9 +88,9 @@ class ClusterMap:
     def forget(self, member: str) -> ClusterMap:
         self._require(member)
         if self.slots_of(member):
-            raise _refused(f"{member} owns slots {_shown(self.slots_of(member))}: move them first")
+            raise _error(f"{member} owns slots {_format(self.slots_of(member))}: move them first")
         if self.replicas_of(member) or any(member in (m.source, m.target) for m in self.moves.values()):
-            raise _refused(f"{member} has replicas, or a move is under way with it")
+            raise _error(f"{member} has replicas or takes part in a move")
         members = {id: known for id, known in self.members.items() if id != member}
         replicas = {id: primary for id, primary in self.replicas.items() if id != member}
         return self._next(members=members, replicas=replicas)
@@ -101,16 +101,16 @@ class ClusterMap:
         self._require(member)
         taken = [slot for slot in sorted(wanted) if self.table[slot] is not None]
         if taken:
-            raise _refused(f"slot {taken[0]} is owned already")
+            raise _error(f"slot {taken[0]} already has an owner")
         if member in self.replicas:
-            raise _refused(f"{member} is a replica: it owns nothing")
+            raise _error(f"{member} is a replica and cannot own slots")
         return self._given(wanted, member)
 
     def unassign(self, slots: Iterable[int], member: str) -> ClusterMap:
         wanted = set(slots)
         for slot in sorted(wanted):
             if self.table[slot] != member:
-                raise _refused(f"slot {slot} is not {member}'s")
+                raise _error(f"{member} does not own slot {slot}")
         self._require_still(wanted)
         return self._given(wanted, None)
 
@@ -120,20 +120,20 @@ class ClusterMap:
         self._require(member)
         self._require_still(wanted)
         if member in self.replicas:
-            raise _refused(f"{member} is a replica: it owns nothing")
+            raise _error(f"{member} is a replica and cannot own slots")
         return self._given(wanted, member)
 
     def begin_move(self, move: Move) -> ClusterMap:
         self._require(move.source)
         self._require(move.target)
         if move.source == move.target:
-            raise _refused("a node does not move slots to itself")
+            raise _error("source and target are the same node")
         if move.target in self.replicas:
-            raise _refused(f"{move.target} is a replica: it owns nothing")
+            raise _error(f"{move.target} is a replica and cannot own slots")
         if any(self.table[slot] != move.source for slot in move.slots):
-            raise _refused(f"slots {move.slots} are not all {move.source}'s")
+            raise _error(f"{move.source} does not own all of slots {move.slots}")
         if move.id in self.moves:
-            raise _refused(f"move {move.id} is under way")
+            raise _error(f"move {move.id} is already running")
         self._require_still(move.slots)
         return self._next(moves={**self.moves, move.id: move})
 
@@ -146,7 +146,7 @@ class ClusterMap:
         """The cut-over: the target owns the slots from this epoch on."""
         move = self._move(move_id)
         if any(self.table[slot] != move.source for slot in move.slots):
-            raise _refused(f"slots {move.slots} are not all {move.source}'s now")
+            raise _error(f"{move.source} no longer owns all of slots {move.slots}")
         moves = {id: other for id, other in self.moves.items() if id != move_id}
         return replace(self._given(set(move.slots), move.target), moves=moves)
 
@@ -158,11 +158,11 @@ class ClusterMap:
         self._require(replica)
         self._require(primary)
         if primary in self.replicas or replica == primary:
-            raise _refused(f"{primary} is no primary")
+            raise _error(f"{primary} is not a primary")
         if self.slots_of(replica) or self.replicas_of(replica):
-            raise _refused(f"{replica} owns slots, or has replicas of its own")
+            raise _error(f"{replica} owns slots or has replicas")
         if any(replica == move.target for move in self.moves.values()):
-            raise _refused(f"slots are on their way to {replica}")
+            raise _error(f"slots are being moved to {replica}")
         return self._next(replicas={**self.replicas, replica: primary})
 
     def confirm(self) -> ClusterMap:
@@ -174,7 +174,7 @@ class ClusterMap:
         removed."""
         primary = self.replicas.get(replica)
         if primary is None:
-            raise _refused(f"{replica} is no replica")
+            raise _error(f"{replica} is not a replica")
         replicas = {id: replica if copied == primary else copied for id, copied in self.replicas.items()}
         del replicas[replica]
         replicas[primary] = replica
@@ -213,7 +213,7 @@ class ClusterMap:
         named = {owner for _, owner in owners} | set(found.replicas) | set(found.replicas.values())
         in_order = all(a.last < b.first for (a, _), (b, _) in itertools.pairwise(owners))
         if not in_order or not named <= set(members):
-            detail = "its owners overlap, or are no members"
+            detail = "owners overlap or are not members"
             raise setup_error("bad_cluster_map", operation="read the cluster map", detail=detail)
         return found
 
@@ -233,23 +233,23 @@ class ClusterMap:
 
     def _require(self, member: str) -> None:
         if member not in self.members:
-            raise _refused(f"{member} is no member")
+            raise _error(f"{member} is not a member")
 
     def _require_still(self, slots: Iterable[int]) -> None:
         wanted = set(slots)
         for move in self.moves.values():
             if not wanted.isdisjoint(move.slots):
-                raise _refused(f"slots {move.slots} are being moved already, by {move.id}")
+                raise _error(f"slots {move.slots} are already being moved by {move.id}")
 
     def _move(self, move_id: str) -> Move:
         if move_id not in self.moves:
-            raise _refused(f"there is no move {move_id}")
+            raise _error(f"no such move: {move_id}")
         return self.moves[move_id]
 
 
-def _shown(ranges: Iterable[SlotRange]) -> str:
+def _format(ranges: Iterable[SlotRange]) -> str:
     return ",".join(map(str, ranges))
 
 
-def _refused(detail: str) -> VerbenaError:
+def _error(detail: str) -> VerbenaError:
     return setup_error("map_refused", operation="change the cluster map", detail=detail)

@@ -122,12 +122,14 @@ class CutOver:
         """The target has applied the rest of the log, and both have computed their digests."""
         if applied < self.drain_to:
             missing = self.drain_to - applied
-            return self.roll_back(f"the target lacks {missing} records", now)
+            return self.roll_back(f"{missing} records are missing at the target", now)
         if source != target:
-            return self.roll_back(f"digests differ: {source} here, {target} there", now)
+            return self.roll_back(f"digests differ: {source} at the source, {target} at the target", now)
         if now > self.deadline:
             spent, allowed = now - self.fenced_at, self.deadline - self.fenced_at
-            return self.roll_back(f"writes waited {spent * 1e3:.1f} ms, {allowed * 1e3:.1f} are allowed", now)
+            return self.roll_back(
+                f"writes paused for {spent * 1e3:.1f} ms, the limit is {allowed * 1e3:.1f} ms", now
+            )
         return Deciding(self.facts, source, self.fenced_at)
 
     def roll_back(self, why: str, now: float) -> RolledBack:
@@ -157,7 +159,7 @@ class CatchUp:
     def fence(self, limits: Limits, now: float) -> CutOver:
         """Stops writes. StateError: the target is too far behind."""
         if not self.is_ready(limits):
-            detail = f"the target is {self.behind} records behind, {limits.ready_within} are allowed"
+            detail = f"the target is {self.behind} records behind, the limit is {limits.ready_within}"
             raise setup_error("not_ready", operation="cut over", detail=detail)
         return CutOver(self.facts, now, now + limits.pause_budget_s, self.head)
 
@@ -263,5 +265,5 @@ def recover(state: State, *, owns: bool, known: bool, limits: Limits) -> State:
         pause_s = state.pause_s if isinstance(state, Moved) else 0.0
         return Moved(state.facts, 0, pause_s)
     if not known:
-        return RolledBack(state.facts, "the move was called off")
+        return RolledBack(state.facts, "the move was aborted")
     return Prepared(state.facts).again(limits)

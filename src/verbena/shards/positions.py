@@ -21,7 +21,9 @@ class Position:
 
     def _same(self, other: object) -> int:
         if type(other) is not type(self):
-            raise TypeError(f"a {type(self).__name__} cannot be compared with {other!r}: another log's")
+            raise TypeError(
+                f"a {type(self).__name__} cannot be compared with {other!r}, a position in another log"
+            )
         return other.lsn
 
     def __eq__(self, other: object) -> bool:

@@ -29,9 +29,9 @@ class SlotRange:
 
     def __post_init__(self) -> None:
         if self.first > self.last:
-            raise ValueError(f"{self.first}-{self.last} are not slots: the first comes after the last")
+            raise ValueError(f"{self.first}-{self.last} is not a range: the first slot comes after the last")
         if not 0 <= self.first <= self.last < SLOTS:
-            raise ValueError(f"{self.first}-{self.last} are not slots: they go from 0 to {SLOTS - 1}")
+            raise ValueError(f"{self.first}-{self.last} is not a range of slots 0 to {SLOTS - 1}")
 
     @classmethod
     def parse(cls, text: str) -> SlotRange:

@@ -70,7 +70,7 @@ async def test_commands_do_not_wait_for_a_map_that_is_silent(
         told.append(await asyncio.to_thread(ask, source, b"HGETALL", KEYS[0]))
         if held is not None and "late" in case:
             return held
-        raise setup_error("map_store_timeout", operation="use the map's store")
+        raise setup_error("map_store_timeout", operation="use the map store")
 
     monkeypatch.setattr(store, "compare_and_swap", slow)
     end, _ = await whole_move(source, target, lambda wire, data: None)

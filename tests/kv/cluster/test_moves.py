@@ -102,10 +102,10 @@ def test_the_map_and_the_status_are_told(made: Cluster) -> None:
 
 
 def test_what_cannot_be_moved_is_refused(made: Cluster) -> None:
-    assert "not all" in shards(made, "move", "8000-9000", "n1", status=1)
+    assert "does not own all" in shards(made, "move", "8000-9000", "n1", status=1)
     assert "match 'n7'" in shards(made, "move", "0-1", "n7", status=1)
-    assert "itself" in shards(made, "move", "0-1", "n0", status=1)
-    assert "not slots" in shards(made, "move", "5-20000", "n1", status=2)
+    assert "the same node" in shards(made, "move", "0-1", "n0", status=1)
+    assert "not a range of slots" in shards(made, "move", "5-20000", "n1", status=2)
     assert "the first comes after the last" in shards(made, "move", "9-3", "n1", status=2)
     for word in ("x", "", "1,2"):
         assert "neither a slot nor a range" in shards(made, "move", word, "n1", status=2)
@@ -122,7 +122,7 @@ def test_slots_that_are_moving_are_not_moved_twice(tmp_path: Path) -> None:
         id = shards(made, "move", "0-9", "n1", "--detach", "--json")["id"]
         made.until((folder / "stopped").exists)
         for words in (("0-9", "n1"), ("9-20", "n1"), ("5", "n1")):
-            assert f"are being moved already, by {id}" in shards(made, "move", *words, status=1)
+            assert f"are already being moved by {id}" in shards(made, "move", *words, status=1)
         assert f"[0->-{made[1].id}]".encode() in made[0].raw("CLUSTER", "NODES")
         assert "0 running moves" in shards(made, "abort", "", status=1)
         with subprocess.Popen(

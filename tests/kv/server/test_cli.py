@@ -102,7 +102,7 @@ def test_the_prompt_answers_explains_and_keeps_its_history(store: Store, tmp_pat
 
     try:
         until("> ")
-        for line, answer in (
+        for line, prepare_reply in (
             ("set greeting hello", "OK"),
             ("strlen greeting", "(integer) 5"),
             ("select 2", "[2]> "),
@@ -113,7 +113,7 @@ def test_the_prompt_answers_explains_and_keeps_its_history(store: Store, tmp_pat
         ):
             heard = ""
             os.write(main, f"{line}\n".encode())
-            until(answer)
+            until(prepare_reply)
         os.write(main, b"exit\n")
         assert process.wait(20) == 0
     finally:

@@ -94,7 +94,7 @@ def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = 
             "sudo ip link add dummy0 type dummy",
         )
     else:
-        commands = " or ".join(_making(module, states[module], interface) for module in near)
+        commands = " or ".join(_create_command(module, states[module], interface) for module in near)
         return ok(check, f"none; to create one on {interface}: {commands}")
     if names_in(devices):
         return ok(check, finding)
@@ -103,7 +103,7 @@ def check_software_device(roots: Roots, *, which: Callable[[str], str | None] = 
     )
 
 
-def _making(module: str, state: Module, interface: str) -> str:
+def _create_command(module: str, state: Module, interface: str) -> str:
     kind, _ = SOFTWARE[module]
     load = "" if state.usable else f"sudo modprobe {module} && "
     return f"{load}sudo rdma link add {kind}0 type {kind} netdev {interface}"

@@ -8,7 +8,7 @@ from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, explained, ok, text_of, warn
 
 SMALL_MEMLOCK_BYTES = 256 << 20
-FEW_DESCRIPTORS = 1024
+MIN_DESCRIPTORS = 1024
 NEARLY_ALL = 0.9
 CAP_IPC_LOCK = 14
 CAP_SYS_PTRACE = 19
@@ -125,13 +125,13 @@ def check_descriptors(roots: Roots) -> Diagnosis:
         return _unknown(check, "/proc/self/limits")
     soft, hard = limits
     finding = f"{_count(soft)} (hard limit {_count(hard)})"
-    if soft is None or soft >= FEW_DESCRIPTORS:
+    if soft is None or soft >= MIN_DESCRIPTORS:
         return ok(check, finding)
     lasting = (
         f"printf '* soft nofile 65536\\n* hard nofile 65536\\n' | sudo tee -a {LIMITS_FILE}"
         "     (then log in again)"
     )
-    enough = hard is None or hard >= FEW_DESCRIPTORS
+    enough = hard is None or hard >= MIN_DESCRIPTORS
     command = f"ulimit -n {min(hard or 65536, 65536)}     (this shell)" if enough else lasting
     return explained(
         check,

@@ -11,7 +11,7 @@ from verbena.cli.checks.diagnosis import Diagnosis, Roots, names_in, ok, text_of
 from verbena.verbs import DeviceAttributes
 
 ROCE_HEADERS = 58  # bytes of headers in an Ethernet frame's payload: IP, UDP, BTH and RETH, CRC
-LARGEST_MTU = 4096
+MAX_MTU = 4096
 SOFTWARE = ("rxe", "siw")
 
 # Counters that stay 0 on a healthy network, with their meaning; names as in rxe, mlx5 and others.
@@ -96,7 +96,7 @@ def _mtu(check: str, active: int, interface: str, roots: Roots) -> Diagnosis:
     """Compares the MTU of RDMA and interface: RoCE uses the largest of 256 … 4096 that fits."""
     mtu = text_of(roots.sys / "class/net" / interface / "mtu")
     finding = f"RDMA {active}, {interface} {mtu or 'unknown'}"
-    if not mtu.isdigit() or active >= LARGEST_MTU or int(mtu) >= LARGEST_MTU + ROCE_HEADERS:
+    if not mtu.isdigit() or active >= MAX_MTU or int(mtu) >= MAX_MTU + ROCE_HEADERS:
         return ok(check, finding)
     return ok(check, f"{finding} (an MTU of 9000 on the whole path lets RDMA use 4096)")
 

@@ -37,14 +37,16 @@ def check_peer(address: str, config: Config, *, timeout_s: float) -> Iterator[Di
     if isinstance(found, Diagnosis):
         return
     reached = True
-    for diagnosis in _reach(found, address, timeout_s):
+    for diagnosis in _check_tcp(found, address, timeout_s):
         yield diagnosis
         reached = reached and diagnosis.verdict is not Verdict.ERROR
     if not reached:
         return
     settings = settings_from(config)
     for wire in WIRES:
-        yield _wire(wire, address, config, asked=wire in settings.wires, gid=config.network.rdma_gid_index)
+        yield _check_wire(
+            wire, address, config, asked=wire in settings.wires, gid=config.network.rdma_gid_index
+        )
 
 
 def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]] | Diagnosis:
@@ -58,7 +60,7 @@ def _resolve(host: str, port: int) -> tuple[int, int, int, str, tuple[str, int]]
     return found  # type: ignore[return-value]
 
 
-def _reach(
+def _check_tcp(
     found: tuple[int, int, int, str, tuple[str, int]], address: str, timeout_s: float
 ) -> Iterator[Diagnosis]:
     """Opens a TCP connection to the port for sessions."""
@@ -72,11 +74,11 @@ def _reach(
         except TimeoutError:
             why = "a firewall drops the packets, the host is down, or no route leads back"
             command = f"ping -c 3 {where[0]}\nsudo nft list ruleset     (on both machines)"
-            yield error(check, "no answer", reason=why, remedy=f"{command}\n{_opening(where[1])}")
+            yield error(check, "no answer", reason=why, remedy=f"{command}\n{_open_port_command(where[1])}")
             return
         except OSError as problem:
             why = "no program listens on the port, or a firewall rejects the connection"
-            remedy = f"ss -ltn sport = :{where[1]}     (on {where[0]})\n{_opening(where[1])}"
+            remedy = f"ss -ltn sport = :{where[1]}     (on {where[0]})\n{_open_port_command(where[1])}"
             yield error(check, problem.strerror or str(problem), reason=why, remedy=remedy)
             return
         took = time.perf_counter() - start
@@ -84,7 +86,7 @@ def _reach(
         yield _path_mtu(probe, family)
 
 
-def _opening(port: int) -> str:
+def _open_port_command(port: int) -> str:
     return f"sudo firewall-cmd --add-port={port}/tcp     (or: sudo ufw allow {port}/tcp)"
 
 
@@ -103,7 +105,7 @@ def _path_mtu(probe: socket.socket, family: int) -> Diagnosis:
     return ok(check, f"{mtu}{hint}")
 
 
-def _wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> Diagnosis:
+def _check_wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> Diagnosis:
     """Opens a session over this wire only and measures it; on failure the diagnosis has the reason."""
     check = f"peer over {wire}"
     if not asked:
@@ -115,7 +117,7 @@ def _wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> 
         return ok(check, f"not tested: disabled in the configuration (to test: {how})")
     try:
         with connect_blocking(address, wire=wire, config=config) as session:
-            figures = _measure(session)
+            finding = _measure(session)
     except VerbenaError as failure:
         if failure.code == "no_common_wire":
             finding = f"not usable: {failure.detail or failure.what}"
@@ -127,7 +129,7 @@ def _wire(wire: str, address: str, config: Config, *, asked: bool, gid: int) -> 
                 check, diagnosis.finding, reason=diagnosis.reason, remedy=f"{look}\n{diagnosis.remedy}"
             )
         return diagnosis
-    return ok(check, figures)
+    return ok(check, finding)
 
 
 def _measure(session: Session) -> str:

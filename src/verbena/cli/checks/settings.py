@@ -27,22 +27,22 @@ def check_settings(
         return
     where = config.file or "no verbena.toml: all keys have their defaults"
     yield ok(check, str(where))
-    yield _listening(config)
+    yield _check_session_port(config)
     if not config.network.rdma_enabled:
         yield ok("network.rdma_enabled", "false: sessions use shm and the fallback")
         return
     fallback, network, rdma = config.network.rdma_fallback, config.network, config.shards.rdma
     gid = network.rdma_gid_index, config.was_set("network.rdma_gid_index")
-    wanted = _Wanted("network.rdma_", network.rdma_device, network.rdma_port, *gid)
+    wanted = _DeviceKeys("network.rdma_", network.rdma_device, network.rdma_port, *gid)
     yield from _device(wanted, fallback, providers)
     if config.cluster.enabled and config.cluster.transport == "rdma" and config.cluster.rdma.migration_rdma:
         gid = rdma.gid_index, config.was_set("shards.rdma.gid_index")
-        wanted = _Wanted("shards.rdma.", rdma.device, rdma.port, *gid)
+        wanted = _DeviceKeys("shards.rdma.", rdma.device, rdma.port, *gid)
         yield from _device(wanted, fallback, providers)
-    yield _locked(config, roots)
+    yield _check_locked_memory(config, roots)
 
 
-def _listening(config: Config) -> Diagnosis:
+def _check_session_port(config: Config) -> Diagnosis:
     """Checks whether the port for sessions is free."""
     check = "session port"
     where = HostPort(config.session.listen_address, config.session.listen_port)
@@ -60,7 +60,7 @@ def _listening(config: Config) -> Diagnosis:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _DeviceKeys:
     """The values of keys with a common prefix."""
 
     prefix: str
@@ -73,7 +73,7 @@ class _Wanted:
         return "VERBENA_" + (self.prefix + name).replace(".", "_").upper()
 
 
-def _device(wanted: _Wanted, fallback: str, providers: list[ProviderInfo]) -> Iterator[Diagnosis]:
+def _device(wanted: _DeviceKeys, fallback: str, providers: list[ProviderInfo]) -> Iterator[Diagnosis]:
     check = wanted.prefix + "device"
     devices = [
         device.attributes
@@ -96,7 +96,7 @@ def _device(wanted: _Wanted, fallback: str, providers: list[ProviderInfo]) -> It
     yield from _port(chosen, wanted)
 
 
-def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
+def _port(device: DeviceAttributes, wanted: _DeviceKeys) -> Iterator[Diagnosis]:
     check, number, index = wanted.prefix + "port", wanted.port, wanted.gid_index
     if not 1 <= number <= len(device.ports):
         finding = f"{number}, but the last port of {device.name} is {len(device.ports)}"
@@ -139,7 +139,7 @@ def _port(device: DeviceAttributes, wanted: _Wanted) -> Iterator[Diagnosis]:
             yield ok(check, f"{index}: {port.gids[index]} {kind}".rstrip())
 
 
-def _locked(config: Config, roots: Roots) -> Diagnosis:
+def _check_locked_memory(config: Config, roots: Roots) -> Diagnosis:
     """Checks whether the memory that the configuration registers at start may be locked."""
     check = "memory to lock"
     rdma = config.network.rdma

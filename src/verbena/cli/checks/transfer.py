@@ -85,7 +85,7 @@ def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROG
         return _crashed(check, 1, f"{refusal.strerror}: {refusal.filename}")
     try:
         # Longer than the transfer's own timeouts, whose errors are more specific.
-        out, complaint = process.communicate(timeout=timeout_s + KILL_S)
+        out, stderr = process.communicate(timeout=timeout_s + KILL_S)
     except subprocess.TimeoutExpired:
         late = errors.completion_error(
             errors.WcStatus.RESP_TIMEOUT_ERR,
@@ -94,15 +94,15 @@ def check_transfer(name: str, *, timeout_s: float, program: Sequence[str] = PROG
         )
         return failed(check, late)
     finally:
-        _end(process)
-    return _judge(check, process.returncode, out, complaint)
+        _kill(process)
+    return _diagnose(check, process.returncode, out, stderr)
 
 
-def _judge(check: str, status: int, out: str, complaint: str) -> Diagnosis:
+def _diagnose(check: str, status: int, out: str, stderr: str) -> Diagnosis:
     try:
         answer = json.loads(out)
     except ValueError:
-        return _crashed(check, status, complaint)
+        return _crashed(check, status, stderr)
     if "error" in answer:
         fields = {**answer["error"], "causes": tuple(answer["error"]["causes"])}
         return failed(check, VerbenaError(fields.pop("what"), **fields))
@@ -112,16 +112,16 @@ def _judge(check: str, status: int, out: str, complaint: str) -> Diagnosis:
         else f"{name} {text.size(LENGTH)} {text.duration(spent)}"
         for name, spent in answer["times"].items()
     ]
-    return ok(check, f"{', '.join(steps)}; data verified{_counted(answer['counts'])}")
+    return ok(check, f"{', '.join(steps)}; data verified{_format_counters(answer['counts'])}")
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _format_counters(counts: Mapping[str, int]) -> str:
     """Formats the wire's counters; leaves out those that are 0."""
     words = [f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if count]
     return f"; {', '.join(words)}" if words else ""
 
 
-def _crashed(check: str, status: int, complaint: str) -> Diagnosis:
+def _crashed(check: str, status: int, stderr: str) -> Diagnosis:
     with contextlib.suppress(ValueError):
         if status < 0:
             return error(
@@ -130,7 +130,7 @@ def _crashed(check: str, status: int, complaint: str) -> Diagnosis:
                 reason="the device's library or driver, or Verbena, has a fault",
                 remedy="dmesg | tail     (look for driver errors, and report the fault)",
             )
-    last = complaint.strip().rpartition("\n")[2]
+    last = stderr.strip().rpartition("\n")[2]
     return error(
         check,
         f"the transfer's process failed: {last or f'exit status {status}'}",
@@ -149,7 +149,7 @@ def _unavailable(provider: ProviderInfo, *, asked_for: bool) -> Diagnosis:
     )
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _kill(process: subprocess.Popen[str]) -> None:
     """Kills a process that still runs. One that hangs in the kernel cannot be killed and is left behind."""
     if process.poll() is None:
         process.kill()

@@ -149,7 +149,7 @@ def _drill(options: argparse.Namespace, server: Server, session: Session, asker:
             answer = remote.ask(
                 asker,
                 "verbena.drill",
-                failover_drill.MOST_WAIT_S,
+                failover_drill.MAX_WAIT_S,
                 wire=options.wire,
                 rest_s=rest_s,
                 session=f"{session.id:x}",
@@ -159,7 +159,7 @@ def _drill(options: argparse.Namespace, server: Server, session: Session, asker:
     finally:
         traffic.stop()
     seen = json.loads(session.sync.call("count", timeout_s=ANSWER_S))
-    figures = session.metrics().values()
+    wires = session.metrics().values()
     lost, duplicated = traffic.calls - seen["distinct"], seen["calls"] - seen["distinct"]
     return {
         "node": f"process {server.pid}",
@@ -170,7 +170,7 @@ def _drill(options: argparse.Namespace, server: Server, session: Session, asker:
         "duplicated": duplicated,
         "copied_bytes": 2 * traffic.blocks * BLOCK_BYTES,
         "longest_call_s": round(traffic.longest_s, 6),
-        "replayed_messages": sum(wire["replayed_messages"] for wire in figures),
+        "replayed_messages": sum(wire["replayed_messages"] for wire in wires),
         "problems": traffic.problems,
         "ok": bool(rounds)
         and all(one["ok"] for one in rounds)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from verbena import errors
 from verbena._native import bench
 from verbena.cli.measure.peer import Peer
-from verbena.cli.measure.probes import Probe, enough
+from verbena.cli.measure.probes import Probe, min_operations
 
 RING_SLOTS = 64
 
@@ -56,7 +56,7 @@ class RingRate(_Ring):
 
     def __init__(self, peer: Peer, payload_bytes: int) -> None:
         super().__init__(peer, payload_bytes)
-        self.least = enough(payload_bytes)
+        self.least = min_operations(payload_bytes)
 
     def run(self, count: int) -> Sequence[float]:
         with self._peer.busy("ring_consume", messages=count):

@@ -28,7 +28,7 @@ time from sending a batch (--pipeline requests) to its last reply.
 """
 
 ROUND_S = 0.1
-MOST_TARGETS = 8
+MAX_TARGETS = 8
 TEN_KEYS = [KEY] * 10
 
 

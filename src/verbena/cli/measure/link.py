@@ -12,7 +12,7 @@ from verbena import errors, verbs
 from verbena._native import bench
 
 Mode = Literal["native", "python", "async"]
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)

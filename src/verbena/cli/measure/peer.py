@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from verbena import errors, verbs
-from verbena.cli.measure.link import PATIENCE_S, Link, Shape
+from verbena.cli.measure.link import TIMEOUT_S, Link, Shape
 
 # Providers whose wire cannot leave the context.
 IN_PROCESS = frozenset({"fake"})
@@ -67,7 +67,7 @@ class Peer:
         link = Link(shape, context=self._context)
         try:
             answer = self.ask("open", **shape.as_json())
-            link.context.connect_blocking(link.qp, answer["address"], timeout_s=PATIENCE_S)
+            link.context.connect_blocking(link.qp, answer["address"], timeout_s=TIMEOUT_S)
             link.ready()
             self._answer("open")
         except BaseException:

@@ -15,7 +15,7 @@ from typing import Literal
 from verbena import verbs
 from verbena._closing import Closing
 from verbena._native import bench
-from verbena.cli.measure.link import PATIENCE_S, Link, Shape, check
+from verbena.cli.measure.link import TIMEOUT_S, Link, Shape, check
 from verbena.cli.measure.peer import Peer
 
 Operation = Literal["send", "read", "write", "atomic"]
@@ -122,7 +122,7 @@ class PythonLatency(LinkProbe):
         for index in range(count):
             start = clock()
             self._qp.sync.send(message)
-            completions = link.recv_cq.wait_blocking(max=1, timeout_s=PATIENCE_S)
+            completions = link.recv_cq.wait_blocking(max=1, timeout_s=TIMEOUT_S)
             samples[index] = clock() - start
             _answered(link, completions)
         return samples
@@ -160,7 +160,7 @@ class AsyncLatency(LinkProbe):
         for index in range(count):
             start = clock()
             await self._qp.send(message)
-            completions = await link.recv_cq.wait(max=1, timeout_s=PATIENCE_S)
+            completions = await link.recv_cq.wait(max=1, timeout_s=TIMEOUT_S)
             samples[index] = clock() - start
             _answered(link, completions)
         return samples
@@ -176,7 +176,7 @@ class Rate(LinkProbe):
         super().__init__(peer, shape, operation)
         self._sleeps = sleeps
         self._depth = min(depth, shape.max_send)
-        self.least = enough(max(shape.message_bytes, shape.window_bytes))
+        self.least = min_operations(max(shape.message_bytes, shape.window_bytes))
         self._loop = asyncio.new_event_loop() if shape.mode == "async" else None
 
     def run(self, count: int) -> Sequence[float]:
@@ -250,7 +250,7 @@ class Scaled(Probe):
         self._inner.close()
 
 
-def enough(size: int) -> int:
+def min_operations(size: int) -> int:
     """Returns how many operations of a size make a meaningful rate: thousands of small ones, few large
     ones."""
     return max(4, min(20_000, (64 << 20) // size))

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from verbena import verbs
 from verbena._native import bench
 from verbena.cli.measure.bare_socket import BareSocket
-from verbena.cli.measure.link import PATIENCE_S, Link, Shape, check, view
+from verbena.cli.measure.link import TIMEOUT_S, Link, Shape, check, view
 from verbena.errors import VerbenaError
 
 Answer = dict[str, Any]
@@ -55,7 +55,7 @@ class Server:
         listener = link.context.listen("")
         try:
             yield {"address": listener.address, "window": link.window.remote.to_bytes().hex()}
-            request = listener.accept_blocking(timeout_s=PATIENCE_S)
+            request = listener.accept_blocking(timeout_s=TIMEOUT_S)
             request.accept_blocking(link.qp)
             link.ready()
             yield {"connected": True}
@@ -87,7 +87,7 @@ class Server:
         else:
             received = 0
             while received < messages:
-                for completion in link.recv_cq.wait_blocking(timeout_s=PATIENCE_S):
+                for completion in link.recv_cq.wait_blocking(timeout_s=TIMEOUT_S):
                     completion.raise_for_status(operation="receive a message")
                     link.repost(completion.wr_id)
                     received += 1
@@ -177,7 +177,7 @@ def _pong(link: Link, rounds: int) -> None:
     answer = link.slot(0)
     answered = 0
     while answered < rounds:
-        for completion in link.recv_cq.wait_blocking(max=1, timeout_s=PATIENCE_S):
+        for completion in link.recv_cq.wait_blocking(max=1, timeout_s=TIMEOUT_S):
             completion.raise_for_status(operation="receive a ping")
             link.qp.sync.send(answer)
             link.repost(completion.wr_id)
@@ -188,7 +188,7 @@ async def _pong_async(link: Link, rounds: int) -> None:
     answer = link.slot(0)
     answered = 0
     while answered < rounds:
-        for completion in await link.recv_cq.wait(max=1, timeout_s=PATIENCE_S):
+        for completion in await link.recv_cq.wait(max=1, timeout_s=TIMEOUT_S):
             completion.raise_for_status(operation="receive a ping")
             await link.qp.send(answer)
             link.repost(completion.wr_id)

@@ -11,7 +11,7 @@ from verbena import errors
 from verbena._native import bench
 from verbena.cli.measure.bare_socket import tune
 from verbena.cli.measure.peer import Peer
-from verbena.cli.measure.probes import Probe, enough
+from verbena.cli.measure.probes import Probe, min_operations
 
 
 class _Tcp(Probe):
@@ -62,7 +62,7 @@ class TcpStream(_Tcp):
         super().__init__(peer, message_bytes)
         self._towards_peer = towards_peer
         self._scale = scale or message_bytes
-        self.least = enough(message_bytes)
+        self.least = min_operations(message_bytes)
 
     def run(self, count: int) -> Sequence[float]:
         theirs, ours = (

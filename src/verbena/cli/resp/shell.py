@@ -130,7 +130,7 @@ def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) 
                 continue
             try:
                 reply = wire.call(*words)
-                show(kv_text.answer(words, reply))
+                show(kv_text.prepare_reply(words, reply))
                 if name in _STREAMS and not isinstance(reply, ErrorReply):
                     _listen(wire, show)
             except (EOFError, OSError):
@@ -145,13 +145,13 @@ def run(wire: Wire, show: Callable[[Any], None], reconnect: Callable[[], Wire]) 
                 queued = queued and name not in ("EXEC", "DISCARD", "RESET")
             if isinstance(reply, ErrorReply) and (hint := commands.hint(words)):
                 print(f"{name}: {hint}")
-            while _pushed(wire):
+            while _has_push(wire):
                 show(wire.read())
     finally:
-        _keep(history)
+        _save_history(history)
 
 
-def _pushed(wire: Wire) -> bool:
+def _has_push(wire: Wire) -> bool:
     """Whether an unsolicited push message is waiting."""
     wire.socket.setblocking(False)
     try:
@@ -202,7 +202,7 @@ def _prepare(commands: Commands) -> str:
     return path
 
 
-def _keep(path: str) -> None:
+def _save_history(path: str) -> None:
     if not path:
         return
     import readline

@@ -14,7 +14,7 @@ _TEXTS = {b"INFO", b"CLUSTER INFO", b"CLUSTER NODES", b"CLIENT LIST", b"CLIENT I
           b"MEMORY DOCTOR"}  # fmt: skip
 
 
-def answer(words: Sequence[bytes], reply: Any) -> Any:
+def prepare_reply(words: Sequence[bytes], reply: Any) -> Any:
     """Prepares a reply for the functions below: multi-line text becomes `str`."""
     names = {words[0].upper(), b" ".join(words[:2]).upper()}
     return reply.decode(errors="replace") if isinstance(reply, bytes) and names & _TEXTS else reply

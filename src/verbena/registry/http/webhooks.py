@@ -27,7 +27,7 @@ FIRST_PAUSE_S = 0.5
 
 
 class Webhooks:
-    """A listener of the registry. `close()` waits up to `patience_s` for queued events."""
+    """A listener of the registry. `close()` waits up to `timeout_s` for queued events."""
 
     def __init__(self, addresses: Sequence[str], *, secret: bytes = b"", metrics: Metrics) -> None:
         self._secret = secret
@@ -43,10 +43,10 @@ class Webhooks:
             except asyncio.QueueFull:
                 self._metrics.webhooks["dropped"] += 1
 
-    async def close(self, patience_s: float = 5.0) -> None:
+    async def close(self, timeout_s: float = 5.0) -> None:
         waiting = asyncio.gather(*(queue.join() for queue in self._queues.values()))
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-            await asyncio.wait_for(waiting, patience_s)
+            await asyncio.wait_for(waiting, timeout_s)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -16,7 +16,7 @@ from verbena.shards.stores import Stored, conflict
 from verbena.shards.stores.http import JsonClient
 
 _RETRY_S = 0.2
-_QUIET_S = 5.0  # a silent watch may be a broken connection: it is opened again after this time
+_REOPEN_S = 5.0  # a silent watch may be a broken connection: it is opened again after this time
 
 
 def _text(data: bytes | str) -> str:
@@ -88,7 +88,7 @@ class EtcdStore:
                     self._http.stream("/v3/watch", {"create_request": request})
                 ) as events:
                     while True:
-                        event = await asyncio.wait_for(anext(events), _QUIET_S)
+                        event = await asyncio.wait_for(anext(events), _REOPEN_S)
                         for change in event.get("result", {}).get("events", []):
                             if change.get("type", "PUT") == "PUT":
                                 revision = int(change["kv"]["mod_revision"])

@@ -10,8 +10,8 @@ from typing import Any
 
 from verbena.errors import VerbenaError, setup_error
 
-_LONGEST_LINE = 1 << 16
-_LONGEST_BODY = 64 << 20
+_MAX_LINE_BYTES = 1 << 16
+_MAX_BODY_BYTES = 64 << 20
 _BROKEN = (OSError, EOFError, ValueError, asyncio.LimitOverrunError)
 
 
@@ -92,7 +92,7 @@ class JsonClient:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, _, port = self.address.rpartition(":")
-        return await asyncio.open_connection(host.strip("[]"), int(port), limit=_LONGEST_LINE)
+        return await asyncio.open_connection(host.strip("[]"), int(port), limit=_MAX_LINE_BYTES)
 
     def _request(self, path: str, body: dict[str, Any]) -> bytes:
         data = json.dumps(body).encode()
@@ -107,7 +107,7 @@ class JsonClient:
         line = await reader.readuntil(b"\r\n")
         parts = line.split(None, 2)
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1."):
-            raise ValueError(f"not an HTTP answer: {line[:80]!r}")
+            raise ValueError(f"not an HTTP response: {line[:80]!r}")
         headers: dict[str, str] = {}
         while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
             name, _, value = line.decode("latin-1").partition(":")
@@ -118,13 +118,13 @@ class JsonClient:
     async def _pieces(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
         if headers.get("transfer-encoding", "").lower() != "chunked":
             length = int(headers.get("content-length", "0"))
-            if not 0 <= length <= _LONGEST_BODY:
+            if not 0 <= length <= _MAX_BODY_BYTES:
                 raise ValueError(f"an answer of {length} bytes")
             yield await reader.readexactly(length)
             return
         while True:
             length = int((await reader.readuntil(b"\r\n")).split(b";")[0], 16)
-            if not 0 <= length <= _LONGEST_BODY:
+            if not 0 <= length <= _MAX_BODY_BYTES:
                 raise ValueError(f"a piece of {length} bytes")
             piece = await reader.readexactly(length + 2)
             if length == 0:

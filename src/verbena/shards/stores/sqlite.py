@@ -18,7 +18,7 @@ from verbena.shards.stores import Stored, conflict
 
 Result = TypeVar("Result")
 _POLL_S = 0.02
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS map (id INTEGER PRIMARY KEY, revision INTEGER NOT NULL, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS leases (
@@ -35,12 +35,12 @@ class SqliteStore:
     def __init__(self, path: str, *, create: bool = True) -> None:
         self.path = path
         if not create and not os.path.exists(path):
-            raise self._error("there is no such file, as no node has started with it")
+            raise self._error("the file does not exist: no node has been started with it")
         self._lock = threading.Lock()
         self._writes = 0  # by this connection
-        self._patience_ms = -1
+        self._busy_timeout_ms = -1
         try:
-            self._connection = _sqlite.connect(path, patience_s=_PATIENCE_S)
+            self._connection = _sqlite.connect(path, timeout_s=_TIMEOUT_S)
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SCHEMA)
             with contextlib.suppress(sqlite3.OperationalError):  # the column exists, as in new files
@@ -59,7 +59,7 @@ class SqliteStore:
         without_lease: str | None = None,
         begin_within_s: float | None = None,
     ) -> Stored:
-        return await self._do(lambda: self._swap(revision, new, without_lease), patience_s=begin_within_s)
+        return await self._do(lambda: self._swap(revision, new, without_lease), timeout_s=begin_within_s)
 
     async def watch(self, revision: int) -> AsyncIterator[Stored]:
         seen = (-1, -1)
@@ -129,18 +129,18 @@ class SqliteStore:
         self._writes += 1
         return Stored(revision + 1, new)
 
-    async def _do(self, function: Callable[[], Result], *, patience_s: float | None = None) -> Result:
-        ends = None if patience_s is None else time.monotonic() + max(0.0, patience_s)
+    async def _do(self, function: Callable[[], Result], *, timeout_s: float | None = None) -> Result:
+        ends = None if timeout_s is None else time.monotonic() + max(0.0, timeout_s)
 
         def locked() -> Result:
             if not self._lock.acquire(timeout=-1 if ends is None else max(0.0, ends - time.monotonic())):
-                raise self._late()
+                raise self._timed_out()
             try:
-                self._wait_for_others(_PATIENCE_S if ends is None else ends - time.monotonic())
+                self._wait_for_others(_TIMEOUT_S if ends is None else ends - time.monotonic())
                 return function()
             except sqlite3.Error as error:
                 if ends is not None and "locked" in str(error):
-                    raise self._late() from error
+                    raise self._timed_out() from error
                 raise self._error(error) from error
             finally:
                 self._lock.release()
@@ -151,16 +151,16 @@ class SqliteStore:
         """Sets how long the next statements may wait for other processes. Only the first write of a
         transaction waits: after it this connection holds the file's write lock."""
         wanted_ms = max(0, int(seconds * 1000))
-        if wanted_ms != self._patience_ms:
+        if wanted_ms != self._busy_timeout_ms:
             self._connection.execute(f"PRAGMA busy_timeout = {wanted_ms}")
-            self._patience_ms = wanted_ms
+            self._busy_timeout_ms = wanted_ms
 
-    def _late(self) -> Exception:
+    def _timed_out(self) -> Exception:
         detail = "another process is writing to it"
         return setup_error("map_not_asked", operation="change the cluster map", peer=self.path, detail=detail)
 
     def _error(self, error: sqlite3.Error | str) -> Exception:
-        return setup_error("map_store", operation="use the map's store", peer=self.path, detail=str(error))
+        return setup_error("map_store", operation="use the map store", peer=self.path, detail=str(error))
 
 
 class SqliteLease:
