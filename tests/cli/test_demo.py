@@ -1,7 +1,6 @@
 """`verbena demo`, and what happens when a command is told to stop."""
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.terminal import run_on_terminal
 
 COMMAND = [sys.executable, "-m", "verbena.cli"]
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
@@ -29,20 +29,7 @@ def test_the_demo_runs_in_process(verbena):
 
 def test_on_a_terminal_the_table_is_redrawn_in_place():
     """Cursor movements are used there, and only there."""
-    master, slave = pty.openpty()
-    with subprocess.Popen([*COMMAND, "demo", "--seconds", "1"], stdout=slave, stderr=slave) as process:
-        os.close(slave)
-        output = b""
-        while True:
-            try:
-                chunk = os.read(master, 65536)
-            except OSError:  # Linux says so when the last writer has left
-                break
-            if not chunk:
-                break
-            output += chunk
-        assert process.wait(30) == 0, output
-    os.close(master)
+    output = run_on_terminal([*COMMAND, "demo", "--seconds", "1"])
     assert b"\x1b[" in output
 
 

@@ -1,14 +1,12 @@
 """`verbena doctor`: each verdict from a made-up system, and a run on this one."""
 
 import json
-import os
-import pty
-import subprocess
 import sys
 import time
 from dataclasses import replace
 
 import pytest
+from support.terminal import run_on_terminal
 
 from verbena import testing, verbs
 from verbena.cli.checks import devices, kernel, limits, loopback, transfer
@@ -557,19 +555,6 @@ def test_a_terminal_gets_colours():
 
 
 def _on_a_terminal(environment):
-    master, slave = pty.openpty()
-    command = [*COMMAND, "doctor", "--provider", "fake"]
-    with subprocess.Popen(
-        command, stdout=slave, env={**os.environ, "NO_COLOR": "", **environment}
-    ) as process:
-        os.close(slave)
-        output = b""
-        while True:
-            try:
-                chunk = os.read(master, 65536)
-            except OSError:  # Linux says so when the last writer has left
-                break
-            output += chunk
-        assert process.wait(30) == 0, output
-    os.close(master)
-    return output
+    return run_on_terminal(
+        [*COMMAND, "doctor", "--provider", "fake"], environment={"NO_COLOR": "", **environment}
+    )

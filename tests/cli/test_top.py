@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from support.terminal import rest_of
 
 import verbena as library
 from verbena.cli import top_view
@@ -72,11 +73,7 @@ def test_on_a_terminal_it_is_live_until_it_is_told_to_stop(busy):
         while output.count(b"kitchen") < 3:
             output += os.read(master, 65536)
         process.send_signal(signal.SIGTERM)
-        try:
-            while chunk := os.read(master, 65536):
-                output += chunk
-        except OSError:  # the last writer has left
-            pass
+        output += rest_of(master)
         assert process.wait(30) == 128 + signal.SIGTERM
     os.close(master)
     assert output.startswith(b"\x1b[?1049h")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from verbena.kv.commands.declare import Command, find
 from verbena.kv.commands.replies import NO_REPLY, CommandError, Reply
+from verbena.kv.server.held_commands import HeldCommands
 from verbena.shards.cluster_map import ClusterMap
 from verbena.shards.slots import SLOTS
 
@@ -37,9 +38,8 @@ class SlotGuard:
         self._member = member
         self._engine = engine
         self._blocking = blocking
-        self._run = run
         self._reject = reject
-        self._held: dict[int, tuple[Client, list[bytes]]] = {}  # waiting clients, with their commands
+        self._held = HeldCommands(run)
         self._indexes = {member: 0}  # of members in the engine's table; an index is never reused
         self._addresses = [""]
         self._map = ClusterMap()
@@ -57,8 +57,7 @@ class SlotGuard:
             keys, writes = keys_of(command, argv), command.is_write
         verdict = self._engine.check_slot(client.id, keys, writes) if keys else None
         if verdict == "":
-            client.native.blocked = True
-            self._held[client.id] = (client, argv)
+            self._held.hold(client, argv)
             return NO_REPLY
         if command.name not in _KEEPS_ASKING:
             client.native.asking = False
@@ -122,7 +121,7 @@ class SlotGuard:
     def release(self) -> None:
         """Checks all waiting commands again."""
         self._engine.release_held()
-        self._engine.post(self._retry)
+        self._engine.post(self._held.run_all)
 
     def open_slot(self, slot: int, how: str, other: str) -> None:
         """CLUSTER SETSLOT: "migrating" to that member, or "importing" from it."""
@@ -135,18 +134,9 @@ class SlotGuard:
         self._engine.set_slot(slot, migrating_to=0, importing=False)
 
     def forget(self, client: int) -> None:
-        self._held.pop(client, None)
+        self._held.forget(client)
 
     # On the engine's thread, between commands
-
-    def _retry(self) -> None:
-        held, self._held = self._held, {}
-        for client, argv in held.values():
-            if client.native.here:
-                client.native.blocked = False
-                self._run(client.id, argv)
-                if not client.native.blocked:
-                    client.native.resume()
 
     def _redirect_blocked(self) -> None:
         """Clients that block on a key of another node get a redirection."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verbena.kv.commands.declare import find
+from verbena.kv.server.held_commands import HeldCommands
 
 if TYPE_CHECKING:
     from verbena.kv.commands.declare import Command
@@ -17,10 +18,9 @@ class Pause:
 
     def __init__(self, on_change: Callable[[], None], run: Callable[[int, list[bytes]], None]) -> None:
         self._on_change = on_change
-        self._run = run
         self.until_ms = 0  # 0: no pause
         self._all = False
-        self._waiting: dict[int, tuple[Client, list[bytes]]] = {}
+        self._held = HeldCommands(run)
 
     def start(self, until_ms: int, *, everything: bool) -> None:
         """Begins a pause, or makes the present one longer or stricter; never shorter."""
@@ -33,13 +33,7 @@ class Pause:
             return
         self.until_ms, self._all = 0, False
         self._on_change()
-        waiting, self._waiting = self._waiting, {}
-        for client, argv in waiting.values():
-            if client.native.here:
-                client.native.blocked = False
-                self._run(client.id, argv)
-                if not client.native.blocked:
-                    client.native.resume()
+        self._held.run_all()
 
     def holds(self, client: Client, command: Command, argv: list[bytes]) -> bool:
         """True: the command waits for the end of the pause, and its client with it."""
@@ -50,12 +44,11 @@ class Pause:
             changes = any(found.is_write for queued in client.queue or () if (found := find(queued)))
         if not (self._all or (changes and client.queue is None) or (changes and command.name == "EXEC")):
             return False
-        client.native.blocked = True
-        self._waiting[client.id] = (client, argv)
+        self._held.hold(client, argv)
         return True
 
     def forget(self, client: int) -> None:
-        self._waiting.pop(client, None)
+        self._held.forget(client)
 
     def tick(self, now_ms: int) -> None:
         if self.until_ms and now_ms >= self.until_ms:
