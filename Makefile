@@ -53,11 +53,15 @@ test: .venv/.test-ready install ## run the native tests under sanitizers, then p
 
 native-test: asan-test tsan-test fuzz-test ## run the native tests only
 
+# Where clang has libFuzzer, one build serves the native tests and the fuzzer. Evaluated once, after .venv/.test-ready.
+ASAN = $(eval ASAN := $(shell tools/packages.sh has libclang-rt-dev && echo build/fuzz || echo build/asan))$(ASAN)
+CONFIGURE_ASAN = $(CONFIGURE) -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DVERBENA_SANITIZE=address,undefined
+CONFIGURE_FUZZ = $(CONFIGURE_ASAN) -B build/fuzz -DVERBENA_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
+
 asan-test: .venv/.test-ready
-	@$(STEP) asan-configure $(CONFIGURE) -B build/asan -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
-		-DVERBENA_SANITIZE=address,undefined
-	@$(STEP) asan-build cmake --build build/asan
-	@$(STEP) asan-test $(FIXED_ADDRESSES) ctest --test-dir build/asan --output-on-failure -j 2
+	@$(STEP) asan-configure $(if $(filter %/fuzz,$(ASAN)),$(CONFIGURE_FUZZ),$(CONFIGURE_ASAN) -B build/asan)
+	@$(STEP) asan-build cmake --build $(ASAN)
+	@$(STEP) asan-test $(FIXED_ADDRESSES) ctest --test-dir $(ASAN) --output-on-failure -j 2
 	@grep 'tests passed' build/log/asan-test || echo "  no native tests"
 
 tsan-test: .venv/.test-ready
@@ -81,22 +85,22 @@ FUZZ = fuzz() { mkdir -p build/fuzz/found/$$1 build/fuzz/findings; \
 	-print_final_stats=1 -artifact_prefix=build/fuzz/findings/$$1- build/fuzz/found/$$1 tests/fuzz/corpus/$$1; }; fuzz
 
 fuzz-build: .venv/.test-ready
-	@$(STEP) fuzz-configure cmake -G Ninja -DVERBENA_PYTHON=OFF -B build/fuzz -DVERBENA_FUZZ=ON \
-		-DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug -DVERBENA_SANITIZE=address,undefined
-	@$(STEP) fuzz-build cmake --build build/fuzz
+	@$(STEP) fuzz-configure $(CONFIGURE_FUZZ)
+	@$(STEP) fuzz-build cmake --build build/fuzz --target $(FUZZ_TARGETS:%=fuzz_%)
 
+FUZZ_TEST_SECONDS = $(shell expr 40 / $(words $(FUZZ_TARGETS)))
 fuzz-test: .venv/.test-ready
 	@if ! tools/packages.sh has libclang-rt-dev; then \
 		echo "  fuzz-test skipped: no clang++ with libFuzzer (Debian: clang and libclang-rt-dev)"; exit; fi; \
-	$(MAKE) --no-print-directory fuzz-build || exit 1; \
-	for target in $(FUZZ_TARGETS); do \
-		$(STEP) fuzz-$$target sh -c '$(FUZZ) "$$@"' fuzz $$target $$((40 / $(words $(FUZZ_TARGETS)))) || exit 1; done
+	$(MAKE) --no-print-directory fuzz-build && \
+	$(STEP) fuzz-test sh -c 'printf "%s\n" $(FUZZ_TARGETS) | xargs -P 2 -I NAME $(STEP) fuzz-NAME sh -c "$$@" fuzz NAME' \
+		sh '$(FUZZ) $$1 $(FUZZ_TEST_SECONDS)'
 
 fuzz: fuzz-build ## fuzz the parsers (TARGET=name: only one; TIME=600: seconds for each)
 	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do echo "== $$target"; $(FUZZ) $$target $(or $(TIME),600) || exit 1; done
 
 fuzz-seeds: asan-test
-	@for target in $(FUZZ_TARGETS); do build/asan/fuzz_$$target --seeds tests/fuzz/corpus/$$target; done
+	@for target in $(FUZZ_TARGETS); do $(ASAN)/replay_$$target --seeds tests/fuzz/corpus/$$target; done
 
 fuzz-merge: fuzz-build
 	@for target in $(FUZZ_TARGETS); do mkdir -p build/fuzz/found/$$target; \

@@ -95,7 +95,7 @@ SEED("placed-kept-and-discarded") {
 
 SEED("without-checksum") {
   script.byte(0).byte(0xff).byte(100);
-  for (const unsigned length : {0, 1, 2, 3, 64, 65, 20000}) {
+  for (const unsigned length : {0u, 1u, 2u, 3u, 64u, 65u, 20000u}) {
     fuzz::tagged(script, RdmapOpcode::write, true, 0, static_cast<uint16_t>(length));
   }
 }

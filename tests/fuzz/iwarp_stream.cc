@@ -383,7 +383,7 @@ SEED("region-goes-while-it-is-written") {
 SEED("a-run-kept-and-a-run-broken") {
   begin(script, crc | acknowledged);
   fuzz::acknowledge(script, AckKind::run, 0, 0, 250);
-  for (const unsigned at : {0, 100}) {
+  for (const unsigned at : {0u, 100u}) {
     fuzz::tagged(script, RdmapOpcode::write, false, static_cast<uint16_t>(at), 100);
   }
   fuzz::tagged(script, RdmapOpcode::write, true, 200, 50);

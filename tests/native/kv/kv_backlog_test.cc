@@ -378,7 +378,7 @@ TEST("a copy of some slots contains no others, and a flush at the source clears 
     auto few = std::make_unique<SlotSet>();
     LogApplier strict(other.engine, {}, 0, std::move(few));
     strict.apply(bytes);
-    CHECK(!"a record of another slot was applied");
+    CHECK(false && "a record of another slot was applied");
   } catch (const Error&) {
   }
 }

@@ -364,7 +364,7 @@ TEST("a snapshot made during commands, and the log behind it, restore the conten
     // Loads the whole log, and the snapshot with the log behind it.
     for (const bool whole : {true, false}) {
       Engine other(4, heap);
-      Loader loader(other, [](uint32_t, Arguments) { CHECK(!"a run_in_python command"); });
+      Loader loader(other, [](uint32_t, Arguments) { CHECK(false && "a run_in_python command"); });
       const auto load = [&](Loader::Phase phase, const std::string& path) {
         loader.begin(phase, path, fs::file_size(path), whole ? 0 : snapshot.last_lsn());
         while (loader.step(0)) {

@@ -71,7 +71,7 @@ void add(std::string& stream, uint64_t lsn, std::initializer_list<std::string_vi
 
 std::string text(size_t bytes, char first) {
   std::string made(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>(first + i % 41);
+  for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>(first + static_cast<char>(i % 41));
   return made;
 }
 

@@ -34,7 +34,7 @@ TEST("tracking: readers hear of a change once, in the order of changes") {
   Tracked all;
   all.tracking.start(7, {}, {});
   all.tracking.start(3, {.skips_own = true}, {});
-  for (const uint64_t client : {7, 3, 7}) all.tracking.remember(client, "a");
+  for (const uint64_t client : {7u, 3u, 7u}) all.tracking.remember(client, "a");
   all.tracking.remember(3, "b");
   all.tracking.remember(99, "c");  // it does not track
   CHECK(all.tracking.keys() == 2 && all.tracking.items() == 3);

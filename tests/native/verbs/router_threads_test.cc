@@ -67,7 +67,6 @@ TEST("sleepers, a raw poller and an event loop share one queue") {
   CompletionRouter router(queue);
   constexpr int kRounds = 300;
   std::atomic<int> failures{0};
-  std::atomic<bool> stop{false};
   std::jthread sleeper([&] {
     for (int i = 0; i < kRounds; ++i) {
       const uint64_t id = router.begin(7);

@@ -89,7 +89,7 @@ TEST("of a run that leaves its region, the first bad segment is refused, and ear
   CHECK(!pair.b.feed(announced_write(pair, bytes, offset), 100'000));
   CHECK(pair.b.stream.fault()->refusal.code == TerminateCode::ddp_bounds);
   CHECK(pair.b.stream.fault()->refusal.status == Status::rem_access_err);
-  CHECK(std::equal(bytes.begin(), bytes.begin() + 4000, pair.b.memory.region.bytes.begin() + offset));
+  CHECK(std::equal(bytes.begin(), bytes.begin() + 4000, pair.b.memory.region.bytes.data() + offset));
   CHECK(pair.b.memory.region.bytes[offset + 4000] == std::byte{0});
 }
 

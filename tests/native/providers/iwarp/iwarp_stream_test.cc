@@ -60,9 +60,9 @@ TEST("a run that was announced is counted down") {
   Pair pair(true, true, 1000);
   const Bytes wire = announced_write(pair, pattern(6000));
   const size_t segment = 2 + 14 + 1000 + 4, word = wire.size() - 6 * segment;
-  CHECK(pair.b.feed({wire.begin(), wire.begin() + word}));
+  CHECK(pair.b.feed({wire.data(), wire.data() + word}));
   CHECK(pair.b.stream.announced_bytes() == 6000 && pair.a.memory.executed.empty());
-  CHECK(pair.b.feed({wire.begin() + word, wire.end() - segment - 1}));
+  CHECK(pair.b.feed({wire.data() + word, wire.data() + wire.size() - segment - 1}));
   CHECK(pair.b.stream.announced_bytes() == 2000);
   CHECK(pair.b.feed({wire.end() - segment - 1, wire.end()}));
   CHECK(pair.b.stream.announced_bytes() == 0);

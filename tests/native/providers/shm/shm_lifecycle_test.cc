@@ -71,11 +71,12 @@ void exchange(End& from, End& to) {
 
 std::string service() { return "lifecycle-" + std::to_string(getpid()); }
 
-// A child process that calls `body` and then waits to be killed.
+// A child process, in a process group of its own, that calls `body` and then waits to be killed.
 template <typename Body>
 pid_t child(Body body) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
+  setpgid(0, 0);
   body();
   for (;;) pause();
 }
@@ -163,6 +164,7 @@ TEST("a peer's death is noticed although a child that it forked lives on") {
   usleep(100'000);  // time for its fork
   remove_link(pid);
   CHECK(eventually([&] { return connection->state() == ConnectionState::disconnected; }));
+  CHECK(kill(-pid, SIGKILL) == 0);  // the child's child was still there
 }
 
 RUN_TESTS()

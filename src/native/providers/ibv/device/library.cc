@@ -38,8 +38,11 @@ const Library& library() {
 
 int Library::query_port(ibv_context* context, uint8_t port, ibv_port_attr& out) const {
   out = {};
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"  // the macro of libibverbs is a statement expression
   if (verbs_context* extended = verbs_get_ctx_op(context, query_port))
     return extended->query_port(context, port, &out, sizeof out);
+#pragma GCC diagnostic pop
   return query_port_compatible(context, port, reinterpret_cast<_compat_ibv_port_attr*>(&out));
 }
 
