@@ -44,7 +44,8 @@ async def test_a_push_is_refused_when_there_are_too_few_nodes(tmp_path: Path) ->
 async def test_a_node_that_is_killed_while_it_copies_is_replaced(tmp_path: Path) -> None:
     """SIGKILL between the push and its answer: the answer waits for the copy at another node."""
     with Processes(tmp_path / "others") as processes:
-        killed, other = [await asyncio.to_thread(processes.add, peers=[]) for _ in range(2)]
+        options = {"peers": [], "resume_timeout_s": 3}
+        killed, other = [await asyncio.to_thread(processes.add, **options) for _ in range(2)]
         async with Cluster(tmp_path) as cluster:
             node = await cluster.add(
                 peers=(killed.address, other.address), replicas=1, replicate_synchronously=True

@@ -29,12 +29,17 @@ async def main(options: dict[str, Any]) -> None:
     wires = tuple(options.pop("wires", ("shm", "iwarp")))
     secret = options.pop("secret", "").encode()
     devices = options.pop("devices", {})
+    resume_timeout_s = options.pop("resume_timeout_s", 30.0)
     settings = NodesSettings(**{**options, "peers": tuple(options.get("peers", ()))})
     nodes = await Nodes.open(
         registry,
         settings,
         transport_settings=transport.Settings(
-            wires=wires, secret=secret, devices=devices, recv_buffer_pool_size=1000
+            wires=wires,
+            secret=secret,
+            devices=devices,
+            recv_buffer_pool_size=1000,
+            resume_timeout_s=resume_timeout_s,
         ),
     )
     print(json.dumps({"address": nodes.address}), flush=True)
