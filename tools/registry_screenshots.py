@@ -43,7 +43,7 @@ async def main() -> None:
 
 
 async def fill(client: Client) -> None:
-    note = {"org.opencontainers.image.source": "the build of 15 November"}
+    note = {"org.opencontainers.image.source": "https://git.example/web/front"}
     for name in ("base/debian", "base/python", "tools/lint"):
         await image(client, name, "12.8", 28_000_000, 3_100_000)
     for tag in ("2026.10", "2026.11", "latest"):

@@ -72,7 +72,7 @@ def _take(address: str, admin: str, out: Path) -> None:
     for thread in threads:
         thread.start()
     with contextlib.suppress(errors.DeniedError):
-        verbena.connect_blocking(address, secret="another secret, wrong")
+        verbena.connect_blocking(address, secret="a wrong secret for pictures")
     sys.path.insert(0, str(ROOT / "tests"))
     from support.browser import Browser
 
@@ -87,7 +87,7 @@ def _take(address: str, admin: str, out: Path) -> None:
         window.prefer("light")
         window.open(f"http://{pages[0]}/")
         window.until("document.querySelectorAll('#latency-body svg').length >= 1")
-        window.until("document.querySelector('#latency-body').innerText.includes('now')")
+        window.until("!document.querySelector('#latency-body').innerText.includes('since start')")
         window.picture(out / "node-page-caller.png")
     stop.set()
     for thread in threads:

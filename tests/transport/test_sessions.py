@@ -322,7 +322,7 @@ async def test_the_farewell_waits_for_a_link_that_is_being_made(
 
 async def test_a_demanded_wire_is_never_replaced(listener: Listener) -> None:
     """The requested wire is used, or connect() fails."""
-    with pytest.raises(errors.UnavailableError, match="ibv was demanded"):
+    with pytest.raises(errors.UnavailableError, match="ibv was requested"):
         await verbena.connect(listener.address, secret=SECRET, wire="ibv")
 
 

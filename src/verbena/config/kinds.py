@@ -72,10 +72,10 @@ class Kind(abc.ABC):
 
     @abc.abstractmethod
     def from_toml(self, value: object) -> Any:
-        """Converts a value of TOML to that of the program. Raises Refused if it is not allowed."""
+        """Converts a value of TOML to that of the program. Raises InvalidValue if it is not allowed."""
 
     def from_text(self, text: str) -> Any:
-        """Converts the text of a variable or a flag. Raises Refused if it is not allowed."""
+        """Converts the text of a variable or a flag. Raises InvalidValue if it is not allowed."""
         return self.from_toml(text)
 
     def to_toml(self, value: Any) -> str:
@@ -238,7 +238,7 @@ class SecretText(Kind):
 
 
 def parse_size(text: str) -> int:
-    """Parses "4096", "64KiB", "1GB" or "1.5 GB" to bytes. Raises Refused if it is not a size."""
+    """Parses "4096", "64KiB", "1GB" or "1.5 GB" to bytes. Raises InvalidValue if it is not a size."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise _refused(text)

@@ -16,7 +16,7 @@ def values_here(code: str) -> dict[str, str]:
 
 def _memlock() -> dict[str, str]:
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    status = _table("/proc/self/status")
+    status = proc_fields(_text("/proc/self/status"))
     return {
         "memlock_soft": _size(soft),
         "memlock_hard": _size(hard),
@@ -27,7 +27,7 @@ def _memlock() -> dict[str, str]:
 
 def _huge_pages() -> dict[str, str]:
     names = {"huge_free": "HugePages_Free", "huge_total": "HugePages_Total", "huge_size": "Hugepagesize"}
-    meminfo = _table("/proc/meminfo")
+    meminfo = proc_fields(_text("/proc/meminfo"))
     return {field: meminfo.get(name, "unknown") for field, name in names.items()}
 
 
@@ -56,8 +56,9 @@ def _text(path: str) -> str:
         return ""
 
 
-def _table(path: str) -> dict[str, str]:
-    rows = (line.partition(":") for line in _text(path).splitlines())
+def proc_fields(text: str) -> dict[str, str]:
+    """Parses `name: value` lines, as in /proc/meminfo and /proc/self/status. The unit kB becomes KiB."""
+    rows = (line.partition(":") for line in text.splitlines())
     return {name: value.strip().replace(" kB", " KiB") for name, _, value in rows}
 
 

@@ -51,8 +51,8 @@ def test_what_others_have_is_asked_of_the_origin_only_when_patience_ends() -> No
     blob.note("fellow", held=0, whole=False)
     while offer := blob.offer("origin", 0.0):
         blob.release(offer, elsewhere=True)
-    assert blob.offer("origin", blob.patience_s / 2) is None
-    late = blob.offer("origin", blob.patience_s)
+    assert blob.offer("origin", blob.elsewhere_timeout_s / 2) is None
+    late = blob.offer("origin", blob.elsewhere_timeout_s)
     assert late is not None
     assert not late.patient
 

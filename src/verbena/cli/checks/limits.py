@@ -6,6 +6,7 @@ import re
 
 from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, Roots, Verdict, explained, ok, text_of, warn
+from verbena.errors.values import proc_fields
 
 SMALL_MEMLOCK_BYTES = 256 << 20
 MIN_DESCRIPTORS = 1024
@@ -69,9 +70,9 @@ def memlock_limit(roots: Roots) -> int | None:
 def check_huge_pages(roots: Roots) -> Diagnosis:
     """Checks reserved and free huge pages. They are optional, so having none is OK."""
     check = "huge pages"
-    meminfo = _table(text_of(roots.proc / "meminfo"))
+    meminfo = proc_fields(text_of(roots.proc / "meminfo"))
     total, free = meminfo.get("HugePages_Total", ""), meminfo.get("HugePages_Free", "")
-    size = meminfo.get("Hugepagesize", "unknown size").replace(" kB", " KiB")
+    size = meminfo.get("Hugepagesize", "unknown size")
     if not total.isdigit() or not free.isdigit():
         return ok(check, "not in this kernel (optional)")
     if total == "0":
@@ -172,13 +173,8 @@ def _limit(roots: Roots, name: str) -> tuple[int | None, int | None] | None:
 
 
 def _capable(roots: Roots, capability: int) -> bool:
-    effective = _table(text_of(roots.proc / "self/status")).get("CapEff", "0")
+    effective = proc_fields(text_of(roots.proc / "self/status")).get("CapEff", "0")
     return bool(int(effective, 16) >> capability & 1)
-
-
-def _table(listing: str) -> dict[str, str]:
-    rows = (line.partition(":") for line in listing.splitlines())
-    return {name: value.strip() for name, _, value in rows}
 
 
 def _bytes(limit: int | None) -> str:

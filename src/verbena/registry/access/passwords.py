@@ -22,7 +22,7 @@ _PREFIXES = (b"$2y$", b"$2b$", b"$2a$")
 
 
 class Passwords:
-    """The users of an htpasswd file. A correct password is cached as a keyed hash for REMEMBER_S seconds,
+    """The users of an htpasswd file. A correct password is cached as a keyed hash for CACHE_S seconds,
     because bcrypt is slow by design and clients send the password with every request."""
 
     def __init__(self, file: Path) -> None:

@@ -8,7 +8,7 @@ MAX_CLIENTS = 10_000
 
 
 class Rates:
-    """Allows `per_second` requests on average, in bursts of up to twice that number. Past MOST_CLIENTS
+    """Allows `per_second` requests on average, in bursts of up to twice that number. Past MAX_CLIENTS
     clients, the one that was idle longest is dropped."""
 
     def __init__(self, per_second: int) -> None:

@@ -62,7 +62,7 @@ KEEPALIVE_S = 75.0
 
 @dataclass
 class Server:
-    """`start()` listens; `stop()` waits END_PATIENCE_S for running requests, then cancels them."""
+    """`start()` listens; `stop()` waits SHUTDOWN_TIMEOUT_S for running requests, then cancels them."""
 
     registry: Registry
     authenticator: Authenticator

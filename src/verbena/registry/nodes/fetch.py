@@ -64,7 +64,7 @@ class Fetch:
         self.registry, self.settings, self.node_id = registry, settings, node_id
         self.incoming = registry.blobs.incoming(algorithm=digest.algorithm, size=size)
         self.incoming.untrusted = True
-        self.plan = Plan(size, progress_at=time.monotonic(), patience_s=settings.piece_timeout_s)
+        self.plan = Plan(size, progress_at=time.monotonic(), elsewhere_timeout_s=settings.piece_timeout_s)
         self.peers: dict[str, Peer] = {}
         self.transfer = Transfer()
         self.changed = asyncio.Event()

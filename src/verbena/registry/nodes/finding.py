@@ -79,7 +79,7 @@ class Finder:
                 _join(fetch, peer, answer)
 
     def query_fetchers(self, fetch: Fetch, fetchers: frozenset[str]) -> None:
-        """Queries usable nodes that reportedly fetch the same blob, each at most every MEET_AGAIN_S."""
+        """Queries usable nodes that reportedly fetch the same blob, each at most every QUERY_INTERVAL_S."""
         now = time.monotonic()
         for peer in self._nodes.usable_peers():
             if peer.id in fetchers and peer.id not in fetch.peers:

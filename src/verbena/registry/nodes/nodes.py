@@ -254,11 +254,11 @@ class Nodes:
         self._spawn(run())
 
     async def _wait_for_peers(self) -> None:
-        """Waits for peers whose first connection attempt has not ended, up to FIRST_TRY_S."""
+        """Waits for peers whose first connection attempt has not ended, up to FIRST_CONNECT_S."""
         await _wait_all([peer.tried.wait() for peer in self.peers if not peer.tried.is_set()])
 
     async def _wait_for_links(self) -> bool:
-        """Waits for peers whose link has broken, up to FIRST_TRY_S; returns whether there were any."""
+        """Waits for peers whose link has broken, up to FIRST_CONNECT_S; returns whether there were any."""
         broken = [
             peer.wait_linked() for peer in (*self.peers, *self.inbound.values()) if peer.is_reconnecting
         ]
@@ -382,7 +382,7 @@ class Nodes:
 
 
 async def _wait_all(waiting: list[Coroutine[Any, Any, Any]]) -> None:
-    """Waits for all coroutines, up to FIRST_TRY_S."""
+    """Waits for all coroutines, up to FIRST_CONNECT_S."""
     if waiting:
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(asyncio.gather(*waiting), FIRST_CONNECT_S)

@@ -24,7 +24,7 @@ class PeerFailed(Exception):
 
 
 class Peer:
-    """For an address, `keep()` keeps it connected; for an incoming session, the caller sets `id` and
+    """For an address, `keep_connected()` maintains the session; for an incoming session, the caller sets `id` and
     `session`."""
 
     def __init__(self, address: str) -> None:

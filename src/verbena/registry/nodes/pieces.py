@@ -86,7 +86,7 @@ class Plan:
     next."""
 
     size: int
-    patience_s: float = 10.0
+    elsewhere_timeout_s: float = 10.0
     """How long "other nodes have it" from a holder of the whole blob is accepted while no piece arrives."""
     rng: random.Random = field(default_factory=random.Random)
     held: int = 0
@@ -141,7 +141,7 @@ class Plan:
 
     def offer(self, name: str, now: float) -> Offer | None:
         """Returns a request for this holder, and reserves its pieces; None if there is nothing to request
-        now. The caller must end it with `landed()` or `returned()`."""
+        now. The caller must end it with `record_received()` or `release()`."""
         holder = self.holders.get(name)
         if holder is None or not holder.live:
             return None
@@ -150,7 +150,7 @@ class Plan:
             reserved |= other.pieces
         useful = holder.held & self.missing & ~holder.refused
         other_fetchers = bool(self.other_fetchers(name))
-        patient = other_fetchers and now - self.progress_at < self.patience_s
+        patient = other_fetchers and now - self.progress_at < self.elsewhere_timeout_s
         free = useful & ~reserved & ~(holder.elsewhere if patient else 0)
         if free:
             chosen = self._choose(free, several=other_fetchers) if other_fetchers else free & -free

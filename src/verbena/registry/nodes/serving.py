@@ -55,7 +55,7 @@ class ServedBlob:
     """Nodes that fetch it, with the time of their last request."""
 
     def fetchers(self, requester: str, now: float) -> list[str]:
-        """Registers `requester`; returns up to MOST_TOLD other nodes that fetch the blob."""
+        """Registers `requester`; returns up to MAX_REPORTED other nodes that fetch the blob."""
         self.requesters[requester] = now
         if len(self.requesters) > MAX_REPORTED:
             self.requesters = {node: at for node, at in self.requesters.items() if now - at < REQUESTER_TTL_S}

@@ -112,7 +112,7 @@ class Dialer:
         mine = self.node.wires.reasons.get(wire)
         here = f"this end cannot open it: {mine}" if mine else ""
         there = "" if wire in offers else f"the peer offers {', '.join(offers)}"
-        detail = f"{wire} was demanded; {here or there or 'the peer is on another host'}"
+        detail = f"{wire} was requested; {here or there or 'the peer is on another host'}"
         return setup_error("no_common_wire", operation="connect", peer=str(self.address), detail=detail)
 
     async def _hello(self) -> Agreement:
@@ -277,7 +277,7 @@ class Dialer:
 
     def _why(self, wire: str, policy: Failover) -> str:
         if self._demanded == wire:
-            return "demanded"
+            return "requested by this program"
         tried = {happening.wire: happening.reason for happening in policy.history if happening.reason}
         worse = [
             f"{name}: {tried.get(name) or self.node.wires.reasons.get(name) or 'the peer does not offer it'}"

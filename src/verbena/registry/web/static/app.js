@@ -100,6 +100,7 @@ function showRepositories() {
   list.replaceChildren(...wanted.map((name) =>
     make("li", {}, make("a", {href: path(name), "aria-current": name === current ? "page" : null}, name))));
   if (!wanted.length) list.append(make("li", {class: "faint"}, names.length ? "no matches" : "no repositories yet"));
+  list.querySelector("[aria-current]")?.scrollIntoView({block: "nearest"});
 }
 
 // The repository, and the tag or digest, in the address.

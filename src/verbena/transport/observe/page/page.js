@@ -97,11 +97,11 @@ function wires(status, before, seconds) {
 }
 
 // Returns the bucket counts since the previous response; all of them if there were none since.
-function between(now, then) {
-  if (!then) return [now.buckets, "since start"];
+function bucketsSince(now, then) {
+  if (!then) return [now.buckets, "count since start"];
   const past = new Map(then.buckets);
   const since = now.buckets.map(([bound, count]) => [bound, count - (past.get(bound) || 0)]).filter(([, count]) => count > 0);
-  return since.length ? [since, "now"] : [now.buckets, "since start"];
+  return since.length ? [since, "count"] : [now.buckets, "count since start"];
 }
 
 function quantile(buckets, share) {
@@ -133,12 +133,12 @@ function latency(status, before) {
   const cards = [];
   for (const [wire, figures] of Object.entries(status.totals)) {
     for (const [operation, times] of Object.entries(figures.latency || {})) {
-      const [buckets, when] = between(times, before?.totals[wire]?.latency?.[operation]);
-      const count = buckets.reduce((sum, [, one]) => sum + one, 0), half = quantile(buckets, 0.5), most = quantile(buckets, 0.99);
+      const [buckets, label] = bucketsSince(times, before?.totals[wire]?.latency?.[operation]);
+      const count = buckets.reduce((sum, [, one]) => sum + one, 0), p50 = quantile(buckets, 0.5), p99 = quantile(buckets, 0.99);
       const term = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
       cards.push(make("article", { class: "card" }, make("h3", {}, `${operation} over ${wire}`),
-        make("dl", {}, term("p50", time(half)), term("p99", time(most)), term(when, `${scaled(count, ["", "K", "M"])}`)),
-        histogram(buckets, `${operation} by ${wire}: p50 ${time(half)}, 99 percent within ${time(most)}`)));
+        make("dl", {}, term("p50", time(p50)), term("p99", time(p99)), term(label, `${scaled(count, ["", "K", "M"])}`)),
+        histogram(buckets, `${operation} over ${wire}: p50 ${time(p50)}, p99 ${time(p99)}`)));
     }
   }
   fill("latency-body", ...(cards.length ? cards : [empty("This node has not completed a call, read or write yet.")]));
@@ -176,7 +176,7 @@ function errors(found) {
         make("p", {}, make("strong", {}, "Remedy: "), error.explanation.remedy));
     }
     why.append(make("p", { class: "hint" }, Object.entries(error.fields).map(([name, value]) => `${name}=${value}`).join("  ")));
-    return [new Date(error.time * 1000).toLocaleTimeString(), { text: error.event, mood: error.level === "error" ? "bad" : "warn" },
+    return [new Date(error.time * 1000).toLocaleTimeString("en-GB"), { text: error.event, mood: error.level === "error" ? "bad" : "warn" },
       error.fields.peer_name || error.fields.peer || "", error.fields.wire || "", why];
   });
   fill("errors-body", rows.length ? table("Recent errors", ["time", "event", "peer", "wire", "meaning"], rows) : empty("No errors since the node started."));
