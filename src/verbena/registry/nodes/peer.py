@@ -24,8 +24,8 @@ class PeerFailed(Exception):
 
 
 class Peer:
-    """For an address, `keep_connected()` maintains the session; for an incoming session, the caller sets `id` and
-    `session`."""
+    """For an address, `keep_connected()` maintains the session; for an incoming session, the caller sets
+    `id` and `session`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
