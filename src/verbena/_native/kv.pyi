@@ -456,6 +456,14 @@ def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
     The whole replies at the start of the data, and how many bytes they took.
     """
 
+REQUEST_METHOD: str = "kv"
+
+RECEIVE_METHOD: str = "kv.receive"
+
+CLOSE_METHOD: str = "kv.close"
+
+LAYOUT_METHOD: str = "kv.layout"
+
 class Stream:
     """
     A connection to a store by a session. One thread at a time gets through.

@@ -354,6 +354,10 @@ void bind_kv_stream(nb::module_& m) {
       nb::arg("data"), nb::arg("most") = SIZE_MAX,
       nb::sig("def decode(data: bytes, most: int = ...) -> tuple[list[object], int]"),
       "The whole replies at the start of the data, and how many bytes they took.");
+  m.attr("REQUEST_METHOD") = kv::session_method::kRequest;
+  m.attr("RECEIVE_METHOD") = kv::session_method::kReceive;
+  m.attr("CLOSE_METHOD") = kv::session_method::kClose;
+  m.attr("LAYOUT_METHOD") = kv::session_method::kLayout;
   nb::class_<StreamHandle>(m, "Stream",
                            "A connection to a store by a session. One thread at a time gets through.")
       .def(
@@ -362,9 +366,9 @@ void bind_kv_stream(nb::module_& m) {
             new (self) StreamHandle{session.node,
                                     session.session,
                                     number,
-                                    transport::method::of_name("kv"),
-                                    transport::method::of_name("kv.receive"),
-                                    transport::method::of_name("kv.close"),
+                                    transport::method::of_name(kv::session_method::kRequest),
+                                    transport::method::of_name(kv::session_method::kReceive),
+                                    transport::method::of_name(kv::session_method::kClose),
                                     nullptr,
                                     {},
                                     false,

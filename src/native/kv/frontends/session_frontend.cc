@@ -54,10 +54,10 @@ void SessionClient::queue_write() {
 
 SessionFrontend::SessionFrontend(Engine& engine, EventLoop& loop, std::shared_ptr<transport::Node> node)
     : engine_(engine), loop_(loop), node_(std::move(node)) {
-  constexpr std::pair<const char*, Method> kMethods[] = {{"kv", Method::request},
-                                                         {"kv.receive", Method::receive},
-                                                         {"kv.close", Method::close},
-                                                         {"kv.layout", Method::layout}};
+  constexpr std::pair<const char*, Method> kMethods[] = {{session_method::kRequest, Method::request},
+                                                         {session_method::kReceive, Method::receive},
+                                                         {session_method::kClose, Method::close},
+                                                         {session_method::kLayout, Method::layout}};
   {
     const auto held = engine_.lock();
     loop_.on_tick([this](uint64_t now) { sweep(now); });

@@ -197,8 +197,8 @@ class CopySender::Run : transport::Writer {
     for (uint32_t segment = sender_.oldest_; segment != sender_.next_; ++segment) {
       Piece& piece = sender_.piece(segment);
       if (piece.call) continue;
-      piece.call =
-          session_.call(transport::method::of_name("shards.landed"), std::as_bytes(std::span(piece.notice)));
+      piece.call = session_.call(transport::method::of_name(envelope::kNoticeMethod),
+                                 std::as_bytes(std::span(piece.notice)));
       if (!piece.call) return moved;
       moved = true;
     }

@@ -14,6 +14,13 @@
 
 namespace verbena::kv {
 
+namespace session_method {
+constexpr const char* kRequest = "kv";
+constexpr const char* kReceive = "kv.receive";
+constexpr const char* kClose = "kv.close";
+constexpr const char* kLayout = "kv.layout";
+}  // namespace session_method
+
 struct StreamHeader {
   uint32_t stream;
 };

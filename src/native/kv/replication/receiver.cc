@@ -30,7 +30,7 @@ std::shared_ptr<ReplicationReceiver> ReplicationReceiver::make(Engine& engine, E
                                                                LogApplier& applier) {
   std::shared_ptr<ReplicationReceiver> receiver(
       new ReplicationReceiver(engine, loop, node, session, ring, applier));
-  node->handle(transport::method::of_name("kv.log"), std::make_shared<LogHandler>(receiver));
+  node->handle(transport::method::of_name(kLogMethod), std::make_shared<LogHandler>(receiver));
   return receiver;
 }
 

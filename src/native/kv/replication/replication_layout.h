@@ -17,6 +17,8 @@
 
 namespace verbena::kv {
 
+constexpr const char* kLogMethod = "kv.log";  // the session call that carries pieces of the log
+
 struct LogPiece {
   uint64_t mark;        // its position plus a secret of the replica: nothing else in the ring matches it
   uint64_t visible_ns;  // Unix time at which the primary's clients could see its first record; 0: base copy

@@ -191,7 +191,7 @@ bool ReplicationSender::send() {
     std::string text(sizeof message + (inlined ? bytes : 0), '\0');
     std::memcpy(text.data(), &message, sizeof message);
     if (inlined) std::memcpy(text.data() + sizeof message, ring_.data() + at, bytes);
-    static const uint32_t method = transport::method::of_name("kv.log");
+    static const uint32_t method = transport::method::of_name(kLogMethod);
     call = session_->call(method, std::as_bytes(std::span(text)));
     if (!call) return false;
   }

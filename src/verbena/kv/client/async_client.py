@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena._closing import AsyncClosing
+from verbena._native.kv import CLOSE_METHOD, LAYOUT_METHOD, RECEIVE_METHOD, REQUEST_METHOD
 from verbena.errors import VerbenaError, setup_error
 from verbena.kv.commands.replies import CommandError, Refusal
 
@@ -26,7 +27,9 @@ async def send_resp(session: transport.Session, stream: bytes, data: bytes) -> b
     """Sends RESP bytes to a stream, in several messages if needed; the reply bytes that have arrived by
     then."""
     most = session.max_message_bytes - len(stream)
-    received = [await session.call("kv", stream + data[at : at + most]) for at in range(0, len(data), most)]
+    received = [
+        await session.call(REQUEST_METHOD, stream + data[at : at + most]) for at in range(0, len(data), most)
+    ]
     return b"".join(received)
 
 
@@ -95,7 +98,7 @@ class AsyncClient(AsyncClosing):
                 replies += some
                 if len(replies) == len(commands):
                     return replies
-                self._unread += await self.session.call("kv.receive", self._stream)
+                self._unread += await self.session.call(RECEIVE_METHOD, self._stream)
 
     async def get(self, key: str | bytes) -> bytes | None:
         name = key.encode() if isinstance(key, str) else key
@@ -130,12 +133,12 @@ class AsyncClient(AsyncClosing):
     async def close(self) -> None:
         if not self.session.closed:
             with contextlib.suppress(VerbenaError):  # the session ends anyway
-                await self.session.call("kv.close", self._stream, timeout_s=1.0)
+                await self.session.call(CLOSE_METHOD, self._stream, timeout_s=1.0)
         self._reader = None
         if self._own_session:
             await self.session.close()
 
     async def _learn_layout(self) -> None:
-        layout = await self.session.call("kv.layout", self._stream)
+        layout = await self.session.call(LAYOUT_METHOD, self._stream)
         reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)
         self._reader = reader if layout and reader.load(layout) else None

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from verbena import _native, transport
+from verbena._native.kv import CLOSE_METHOD, RECEIVE_METHOD
 from verbena.errors import VerbenaError
 from verbena.kv.client.async_client import send_resp
 from verbena.kv.client.socket_adapter import SocketAdapter
@@ -174,13 +175,13 @@ class _StreamWriter:
     async def _receive(self) -> None:
         try:
             while True:
-                self._feed(await self._session.call("kv.receive", self._number))
+                self._feed(await self._session.call(RECEIVE_METHOD, self._number))
         except VerbenaError:
             self._reader.feed_eof()
 
     async def _end(self) -> None:
         with contextlib.suppress(VerbenaError):  # otherwise the server sees it when the session ends
-            await self._session.call("kv.close", self._number, timeout_s=1.0)
+            await self._session.call(CLOSE_METHOD, self._number, timeout_s=1.0)
         await _async_sessions.give(self._address, self._secret)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena import _native, transport
 from verbena._closing import Closing
+from verbena._native.kv import LAYOUT_METHOD
 from verbena.kv.commands.replies import Refusal
 
 if TYPE_CHECKING:
@@ -184,6 +185,6 @@ class Client(Closing):
         """Requests the layout of the server's memory. Empty: it cannot be read, and every GET is a
         message."""
         number = self._stream.number.to_bytes(4, "little")
-        layout = self.session.sync.call("kv.layout", number)
+        layout = self.session.sync.call(LAYOUT_METHOD, number)
         reader = self._reader or _native.kv.OneSidedReader(self.session._native, self._database)
         self._reader = reader if layout and reader.load(layout) else None
