@@ -1,4 +1,4 @@
-"""Runs the installed command as a user does: in a process of its own."""
+"""Runs the installed command in a separate process, as a user does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def verbena() -> Run:
 
 @pytest.fixture
 def nothing_left_behind() -> Iterator[None]:
-    """No file in /dev/shm, and no process, may outlive the test."""
+    """Checks that no file in /dev/shm and no process remains after the test."""
     files, children = set(os.listdir(SHARED)), _children()
     yield
     wait_until(  # tests of other processes may make semaphores, which have a name for a moment
@@ -59,14 +59,14 @@ NODE = Path(__file__).parents[1] / "support/node_main.py"
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A secret, and sessions that lose no time, for this process and those that it starts."""
+    """Sets a secret and short session delays for this process and its children."""
     for name, value in QUICK.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def start_node(quick: None) -> Iterator[Callable[..., str]]:
-    """Starts a node in a process of its own, with further variables, and returns its address."""
+    """Starts a node in a separate process, with additional variables, and returns its address."""
     started: list[subprocess.Popen[str]] = []
 
     def start(**variables: str) -> str:

@@ -1,4 +1,4 @@
-"""`verbena bench`, with as little work as possible: that it measures, not what."""
+"""`verbena bench` with short runs: the tests check the report, not the values."""
 
 import itertools
 import json
@@ -29,8 +29,8 @@ def test_small_operations_are_measured_in_every_mode(verbena, what, operation, m
 
 
 @pytest.mark.parametrize("operation", ["send", "read", "write"])
-def test_bandwidth_stands_beside_memcpy(verbena, operation):
-    """One figure per size, each with its copy."""
+def test_bandwidth_is_compared_with_memcpy(verbena, operation):
+    """Each size has one rate and the rate of memcpy."""
     arguments = ("--op", operation, "--size", "4K,64K", "--iterations", "20", "--json")
     document = json.loads(verbena("bench", "bandwidth", *arguments).stdout)
     assert [result["size"] for result in document["results"]] == [4096, 65536]
@@ -42,15 +42,15 @@ def test_bandwidth_stands_beside_memcpy(verbena, operation):
     ("what", "operation"),
     [("latency", "send"), ("rate", "send"), ("bandwidth", "write"), ("bandwidth", "read")],
 )
-def test_the_tcp_wire_stands_beside_a_bare_socket(verbena, what, operation):
-    """Whatever is asked about iwarp, its bound is what TCP itself can do."""
+def test_the_tcp_wire_is_compared_with_a_bare_socket(verbena, what, operation):
+    """The baseline of iwarp is a bare TCP socket, for every question."""
     arguments = ("--provider", "iwarp:lo", "--op", operation, "--iterations", "20", "--json")
     (result,) = json.loads(verbena("bench", what, *arguments).stdout)["results"]
     assert result["baseline"]["name"] == "bare TCP"
     assert result["ratio"] > 0
 
 
-def test_json_says_where_it_was_measured(verbena):
+def test_json_contains_the_environment(verbena):
     """Versions, machine and commit make runs comparable."""
     document = json.loads(verbena("bench", "latency", "--iterations", "20", "--json").stdout)
     assert {"versions", "machine", "commit"} <= document["environment"].keys()
@@ -59,14 +59,14 @@ def test_json_says_where_it_was_measured(verbena):
 
 
 def test_text_shows_percentiles_baseline_and_ratio(verbena):
-    """The table for people has a column per percentile; progress goes to standard error as dots."""
+    """The table has a column per percentile; progress goes to standard error as dots."""
     done = verbena("bench", "latency", "--seconds", "0.2")
     assert all(name in done.stdout for name in [*QUANTILES, "bare ring", "ratio"])
     assert "..." in done.stderr
 
 
 def test_pinning_is_reported(verbena):
-    """Two cores, one for each process."""
+    """The title names the two cores, one for each process."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("pinning needs two cores")
@@ -76,7 +76,7 @@ def test_pinning_is_reported(verbena):
 
 
 def test_the_in_process_provider_is_measured_between_threads(verbena):
-    """A wire that stays within a process is said to be such."""
+    """The report states that both ends are threads of one process."""
     document = json.loads(
         verbena("bench", "latency", "--provider", "fake", "--iterations", "20", "--json").stdout
     )
@@ -91,7 +91,7 @@ def test_the_in_process_provider_is_measured_between_threads(verbena):
         ("bandwidth", "--iterations", "20", "--size", "4K,64K"),
     ],
 )
-def test_a_plot_is_a_picture(verbena, tmp_path, arguments):
+def test_plot_writes_a_png(verbena, tmp_path, arguments):
     """--plot writes a PNG."""
     pytest.importorskip("matplotlib", reason="plots need matplotlib")
     path = tmp_path / "plot.png"

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def test_init_issue_and_revoke(tmp_path, capsys):
-    """Each says which files it made, and for whom they are."""
+    """Each command prints the files that it wrote and their use."""
     folder = str(tmp_path / "tls")
     assert main(["cert", "init", "--folder", folder]) == 0
     assert main(["cert", "issue", "node1", "--name", "node1", "--name", "10.0.0.1", "--folder", folder]) == 0
@@ -21,8 +21,8 @@ def test_init_issue_and_revoke(tmp_path, capsys):
         assert words in said
 
 
-def test_this_host_is_the_default(tmp_path, capsys):
-    """Without a name it is for this host, by localhost and its addresses too."""
+def test_issue_defaults_to_this_host(tmp_path, capsys):
+    """Without a name the certificate is for this host, localhost and its addresses."""
     folder = str(tmp_path)
     main(["cert", "init", "--folder", folder])
     assert main(["cert", "issue", "--folder", folder, "--days", "2"]) == 0
@@ -31,8 +31,9 @@ def test_this_host_is_the_default(tmp_path, capsys):
     assert "127.0.0.1" in said
 
 
-def test_mistakes_are_explained(tmp_path, capsys):
-    """No authority, a second one, no certificate to revoke: a reason, and a status that is not 0."""
+def test_wrong_use_prints_the_reason(tmp_path, capsys):
+    """A missing authority, a second one, and revoke without a certificate print a reason and exit with a
+    status other than 0."""
     folder = str(tmp_path)
     assert main(["cert", "issue", "node1", "--folder", folder]) == 1
     assert "verbena cert init" in capsys.readouterr().err

@@ -16,13 +16,13 @@ def _parsers() -> dict[str, argparse.ArgumentParser]:
     return dict(commands.choices)
 
 
-def test_every_command_is_a_file_of_its_name():
-    """A subcommand is one module, in the one list."""
+def test_every_command_is_a_module_of_its_name():
+    """Each subcommand in the list is one module."""
     assert list(COMMANDS) == list(_parsers())
 
 
-def test_a_command_starts_without_the_others_and_without_native_code():
-    """A client of one command pays for its own modules only."""
+def test_a_command_imports_neither_other_commands_nor_native_code():
+    """`verbena cli` loads only its own modules."""
     program = (
         "import sys; from verbena.cli.app import build_parser; build_parser(['cli']); print(*sys.modules)"
     )
@@ -76,7 +76,7 @@ def test_help_of_a_command_runs(verbena, name):
         ("demo", "--seconds", "soon"),
     ],
 )
-def test_wrong_usage_exits_2_and_says_what_is_wrong(verbena, arguments):
+def test_wrong_usage_exits_2_and_prints_the_reason(verbena, arguments):
     """A usage error prints usage and reason on standard error."""
     done = verbena(*arguments, status=2)
     assert "usage: verbena" in done.stderr
@@ -85,7 +85,7 @@ def test_wrong_usage_exits_2_and_says_what_is_wrong(verbena, arguments):
 
 
 @pytest.mark.parametrize("command", [("bench", "latency"), ("demo",)])
-def test_an_unknown_provider_is_an_error_in_words(verbena, command):
+def test_an_unknown_provider_is_an_error_without_traceback(verbena, command):
     """The error names the provider and a remedy; there is no traceback."""
     done = verbena(*command, "--provider", "carrier-pigeon", status=1)
     assert "carrier-pigeon" in done.stderr

@@ -42,13 +42,13 @@ def write(text: str) -> None:
     Path("verbena.toml").write_text(text)
 
 
-def test_check_without_a_file_says_where_it_looked(run):
+def test_check_without_a_file_lists_the_searched_paths(run):
     out = run("check").stdout
     assert "./verbena.toml" in out
     assert "/etc/verbena/verbena.toml" in out
 
 
-def test_check_of_a_right_file_counts_what_is_set(run):
+def test_check_of_a_valid_file_counts_the_keys(run):
     write("[network.rdma]\ncq_size = 512\n")
     out = run("check", "--registry-rdma-listen-port", "2", VERBENA_REGISTRY_RDMA_LISTEN_ADDR="::").stdout
     counts = "1 set by the file, 1 set by the environment, 1 set by flags, all else at its default"
@@ -64,7 +64,7 @@ def test_check_shows_every_mistake_with_a_caret(run):
     assert "verbena config reference" in err
 
 
-def test_check_takes_a_file_and_the_option(run, tmp_path):
+def test_check_accepts_a_file_as_argument_and_as_option(run, tmp_path):
     other = tmp_path / "other.toml"
     other.write_text("nonsense = 1\n")
     for arguments in (("check", str(other)), ("check", "--config", str(other))):
@@ -73,7 +73,7 @@ def test_check_takes_a_file_and_the_option(run, tmp_path):
     assert "cannot be read" in run("check", "missing.toml", status=1).stderr
 
 
-def test_check_for_programs(run):
+def test_check_prints_json(run):
     write("[log]\nlevel = 1\n")
     found = json.loads(run("check", "--json", status=1).stdout)
     assert found["valid"] is False
@@ -84,14 +84,14 @@ def test_check_for_programs(run):
     assert json.loads(run("check", "--json").stdout)["valid"] is True
 
 
-def test_check_warns(run):
+def test_check_prints_warnings(run):
     write("session.listen_port = 4791\n")
     assert "warning: verbena.toml:1: " in run("check").stdout
     assert "warning: " in run("show", "--changed").stderr
 
 
-def test_show_can_be_read_again(run):
-    """What it prints is a verbena.toml that gives the same values."""
+def test_show_prints_a_valid_configuration(run):
+    """The output is a verbena.toml with the same values."""
     write(
         '[network]\nrdma_device = "rxe0"\n[network.rdma]\nmax_mr_size = "3GiB"\n[session]\nlisten_port = 0\n'
     )
@@ -104,7 +104,7 @@ def test_show_can_be_read_again(run):
     )
 
 
-def test_show_says_where_each_value_comes_from(run):
+def test_show_prints_the_source_of_each_value(run):
     write("[network.rdma]\npoll_batch = 8\n")
     out = run("show", "--changed", "--origin", "--no-tls-verify", VERBENA_NETWORK_RDMA_CQ_SIZE="600").stdout
     assert re.search(r"^poll_batch = 8 +# verbena\.toml:2$", out, re.MULTILINE)
@@ -114,7 +114,7 @@ def test_show_says_where_each_value_comes_from(run):
     assert "# default" in run("show", "--origin", "log").stdout
 
 
-def test_show_for_programs(run):
+def test_show_prints_json(run):
     document = json.loads(run("show", "--json", VERBENA_NETWORK_RDMA_MAX_MR_SIZE="1GiB").stdout)
     assert set(document["keys"]) == set(KEYS)
     assert document["keys"]["network.rdma.max_mr_size"] == {
@@ -124,11 +124,11 @@ def test_show_for_programs(run):
     assert document["file"] is None
 
 
-def test_show_of_nothing_changed_says_so(run):
+def test_show_changed_without_changes_says_so(run):
     assert "every value is its default" in run("show", "--changed").stdout
 
 
-def test_show_takes_a_key_or_a_section(run):
+def test_show_accepts_a_key_or_a_section(run):
     assert run("show", "network.rdma.cq_size").stdout.splitlines()[-1] == "cq_size = 4096"
     assert run("show", "cq-size").stdout.splitlines()[-1] == "cq_size = 4096"
     assert "[network.rdma]" in run("show", "network").stdout
@@ -138,7 +138,7 @@ def test_show_takes_a_key_or_a_section(run):
 
 @pytest.mark.parametrize("arguments", [(), ("--json",), ("--changed", "--origin"), ("session.secret",)])
 def test_show_never_shows_a_secret(run, arguments):
-    """Neither from the file nor from the environment."""
+    """Secrets from the file and from the environment are hidden."""
     write('[session]\nsecret = "hunter2hunter2hunter2"\n')
     for variables in ({}, {"VERBENA_SESSION_SECRET": "hunter2hunter2hunter3"}):
         done = run("show", *arguments, **variables)
@@ -147,7 +147,7 @@ def test_show_never_shows_a_secret(run, arguments):
 
 
 def test_reference_prints_the_page_the_sample_or_a_key(run):
-    """The same that lies in docs/reference."""
+    """The page and the sample equal the files in docs/reference."""
     assert run("reference").stdout == (ROOT / "docs/reference/configuration.md").read_text()
     sample = run("reference", "--sample").stdout
     assert sample == (ROOT / "docs/reference/verbena.toml").read_text()

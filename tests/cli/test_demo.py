@@ -1,4 +1,4 @@
-"""`verbena demo`, and what happens when a command is told to stop."""
+"""`verbena demo`, and the exit of commands on signals."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ COMMAND = [sys.executable, "-m", "verbena.cli"]
 pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 
 
-def test_the_demo_shows_figures_and_verifies_data(verbena):
-    """One second: a table, two checks by checksum, exit 0, nothing left behind."""
+def test_the_demo_prints_rates_and_verifies_data(verbena):
+    """In one second it prints a table and two checksum comparisons, and exits with status 0."""
     out = verbena("demo", "--seconds", "1").stdout
     assert all(words in out for words in ("READ 8 B", "WRITE 1 MiB", "bandwidth", "p99"))
     assert out.count("checksum matches") == 2
@@ -23,12 +23,12 @@ def test_the_demo_shows_figures_and_verifies_data(verbena):
 
 
 def test_the_demo_runs_in_process(verbena):
-    """On the fake provider too, between threads."""
+    """The fake provider runs between threads of one process."""
     assert "the other thread" in verbena("demo", "--seconds", "0.2", "--provider", "fake").stdout
 
 
 def test_on_a_terminal_the_table_is_redrawn_in_place():
-    """Cursor movements are used there, and only there."""
+    """Cursor movements are printed on a terminal only."""
     output = run_on_terminal([*COMMAND, "demo", "--seconds", "1"])
     assert b"\x1b[" in output
 
@@ -44,7 +44,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("arguments", [("demo", "--seconds", "60"), ("bench", "latency", "--seconds", "60")])
-def test_a_signal_ends_it_cleanly(number, arguments):
+def test_a_signal_ends_the_command_cleanly(number, arguments):
     """Exit status 128 + n, no traceback, no process and no shared memory left."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [*COMMAND, *arguments]

@@ -5,15 +5,15 @@ import json
 from verbena import verbs
 
 
-def test_every_provider_is_named(verbena):
-    """Available or not, each provider has its line."""
+def test_every_provider_is_listed(verbena):
+    """Each provider has a line, whether it is available or not."""
     out = verbena("devices").stdout
     for provider in verbs.providers():
         assert provider.name in out
 
 
-def test_json_tells_the_same_as_the_api(verbena):
-    """The document parses and holds every provider, device, port and GID."""
+def test_json_equals_the_api(verbena):
+    """The document contains every provider, device, port and GID."""
     document = json.loads(verbena("devices", "--json").stdout)
     told = {provider["name"]: provider for provider in document["providers"]}
     for provider in verbs.providers():
@@ -24,7 +24,7 @@ def test_json_tells_the_same_as_the_api(verbena):
 
 
 def test_an_available_device_shows_its_port_and_gid(verbena):
-    """Shared memory works everywhere: its port is active."""
+    """The port of shared memory is active on every machine."""
     out = verbena("devices").stdout
     assert "port 1" in out
     assert "ACTIVE" in out
@@ -32,14 +32,14 @@ def test_an_available_device_shows_its_port_and_gid(verbena):
 
 
 def test_verbose_adds_limits_and_capabilities(verbena):
-    """-v shows what the short form leaves out."""
+    """-v prints limits and capabilities; the short form does not."""
     brief, long = verbena("devices").stdout, verbena("devices", "-v").stdout
     assert "queue pairs" not in brief
     assert "queue pairs" in long
 
 
-def test_an_absent_provider_says_why(verbena):
-    """What cannot be used carries its reason."""
+def test_an_absent_provider_has_a_reason(verbena):
+    """A provider that cannot be used is listed with its reason."""
     out = " ".join(verbena("devices").stdout.split())
     for provider in verbs.providers():
         if not provider.available:

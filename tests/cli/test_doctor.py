@@ -1,4 +1,4 @@
-"""`verbena doctor`: each verdict from a made-up system, and a run on this one."""
+"""`verbena doctor`: each verdict with simulated system folders, and a run on this machine."""
 
 import json
 import sys
@@ -82,15 +82,16 @@ def only(diagnoses, words):
 @pytest.mark.parametrize(
     "file", ["infiniband/sw/rxe/rdma_rxe.ko", "infiniband/sw/rxe/rdma-rxe.ko.xz", "rdma_rxe.ko.zst"]
 )
-def test_a_module_on_disk_is_found_however_it_is_packed(roots, file):
-    """modules.dep is read, with - for _ and any compression."""
+def test_a_module_on_disk_is_found_with_any_compression(roots, file):
+    """modules.dep is parsed with - for _ and with any compression suffix."""
     on_disk(roots, "net/dummy.ko", file)
     assert kernel.module_state("rdma_rxe", roots) is kernel.Module.ON_DISK
     assert kernel.module_state("siw", roots) is kernel.Module.ABSENT
 
 
 def test_a_module_is_loaded_or_built_in(roots):
-    """By the kernel's list, by modules.builtin, or by its folder where the kernel loads none."""
+    """The state comes from the module list, modules.builtin, or /sys/module in kernels without loadable
+    modules."""
     load(roots, "ib_core")
     write(roots.modules / RELEASE / "modules.builtin", "kernel/drivers/infiniband/core/ib_uverbs.ko\n")
     write(roots.sys / "module/rdma_ucm/version")
@@ -100,15 +101,15 @@ def test_a_module_is_loaded_or_built_in(roots):
     assert {diagnosis.verdict for diagnosis in kernel.check_modules(roots)} == {OK}
 
 
-def test_a_module_that_could_be_loaded_is_a_warning_with_modprobe(roots):
-    """Without a device nothing is broken yet."""
+def test_a_module_that_is_not_loaded_is_a_warning_with_modprobe(roots):
+    """Without a device a missing module is not an error."""
     on_disk(roots, "ib_core.ko", "ib_uverbs.ko", "rdma_ucm.ko")
     found = only(kernel.check_modules(roots), "ib_uverbs")
     assert (found.verdict, found.remedy) == (WARN, "sudo modprobe ib_uverbs")
 
 
 def test_a_device_without_uverbs_is_an_error(roots):
-    """The kernel has a device, and no program can reach it."""
+    """Without ib_uverbs no program can use the device."""
     give_device(roots)
     on_disk(roots, "ib_uverbs.ko")
     load(roots, "ib_core", "rdma_ucm")
@@ -128,8 +129,8 @@ def test_a_device_without_uverbs_is_an_error(roots):
         ("", "install the distribution's full kernel"),
     ],
 )
-def test_a_missing_module_names_the_distribution_s_package(roots, release, command):
-    """The command is this system's own, or plain words."""
+def test_a_missing_module_has_the_distributions_command(roots, release, command):
+    """The remedy is the command of this distribution, or a general instruction."""
     write(roots.etc / "os-release", release)
     found = only(kernel.check_modules(roots), "ib_core")
     assert found.verdict is WARN
@@ -145,8 +146,8 @@ def with_interfaces(roots):
     write(roots.sys / "class/net/bonding_masters")
 
 
-def test_the_command_that_makes_a_software_device(roots):
-    """On the interface that is up, loading the module first if need be."""
+def test_the_command_that_creates_a_software_device(roots):
+    """It uses the interface that is up, and loads the module first if necessary."""
     with_interfaces(roots)
     load(roots, "rdma_rxe")
     on_disk(roots, "siw.ko")
@@ -157,7 +158,7 @@ def test_the_command_that_makes_a_software_device(roots):
 
 
 def test_no_software_device_without_the_tool(roots):
-    """It says which package has it."""
+    """The remedy names the package that contains the tool."""
     with_interfaces(roots)
     load(roots, "rdma_rxe")
     write(roots.etc / "os-release", "ID=debian\n")
@@ -166,21 +167,21 @@ def test_no_software_device_without_the_tool(roots):
 
 
 def test_no_software_device_without_an_interface(roots):
-    """Loopback does not count."""
+    """The loopback interface does not count."""
     load(roots, "rdma_rxe")
     assert kernel.check_software_device(roots, which=lambda name: name).verdict is WARN
 
 
 def test_no_software_device_without_a_module(roots):
-    """A WARN, unless the machine has a device of its own."""
+    """The verdict is WARN unless the machine has another RDMA device."""
     with_interfaces(roots)
     assert kernel.check_software_device(roots, which=lambda name: name).verdict is WARN
     give_device(roots, "mlx5_0")
     assert kernel.check_software_device(roots, which=lambda name: name).verdict is OK
 
 
-def test_a_software_device_that_is_there_is_named(roots):
-    """With its interface."""
+def test_an_existing_software_device_is_listed(roots):
+    """The finding contains the interface of the device."""
     give_device(roots)
     assert kernel.check_software_device(roots).finding == "rxe0 on eth0"
 
@@ -191,8 +192,8 @@ ABSENT = ProviderInfo("ibv", False, "No RDMA devices found: the kernel has none"
 PRESENT = ProviderInfo("ibv", True, "", [])
 
 
-def test_no_device_is_a_warning_that_says_what_it_means(roots):
-    """Absence of hardware is no error."""
+def test_no_device_is_a_warning(roots):
+    """A machine without RDMA hardware is not an error."""
     found = devices.check_devices(ABSENT, roots)
     assert found.verdict is WARN
     assert found.finding == "none: only software wires are usable"
@@ -200,7 +201,7 @@ def test_no_device_is_a_warning_that_says_what_it_means(roots):
 
 
 def test_a_device_that_the_provider_cannot_use_is_an_error(roots):
-    """The kernel has it, the library does not."""
+    """The kernel lists the device and the library does not."""
     give_device(roots)
     found = devices.check_devices(replace(ABSENT, reason="libibverbs is not installed"), roots)
     assert (found.verdict, found.reason) == (ERROR, "libibverbs is not installed")
@@ -208,28 +209,28 @@ def test_a_device_that_the_provider_cannot_use_is_an_error(roots):
 
 
 def test_no_nodes_without_devices_is_a_warning(roots):
-    """One line, not one per node that there might be."""
+    """The report has one line for all missing device nodes."""
     assert verdicts(devices.check_nodes(roots)) == {"/dev/infiniband": WARN}
 
 
 def test_a_device_without_its_node_is_an_error(roots):
-    """As in a container that was not given it."""
+    """A container without --device has the device and no node."""
     give_device(roots)
     found = devices.check_nodes(roots)
     assert verdicts(found) == {"/dev/infiniband/uverbs0": ERROR, "/dev/infiniband/rdma_cm": WARN}
     assert "--device /dev/infiniband" in found[0].remedy
 
 
-def test_nodes_that_may_be_opened_are_ok(roots):
-    """Nodes that Verbena does not open are not looked at."""
+def test_accessible_nodes_are_ok(roots):
+    """Nodes that Verbena does not open are ignored."""
     give_device(roots)
     for name in ("uverbs0", "rdma_cm", "umad0"):
         write(roots.dev / "infiniband" / name)
     assert set(verdicts(devices.check_nodes(roots, access=lambda path, mode: True)).values()) == {OK}
 
 
-def test_a_node_that_may_not_be_opened_is_an_error_with_chmod(roots):
-    """The reason tells mode and owner."""
+def test_an_inaccessible_node_is_an_error_with_chmod(roots):
+    """The reason contains mode, owner and group."""
     give_device(roots)
     write(roots.dev / "infiniband/uverbs0")
     (roots.dev / "infiniband/uverbs0").chmod(0o600)
@@ -241,8 +242,8 @@ def test_a_node_that_may_not_be_opened_is_an_error_with_chmod(roots):
 # Ports, GIDs, NUMA
 
 
-def test_a_good_port_shows_state_mtu_gids_and_node(roots):
-    """All in words."""
+def test_an_active_port_shows_state_mtu_gids_and_numa_node(roots):
+    """Each fact has its own line."""
     give_device(roots)
     found = devices.check_device(device(port()), roots)
     assert {diagnosis.verdict for diagnosis in found} == {OK}
@@ -252,7 +253,7 @@ def test_a_good_port_shows_state_mtu_gids_and_node(roots):
 
 
 def test_a_port_that_is_down_is_an_error_if_it_is_the_only_one(roots):
-    """A spare one is a warning. The command names the interface."""
+    """A second port that is down is a warning. The command names the interface."""
     give_device(roots)
     down = port(state=PortState.DOWN)
     alone = only(devices.check_device(device(down), roots), "port 1")
@@ -263,14 +264,14 @@ def test_a_port_that_is_down_is_an_error_if_it_is_the_only_one(roots):
     assert (only(spare, "port 1").verdict, only(spare, "port 2").verdict) == (OK, WARN)
 
 
-def test_an_infiniband_port_in_init_wants_a_subnet_manager(roots):
-    """Its link is up, and nobody gave it an address."""
+def test_an_infiniband_port_in_init_needs_a_subnet_manager(roots):
+    """The remedy starts opensm."""
     waiting = port(state=PortState.INIT, link_layer="InfiniBand")
     assert "opensm" in devices.check_device(device(waiting), roots)[0].remedy
 
 
 def test_a_small_mtu_is_a_warning(roots):
-    """The command raises the interface's."""
+    """The command raises the MTU of the interface."""
     give_device(roots)
     found = only(devices.check_device(device(port(active_mtu=256)), roots), "port 1")
     assert found.verdict is WARN
@@ -287,21 +288,21 @@ def test_a_small_mtu_is_a_warning(roots):
         ((NEARBY, Gid(bytes(16)), ADDRESS), ("RoCE v2", "", "RoCE v2"), OK),
     ],
 )
-def test_the_gid_table_must_reach_peers(roots, gids, types, verdict):
-    """No entry is an ERROR; link-local ones alone, or none of RoCE v2, a WARN."""
+def test_the_gid_table_needs_a_routable_entry(roots, gids, types, verdict):
+    """An empty table is an ERROR; link-local entries only, or no RoCE v2 entry, is a WARN."""
     found = only(devices.check_device(device(port(gids=gids, gid_types=types)), roots), "GIDs")
     assert found.verdict is verdict
     assert bool(found.remedy) is (verdict is not OK)
 
 
 def test_an_iwarp_device_needs_no_gid(roots):
-    """It is addressed by TCP."""
+    """iWARP connections use TCP addresses."""
     found = devices.check_device(device(port(gids=(), gid_types=()), transport="iWARP"), roots)
     assert {diagnosis.verdict for diagnosis in found} == {OK}
 
 
-def test_a_process_far_from_the_device_is_told(roots):
-    """Its cores are compared with those of the device's node."""
+def test_a_process_on_another_numa_node_is_a_warning(roots):
+    """The cores of the process are compared with those of the device's NUMA node."""
     write(roots.sys / "devices/system/node/online", "0-1\n")
     write(roots.sys / "devices/system/node/node1/cpulist", "8-11,20\n")
     far = only(devices.check_device(device(port(), numa_node=1), roots, cores={0, 1}), "NUMA")
@@ -311,7 +312,7 @@ def test_a_process_far_from_the_device_is_told(roots):
 
 
 def test_a_device_that_does_not_open_is_an_error(roots):
-    """With the provider's reason."""
+    """The reason is the provider's."""
     (found,) = devices.check_device(device(reason="it does not open"), roots)
     assert (found.verdict, found.reason) == (ERROR, "it does not open")
 
@@ -321,13 +322,13 @@ def test_a_device_that_does_not_open_is_an_error(roots):
 
 @pytest.mark.parametrize("memlock", ["unlimited unlimited", "1073741824 unlimited"])
 def test_enough_locked_memory_is_ok(roots, memlock):
-    """No limit, or a high one."""
+    """An unlimited or high limit is OK."""
     limit(roots, memlock=memlock)
     assert limits.check_memlock(roots).verdict is OK
 
 
-def test_little_locked_memory_is_a_warning_with_the_lines_that_raise_it(roots):
-    """The shell's command too where the hard limit allows it."""
+def test_a_low_memlock_limit_is_a_warning_with_a_remedy(roots):
+    """The remedy contains the ulimit command if the hard limit allows it."""
     limit(roots, memlock="65536 65536")
     found = limits.check_memlock(roots)
     assert found.verdict is WARN
@@ -346,8 +347,8 @@ def test_a_capability_lifts_the_limit_of_locked_memory(roots):
 
 
 @pytest.mark.parametrize(("total", "free", "verdict"), [(0, 0, OK), (8, 3, OK), (8, 0, WARN)])
-def test_huge_pages_are_missed_only_when_all_are_taken(roots, total, free, verdict):
-    """None reserved is usual."""
+def test_huge_pages_are_a_warning_only_if_all_are_in_use(roots, total, free, verdict):
+    """No reserved huge page is OK."""
     write(
         roots.proc / "meminfo",
         f"MemTotal: 1 kB\nHugePages_Total: {total}\nHugePages_Free: {free}\nHugepagesize: 2048 kB\n",
@@ -367,8 +368,8 @@ def test_a_kernel_without_huge_pages_is_ok(roots):
     ("scope", "capabilities", "verdict"),
     [("", 0, OK), ("0", 0, OK), ("1", 0, WARN), ("2", 0, WARN), ("2", 1 << 19, OK), ("3", 1 << 19, WARN)],
 )
-def test_ptrace_rules_slow_shm_down(roots, scope, capabilities, verdict):
-    """CAP_SYS_PTRACE helps, except where the kernel allows nobody."""
+def test_ptrace_restrictions_are_a_warning(roots, scope, capabilities, verdict):
+    """CAP_SYS_PTRACE lifts them, except with scope 3."""
     limit(roots, capabilities=f"{capabilities:x}")
     if scope:
         write(roots.proc / "sys/kernel/yama/ptrace_scope", scope + "\n")
@@ -390,7 +391,7 @@ def test_ptrace_rules_slow_shm_down(roots, scope, capabilities, verdict):
     ],
 )
 def test_few_descriptors_are_a_warning(roots, nofile, verdict, remedy):
-    """The shell's command where the hard limit allows it, else the lasting lines."""
+    """The remedy is the ulimit command if the hard limit allows it, else lines of limits.d."""
     limit(roots, nofile=nofile)
     found = limits.check_descriptors(roots)
     assert found.verdict is verdict
@@ -399,13 +400,13 @@ def test_few_descriptors_are_a_warning(roots, nofile, verdict, remedy):
 
 @pytest.mark.parametrize(("used", "verdict"), [(100, OK), (950, WARN)])
 def test_a_system_that_runs_out_of_files_is_a_warning(roots, used, verdict):
-    """By fs.file-nr."""
+    """The numbers come from fs.file-nr."""
     write(roots.proc / "sys/fs/file-nr", f"{used}\t0\t1000\n")
     assert limits.check_open_files(roots).verdict is verdict
 
 
 def test_limits_that_cannot_be_read_are_warnings(roots):
-    """Nothing raises on an empty /proc, and nothing is invented."""
+    """An empty /proc raises no exception."""
     found = verdicts(limits.check_limits(roots))
     assert {check for check, verdict in found.items() if verdict is WARN} == {
         "locked memory",
@@ -418,8 +419,8 @@ def test_limits_that_cannot_be_read_are_warnings(roots):
 
 
 @pytest.mark.parametrize("name", ["shm", "fake"])
-def test_a_transfer_moves_bytes_by_every_operation(name):
-    """Each has its time."""
+def test_a_transfer_runs_every_operation(name):
+    """Each operation has its time."""
     times, counts = loopback.transfer(name, timeout_s=10)
     assert counts == {}  # these wires count nothing of their own
     assert list(times) == ["WRITE", "READ", "SEND", "FETCH_ADD"]
@@ -427,16 +428,16 @@ def test_a_transfer_moves_bytes_by_every_operation(name):
 
 
 @pytest.mark.parametrize("opcode", [verbs.Opcode.WRITE, verbs.Opcode.READ, verbs.Opcode.SEND])
-def test_damaged_bytes_are_noticed(opcode):
-    """What a wire calls a success is compared all the same."""
+def test_corrupted_bytes_are_detected(opcode):
+    """The bytes are compared even if the completion has status SUCCESS."""
     plan = testing.FaultPlan()
     plan.add("corrupt", opcode=opcode)
     with testing.faulty("shm", plan) as context, pytest.raises(VerbenaError, match="1 of 16384 bytes differ"):
         loopback.exchange(context, timeout_s=10)
 
 
-def test_a_failed_operation_carries_its_status():
-    """As the error that a program would see."""
+def test_a_failed_operation_has_its_status():
+    """The error is the one that a program would get."""
     plan = testing.FaultPlan()
     plan.add("fail", opcode=verbs.Opcode.READ, status=WcStatus.RETRY_EXC_ERR)
     with testing.faulty("shm", plan) as context, pytest.raises(VerbenaError) as caught:
@@ -445,7 +446,7 @@ def test_a_failed_operation_carries_its_status():
 
 
 def test_a_transfer_that_fails_is_an_error_with_its_explanation():
-    """Also when it comes from the other process."""
+    """The explanation survives the transfer from the other process."""
     found = transfer.check_transfer("shm:nonsense", timeout_s=10)
     assert found.verdict is ERROR
     assert "nonsense" in found.finding
@@ -458,8 +459,8 @@ def python(program):
 
 
 @pytest.mark.alone
-def test_a_transfer_that_hangs_is_ended(monkeypatch, nothing_left_behind):
-    """An ERROR in time, and no process is left."""
+def test_a_transfer_that_hangs_is_killed(monkeypatch, nothing_left_behind):
+    """The diagnosis is an ERROR, and no process remains."""
     monkeypatch.setattr(transfer, "KILL_S", 0.3)
     start = time.monotonic()
     program = "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"
@@ -478,7 +479,7 @@ def test_a_transfer_that_hangs_is_ended(monkeypatch, nothing_left_behind):
     ],
 )
 def test_a_transfer_that_crashes_is_an_error(program, words):
-    """The doctor survives it."""
+    """The report continues after the crash."""
     found = transfer.check_transfer("shm:shm0", timeout_s=10, program=python(program))
     assert found.verdict is ERROR
     assert words in found.finding
@@ -486,14 +487,14 @@ def test_a_transfer_that_crashes_is_an_error(program, words):
 
 
 def test_a_transfer_that_cannot_be_started_is_an_error():
-    """As where this user may not run the interpreter."""
+    """The interpreter cannot be executed."""
     found = transfer.check_transfer("shm:shm0", timeout_s=10, program=["/nonexistent/python"])
     assert found.verdict is ERROR
     assert "/nonexistent/python" in found.finding
 
 
-def test_an_absent_provider_is_an_error_only_if_asked_for():
-    """Else a warning; that of the kernel's devices has its own line."""
+def test_an_absent_provider_is_an_error_only_if_requested():
+    """Otherwise it is a warning; the kernel's devices have a line of their own."""
     other = replace(ABSENT, name="quic")
     checks = transfer.check_transfers
     assert verdicts(checks([ABSENT, other], timeout_s=1)) == {"transfer quic": WARN}
@@ -503,8 +504,8 @@ def test_an_absent_provider_is_an_error_only_if_asked_for():
 # The command
 
 
-def test_this_machine_is_examined(verbena, nothing_left_behind):
-    """Every check has its line, every transfer works, and nothing is coloured."""
+def test_the_doctor_checks_this_machine(verbena, nothing_left_behind):
+    """Every check has a line, every transfer works, and the output has no colours."""
     out = verbena("doctor").stdout
     for words in ("module ib_core", "/dev/infiniband", "locked memory", "huge pages", "process_vm_readv"):
         assert words in out
@@ -515,8 +516,8 @@ def test_this_machine_is_examined(verbena, nothing_left_behind):
     assert "\x1b" not in out
 
 
-def test_json_holds_every_line(verbena):
-    """A list of objects with the five fields; what is not OK has a reason and a remedy."""
+def test_json_contains_every_diagnosis(verbena):
+    """Each object has five fields; a diagnosis that is not OK has a reason and a remedy."""
     rows = json.loads(verbena("doctor", "--json").stdout)
     assert all(list(row) == ["check", "verdict", "finding", "reason", "remedy"] for row in rows)
     assert {row["verdict"] for row in rows} <= {"OK", "WARN", "ERROR"}
@@ -526,7 +527,7 @@ def test_json_holds_every_line(verbena):
 
 @pytest.mark.parametrize("name", ["shm", "fake:fake0"])
 def test_provider_restricts_the_transfers(verbena, name):
-    """To a provider or one device; the other checks stay."""
+    """--provider accepts a provider or one device; the other checks still run."""
     rows = json.loads(verbena("doctor", "--json", "--provider", name).stdout)
     transfers = [row["check"] for row in rows if row["check"].startswith("transfer")]
     assert len(transfers) == 1
@@ -535,21 +536,21 @@ def test_provider_restricts_the_transfers(verbena, name):
 
 
 def test_an_error_is_exit_status_1(verbena):
-    """A device that is not there, asked for by name."""
+    """A device that does not exist is an ERROR."""
     out = verbena("doctor", "--provider", "shm:nonsense", status=1).stdout
     assert "ERROR  transfer shm:nonsense" in out
     assert "remedy" in out
 
 
-def test_an_unknown_provider_is_refused(verbena):
-    """In words, before anything is examined."""
+def test_an_unknown_provider_is_rejected(verbena):
+    """The command exits before any check runs."""
     done = verbena("doctor", "--provider", "carrier-pigeon", status=1)
     assert "carrier-pigeon" in done.stderr
     assert not done.stdout
 
 
 def test_a_terminal_gets_colours():
-    """And NO_COLOR takes them away."""
+    """NO_COLOR disables colours."""
     assert b"\x1b[32mOK" in _on_a_terminal({})
     assert b"\x1b" not in _on_a_terminal({"NO_COLOR": "1"})
 

@@ -98,14 +98,14 @@ def test_an_adapter_without_its_rdma_driver_is_a_warning_with_modprobe(
     assert words in f"{found.finding}\n{found.remedy}"
 
 
-def test_an_adapter_with_both_drivers_and_no_device_sends_one_to_the_kernels_log(roots: Roots) -> None:
+def test_an_adapter_with_both_drivers_and_no_device_refers_to_the_kernel_log(roots: Roots) -> None:
     write(roots.proc / "modules", "mlx5_ib 16384 0 - Live 0x0\n")
     slot(roots, driver="mlx5_core")
     (found,) = adapters.check_adapters(roots)
     assert (found.verdict, found.remedy) == (WARN, "sudo dmesg | grep -e mlx5_core -e mlx5_ib")
 
 
-def test_other_cards_are_passed_over(roots: Roots) -> None:
+def test_other_cards_are_ignored(roots: Roots) -> None:
     slot(roots, driver="e1000", vendor="0x8086")
     assert adapters.check_adapters(roots) == []
 
@@ -113,8 +113,8 @@ def test_other_cards_are_passed_over(roots: Roots) -> None:
 # The network
 
 
-def test_lost_packets_are_a_warning_that_says_what_each_counter_means(roots: Roots) -> None:
-    """Counters that are 0 on a good network; others are nobody's business here."""
+def test_lost_packets_are_a_warning_that_explains_each_counter(roots: Roots) -> None:
+    """Only counters that are 0 on a healthy network are reported."""
     folder = roots.sys / "class/infiniband/mlx5_0/ports/1"
     write(folder / "hw_counters/local_ack_timeout_err", "12\n")
     write(folder / "hw_counters/np_cnp_sent", "99\n")
@@ -125,7 +125,7 @@ def test_lost_packets_are_a_warning_that_says_what_each_counter_means(roots: Roo
     assert "PFC or ECN" in found.remedy
 
 
-def test_counters_at_zero_are_well(roots: Roots) -> None:
+def test_counters_at_zero_are_ok(roots: Roots) -> None:
     write(roots.sys / "class/infiniband/mlx5_0/ports/1/hw_counters/packet_seq_err", "0\n")
     assert only(list(network.check_network(device(port()), roots)), "counters").verdict is OK
 
@@ -158,15 +158,15 @@ def check(config: Config, providers: list[ProviderInfo], roots: Roots) -> list[D
     return list(settings.check_settings(config, providers, roots))
 
 
-def test_a_device_that_is_not_here_is_an_error_without_fallback(roots: Roots) -> None:
+def test_a_missing_device_is_an_error_without_fallback(roots: Roots) -> None:
     for fallback, verdict in (("none", ERROR), ("tcp", WARN)):
         found = only(check(asked(rdma_fallback=fallback), [], roots), "rdma_device")
         assert found.verdict is verdict
         assert f"mlx5_0 not found (devices: none); fallback: {fallback}" in found.finding
 
 
-def test_the_device_of_moves_is_looked_for_where_slots_move_by_rdma(roots: Roots) -> None:
-    """With the names of those that are here."""
+def test_the_device_of_slot_moves_is_checked_if_moves_use_rdma(roots: Roots) -> None:
+    """The finding lists the existing devices."""
     network, cluster = asked(), loads('cluster.enabled = true\nshards.rdma.device = "mlx5_7"\n')
     here = with_device(device(port()))
     assert not [found for found in check(network, here, roots) if found.check.startswith("shards")]
@@ -197,14 +197,14 @@ def test_the_gid_index_is_checked_against_the_table(
     assert words in found.finding
 
 
-def test_the_port_must_be_there_and_active(roots: Roots) -> None:
+def test_the_port_must_exist_and_be_active(roots: Roots) -> None:
     down = with_device(device(port(state=PortState.DOWN)))
     assert only(check(asked(), down, roots), "rdma_port").verdict is ERROR
     assert "is 1" in only(check(asked(rdma_port=2), down, roots), "rdma_port").finding
 
 
-def test_memory_that_cannot_be_locked_is_an_error_before_the_node_starts(roots: Roots) -> None:
-    """10,000 buffers of 4 KiB, by default."""
+def test_buffers_above_the_memlock_limit_are_an_error(roots: Roots) -> None:
+    """The default is 10,000 buffers of 4 KiB."""
     write(roots.proc / "self/status", "CapEff:\t0\n")
     write(roots.proc / "self/limits", "Max locked memory  8388608  8388608  bytes\n")
     found = only(check(asked(), with_device(device(port())), roots), "memory to lock")
@@ -213,14 +213,14 @@ def test_memory_that_cannot_be_locked_is_an_error_before_the_node_starts(roots: 
     assert "ulimit -l unlimited" in found.remedy
 
 
-def test_a_wrong_configuration_is_an_error_with_its_words(roots: Roots) -> None:
+def test_an_invalid_configuration_is_an_error_with_its_message(roots: Roots) -> None:
     wrong = setup_error("bad_configuration", operation="", detail="1 mistake")
     (found,) = settings.check_settings(wrong, [], roots)
     assert found.verdict is ERROR
     assert "1 mistake" in found.finding
 
 
-def test_a_port_that_is_taken_is_said(roots: Roots) -> None:
+def test_a_port_in_use_is_reported(roots: Roots) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         config = load(flags={"session.listen_port": str(number)})
@@ -233,7 +233,7 @@ def test_a_port_that_is_taken_is_said(roots: Roots) -> None:
 
 
 def test_the_script_has_the_commands_once_and_the_rest_as_comments(tmp_path: Path) -> None:
-    """bash can read it; what must be filled in or done by hand is a comment."""
+    """bash parses the script; placeholders and manual steps are comments."""
     kernel = "sudo apt install kernel && sudo reboot"
     written = script(
         [
@@ -259,16 +259,14 @@ def test_a_script_without_fixes_says_so() -> None:
 
 
 def test_fix_prints_a_script_for_this_machine(verbena: Run) -> None:
-    """Whatever is missing here, bash can read it, and nothing but it is printed."""
+    """bash parses the output, which contains nothing but the script."""
     done = verbena("doctor", "--fix", "--provider", "shm")
     assert done.stdout.startswith("#!/bin/bash\n")
     subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)
 
 
-def test_whatever_is_wrong_the_script_is_one_that_a_shell_s_critic_has_nothing_against(
-    tmp_path: Path, roots: Roots
-) -> None:
-    """A machine where everything is amiss that can be; `shellcheck` reads what is to mend it."""
+def test_shellcheck_accepts_the_script_for_every_problem(tmp_path: Path, roots: Roots) -> None:
+    """The machine has every problem that the checks can find."""
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed")
     write(roots.proc / "sys/kernel/osrelease", "6.1.0-test\n")
@@ -313,7 +311,8 @@ def test_whatever_is_wrong_the_script_is_one_that_a_shell_s_critic_has_nothing_a
 
 
 def test_the_path_to_a_node_is_tested_wire_by_wire(verbena: Run, start_node: Callable[..., str]) -> None:
-    """Name, port, MTU; figures of shm and iwarp; what is not tried, and how to try it."""
+    """Name, port and MTU are checked, shm and iwarp are measured, and disabled wires are listed with the
+    command that tests them."""
     address = start_node()
     done = verbena("doctor", "--json", "--provider", "shm", "--peer", address)
     found = {row["check"]: row for row in json.loads(done.stdout)}
@@ -326,7 +325,7 @@ def test_the_path_to_a_node_is_tested_wire_by_wire(verbena: Run, start_node: Cal
 
 
 def test_a_wire_that_the_peer_lacks_is_a_warning(verbena: Run, start_node: Callable[..., str]) -> None:
-    """Asked for RDMA where there is no device: why, and the rest goes on."""
+    """RDMA without a device is a warning with its reason, and the other wires are still tested."""
     if any(info.name == "ibv" and info.available for info in verbs.providers()):
         pytest.skip("there is an RDMA device here")
     address = start_node()
@@ -338,7 +337,7 @@ def test_a_wire_that_the_peer_lacks_is_a_warning(verbena: Run, start_node: Calla
     assert "data verified" in found["peer over iwarp"]["finding"]
 
 
-def test_nobody_listening_is_an_error_with_the_firewalls_command(verbena: Run) -> None:
+def test_a_closed_port_is_an_error_with_the_firewall_command(verbena: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     done = verbena("doctor", "--json", "--provider", "shm", "--peer", address, status=1)
@@ -348,7 +347,7 @@ def test_nobody_listening_is_an_error_with_the_firewalls_command(verbena: Run) -
     assert f"--add-port={address.rpartition(':')[2]}/tcp" in last["remedy"]
 
 
-def test_a_name_that_is_nobodys_is_an_error() -> None:
+def test_an_unknown_host_name_is_an_error() -> None:
     (found,) = peer.check_peer("nobody.invalid:1", Config(), timeout_s=5)
     assert found.verdict is ERROR
     assert "getent hosts nobody.invalid" in found.remedy

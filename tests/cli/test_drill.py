@@ -1,4 +1,4 @@
-"""`verbena failover-drill`: on a running node, and on its own."""
+"""`verbena failover-drill`: with a running node, and between two processes of its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import verbena as library
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def test_a_running_nodes_sessions_go_on_and_return(verbena, start_node):
-    """By the same wire, or by the next and up again after the rest; the report says when."""
+def test_sessions_of_a_running_node_recover_and_return(verbena, start_node):
+    """A session continues on its wire, or on the next one until the rest has passed; the report has the
+    times."""
     address = start_node(VERBENA_SESSION_ALLOW_DRILL="true")
     with library.connect_blocking(address) as session:
         answer = json.loads(
@@ -28,14 +29,14 @@ def test_a_running_nodes_sessions_go_on_and_return(verbena, start_node):
         assert session.sync.call("echo", b"on") == b"on"
 
 
-def test_a_node_that_does_not_allow_it_says_which_key(verbena, start_node):
-    """Exit 1, and the key's name."""
+def test_a_node_that_does_not_allow_drills_names_the_key(verbena, start_node):
+    """The exit status is 1."""
     error = verbena("failover-drill", start_node(), status=1).stderr
     assert "set allow_drill = true in [session]" in error
 
 
-def test_nothing_to_break_is_said(verbena, start_node):
-    """The command's own session does not count."""
+def test_a_drill_without_sessions_says_so(verbena, start_node):
+    """The session of the command does not count."""
     address = start_node(VERBENA_SESSION_ALLOW_DRILL="true")
     assert "no link was broken" in verbena("failover-drill", address, status=1).stdout
     error = verbena("failover-drill", address, "--session", "abc", status=1).stderr
@@ -43,8 +44,8 @@ def test_nothing_to_break_is_said(verbena, start_node):
 
 
 @pytest.mark.usefixtures("nothing_left_behind")
-def test_without_a_node_two_processes_are_drilled(verbena):
-    """Traffic all the while: nothing lost, nothing done twice, and back on the better wire."""
+def test_without_a_node_the_drill_runs_between_two_processes(verbena):
+    """No call is lost or duplicated, and the session returns to the better wire."""
     report = json.loads(verbena("failover-drill", "--rest", "300ms", "--json").stdout)
     assert report["ok"]
     assert report["calls"] > 10
@@ -57,8 +58,8 @@ def test_without_a_node_two_processes_are_drilled(verbena):
 
 
 @pytest.mark.usefixtures("nothing_left_behind")
-def test_its_report_is_formatted(verbena):
-    """In words, with the exit status 0."""
+def test_the_report_is_a_table_and_a_summary(verbena):
+    """The exit status is 0."""
     out = verbena("failover-drill", "--rest", "100ms").stdout
     assert "0 lost, 0 duplicated" in out
     assert "2 of 2 sessions recovered" in out

@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run unchanged."""
 
 import subprocess
 import sys
@@ -11,8 +11,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 
 
 @pytest.mark.parametrize("name", ["hello.py", "two_processes.py"])
-def test_an_example_reads_hello_and_leaves_world(name):
-    """Data goes both ways, one-sided."""
+def test_the_examples_read_and_write_one_sided(name):
+    """Data goes both ways."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=30, check=False
     )
@@ -22,5 +22,5 @@ def test_an_example_reads_hello_and_leaves_world(name):
 
 
 def test_hello_is_under_twenty_lines():
-    """It is the first thing that people read."""
+    """The README shows it first."""
     assert len((EXAMPLES / "hello.py").read_text().splitlines()) < 20

@@ -44,19 +44,19 @@ def test_a_status_is_known_by_any_of_its_names(text: str) -> None:
     ],
 )
 def test_lines_of_logs_are_recognised(line: str, codes: list[str]) -> None:
-    """The seeds' failures among them; a number alone in a text is no status."""
+    """A number alone in a text is not a status."""
     assert recognise(line) == codes
 
 
 def test_every_error_of_verbena_is_recognised_from_its_own_text() -> None:
-    """What users paste is what the exception printed."""
+    """The text is the exception's own message."""
     for code in EXPLANATIONS:
         if code not in WcStatus.__members__:
             first = str(setup_error(code, operation="connect", peer="db1")).splitlines()[0]
             assert code in recognise(first), first
 
 
-def test_what_libibverbs_calls_a_status_is_that_status() -> None:
+def test_messages_of_ibv_wc_status_str_are_recognised() -> None:
     for status in WcStatus:
         assert recognise(f"IBV_WC_{status.name}") == [status.name]
 
@@ -85,7 +85,7 @@ def test_a_log_on_standard_input_is_explained_each_failure_once() -> None:
     assert found[0]["checks"]
 
 
-def test_nothing_known_is_said_with_status_1(verbena: Run) -> None:
+def test_unknown_text_exits_with_status_1(verbena: Run) -> None:
     done = verbena("explain", "all", "is", "well", status=1)
     assert done.stdout == ""
     assert "no known failure" in done.stderr
@@ -94,7 +94,7 @@ def test_nothing_known_is_said_with_status_1(verbena: Run) -> None:
 
 
 def registry_codes() -> list[str]:
-    """All that the registry answers with."""
+    """All error codes of the registry."""
     source = Path(errors.__file__).read_text()
     return sorted(set(re.findall(r'"([A-Z]{4}[A-Z_]+)"', source)))
 
@@ -125,7 +125,7 @@ ERRNOS = (
     ],
 )
 def test_every_event_errno_and_code_of_the_registry_is_explained(name: str) -> None:
-    """By its name alone, and in a line of a log."""
+    """Each is recognised alone and within a line of a log."""
     (code,) = recognise(name)
     row = FOREIGN.get(code) or EXPLANATIONS[code]
     assert row.what
@@ -145,15 +145,15 @@ def test_every_event_errno_and_code_of_the_registry_is_explained(name: str) -> N
         ("rdma_create_qp: Invalid argument", "EINVAL"),
     ],
 )
-def test_replies_of_the_store_and_the_system_s_words_are_recognised(line: str, code: str) -> None:
+def test_replies_of_the_store_and_errno_messages_are_recognised(line: str, code: str) -> None:
     assert recognise(line) == [code]
 
 
-def test_words_that_only_look_like_replies_are_left_alone() -> None:
+def test_plain_words_are_not_taken_for_replies() -> None:
     assert recognise("we ASK you to wait, LOADING the lorry") == []
 
 
-def test_what_is_not_ours_raises_nothing_of_ours(verbena: Run) -> None:
+def test_foreign_codes_have_no_exception_class(verbena: Run) -> None:
     done = verbena("explain", "--json", "RDMA_CM_EVENT_DISCONNECTED")
     (found,) = json.loads(done.stdout)
     assert found["raises"] is None

@@ -1,4 +1,4 @@
-"""`verbena kv bench`, with as little work as possible: that it measures, not what."""
+"""`verbena kv bench` with short runs: the tests check the report, not the values."""
 
 import json
 import socket
@@ -11,8 +11,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left_behind")
 LITTLE = ("--requests", "200", "--clients", "3", "--keys", "50", "--seconds", "0.1")
 
 
-def test_every_test_is_measured_side_by_side(verbena):
-    """Ours, and redis-server if it is here, each with a rate and ordered quantiles."""
+def test_every_test_is_measured_on_every_server(verbena):
+    """Each server has a rate and ordered quantiles."""
     arguments = ("--tests", "set,get,incr,mget,ping", "--pipeline", "4", "--json")
     document = json.loads(verbena("kv", "bench", *LITTLE, *arguments).stdout)
     servers = ["verbena", "redis-server"] if has_redis_server() else ["verbena"]
@@ -28,8 +28,8 @@ def test_every_test_is_measured_side_by_side(verbena):
     assert document["options"]["pipeline"] == 4
 
 
-def test_a_server_that_runs_already_is_left_as_it_was(verbena):
-    """The first is compared with the second; what was stored is there, and nothing else."""
+def test_a_running_server_keeps_its_data(verbena):
+    """The keys of the benchmark are removed, and all other keys stay."""
     with verbena_store() as store:
         store.call("SET", "mine", "value")
         address = f"127.0.0.1:{store.port}"
@@ -39,7 +39,7 @@ def test_a_server_that_runs_already_is_left_as_it_was(verbena):
         assert store.call("KEYS", "*") == [b"mine"]
 
 
-def test_passwords_are_told(verbena):
+def test_a_password_is_sent_to_the_server(verbena):
     with verbena_store() as store:
         store.call("CONFIG", "SET", "requirepass", "secret")
         address = f"127.0.0.1:{store.port}"
@@ -50,7 +50,7 @@ def test_passwords_are_told(verbena):
         assert Store("it", "127.0.0.1", store.port, password="secret").call("DBSIZE") == 0
 
 
-def test_a_server_that_is_not_there_is_named(verbena):
+def test_an_unreachable_server_is_named(verbena):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     done = verbena("kv", "bench", address, *LITTLE, status=1)
@@ -58,5 +58,5 @@ def test_a_server_that_is_not_there_is_named(verbena):
 
 
 @pytest.mark.parametrize("arguments", [("nowhere",), ("--tests", "set,nonsense"), ("--clients", "0")])
-def test_wrong_usage_is_told(verbena, arguments):
+def test_wrong_usage_prints_the_reason(verbena, arguments):
     assert "usage:" in verbena("kv", "bench", *arguments, status=2).stderr

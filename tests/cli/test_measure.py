@@ -1,4 +1,4 @@
-"""The pieces of measuring that need no second process."""
+"""The parts of measurements that need no second process."""
 
 import argparse
 import io
@@ -30,23 +30,23 @@ def test_quantiles_are_measured_values():
 
 
 def test_one_sample_is_every_quantile():
-    """The smallest case."""
+    """The smallest valid input."""
     assert {value for _, value in Summary.of([7.0]).columns()} == {7.0}
 
 
-def test_no_samples_are_refused():
-    """There is nothing to say about nothing."""
+def test_no_samples_raise_valueerror():
+    """A summary needs at least one sample."""
     with pytest.raises(ValueError, match="no samples"):
         Summary.of([])
 
 
 def test_a_disturbed_round_does_not_move_the_median():
-    """The reason for rounds."""
+    """The median of medians ignores one outlier."""
     assert median_of_medians([[1.0, 1.0], [1.0, 1.0], [900.0, 900.0]]) == 1.0
 
 
-def test_probes_take_turns():
-    """After the warm-up the order alternates, and everyone gets the same number of operations."""
+def test_probes_alternate():
+    """After the warm-up the order alternates, and every probe runs the same number of operations."""
     log = []
     first, second = Counting(log), Counting(log)
     series = interleave([first, second], Budget(iterations=100, rounds=5))
@@ -56,14 +56,14 @@ def test_probes_take_turns():
 
 
 @pytest.mark.parametrize(("written", "meant"), [("64", 64), ("4K", 4096), ("1MiB", 1 << 20), ("2g", 2 << 30)])
-def test_sizes_are_read_as_people_write_them(written, meant):
-    """Binary multiples."""
+def test_sizes_are_parsed_with_binary_units(written, meant):
+    """K, M and G are multiples of 1024."""
     assert text.parse_size(written) == meant
 
 
 @pytest.mark.parametrize("written", ["", "0", "-1", "K", "1.5M", "1T", "x"])
-def test_other_sizes_are_refused(written):
-    """Nothing is guessed."""
+def test_invalid_sizes_are_rejected(written):
+    """Ambiguous text is not guessed."""
     with pytest.raises(argparse.ArgumentTypeError, match="not a size"):
         text.parse_size(written)
 
@@ -82,13 +82,13 @@ def test_other_sizes_are_refused(written):
         (text.amount(1023), "1023 B"),
     ],
 )
-def test_quantities_are_short(shown, meant):
-    """Three digits and a unit."""
+def test_quantities_have_three_digits(shown, meant):
+    """Each has three digits and a unit."""
     assert shown == meant
 
 
-def test_progress_elsewhere_than_on_a_terminal_is_dots():
-    """One line, as many dots as parts done, ended whatever happens."""
+def test_progress_without_a_terminal_is_dots():
+    """The line has one dot per part and ends with a newline, even after an error."""
     stream = io.StringIO()
     with Progress("work", stream=stream) as progress:
         for step in range(11):
@@ -96,8 +96,8 @@ def test_progress_elsewhere_than_on_a_terminal_is_dots():
     assert stream.getvalue() == "work " + "." * 20 + "\n"
 
 
-def test_progress_can_be_silent():
-    """Switched off, it writes nothing."""
+def test_progress_can_be_disabled():
+    """Disabled, it writes nothing."""
     stream = io.StringIO()
     with Progress("work", enabled=False, stream=stream) as progress:
         progress.update(0.5)

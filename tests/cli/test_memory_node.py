@@ -1,4 +1,4 @@
-"""`verbena memory-node` as a real process: served, told to stop, killed, restarted."""
+"""`verbena memory-node` as a process: serving, stopped by signals, killed, restarted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Running:
-    """The command as a process of its own, once it has said where it listens."""
+    """The running command, after it has printed its address."""
 
     def __init__(self, *arguments: str, listen: str = "127.0.0.1:0", resume_timeout_s: int = 2) -> None:
         flags = ["--listen", listen, "--session-resume-timeout-s", str(resume_timeout_s), *arguments]
@@ -53,7 +53,7 @@ class Running:
         self.address = found[1]
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
-        """Sends a signal; its status, and all that it said afterwards."""
+        """Sends a signal; returns the exit status and the remaining output."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=30)
@@ -75,7 +75,7 @@ def connect(node: Running, wire: str | None = None) -> Session:
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
 def test_it_serves_arrays_to_another_process(wire: str) -> None:
-    """It says what it serves; what one session wrote another one reads."""
+    """It prints what it serves; one session reads what another wrote."""
     with running("--size", "16MiB") as node:
         assert "16 MiB on shm, " in node.head
         near = np.random.default_rng(5).random((1000, 64))
@@ -89,7 +89,7 @@ def test_it_serves_arrays_to_another_process(wire: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
+def test_a_signal_ends_the_command_cleanly(number: signal.Signals) -> None:
     """Its clients are told at once, nothing is left behind, and the status is 128 + n."""
     with running("--size", "4MiB") as node, connect(node) as session:
         array = far.allocate(session, "i4", 100)
@@ -106,7 +106,7 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("wire", ["shm", "iwarp"])
 def test_a_killed_node_is_a_broken_link_not_a_hang(wire: str) -> None:
-    """Reads, flushes and calls get an error that says what was tried, and for how long."""
+    """Reads, flushes and calls raise an error that contains the attempts and their duration."""
     with running("--size", "4MiB") as node, connect(node, wire) as session:
         array = far.allocate(session, "i4", (1000, 100), cache_bytes=64 << 10, block_bytes=4096)
         array[:] = 1
@@ -126,8 +126,8 @@ def test_a_killed_node_is_a_broken_link_not_a_hang(wire: str) -> None:
             assert caught.value.code == "resume_timeout"
 
 
-def test_a_restarted_node_is_told_from_the_old_one() -> None:
-    """Its memory is gone: the client hears that the peer was restarted, and can allocate anew."""
+def test_a_restarted_node_is_detected() -> None:
+    """Its memory is lost: the client gets peer_restarted, and can allocate again."""
     with running("--size", "4MiB", resume_timeout_s=20) as node, connect(node) as session:
         array = far.allocate(session, "i4", 1000, cache_bytes=0)
         array[:] = 1
@@ -143,7 +143,7 @@ def test_a_restarted_node_is_told_from_the_old_one() -> None:
 
 
 def test_the_memory_of_a_killed_client_is_freed() -> None:
-    """Once its session could have come back no more."""
+    """It is freed when the session can no longer resume."""
     program = (
         "import sys, os, verbena; from verbena import far\n"
         f"session = verbena.connect_blocking(sys.argv[1], secret={SECRET!r})\n"
@@ -162,8 +162,8 @@ def test_the_memory_of_a_killed_client_is_freed() -> None:
             assert far.stat(session)["names"] == {"kept": 4096}
 
 
-def test_the_configuration_says_where_and_to_whom(verbena, tmp_path: Path) -> None:
-    """Address and secret from verbena.toml; without a secret other machines are not let in."""
+def test_the_configuration_sets_address_and_secret(verbena, tmp_path: Path) -> None:
+    """Without a secret the node rejects an outside address."""
     file = tmp_path / "verbena.toml"
     file.write_text(f'[session]\nlisten_port = 0\nsecret = "{SECRET}"\n')
     with running("--size", "1MiB", "--config", str(file), listen="") as node, connect(node) as session:
@@ -175,6 +175,6 @@ def test_the_configuration_says_where_and_to_whom(verbena, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("size", ["0", "1K", "big", "-1", "1000PiB"])
-def test_a_size_is_one_that_the_configuration_would_take(verbena, size: str) -> None:
-    """Anything else is wrong usage, with the reason."""
+def test_a_size_has_the_syntax_of_the_configuration(verbena, size: str) -> None:
+    """Other text is wrong usage, with the reason."""
     assert "must be a size from" in verbena("memory-node", f"--size={size}", status=2).stderr

@@ -1,4 +1,4 @@
-"""`verbena top`: a running node, seen from outside."""
+"""`verbena top` with a running node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "verbena.cli"]
 
 @pytest.fixture
 def busy(start_node) -> Iterator[str]:
-    """A node with one session, by iwarp, that makes calls all the time."""
+    """A node with one iwarp session that makes calls continuously."""
     address = start_node(VERBENA_SESSION_NODE_NAME="kitchen")
     stop = threading.Event()
     with library.connect_blocking(address, wire="iwarp") as session:
@@ -38,8 +38,9 @@ def busy(start_node) -> Iterator[str]:
         thread.join(20)
 
 
-def test_one_picture(verbena, busy):
-    """Node, wires and why not others, the session with its rates; no cursor movements."""
+def test_once_prints_one_screen(verbena, busy):
+    """It shows the node, its wires, why others are not usable, and each session with its rates, without
+    cursor movements."""
     out = verbena("top", busy, "--once", "--interval", "0.3").stdout
     assert out.startswith("kitchen  up ")
     assert "1 sessions" in out
@@ -52,8 +53,8 @@ def test_one_picture(verbena, busy):
     assert len({len(line) <= 110 for line in out.splitlines()}) == 1
 
 
-def test_for_programs(verbena, busy):
-    """The node's status, and rates of the time between two looks."""
+def test_json_contains_status_and_rates(verbena, busy):
+    """The rates cover the time between two statuses."""
     document = json.loads(verbena("top", busy, "--json", "--interval", "0.3").stdout)
     assert document["node"] == "kitchen"
     (session,) = document["sessions"]
@@ -63,8 +64,8 @@ def test_for_programs(verbena, busy):
     assert document["rates"]["wires"]["iwarp"]["receives"] > 0
 
 
-def test_on_a_terminal_it_is_live_until_it_is_told_to_stop(busy):
-    """On the terminal's other screen, which is left again."""
+def test_on_a_terminal_it_refreshes_until_interrupted(busy):
+    """It uses the terminal's alternate screen, and restores the screen at its end."""
     master, slave = pty.openpty()
     command = [*COMMAND, "top", busy, "--interval", "0.1"]
     with subprocess.Popen(command, stdout=slave, stderr=slave) as process:
@@ -81,15 +82,15 @@ def test_on_a_terminal_it_is_live_until_it_is_told_to_stop(busy):
     assert b"Traceback" not in output
 
 
-def test_without_an_address_it_says_what_to_do(verbena):
-    """An example, and where secret and certificates come from."""
+def test_without_an_address_it_prints_an_example(verbena):
+    """The text names the source of secret and certificates."""
     error = verbena("top", status=2).stderr
     assert "verbena top 127.0.0.1:7471" in error
     assert "VERBENA_SESSION_SECRET" in error
 
 
-def test_nobody_there_and_a_wrong_secret_are_errors_in_words(verbena, start_node, monkeypatch):
-    """With the remedy, and without a traceback."""
+def test_a_closed_port_and_a_wrong_secret_are_errors_without_traceback(verbena, start_node, monkeypatch):
+    """The text contains the remedy."""
     address = start_node()
     assert "unreachable" in verbena("top", "127.0.0.1:1", "--once", status=1).stderr
     monkeypatch.setenv("VERBENA_SESSION_SECRET", "another secret altogether")
@@ -132,8 +133,8 @@ def _status(at: float, received: int, buckets: list[list[int]], **more: object) 
     }
 
 
-def test_the_picture_is_of_the_time_between_two_looks():
-    """Rates and latencies are differences; what a peer calls itself does not steer the terminal."""
+def test_rates_cover_the_time_between_two_statuses():
+    """Rates and latencies are differences; control characters in the name of a peer are replaced."""
     before = _status(10.0, 100, [[1024, 90], [2048, 10]])
     now = _status(12.0, 300, [[1024, 90], [2048, 208], [4096, 2]])
     rates = top_view.compute_rates(before, now)
@@ -149,8 +150,8 @@ def test_the_picture_is_of_the_time_between_two_looks():
     assert len(top_view.render(now, rates, height=5).splitlines()) == 5
 
 
-def test_a_session_that_is_new_counts_from_its_beginning():
-    """There is nothing to compare it with."""
+def test_a_new_session_counts_from_its_start():
+    """There is no earlier status to compare with."""
     before = _status(10.0, 100, [], sessions=[])
     rates = top_view.compute_rates(before, _status(11.0, 300, [[512, 4]]))
     assert rates["sessions"]["a1"]["receives"] == 300

@@ -1,4 +1,4 @@
-"""The page of `make bench`: quantities, pictures, tables, raw data; and a real run of one question."""
+"""The page of `make bench`: quantities, pictures, tables, raw data, and one real run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_quantities_are_read_with_their_units(bench: Any, text: str, value: tupl
         assert found == (pytest.approx(value[0]), value[1])
 
 
-def test_bars_are_as_long_as_their_figures(bench: Any) -> None:
+def test_bars_are_proportional_to_their_values(bench: Any) -> None:
     """The longer fills the room, the other its share; what has no two quantities of a kind is not drawn."""
     figures = [
         bench.Figure("read", "1 µs", "other 4 µs", "0.25"),
@@ -67,7 +67,7 @@ def test_bars_are_as_long_as_their_figures(bench: Any) -> None:
     assert bench.chart(figures[1:2]) == ""
 
 
-def test_the_page_says_machine_commit_and_verdicts_and_loads_nothing(bench: Any) -> None:
+def test_the_page_contains_machine_commit_and_verdicts_and_loads_nothing(bench: Any) -> None:
     answers = {"reads": [bench.Figure("read", "1 µs", "other 4 µs", "0.25", "< 1", True)]}
     page = bench.page(answers, ["kv: redis-server is <missing>"], WHERE)
     assert "A &lt;fast&gt; one" in page
@@ -80,7 +80,7 @@ def test_the_page_says_machine_commit_and_verdicts_and_loads_nothing(bench: Any)
 
 
 def test_a_real_run_writes_page_and_data(tmp_path: Path) -> None:
-    """One short question in one go, as `make bench ARGS=…` does."""
+    """One short question, as `make bench ARGS=…` runs it."""
     path = tmp_path / "report.html"
     command = [
         sys.executable,
@@ -126,7 +126,7 @@ def test_a_terminated_benchmark_leaves_nothing_behind(tmp_path: Path, arguments:
 
 
 def servers_in(folder: Path) -> list[int]:
-    """Processes whose command line names something in there."""
+    """Returns the processes whose command line contains a path in the folder."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():

@@ -35,8 +35,8 @@ def test_the_commands_of_a_page_work(path: Path, tmp_path: Path) -> None:
     assert done.stdout.count(f"{name(path)}:") >= 1
 
 
-def test_commands_that_are_not_run_say_why() -> None:
-    """A few words each; and there are not many of them."""
+def test_commands_that_are_not_run_have_a_reason() -> None:
+    """The reasons are short, and few commands need one."""
     reasons = [
         block.not_run
         for found in BLOCKS.values()
@@ -48,14 +48,14 @@ def test_commands_that_are_not_run_say_why() -> None:
     assert len(reasons) < every / 3
 
 
-def test_other_languages_of_shells_are_not_used() -> None:
-    """A block of `bash` or `console` would be run by nobody."""
+def test_shell_blocks_are_marked_sh() -> None:
+    """A block marked `bash` or `console` would not be run."""
     used = {block.language for found in BLOCKS.values() for block in found}
     assert not used & {"bash", "console", "shell", "zsh"}
 
 
 def test_commands_of_verbena_that_are_not_run_can_be_parsed() -> None:
-    """Subcommands and options exist; values to be filled in stand for themselves."""
+    """Their subcommands and options exist."""
     for found in BLOCKS.values():
         for block in found:
             if block.language == "sh" and block.not_run:

@@ -20,7 +20,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize(("program", "output"), PROGRAMS, ids=lambda block: f"line {block.line}")
 def test_a_program_prints_what_the_page_shows(program: pages.Block, output: pages.Block) -> None:
-    """Pasted into a Python process on standard input; it ends by itself."""
+    """It is piped into Python and ends by itself."""
     done = subprocess.run(
         [sys.executable, "-"], input=program.text, capture_output=True, text=True, timeout=30, check=False
     )

@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
+def test_every_page_is_in_the_navigation(site: Path) -> None:
     front = (site / "index.html").read_text()
     for page in (ROOT / "docs").rglob("*.md"):
         html = page.relative_to(ROOT / "docs").with_suffix(".html")
@@ -40,14 +40,14 @@ def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
         assert f'href="{html}"' in front or html.name == "index.html"
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
-    """Scripts, styles, pictures and fonts lie beside the pages."""
+def test_no_page_loads_from_other_hosts(site: Path) -> None:
+    """Scripts, styles, pictures and fonts are files of the site."""
     for page in site.rglob("*.html"):
         loaded = re.findall(r'<(?:script|link|img)\b[^>]*(?:src|href)="(https?:[^"]+)"', page.read_text())
         assert loaded == [], page
 
 
-def test_generated_pages_are_as_the_code_says() -> None:
+def test_generated_pages_match_the_code() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools/reference.py", "--check"], capture_output=True, text=True, check=False
     )

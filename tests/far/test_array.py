@@ -1,4 +1,4 @@
-"""far.Array beside a plain numpy array: the same indices, the same answers, on every wire."""
+"""far.Array compared with a numpy array: equal indices give equal results, on every wire."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KEYS: list[Any] = [
 
 @pytest.fixture(params=[0, 16 << 10, 8 << 20], ids=["uncached", "small", "large"])
 def pair(request: pytest.FixtureRequest, session: Session) -> Iterator[tuple[far.Array, Any]]:
-    """The same values far and near; the small cache holds a part only."""
+    """A far array and a numpy array with equal values; the small cache holds only a part."""
     near = np.arange(np.prod(SHAPE), dtype="f8").reshape(SHAPE)
     with far.allocate(session, near.dtype, SHAPE, cache_bytes=request.param, block_bytes=2048) as array:
         array[:] = near
@@ -60,8 +60,8 @@ def pair(request: pytest.FixtureRequest, session: Session) -> Iterator[tuple[far
 
 
 @pytest.mark.parametrize("key", KEYS, ids=repr)
-def test_an_index_means_what_it_means_in_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
-    """Reading: shape, type and values."""
+def test_reading_with_an_index_equals_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
+    """Shape, type and values are equal."""
     array, near = pair
     found, wanted = array[key], near[key]
     assert type(found) is type(wanted)
@@ -69,8 +69,9 @@ def test_an_index_means_what_it_means_in_numpy(pair: tuple[far.Array, Any], key:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=repr)
-def test_an_assignment_does_what_it_does_in_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
-    """Values of the selection's shape, and one for all; flushed, another array on that memory sees them."""
+def test_an_assignment_equals_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
+    """Values of the selection's shape and scalars are assigned; after flush() another array on that memory
+    has them."""
     array, near = pair
     for value in (np.random.default_rng(1).random(near[key].shape), 42):
         array[key] = near[key] = value
@@ -85,8 +86,8 @@ def test_an_assignment_does_what_it_does_in_numpy(pair: tuple[far.Array, Any], k
     [200, -201, [0, 200], [-201], np.ones(199, bool), np.ones((200, 8), bool), 1.5, "x", None, True, [0.5]],
     ids=repr,
 )
-def test_a_wrong_index_is_refused(pair: tuple[far.Array, Any], key: Any) -> None:
-    """With numpy's own exception."""
+def test_an_invalid_index_raises_as_in_numpy(pair: tuple[far.Array, Any], key: Any) -> None:
+    """The exception is numpy's."""
     array, _ = pair
     with pytest.raises(IndexError):
         array[key]
@@ -95,7 +96,7 @@ def test_a_wrong_index_is_refused(pair: tuple[far.Array, Any], key: Any) -> None
 
 
 def test_a_value_of_the_wrong_shape_changes_nothing(pair: tuple[far.Array, Any]) -> None:
-    """It is refused before a byte moves."""
+    """It is rejected before a byte is written."""
     array, near = pair
     for key in (0, slice(0, 5), [1, 2], (0, slice(0, 2)), (slice(None), 1)):
         with pytest.raises(ValueError, match="broadcast"):
@@ -103,8 +104,8 @@ def test_a_value_of_the_wrong_shape_changes_nothing(pair: tuple[far.Array, Any])
     np.testing.assert_array_equal(array[:], near)
 
 
-def test_it_looks_like_an_array(pair: tuple[far.Array, Any]) -> None:
-    """Shape, type, sizes, iteration, and numpy's functions by __array__."""
+def test_it_has_the_attributes_of_an_array(pair: tuple[far.Array, Any]) -> None:
+    """Shape, type, sizes and iteration work, and numpy functions through __array__."""
     array, near = pair
     assert (array.shape, array.dtype, array.ndim) == (near.shape, near.dtype, near.ndim)
     assert (array.nbytes, array.size, len(array)) == (near.nbytes, near.size, len(near))
@@ -116,8 +117,8 @@ def test_it_looks_like_an_array(pair: tuple[far.Array, Any]) -> None:
     assert "(200, 7, 3) float64" in repr(array)
 
 
-def test_what_is_read_is_a_copy(pair: tuple[far.Array, Any]) -> None:
-    """Changing it changes nothing far away; `+=` on the array does."""
+def test_reading_returns_a_copy(pair: tuple[far.Array, Any]) -> None:
+    """Changes of the copy do not reach the far memory; `+=` on the array does."""
     array, near = pair
     array[3][:] = -1
     row = array[4]
@@ -130,7 +131,7 @@ def test_what_is_read_is_a_copy(pair: tuple[far.Array, Any]) -> None:
 @pytest.mark.parametrize(
     "dtype", ["?", "u1", ">i4", "c16", "S5", "U3", "M8[ns]", [("x", "f4"), ("y", "i2", (2,))]]
 )
-def test_every_type_with_bytes_of_its_own(session: Session, dtype: Any) -> None:
+def test_every_fixed_size_dtype_works(session: Session, dtype: Any) -> None:
     """Booleans, foreign byte orders, texts, times, structures."""
     near = np.zeros(50, dtype)
     near.view("u1")[:] = np.arange(near.nbytes) % 2
@@ -145,14 +146,14 @@ def test_every_type_with_bytes_of_its_own(session: Session, dtype: Any) -> None:
 
 @pytest.mark.parametrize("shape", [0, (0, 4), (4, 0), (1,)])
 def test_small_and_empty_arrays(session: Session, shape: Any) -> None:
-    """An axis of length 0 is as good as any."""
+    """An axis may have length 0."""
     with far.allocate(session, "i8", shape) as array:
         array[:] = 5
         np.testing.assert_array_equal(array[:], np.full(shape, 5), strict=True)
 
 
 def test_neighbouring_rows_are_one_transfer(session: Session) -> None:
-    """Also with small gaps when reading, but never over a gap when writing."""
+    """Reads may cover small gaps; writes never do."""
     with far.allocate(session, "u1", (4096, 512), cache_bytes=0) as array:
         array[100:200] = 1
         assert array.stats()["wire_writes"] == 1
@@ -171,8 +172,8 @@ def test_neighbouring_rows_are_one_transfer(session: Session) -> None:
         assert array.stats()["wire_read_bytes"] - before == 4
 
 
-def test_a_hit_needs_no_wire(session: Session) -> None:
-    """What was read or written is there until it is evicted or invalidated."""
+def test_a_cache_hit_needs_no_transfer(session: Session) -> None:
+    """Read and written bytes stay cached until they are evicted or invalidated."""
     with far.allocate(session, "f8", (1000, 16)) as array:
         array[10:20] = 3
         assert array.stats()["wire_writes"] == 0
@@ -188,8 +189,8 @@ def test_a_hit_needs_no_wire(session: Session) -> None:
         assert (array.stats()["wire_writes"], array.stats()["wire_write_bytes"]) == (1, 10 * 16 * 8)
 
 
-def test_the_cache_keeps_within_its_bound(session: Session) -> None:
-    """Whatever is done, and nothing that leaves it is lost."""
+def test_the_cache_respects_its_capacity(session: Session) -> None:
+    """No evicted byte is lost."""
     bound = 16 << 10
     with far.allocate(session, "i4", (5000, 4), cache_bytes=bound, block_bytes=1024) as array:
         near = np.zeros((5000, 4), "i4")
@@ -205,8 +206,8 @@ def test_the_cache_keeps_within_its_bound(session: Session) -> None:
         np.testing.assert_array_equal(array[:], near)
 
 
-def test_caches_agree_by_flush_and_invalidate(session: Session, serving: Serving) -> None:
-    """A reader sees a writer's flushed values once it has invalidated its own copies, and not before."""
+def test_flush_and_invalidate_synchronize_two_caches(session: Session, serving: Serving) -> None:
+    """A reader sees flushed values after its own invalidate(), and not before."""
     name = f"shared {session.wire}"
     writer = far.allocate(session, "i8", 100, name=name)
     with verbena.connect_blocking(serving.address, secret=SECRET) as other:
@@ -227,7 +228,7 @@ def test_caches_agree_by_flush_and_invalidate(session: Session, serving: Serving
 
 
 def test_prefetched_rows_are_hits(session: Session) -> None:
-    """They come in the background, up to half of the cache."""
+    """They are fetched in the background, up to half of the cache."""
     with far.allocate(session, "f8", (4096, 64), cache_bytes=1 << 20) as array:
         array[:] = 1
         array.invalidate()
@@ -246,7 +247,7 @@ def test_prefetched_rows_are_hits(session: Session) -> None:
 
 
 def test_threads_share_an_array(session: Session) -> None:
-    """Each changes its own column, which shares rows and blocks with the others': nothing gets lost."""
+    """Each changes its own column, which shares rows and blocks with the others'; no update is lost."""
     threads = 4
     with far.allocate(session, "i8", (300, threads), cache_bytes=8192, block_bytes=1024) as array:
         wrong: list[str] = []
@@ -271,8 +272,8 @@ def test_threads_share_an_array(session: Session) -> None:
         np.testing.assert_array_equal(array[:], np.tile(wanted, (threads, 1)).T)
 
 
-def test_it_survives_a_broken_wire(serving: Serving) -> None:
-    """Reads, writes and prefetches go on while the session changes wires."""
+def test_an_array_survives_a_broken_wire(serving: Serving) -> None:
+    """Reads, writes and prefetches continue while the session changes wires."""
     with (
         verbena.connect_blocking(serving.address, secret=SECRET) as session,
         far.allocate(session, "i4", (2000, 256), cache_bytes=256 << 10) as array,
@@ -289,8 +290,8 @@ def test_it_survives_a_broken_wire(serving: Serving) -> None:
         assert session._native.links > 1
 
 
-def test_the_end_of_an_array(session: Session) -> None:
-    """close() flushes; afterwards it says that it is closed."""
+def test_a_closed_array_raises_closederror(session: Session) -> None:
+    """close() flushes first."""
     with far.allocate(session, "i4", 10) as array:
         array[3] = 7
     with pytest.raises(errors.ClosedError):
@@ -306,8 +307,8 @@ def test_the_end_of_an_array(session: Session) -> None:
     assert far.Array(session, array.remote, "i4", 10)[4] == 8
 
 
-def test_what_cannot_be_far_is_refused(session: Session) -> None:
-    """Objects, shapes without an axis, arrays longer than their region, blocks of no size."""
+def test_invalid_arrays_are_rejected(session: Session) -> None:
+    """Object dtypes, shapes without an axis, arrays longer than their region, and blocks of size 0."""
     array = far.allocate(session, "i4", 10)
     for dtype, shape in (("O", 1), ("V0", 1), ("i4", ()), ("i4", -1), ("i4", 11)):
         with pytest.raises(errors.StateError):
@@ -320,8 +321,8 @@ def test_what_cannot_be_far_is_refused(session: Session) -> None:
     assert far.stat(session)["allocations"] == before
 
 
-def test_without_numpy_it_says_so(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And how to get it."""
+def test_without_numpy_the_error_names_the_package(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy installs it."""
     from verbena.far.lazy import numpy
 
     numpy.cache_clear()

@@ -1,4 +1,4 @@
-"""What a memory node lends, to whom, and for how long."""
+"""Allocations of a memory node: access and lifetime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verbena.transport import Session
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Returns when it holds; a test fails if that takes ten seconds."""
+    """Waits until the condition holds; fails after ten seconds."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline
@@ -24,7 +24,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_memory_is_freed_with_its_session(serving: Serving) -> None:
-    """All that it had, unless named; and the next one finds zeros."""
+    """All unnamed allocations are freed, and the next session gets zeroed memory."""
     with verbena.connect_blocking(serving.address, secret=SECRET) as session:
         first = far.allocate(session, "u1", SIZE // 2)
         first[:] = 255
@@ -38,7 +38,7 @@ def test_memory_is_freed_with_its_session(serving: Serving) -> None:
 
 
 def test_a_named_array_outlives_its_session(serving: Serving) -> None:
-    """With its type and shape, until somebody frees it."""
+    """It keeps type and shape until it is freed."""
     with verbena.connect_blocking(serving.address, secret=SECRET) as session:
         with far.allocate(session, [("x", "f4"), ("y", "i2", (2,))], (5, 2), name="points") as array:
             array[3] = (1.5, [2, 3])
@@ -58,8 +58,8 @@ def test_a_named_array_outlives_its_session(serving: Serving) -> None:
             far.free(found)
 
 
-def test_memory_without_a_name_is_its_sessions_alone(session: Session, serving: Serving) -> None:
-    """Another session can neither read it nor free it, even if it knows all about it."""
+def test_unnamed_memory_is_private_to_its_session(session: Session, serving: Serving) -> None:
+    """Another session can neither read nor free it, even with its id and region."""
     mine = far.allocate(session, "i4", 10)
     with verbena.connect_blocking(serving.address, secret=SECRET) as other:
         theirs = far.Array(other, mine.remote, "i4", 10, cache_bytes=0)
@@ -72,8 +72,8 @@ def test_memory_without_a_name_is_its_sessions_alone(session: Session, serving: 
     mine.flush()
 
 
-def test_freed_memory_cannot_be_reached(session: Session) -> None:
-    """The region is revoked before its memory is anybody else's."""
+def test_freed_memory_cannot_be_accessed(session: Session) -> None:
+    """The region is revoked before its memory is allocated again."""
     array = far.allocate(session, "i4", 10)
     far.free(array)
     stale = far.Array(session, array.remote, "i4", 10, cache_bytes=0)
@@ -82,8 +82,9 @@ def test_freed_memory_cannot_be_reached(session: Session) -> None:
     assert far.allocate(session, "i4", 10)[0] == 0
 
 
-def test_when_it_is_full_it_says_so(session: Session) -> None:
-    """How much is free, and how much of it in one piece; a freed piece can be had again."""
+def test_a_full_node_reports_its_free_bytes(session: Session) -> None:
+    """The error contains the free bytes and the largest free block; a freed block can be allocated
+    again."""
     free = far.stat(session)["free"]
     pieces = [far.allocate(session, "u1", free // 4) for _ in range(4)]
     with pytest.raises(errors.BusyError, match="in one piece"):
@@ -116,7 +117,7 @@ def test_when_it_is_full_it_says_so(session: Session) -> None:
         (messages.FREE, messages.encode(id="1")),
     ],
 )
-def test_nonsense_is_refused(session: Session, method: str, payload: bytes) -> None:
+def test_malformed_requests_are_rejected(session: Session, method: str, payload: bytes) -> None:
     """With a reason; nothing is allocated, and the session goes on."""
     before = far.stat(session)
     with pytest.raises(errors.RemoteError):
@@ -125,7 +126,7 @@ def test_nonsense_is_refused(session: Session, method: str, payload: bytes) -> N
 
 
 def test_only_a_memory_nodes_array_can_be_freed(session: Session) -> None:
-    """Not one that was made by hand on some region."""
+    """An array on a region of the program itself cannot."""
     array = far.allocate(session, "i4", 10)
     with pytest.raises(errors.StateError, match="memory node"):
         far.free(far.Array(session, array.remote, "i4", 10))

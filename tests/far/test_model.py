@@ -51,10 +51,10 @@ def remote(serving: Serving) -> Any:
     st.lists(steps, max_size=25),
     st.sampled_from([(0, 1), (64, 64), (64, 16), (200, 24), (4096, 100), (1 << 16, 4096)]),
 )
-def test_it_does_what_numpy_does(
+def test_any_sequence_of_operations_equals_numpy(
     remote: tuple[Session, Any], script: list[Any], sizes: tuple[int, int]
 ) -> None:
-    """With any cache, down to one block, whose borders cut rows and elements."""
+    """The cache may be as small as one block, whose borders split rows and elements."""
     session, region = remote
     near = np.zeros((ROWS, COLUMNS), "i4")
     far.Array(session, region, "i4", near.shape, cache_bytes=0)[:] = 0
@@ -78,7 +78,7 @@ def test_it_does_what_numpy_does(
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20))), st.integers(0, 50), st.integers(0, 20))
 def test_ranges_are_a_set(added: list[tuple[int, int]], start: int, length: int) -> None:
-    """Of offsets, whatever the order in which they come; kept as few ranges that never touch."""
+    """Offsets may be added in any order; the ranges never touch."""
     ranges, model = Ranges(), set[int]()
     for first, count in added:
         ranges.add(first, first + count)
@@ -93,8 +93,8 @@ def test_ranges_are_a_set(added: list[tuple[int, int]], start: int, length: int)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5 * ALIGNMENT)), max_size=40), st.integers(0, 3))
-def test_the_allocator_never_gives_a_byte_twice(script: list[tuple[bool, int]], odd: int) -> None:
-    """First fit; what is freed is one piece again; None only if no free piece is long enough."""
+def test_allocations_never_overlap(script: list[tuple[bool, int]], odd: int) -> None:
+    """First fit; freed neighbours merge; None only if no free part is large enough."""
     size = 20 * ALIGNMENT + odd
     space, taken = FirstFit(size), dict[int, int]()
     for is_free, number in script:

@@ -1,4 +1,4 @@
-"""Who may do what: passwords, rules, tokens and rates; without HTTP, then with it."""
+"""Access control: passwords, rules, tokens and rates; without HTTP, then with it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_passwords_of_a_file(tmp_path: Path) -> None:
         assert not await passwords.verify("alice", "\0\ud800")
 
 
-async def test_a_changed_file_counts_at_once(tmp_path: Path) -> None:
+async def test_a_changed_password_file_is_reloaded(tmp_path: Path) -> None:
     file = write_users(tmp_path / "users", alice="old")
     passwords = Passwords(file)
     assert await passwords.verify("alice", "old")
@@ -65,7 +65,7 @@ async def test_a_changed_file_counts_at_once(tmp_path: Path) -> None:
     ["alice", "alice:plain", f":{hashed('x')}", "alice:$apr1$x$y"],
     ids=["no password", "plain", "no name", "apr1"],
 )
-def test_a_line_that_is_no_user_is_named(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "users").write_text(f"bob:{hashed('x')}\n{line}\n")
     with pytest.raises(ConfigurationError, match="line 2"):
         Passwords(tmp_path / "users")
@@ -102,7 +102,7 @@ def test_wrong_rules_are_listed(tmp_path: Path) -> None:
     assert [problem.line for problem in caught.value.problems] == [1, 2, 3]
 
 
-def test_tokens_say_what_they_are_for() -> None:
+def test_tokens_contain_their_grants() -> None:
     tokens = Tokens(b"s" * 32, service="here")
     token = tokens.issue("alice", {"a/b": frozenset({"pull"})}, now=1000)
     assert tokens.check(token, now=1100) == ("alice", {"a/b": frozenset({"pull"})})
@@ -114,7 +114,7 @@ def test_tokens_say_what_they_are_for() -> None:
             other.check(token, now=1100)
 
 
-def test_a_changed_token_is_refused() -> None:
+def test_a_changed_token_is_rejected() -> None:
     tokens = Tokens(b"s" * 32, service="here")
     token = tokens.issue("alice", {}, now=1000)
     head, claims, signature = token.split(".")
@@ -128,7 +128,7 @@ def test_a_changed_token_is_refused() -> None:
 
 
 @given(st.text(max_size=80))
-def test_any_token_is_refused_in_the_same_way(text: str) -> None:
+def test_any_invalid_token_raises_badtoken(text: str) -> None:
     with pytest.raises(BadToken):
         Tokens(b"s" * 32, service="here").check(text)
 
@@ -139,21 +139,21 @@ def test_no_scope_grants_more_than_the_policy(scopes: list[str]) -> None:
     assert all(actions <= {"pull"} for actions in granted.values())
 
 
-def test_a_scope_is_cut_to_what_is_allowed() -> None:
+def test_a_scope_is_reduced_to_the_allowed_actions() -> None:
     policy = Policy(frozenset({"pull"}))
     asked = ["repository:a/b:pull,push repository:c:*", "registry:catalog:*", "repository:BAD:pull"]
     assert grant(policy, "", asked) == {"a/b": frozenset({"pull"}), "c": frozenset({"pull"})}
     assert grant(policy, "alice", asked)["c"] == {"pull", "push", "delete"}
 
 
-def test_the_secret_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
+def test_the_secret_is_created_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     first = load_secret(tmp_path / "secret")
     assert load_secret(tmp_path / "secret") == first
     assert len(first) == 32
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_rates_let_a_burst_through_and_then_the_average() -> None:
+def test_rates_allow_a_burst_and_then_the_average() -> None:
     rates = Rates(10)
     assert [rates.wait_s("a", 0.0) for _ in range(20)] == [0.0] * 20
     assert rates.wait_s("a", 0.0) == pytest.approx(0.1)
@@ -175,7 +175,7 @@ async def push_image(client: Client, name: str, **headers: str) -> int:
     return answer.status
 
 
-async def test_without_credentials_clients_are_asked_for_them(tmp_path: Path) -> None:
+async def test_without_credentials_clients_get_a_challenge(tmp_path: Path) -> None:
     users = write_users(tmp_path / "users", alice="secret")
     async with serve(tmp_path / "data", htpasswd=str(users)) as client:
         for method, path in (("GET", "/v2/"), ("GET", "/v2/a/tags/list"), ("POST", "/v2/a/blobs/uploads/")):
@@ -194,7 +194,7 @@ async def test_without_credentials_clients_are_asked_for_them(tmp_path: Path) ->
         assert (await client("GET", "/v2/a/manifests/t", **basic("alice", "secret"))).status == 200
 
 
-async def test_anonymous_clients_may_pull_if_they_are_allowed_to(tmp_path: Path) -> None:
+async def test_anonymous_clients_may_pull_if_configured(tmp_path: Path) -> None:
     users = write_users(tmp_path / "users", alice="secret")
     async with serve(tmp_path / "data", htpasswd=str(users), anonymous="pull") as client:
         assert await push_image(client, "a") == 401
@@ -204,7 +204,7 @@ async def test_anonymous_clients_may_pull_if_they_are_allowed_to(tmp_path: Path)
         assert (await client("DELETE", "/v2/a/manifests/t")).status == 401
 
 
-async def test_rules_decide_for_everyone(tmp_path: Path) -> None:
+async def test_rules_apply_to_all_users(tmp_path: Path) -> None:
     users = write_users(tmp_path / "users", alice="a", bob="b")
     (tmp_path / "access").write_text(
         "anonymous pub/* pull\nbob team/* pull,push\nalice ** pull,push,delete\n"
@@ -265,7 +265,7 @@ async def test_a_token_is_fetched_with_a_password_and_used_without(tmp_path: Pat
         assert by_form.json["expires_in"] == 300
 
 
-async def test_too_many_requests_are_told_when_to_come_back(tmp_path: Path) -> None:
+async def test_too_many_requests_get_429_with_retry_after(tmp_path: Path) -> None:
     async with serve(tmp_path, requests_per_s=5) as client:
         answers = [await client("GET", "/v2/") for _ in range(12)]
         refused = [answer for answer in answers if answer.status == 429]
@@ -280,7 +280,7 @@ async def test_a_host_header_cannot_end_the_quotes_of_a_challenge(tmp_path: Path
         assert answer.headers["WWW-Authenticate"].count('"') == 4
 
 
-def test_time_is_ours_to_pass() -> None:
-    """A token that is made now is good now."""
+def test_a_new_token_is_valid_now() -> None:
+    """Tokens use the wall clock by default."""
     tokens = Tokens(b"s" * 32, service="here")
     assert tokens.check(tokens.issue("a", {}), now=time.time())[0] == "a"

@@ -83,14 +83,14 @@ def place(gate: Gate, swift: Swift) -> Place:
 
 
 def forget_files(client: Client) -> None:
-    """As if there had been no room for them."""
+    """Deletes the cached files."""
     for digest, _ in client.registry.blobs.files():
         client.registry.blobs.remove(digest)
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
 @pytest.mark.parametrize("content", [b"", b"short", LONG], ids=["empty", "short", "long"])
-async def test_what_was_pushed_comes_back_from_the_bucket(
+async def test_a_pushed_blob_is_served_from_the_bucket(
     tmp_path: Path, gate: Gate, place: Place, content: bytes, algorithm: str
 ) -> None:
     async with serve(tmp_path / "data", **place.keys) as client:
@@ -110,7 +110,7 @@ async def test_what_was_pushed_comes_back_from_the_bucket(
         assert client.registry.recall.recalled == 1
 
 
-async def test_ranges_come_without_the_whole(tmp_path: Path, gate: Gate, place: Place) -> None:
+async def test_ranges_are_read_without_the_whole_object(tmp_path: Path, gate: Gate, place: Place) -> None:
     async with serve(tmp_path / "data", **place.keys) as client:
         digest = await client.blob("a", LONG)
         forget_files(client)
@@ -127,7 +127,7 @@ async def test_ranges_come_without_the_whole(tmp_path: Path, gate: Gate, place: 
         assert list(client.registry.blobs.files()) == []
 
 
-async def test_however_many_ask_it_is_recalled_once(tmp_path: Path, place: Place) -> None:
+async def test_concurrent_requests_share_one_recall(tmp_path: Path, place: Place) -> None:
     async with serve(tmp_path / "data", **place.keys) as client:
         digest = await client.blob("a", LONG)
         forget_files(client)
@@ -137,7 +137,7 @@ async def test_however_many_ask_it_is_recalled_once(tmp_path: Path, place: Place
         assert client.registry.recall.bucket.received_bytes == len(LONG)
 
 
-async def test_the_folder_keeps_no_more_than_it_may(tmp_path: Path, place: Place) -> None:
+async def test_the_cache_respects_its_size(tmp_path: Path, place: Place) -> None:
     place.changes["cache_size"] = 250_000
     contents = [os.urandom(100_000) for _ in range(4)] + [os.urandom(300_000)]
     async with serve(tmp_path / "data", **place.keys) as client:
@@ -164,7 +164,7 @@ async def test_the_same_blob_is_uploaded_once(tmp_path: Path, gate: Gate, place:
 
 
 @pytest.mark.parametrize("what", ["refuse", "cut", "stall"])
-async def test_a_push_that_the_store_does_not_take_is_refused_and_can_be_finished(
+async def test_a_push_that_the_object_store_rejects_can_be_finished_later(
     tmp_path: Path, gate: Gate, place: Place, what: str
 ) -> None:
     """503 with the specification's body; nothing is visible; a PUT without a body finishes it later."""
@@ -188,7 +188,9 @@ async def test_a_push_that_the_store_does_not_take_is_refused_and_can_be_finishe
         assert list(client.registry.blobs.incoming_files()) == []
 
 
-async def test_a_pull_while_the_store_is_away_is_refused(tmp_path: Path, gate: Gate, place: Place) -> None:
+async def test_a_pull_while_the_object_store_is_down_gets_503(
+    tmp_path: Path, gate: Gate, place: Place
+) -> None:
     async with serve(tmp_path / "data", **place.keys) as client:
         digest = await client.blob("a", LONG)
         assert (await client("GET", f"/v2/a/blobs/{digest}")).status == 200
@@ -203,10 +205,10 @@ async def test_a_pull_while_the_store_is_away_is_refused(tmp_path: Path, gate: G
         assert (await client("GET", f"/v2/a/blobs/{digest}")).body == LONG
 
 
-async def test_a_store_that_goes_away_in_the_middle_cuts_the_answer(
+async def test_an_object_store_that_fails_during_a_response_truncates_it(
     tmp_path: Path, gate: Gate, place: Place
 ) -> None:
-    """The length was promised: less must not look like the whole."""
+    """The client must be able to see that the body is incomplete."""
     async with serve(tmp_path / "data", **place.keys) as client:
         digest = await client.blob("a", LONG)
         forget_files(client)
@@ -218,7 +220,7 @@ async def test_a_store_that_goes_away_in_the_middle_cuts_the_answer(
         assert (await client("GET", f"/v2/a/blobs/{digest}")).body == LONG
 
 
-async def test_wrong_bytes_in_the_bucket_are_never_a_blob(tmp_path: Path, place: Place) -> None:
+async def test_wrong_bytes_in_the_bucket_are_never_served(tmp_path: Path, place: Place) -> None:
     import obstore
 
     async with serve(tmp_path / "data", **place.keys) as client:
@@ -238,7 +240,7 @@ async def test_wrong_bytes_in_the_bucket_are_never_a_blob(tmp_path: Path, place:
         assert (await client("GET", f"/v2/a/blobs/{digest}")).body == LONG
 
 
-async def test_check_tells_lost_objects_from_a_store_that_is_away(
+async def test_check_distinguishes_lost_objects_from_an_unreachable_store(
     tmp_path: Path, gate: Gate, place: Place
 ) -> None:
     async with serve(tmp_path / "data", **place.keys) as client:
@@ -257,7 +259,7 @@ async def test_check_tells_lost_objects_from_a_store_that_is_away(
         assert (await client("GET", f"/v2/a/blobs/{spoilt_copy}")).body == b"copy"
 
 
-async def test_collection_takes_objects_that_nobody_needs(tmp_path: Path, place: Place) -> None:
+async def test_collection_removes_unreferenced_objects(tmp_path: Path, place: Place) -> None:
     import obstore
 
     bucket, policy = place.bucket(), Policy(grace_s=0)
@@ -276,8 +278,8 @@ async def test_collection_takes_objects_that_nobody_needs(tmp_path: Path, place:
         assert (await client("GET", f"/v2/a/blobs/{digest}")).status == 404
 
 
-async def test_pushes_go_on_while_garbage_is_collected(tmp_path: Path, place: Place) -> None:
-    """With no grace at all: what was acknowledged and is named by a manifest is there."""
+async def test_pushes_continue_during_collection(tmp_path: Path, place: Place) -> None:
+    """Without grace period, acknowledged blobs that a manifest references stay."""
     from support.registry.filling import image_manifest
 
     async with serve(tmp_path / "data", **place.keys) as client:
@@ -310,7 +312,7 @@ async def test_pushes_go_on_while_garbage_is_collected(tmp_path: Path, place: Pl
         assert found.findings == []
 
 
-async def test_clients_can_be_sent_to_the_bucket(tmp_path: Path, gate: Gate, place: Place) -> None:
+async def test_clients_can_be_redirected_to_the_bucket(tmp_path: Path, gate: Gate, place: Place) -> None:
     place.changes["redirect"] = True
     async with serve(tmp_path / "data", **place.keys) as client:
         digest = await client.blob("a", b"elsewhere")
@@ -323,8 +325,9 @@ async def test_clients_can_be_sent_to_the_bucket(tmp_path: Path, gate: Gate, pla
         assert (await client("HEAD", f"/v2/a/blobs/{digest}")).status == 200
 
 
-async def test_other_nodes_get_what_is_in_the_bucket(tmp_path: Path, place: Place) -> None:
-    """In pieces, while they come back; what a node fetches goes to its own bucket."""
+async def test_other_nodes_get_blobs_from_the_bucket(tmp_path: Path, place: Place) -> None:
+    """Pieces are sent as they arrive from the bucket; the fetching node stores the blob in its own
+    bucket."""
     node = {"rdma_enabled": True, "rdma_listen_addr": "127.0.0.1", "rdma_listen_port": 0}
     other = replace(place, settings=replace(place.settings, prefix=place.settings.prefix + "-other"))
     async with serve(tmp_path / "one", **node, **place.keys) as one:
@@ -348,7 +351,7 @@ async def test_other_nodes_get_what_is_in_the_bucket(tmp_path: Path, place: Plac
     ],
     ids=["credentials", "bucket", "unreachable"],
 )
-async def test_a_bucket_that_cannot_be_used_is_said_at_the_start(
+async def test_an_unusable_bucket_fails_the_start(
     tmp_path: Path, place: Place, changes: dict[str, str], words: str
 ) -> None:
     place.changes |= changes
@@ -358,7 +361,7 @@ async def test_a_bucket_that_cannot_be_used_is_said_at_the_start(
     assert "wrong-wrong" not in str(told.value)
 
 
-async def test_a_place_in_the_bucket_belongs_to_one_registry(tmp_path: Path, place: Place) -> None:
+async def test_a_prefix_belongs_to_one_registry(tmp_path: Path, place: Place) -> None:
     async with serve(tmp_path / "one", **place.keys) as client:
         await client.blob("a", b"mine")
     with pytest.raises(UnavailableError, match="another registry uses this prefix"):
@@ -373,8 +376,8 @@ async def test_a_place_in_the_bucket_belongs_to_one_registry(tmp_path: Path, pla
         collect(tmp_path / "one", Policy())
 
 
-async def test_blobs_from_before_the_bucket_stay_files(tmp_path: Path, place: Place) -> None:
-    """Also in a database of the format before."""
+async def test_blobs_from_before_the_bucket_remain_files(tmp_path: Path, place: Place) -> None:
+    """Also in a database of the previous format."""
     async with serve(tmp_path / "data") as client:
         digest = await client.blob("a", b"older")
     database = sqlite3.connect(tmp_path / "data" / "registry.db")
@@ -391,7 +394,8 @@ async def test_blobs_from_before_the_bucket_stay_files(tmp_path: Path, place: Pl
 
 
 async def test_a_killed_upload_leaves_nothing_visible(tmp_path: Path, gate: Gate, place: Place) -> None:
-    """SIGKILL when all parts are there and the last word is not: it is not a blob, and can be finished."""
+    """After SIGKILL between the last part and the completion there is no blob, and the upload can be
+    finished."""
     lines = [f"{key.rpartition('__')[2]} = {json.dumps(value)}" for key, value in place.keys.items()]
     config = tmp_path / "verbena.toml"
     config.write_text("\n".join(("[registry.s3]", *lines, "")))
@@ -428,7 +432,7 @@ async def test_a_killed_upload_leaves_nothing_visible(tmp_path: Path, gate: Gate
         await asyncio.to_thread(manager.__exit__, None, None, None)
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match=r"\.\[s3\]"):
         Bucket(BucketSettings("any"))

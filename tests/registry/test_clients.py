@@ -1,4 +1,4 @@
-"""Clients that others wrote: skopeo, podman, buildah, umoci and curl, against the real server."""
+"""Third-party clients against the real server: skopeo, podman, buildah, umoci and curl."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_skopeo_pushes_copies_lists_pulls_and_deletes(
     run("skopeo", "inspect", PLAIN, f"{at}/lib/app:one", status=1)
 
 
-def test_docker_manifests_are_taken_as_well(server: Process, run: Run, layout: Path, tmp_path: Path) -> None:
+def test_docker_manifests_are_accepted(server: Process, run: Run, layout: Path, tmp_path: Path) -> None:
     at = f"docker://{server.address}/lib/app:docker"
     run("skopeo", "copy", "--format", "v2s2", f"--dest{PLAIN[1:]}", f"oci:{layout}:one", at)
     raw = json.loads(run("skopeo", "inspect", PLAIN, "--raw", at))

@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 async def gc(registry: Registry, *, hours: float = 2, **policy: float) -> Collected:
-    """A collection as it would be in some hours."""
+    """Runs a collection with the clock some hours ahead."""
     later = time.time() + hours * HOUR
     return await asyncio.to_thread(collect, registry.folder, Policy(**policy), now=later)  # type: ignore[arg-type]
 
@@ -32,7 +32,9 @@ def blob_files(registry: Registry) -> set[str]:
     return {str(digest) for digest, _ in registry.blobs.files()}
 
 
-async def test_what_nothing_names_goes_after_the_grace(registry: Registry, filler: Filler) -> None:
+async def test_unreferenced_content_is_removed_after_the_grace_period(
+    registry: Registry, filler: Filler
+) -> None:
     kept = await filler.image("one", "latest", b"layer")
     lonely = await filler.blob("one", b"lonely")
     assert str(await gc(registry, hours=0.5)) == "nothing"
@@ -43,7 +45,7 @@ async def test_what_nothing_names_goes_after_the_grace(registry: Registry, fille
     assert (await registry.manifest("one", "latest")).digest == kept
 
 
-async def test_a_blob_stays_while_one_repository_needs_it(registry: Registry, filler: Filler) -> None:
+async def test_a_blob_stays_while_a_repository_references_it(registry: Registry, filler: Filler) -> None:
     await filler.image("one", "latest", b"layer")
     two = await filler.image("two", "latest", b"layer")
     await registry.delete_manifest("two", str(two))
@@ -52,8 +54,8 @@ async def test_a_blob_stays_while_one_repository_needs_it(registry: Registry, fi
     assert registry.metadata.repositories() == ["one"]
 
 
-async def test_a_look_at_a_blob_keeps_it(registry: Registry, filler: Filler) -> None:
-    """A client that is told that it need not upload a blob has the grace period to name it."""
+async def test_a_head_request_restarts_the_grace_period(registry: Registry, filler: Filler) -> None:
+    """A client that need not upload a blob has the grace period to reference it."""
     digest = await filler.blob("one", b"lonely")
     with sqlite3.connect(registry.folder / "registry.db") as beside:
         beside.execute("UPDATE links SET touched = touched - 7200")
@@ -62,7 +64,7 @@ async def test_a_look_at_a_blob_keeps_it(registry: Registry, filler: Filler) -> 
     assert (await gc(registry, hours=0)).blobs == 0
 
 
-async def test_forgotten_uploads_go(registry: Registry) -> None:
+async def test_abandoned_uploads_are_removed(registry: Registry) -> None:
     upload = await registry.begin_upload("one")
     await upload.incoming.append([b"half"])
     await upload.incoming.settle()
@@ -72,8 +74,8 @@ async def test_forgotten_uploads_go(registry: Registry) -> None:
     assert registry.metadata.upload(upload.id) is None
 
 
-async def test_files_without_a_row_go(registry: Registry) -> None:
-    """What a process had named when it died, and not entered."""
+async def test_files_without_a_row_are_removed(registry: Registry) -> None:
+    """A crash between publish and commit leaves such files."""
     digest = digests.of(b"stray")
     path = registry.blobs.path_of(digest)
     path.parent.mkdir(parents=True)
@@ -94,8 +96,9 @@ async def test_retention_keeps_the_newest_tags(registry: Registry, filler: Fille
     assert blob_files(registry) == {str(digests.of(c)) for c in (b"{}", b"0", b"3", b"4")}
 
 
-async def test_untagged_manifests_stay_while_something_needs_them(registry: Registry, filler: Filler) -> None:
-    """Children of an index, and what is about a manifest that is here; a chain goes in one collection."""
+async def test_untagged_manifests_stay_while_referenced(registry: Registry, filler: Filler) -> None:
+    """Children of an index and referrers of a stored manifest stay; a chain is removed in one
+    collection."""
     child = await filler.image("one", "child", b"layer")
     entries = [{"mediaType": OCI_MANIFEST, "digest": str(child), "size": 1}]
     index = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}).encode()
@@ -112,7 +115,7 @@ async def test_untagged_manifests_stay_while_something_needs_them(registry: Regi
 
 
 async def test_collection_while_clients_push(registry: Registry, filler: Filler) -> None:
-    """With no grace at all, a push either has what it was told it has, or is refused; nothing dangles."""
+    """Without grace period a push either keeps its blobs or is rejected; no reference dangles."""
     stop = asyncio.Event()
 
     async def collect_on() -> None:
@@ -146,7 +149,7 @@ async def test_collection_while_clients_push(registry: Registry, filler: Filler)
         assert registry.blobs.path_of(digests.parse(digest)).exists()
 
 
-async def test_a_whole_registry_has_no_findings(registry: Registry, filler: Filler) -> None:
+async def test_an_intact_registry_has_no_findings(registry: Registry, filler: Filler) -> None:
     await filler.image("one", "latest", b"layer")
     checked = await asyncio.to_thread(check, registry.folder)
     assert (checked.blobs, checked.manifests, checked.findings) == (2, 1, [])
@@ -165,7 +168,7 @@ def shorten(path: Path) -> None:
     ("damage", "words"),
     [(spoil, "has the digest"), (shorten, "2 bytes instead of 5"), (Path.unlink, "missing")],
 )
-async def test_damage_is_found_put_aside_and_healed_by_a_push(
+async def test_a_damaged_blob_is_quarantined_and_restored_by_a_push(
     registry: Registry, filler: Filler, damage, words: str
 ) -> None:
     await filler.image("one", "latest", b"layer")
@@ -181,7 +184,7 @@ async def test_damage_is_found_put_aside_and_healed_by_a_push(
     assert (await asyncio.to_thread(check, registry.folder)).findings == []
 
 
-async def test_a_spoilt_manifest_is_found(registry: Registry, filler: Filler) -> None:
+async def test_a_damaged_manifest_is_found(registry: Registry, filler: Filler) -> None:
     await filler.image("one", "latest")
     await registry.database.write(lambda c: c.execute("UPDATE manifests SET content = x'00'"))
     [finding] = (await asyncio.to_thread(check, registry.folder)).findings

@@ -1,4 +1,4 @@
-"""Digests, names and manifests as clients may spell them, rightly and wrongly."""
+"""Valid and invalid digests, names and manifests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B = "a" * 64, "b" * 128
 
 
 @pytest.mark.parametrize("text", [f"sha256:{A}", f"sha512:{B}"])
-def test_a_digest_is_spelled_as_it_came(text: str) -> None:
+def test_a_digest_keeps_its_text(text: str) -> None:
     assert str(digests.parse(text)) == text
 
 
@@ -33,15 +33,15 @@ def test_a_digest_is_spelled_as_it_came(text: str) -> None:
         *(f"sha256:{A}\n", f" sha256:{A}", f"sha256:../{A[3:]}", "sha256:" + "\u0661" * 64, "a" * 100_000),
     ],
 )
-def test_what_is_no_digest_is_refused(text: str) -> None:
-    """Also algorithms that are not served, other cases, digits of other scripts, and paths."""
+def test_invalid_digests_are_rejected(text: str) -> None:
+    """Includes unsupported algorithms, upper case, digits of other scripts, and paths."""
     with pytest.raises(digests.BadDigest):
         digests.parse(text)
 
 
 @given(st.text(max_size=200))
-def test_parsing_gives_a_digest_or_refuses(text: str) -> None:
-    """Nothing else is raised, and what is taken names a file and nothing above it."""
+def test_any_text_parses_or_raises_baddigest(text: str) -> None:
+    """A parsed digest names a file within the folder."""
     try:
         digest = digests.parse(text)
     except digests.BadDigest:
@@ -66,7 +66,7 @@ def test_a_repository_name(name: str) -> None:
         *("é", "a:b", "a@b", "a%2fb", "\u0661"),
     ],
 )
-def test_what_is_no_repository_name(name: str) -> None:
+def test_invalid_repository_names(name: str) -> None:
     assert not names.is_repository(name)
 
 
@@ -75,8 +75,8 @@ def test_tags() -> None:
     assert not any(map(names.is_tag, ("", ".x", "-x", "A" * 129, "a:b", "a/b", "a\n", "é")))
 
 
-def test_an_image_names_its_parts() -> None:
-    """Layers that have URLs are fetched there, and need not be here."""
+def test_an_image_lists_its_parts() -> None:
+    """Layers with URLs are left out."""
     layers = [
         {"digest": f"sha256:{A}", "size": 3},
         {"digest": f"sha512:{B}", "size": 4, "urls": ["http://x"]},
@@ -117,7 +117,7 @@ def test_an_image_names_its_parts() -> None:
         (b'{"a":' * 100_000, manifests.OCI_MANIFEST),
     ],
 )
-def test_what_is_no_manifest_is_refused(content: bytes, kind: str) -> None:
+def test_invalid_manifests_are_rejected(content: bytes, kind: str) -> None:
     with pytest.raises(Refused) as caught:
         manifests.parse(content, kind)
     assert caught.value.code == "MANIFEST_INVALID"
@@ -152,7 +152,7 @@ JSON = st.recursive(
 
 
 @given(JSON | st.binary(max_size=64))
-def test_any_manifest_is_read_or_refused(document: object) -> None:
+def test_any_manifest_parses_or_is_rejected(document: object) -> None:
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     parsed, answer = None, b""
     try:

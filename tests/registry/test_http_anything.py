@@ -92,7 +92,9 @@ def a_path(choose: random.Random, uploads: list[str]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_anything(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_request_gets_a_response(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     choose = random.Random(seed)
     async with serve(tmp_path / "data") as client:
         config = await client.blob("a", b"hello")
@@ -105,10 +107,10 @@ async def test_anything(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixt
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_what_is_no_http_is_refused_without_a_word_in_the_log(
+async def test_malformed_http_is_rejected_without_a_log_line(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Anybody can send nonsense: it must not fill a disk."""
+    """Any client can send it, so it must not fill the disk."""
     host, port = client.base.removeprefix("http://").split(":")
     for nonsense in (
         b"X / HTTP/1.1\r\n\r\n",

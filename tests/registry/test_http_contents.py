@@ -135,7 +135,7 @@ KINDS = (
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-async def test_a_life(client: Client, kind: Any, algorithm: str) -> None:
+async def test_push_pull_and_delete_of_every_content(client: Client, kind: Any, algorithm: str) -> None:
     content = Content(algorithm)
     kind(content)
     await push(client, content)

@@ -40,13 +40,13 @@ async def test_tags_in_pages(client: Client) -> None:
 
 
 @pytest.mark.parametrize("n", ["-1", "x", "1.5", "9" * 30, "\u0663"])
-async def test_a_page_of_no_length(client: Client, n: str) -> None:
+async def test_a_page_of_length_0(client: Client, n: str) -> None:
     await image(client, "a", "t")
     got = await client("GET", f"/v2/a/tags/list?n={n}")
     assert (got.status, got.code) == (400, "UNSUPPORTED")
 
 
-async def test_tags_of_no_repository(client: Client) -> None:
+async def test_tags_of_an_unknown_repository(client: Client) -> None:
     got = await client("GET", "/v2/none/tags/list")
     assert (got.status, got.code) == (404, "NAME_UNKNOWN")
 
@@ -81,7 +81,7 @@ async def test_referrers_and_their_filter(client: Client) -> None:
     assert none.json["manifests"] == []
 
 
-async def test_referrers_of_nothing_are_none_rather_than_404(client: Client) -> None:
+async def test_referrers_of_an_unknown_subject_are_an_empty_list(client: Client) -> None:
     for name in ("a", "none"):
         got = await client("GET", f"/v2/{name}/referrers/{SUBJECT}")
         assert (got.status, got.json["manifests"]) == (200, [])
@@ -89,7 +89,7 @@ async def test_referrers_of_nothing_are_none_rather_than_404(client: Client) -> 
     assert (bad.status, bad.code) == (400, "DIGEST_INVALID")
 
 
-async def test_many_referrers_come_in_pages(client: Client) -> None:
+async def test_referrers_are_paginated(client: Client) -> None:
     about = {"subject": {"mediaType": OCI_MANIFEST, "digest": str(SUBJECT), "size": 7}}
     made = {
         await image(client, "a", f"t{number}", annotations={"n": str(number)}, **about) for number in range(5)
@@ -104,8 +104,8 @@ async def test_many_referrers_come_in_pages(client: Client) -> None:
     assert sorted(found) == sorted(made)
 
 
-async def test_the_tag_schema_of_clients_that_know_no_referrers(client: Client) -> None:
-    """An index under the tag that is made from the digest is a tag as any other."""
+async def test_the_referrers_tag_schema_works(client: Client) -> None:
+    """An index under the tag of the digest is an ordinary tag."""
     child = await image(client, "a", "child")
     entries = [{"mediaType": OCI_MANIFEST, "digest": child, "size": 1}]
     index = f'{{"schemaVersion":2,"mediaType":"{OCI_INDEX}","manifests":{entries}}}'.replace(
@@ -133,7 +133,7 @@ async def test_deleting_a_tag_a_manifest_and_a_blob(client: Client) -> None:
     assert (await client("DELETE", "/v2/none/manifests/x")).code == "NAME_UNKNOWN"
 
 
-async def test_deletion_and_writing_can_be_switched_off(tmp_path: Path) -> None:
+async def test_deletes_and_writes_can_be_disabled(tmp_path: Path) -> None:
     async with serve(tmp_path, delete=False) as client:
         digest = await image(client, "a", "one")
         for path in ("manifests/one", f"manifests/{digest}", f"blobs/{digests.of(b'{}')}"):

@@ -45,7 +45,7 @@ async def test_a_single_post(client: Client, algorithm: str) -> None:
     assert await pulled(client, "a", digest) == CONTENT
 
 
-async def test_a_single_post_of_something_else_leaves_nothing(client: Client) -> None:
+async def test_a_single_post_with_a_wrong_digest_stores_nothing(client: Client) -> None:
     done = await client("POST", f"/v2/a/blobs/uploads/?digest={digests.of(b'x')}", CONTENT)
     assert (done.status, done.code) == (400, "DIGEST_INVALID")
     assert list(client.registry.blobs.incoming_files()) == []
@@ -98,7 +98,7 @@ async def test_a_chunk_out_of_order_is_416_and_changes_nothing(client: Client, s
     assert (await client("PUT", f"{where}?digest={digests.of(b'hello')}")).status == 201
 
 
-async def test_a_range_of_another_length_is_refused(client: Client) -> None:
+async def test_a_range_that_contradicts_the_length_is_rejected(client: Client) -> None:
     where = await client.begin("a")
     answer = await client("PATCH", where, b"hello", Content_Range="0-9")
     assert (answer.status, answer.code) == (400, "SIZE_INVALID")
@@ -106,7 +106,7 @@ async def test_a_range_of_another_length_is_refused(client: Client) -> None:
 
 
 async def test_a_wrong_digest_at_the_end(client: Client) -> None:
-    """With a body the upload is spoilt; without one it can be closed rightly."""
+    """With a body the upload is cancelled; without one it can be finished with the right digest."""
     where = await client.begin("a")
     await client("PATCH", where, b"hello")
     for wrong in (digests.of(b"x"), "sha256:short", "sha1:" + "0" * 40, "nonsense"):
@@ -134,7 +134,7 @@ async def test_an_upload_of_another_repository_is_unknown(client: Client) -> Non
     assert (await client("PATCH", where, b"x")).code == "BLOB_UPLOAD_UNKNOWN"
 
 
-async def test_what_came_before_the_client_broke_off_can_be_resumed(client: Client) -> None:
+async def test_an_interrupted_upload_can_be_resumed(client: Client) -> None:
     where = await client.begin("a")
     host, port = client.base.removeprefix("http://").split(":")
     _reader, writer = await asyncio.open_connection(host, int(port))
@@ -153,7 +153,7 @@ async def test_what_came_before_the_client_broke_off_can_be_resumed(client: Clie
     assert await pulled(client, "a", DIGEST) == CONTENT
 
 
-async def test_an_upload_goes_on_in_a_new_process(tmp_path: Path) -> None:
+async def test_an_upload_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
     async with serve(tmp_path) as first:
         where = await first.begin("a")
         await first("PATCH", where, CONTENT[:1000])
@@ -176,12 +176,12 @@ async def test_a_mount_needs_no_bytes(client: Client) -> None:
     assert (await client("POST", "/v2/d/blobs/uploads/?mount=nonsense&from=a")).code == "DIGEST_INVALID"
 
 
-async def test_an_unknown_algorithm_is_refused_at_the_beginning(client: Client) -> None:
+async def test_an_unknown_algorithm_is_rejected_at_the_start(client: Client) -> None:
     answer = await client("POST", "/v2/a/blobs/uploads/?digest-algorithm=md5")
     assert (answer.status, answer.code) == (400, "DIGEST_INVALID")
 
 
-async def test_too_long_a_blob_is_refused(tmp_path: Path) -> None:
+async def test_a_blob_above_the_limit_is_rejected(tmp_path: Path) -> None:
     async with serve(tmp_path, max_blob_size=100_000, chunk_min_size=1 << 20) as client:
         begun = await client("POST", "/v2/a/blobs/uploads/")
         assert begun.headers["OCI-Chunk-Min-Length"] == str(1 << 20)
@@ -223,7 +223,7 @@ async def test_tags_with_a_digest(client: Client) -> None:
     assert (await client.manifest("a", f"{digest}?tag=-bad", content)).status == 400
 
 
-async def test_manifests_that_are_refused(client: Client) -> None:
+async def test_invalid_manifests_get_400(client: Client) -> None:
     config = await client.blob("a", b"{}")
     content = image_manifest((config, 2), [])
     lacking = image_manifest((config, 2), [(digests.of(b"1"), 1), (digests.of(b"2"), 1)])
@@ -238,7 +238,7 @@ async def test_manifests_that_are_refused(client: Client) -> None:
     assert (await client("GET", "/v2/a/tags/list")).json["tags"] == []
 
 
-async def test_a_manifest_may_be_long_but_not_endless(client: Client) -> None:
+async def test_a_manifest_above_the_limit_is_rejected(client: Client) -> None:
     config = await client.blob("a", b"{}")
     long = image_manifest((config, 2), [], annotations={"x": "y" * (4_000_000)})
     assert (await client.manifest("a", "long", long)).status == 201

@@ -49,7 +49,7 @@ async def test_blobs_and_ranges_over_tls(tmp_path: Path) -> None:
             assert (part.status, part.body) == (206, CONTENT[1000:2_000_001])
 
 
-async def test_clients_may_have_to_show_a_certificate(tmp_path: Path) -> None:
+async def test_client_certificates_can_be_required(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own, other = authority.issue("registry"), authority.issue("client")
     files = {"tls__certificate": str(own.certificate), "tls__key": str(own.key), "tls__ca": str(authority.ca)}
@@ -65,7 +65,7 @@ async def test_clients_may_have_to_show_a_certificate(tmp_path: Path) -> None:
             assert (await client("GET", "/v2/")).status == 200
 
 
-async def test_the_page_of_metrics(tmp_path: Path) -> None:
+async def test_the_metrics_page(tmp_path: Path) -> None:
     async with serve(tmp_path, metrics__listen="127.0.0.1:0") as client:
         digest = await client.blob("a", CONTENT)
         await client("GET", f"/v2/a/blobs/{digest}")
@@ -104,7 +104,7 @@ async def test_the_access_log_has_a_line_for_each_request(tmp_path: Path) -> Non
 
 
 class Hook:
-    """Somebody who is told of events, and at first does not answer."""
+    """A webhook receiver that does not answer at first."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
@@ -124,7 +124,7 @@ class Hook:
         return web.Response()
 
 
-async def test_webhooks_are_signed_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_webhooks_are_signed_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verbena.registry.http.webhooks.FIRST_PAUSE_S", 0.0)
     hook = Hook(failures=2)
     runner = web.ServerRunner(web.Server(hook.handle))
@@ -145,7 +145,7 @@ async def test_webhooks_are_signed_and_tried_again(tmp_path: Path, monkeypatch: 
     assert events[0]["target"]["digest"] == str(config)
 
 
-async def test_a_silent_upload_is_given_up_and_what_came_stays(
+async def test_a_stalled_upload_times_out_and_keeps_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve(tmp_path) as client:
@@ -161,7 +161,7 @@ async def test_a_silent_upload_is_given_up_and_what_came_stays(
         assert (await client("GET", where)).headers["Range"] == "0-4"
 
 
-async def test_a_full_disk_is_said(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     where = await client.begin("a")
 
     def full(*arguments: object) -> int:
@@ -173,7 +173,7 @@ async def test_a_full_disk_is_said(client: Client, monkeypatch: pytest.MonkeyPat
     assert (answer.status, answer.json["errors"][0]["message"]) == (507, "no space left on device")
 
 
-async def test_a_fault_of_ours_is_a_500_and_the_server_goes_on(
+async def test_an_internal_error_is_500_and_the_server_continues(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL):
@@ -182,7 +182,7 @@ async def test_a_fault_of_ours_is_a_500_and_the_server_goes_on(
     assert (await client("GET", "/v2/a/manifests/x")).status == 404
 
 
-async def test_a_blob_whose_file_is_gone_is_unknown(client: Client) -> None:
+async def test_a_blob_without_its_file_is_unknown(client: Client) -> None:
     digest = await client.blob("a", CONTENT)
     client.registry.blobs.path_of(digest).unlink()
     answer = await client("GET", f"/v2/a/blobs/{digest}")
@@ -190,7 +190,7 @@ async def test_a_blob_whose_file_is_gone_is_unknown(client: Client) -> None:
 
 
 class Afar:
-    """A source that fetches one blob slowly, for as many as ask."""
+    """A source that fetches one blob slowly."""
 
     def __init__(self, client: Client) -> None:
         self.registry = client.registry
@@ -204,7 +204,7 @@ class Afar:
         return Manifest(digests.of(content), OCI_MANIFEST, content) if reference == "afar" else None
 
 
-async def test_a_blob_on_its_way_is_streamed_to_all_who_ask(client: Client) -> None:
+async def test_a_blob_being_fetched_is_streamed_to_all_clients(client: Client) -> None:
     source = client.registry.source = Afar(client)
     readers = [asyncio.create_task(client("GET", f"/v2/a/blobs/{DIGEST}")) for _ in range(3)]
     part = asyncio.create_task(client("GET", f"/v2/a/blobs/{DIGEST}", Range="bytes=1999999-2000009"))
@@ -221,8 +221,8 @@ async def test_a_blob_on_its_way_is_streamed_to_all_who_ask(client: Client) -> N
     assert (await client("GET", "/v2/a/manifests/afar")).status == 404
 
 
-async def test_a_blob_that_will_not_come_is_cut_and_not_ended(client: Client) -> None:
-    """The client must see that it does not have it all."""
+async def test_a_failed_fetch_aborts_the_response(client: Client) -> None:
+    """The client must be able to see that the body is incomplete."""
     source = client.registry.source = Afar(client)
     reader = asyncio.create_task(client("GET", f"/v2/a/blobs/{DIGEST}"))
     await source.incoming.append([CONTENT[:500_000]])
@@ -234,7 +234,7 @@ async def test_a_blob_that_will_not_come_is_cut_and_not_ended(client: Client) ->
     assert (await client("GET", "/v2/a/manifests/afar")).status == 200
 
 
-async def test_a_connection_too_many_is_cut(tmp_path: Path) -> None:
+async def test_a_connection_above_the_limit_is_aborted(tmp_path: Path) -> None:
     async with serve(tmp_path, max_connections=2) as client:
         host, port = client.base.removeprefix("http://").split(":")
         kept = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
@@ -250,7 +250,7 @@ async def test_a_connection_too_many_is_cut(tmp_path: Path) -> None:
         assert "verbena_registry_connections_refused_total 1" in program.server.metrics.page()
 
 
-async def test_garbage_is_collected_while_it_serves(tmp_path: Path) -> None:
+async def test_garbage_is_collected_while_serving(tmp_path: Path) -> None:
     keys = {"registry__retention__grace_s": 0}
     async with serve(tmp_path, **keys) as client:
         digest = await client.blob("a", b"lonely")

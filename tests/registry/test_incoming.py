@@ -1,4 +1,4 @@
-"""Blobs on their way in: in order, at offsets, resumed, followed."""
+"""Incoming blobs: in order, at offsets, resumed, followed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path):
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
-async def test_what_is_appended_is_hashed_on_the_way(store: BlobStore, algorithm: str) -> None:
+async def test_appended_bytes_are_hashed_as_they_arrive(store: BlobStore, algorithm: str) -> None:
     incoming = store.incoming(algorithm=algorithm)
     for start in range(0, len(CONTENT), 700_000):
         part = CONTENT[start : start + 700_000]
@@ -38,7 +38,7 @@ async def test_what_is_appended_is_hashed_on_the_way(store: BlobStore, algorithm
     incoming.close()
 
 
-async def test_another_algorithm_than_foreseen_reads_the_file_again(store: BlobStore) -> None:
+async def test_another_algorithm_reads_the_file_again(store: BlobStore) -> None:
     incoming = store.incoming()
     await incoming.append([CONTENT])
     assert await incoming.digest("sha512") == digests.of(CONTENT, "sha512")
@@ -46,8 +46,8 @@ async def test_another_algorithm_than_foreseen_reads_the_file_again(store: BlobS
     incoming.close()
 
 
-async def test_stretches_in_any_order_from_several_tasks(store: BlobStore) -> None:
-    """Each is hashed when its turn has come, from memory or from the file."""
+async def test_ranges_in_any_order_from_several_tasks(store: BlobStore) -> None:
+    """Each is hashed in order, from memory or from the file."""
     incoming = store.incoming(size=len(CONTENT))
     starts = list(range(0, len(CONTENT), 10_007))
     random.Random(1).shuffle(starts)
@@ -64,7 +64,7 @@ async def test_stretches_in_any_order_from_several_tasks(store: BlobStore) -> No
     incoming.close()
 
 
-async def test_a_stretch_past_the_end_is_refused(store: BlobStore) -> None:
+async def test_a_range_past_the_end_is_rejected(store: BlobStore) -> None:
     incoming = store.incoming(size=10)
     with pytest.raises(ValueError, match="past the end"):
         await incoming.write_at(8, b"abc")
@@ -72,7 +72,7 @@ async def test_a_stretch_past_the_end_is_refused(store: BlobStore) -> None:
     incoming.close()
 
 
-async def test_a_new_process_goes_on_from_the_file(store: BlobStore) -> None:
+async def test_a_new_process_continues_the_file(store: BlobStore) -> None:
     first = store.incoming("one")
     await first.append([CONTENT[:1_000_001]])
     await first.settle()
@@ -84,7 +84,7 @@ async def test_a_new_process_goes_on_from_the_file(store: BlobStore) -> None:
     again.close()
 
 
-async def test_a_reader_follows_what_arrives(store: BlobStore) -> None:
+async def test_a_reader_follows_arriving_bytes(store: BlobStore) -> None:
     incoming = store.incoming(size=len(CONTENT))
 
     async def follow() -> bytes:
@@ -103,7 +103,7 @@ async def test_a_reader_follows_what_arrives(store: BlobStore) -> None:
     incoming.close()
 
 
-async def test_a_reader_is_told_that_it_will_not_come(store: BlobStore) -> None:
+async def test_a_reader_gets_the_failure(store: BlobStore) -> None:
     incoming = store.incoming(size=10)
     reader = asyncio.create_task(incoming.arrived(0))
     await asyncio.sleep(0)
@@ -116,8 +116,7 @@ async def test_a_reader_is_told_that_it_will_not_come(store: BlobStore) -> None:
 async def test_a_full_disk_fails_the_next_call_and_the_rest_can_be_sent_again(
     store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a worker could not write is raised to whoever feeds it, once; then it goes on after what is
-    there."""
+    """The error of a worker is raised once to the producer, which continues behind the written bytes."""
     incoming = store.incoming()
     await incoming.append([CONTENT[:1000]])
     await incoming.settle()
@@ -133,10 +132,8 @@ async def test_a_full_disk_fails_the_next_call_and_the_rest_can_be_sent_again(
     incoming.close()
 
 
-async def test_closing_waits_for_what_is_on_its_way(
-    store: BlobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A descriptor that is given back while a worker writes to it could be somebody else's by then."""
+async def test_close_waits_for_queued_batches(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A descriptor that is closed during a write could already belong to another file."""
     held = threading.Event()
     real = incoming_module._write_all
 
@@ -175,8 +172,8 @@ async def test_a_producer_waits_for_a_slow_disk(store: BlobStore, monkeypatch: p
     incoming.close()
 
 
-async def test_many_short_batches_take_turns(store: BlobStore) -> None:
-    """More blobs than workers, all fed at once."""
+async def test_many_blobs_share_the_workers(store: BlobStore) -> None:
+    """More blobs than workers receive batches at once."""
 
     async def feed(number: int) -> bool:
         content = CONTENT[number * 1000 : number * 1000 + 200_000]

@@ -1,4 +1,4 @@
-"""Any order of pushes, mounts, deletes, collections and restarts, beside a model in a few dictionaries."""
+"""Any order of pushes, mounts, deletes, collections and restarts, compared with a model of dictionaries."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def collect_garbage(self) -> None:
-        """Without grace: what no manifest of the repository names goes, and files that are nobody's."""
+        """Without grace period: removes unreferenced blobs and files without a row."""
         collect(self.folder, Policy(grace_s=-1))
         for name, found in self.manifests.items():
             needed = frozenset().union(*(parts for _, parts in found.values()))

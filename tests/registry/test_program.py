@@ -1,4 +1,4 @@
-"""`verbena registry` as a program: how it starts, ends, and looks after its folder."""
+"""`verbena registry` as a program: start, stop, check and gc."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verbena(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_nothing_is_left(tmp_path: Path, number: int) -> None:
+def test_a_signal_stops_the_registry_cleanly(tmp_path: Path, number: int) -> None:
     folder = tmp_path / "data"
     with registry_process(folder) as server:
         server.push_blob("a", b"hello")
@@ -30,7 +30,7 @@ def test_a_signal_ends_it_and_nothing_is_left(tmp_path: Path, number: int) -> No
     ]
 
 
-def test_a_second_server_of_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_second_server_of_a_folder_is_rejected(tmp_path: Path) -> None:
     with registry_process(tmp_path / "data"):
         second = verbena("registry", "--port", "0", "--folder", str(tmp_path / "data"))
     assert second.returncode == 1
@@ -60,7 +60,7 @@ def test_check_and_gc_beside_a_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["check", "gc"])
-def test_there_is_nothing_to_look_after(tmp_path: Path, action: str) -> None:
+def test_check_and_gc_need_a_registry_folder(tmp_path: Path, action: str) -> None:
     answer = verbena("registry", action, "--folder", str(tmp_path))
     assert answer.returncode == 1
     assert "no registry in" in answer.stderr
@@ -78,7 +78,7 @@ def test_sighup_reopens_the_access_log(tmp_path: Path) -> None:
     assert "GET /v2/" in (tmp_path / "old").read_text()
 
 
-def test_every_reserved_flag_is_known() -> None:
+def test_every_short_flag_exists() -> None:
     shown = verbena("registry", "--help").stdout
     for flag in (
         "--rdma-enabled",

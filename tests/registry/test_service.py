@@ -1,4 +1,4 @@
-"""The operations without HTTP: what is stored is whole, shared, and there after a restart."""
+"""The operations without HTTP: stored content is verified, shared, and durable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_blob_of_another_repository_is_unknown(registry: Registry, fille
         assert caught.value.code == code
 
 
-async def test_a_wrong_digest_is_refused_and_leaves_the_upload(registry: Registry) -> None:
+async def test_a_wrong_digest_is_rejected_and_keeps_the_upload(registry: Registry) -> None:
     upload = await registry.begin_upload("one")
     await upload.incoming.append([b"hello"])
     with pytest.raises(Refused) as caught:
@@ -50,7 +50,7 @@ async def test_a_wrong_digest_is_refused_and_leaves_the_upload(registry: Registr
         registry.uploads.get("one", upload.id)
 
 
-async def test_an_upload_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_an_upload_continues_after_a_restart(tmp_path: Path) -> None:
     first = Registry(tmp_path)
     upload = await first.begin_upload("one", "sha512")
     await upload.incoming.append([b"hello "])
@@ -66,7 +66,7 @@ async def test_an_upload_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "x", "", "..", "a/b", "\x00"])
-async def test_no_upload_has_such_a_name(registry: Registry, name: str) -> None:
+async def test_invalid_upload_ids_are_unknown(registry: Registry, name: str) -> None:
     with pytest.raises(Refused) as caught:
         registry.uploads.get("one", name)
     assert caught.value.code == "BLOB_UPLOAD_UNKNOWN"
@@ -90,7 +90,7 @@ async def test_a_mount_is_one_row(registry: Registry, filler: Filler) -> None:
     assert await registry.mount("four", digest, origin=None) == blob
 
 
-async def test_a_manifest_comes_back_byte_for_byte(registry: Registry, filler: Filler) -> None:
+async def test_a_manifest_is_stored_byte_for_byte(registry: Registry, filler: Filler) -> None:
     config = await filler.blob("one", b"{}")
     content = image_manifest((config, 2), []) + b"\n \n"
     pushed = await registry.put_manifest("one", "latest", content, OCI_MANIFEST)
@@ -99,7 +99,7 @@ async def test_a_manifest_comes_back_byte_for_byte(registry: Registry, filler: F
     assert (by_tag.content, by_tag.media_type) == (content, OCI_MANIFEST)
 
 
-async def test_a_manifest_lacking_parts_is_refused_with_all_of_them(
+async def test_a_manifest_with_missing_parts_is_rejected_with_a_list(
     registry: Registry, filler: Filler
 ) -> None:
     config = await filler.blob("one", b"{}")
@@ -115,7 +115,7 @@ async def test_a_manifest_lacking_parts_is_refused_with_all_of_them(
 
 
 @pytest.mark.parametrize("kind", [OCI_INDEX, DOCKER_LIST])
-async def test_an_index_names_manifests(registry: Registry, filler: Filler, kind: str) -> None:
+async def test_an_index_references_manifests(registry: Registry, filler: Filler, kind: str) -> None:
     child = await filler.image("one", "child", b"layer")
 
     def index(*children: digests.Digest) -> bytes:
@@ -131,7 +131,7 @@ async def test_an_index_names_manifests(registry: Registry, filler: Filler, kind
     assert registry.tags("one") == ["child", "index", "sparse"]
 
 
-async def test_a_push_by_digest_may_bring_tags(registry: Registry, filler: Filler) -> None:
+async def test_a_push_by_digest_may_set_tags(registry: Registry, filler: Filler) -> None:
     config = await filler.blob("one", b"{}")
     content = image_manifest((config, 2), [])
     digest = digests.of(content, "sha512")
@@ -142,7 +142,7 @@ async def test_a_push_by_digest_may_bring_tags(registry: Registry, filler: Fille
         await registry.put_manifest("one", str(digests.of(b"")), content, OCI_MANIFEST)
 
 
-async def test_tags_come_in_order_and_in_pages(registry: Registry, filler: Filler) -> None:
+async def test_tags_are_sorted_and_paginated(registry: Registry, filler: Filler) -> None:
     for tag in ("b", "B", "a", "_", "1"):
         await filler.image("one", tag)
     assert registry.tags("one") == sorted(["b", "B", "a", "_", "1"])
@@ -171,7 +171,7 @@ async def test_referrers_of_a_subject_that_may_come_later(registry: Registry, fi
     assert rest["artifactType"] == "application/vnd.oci.image.config.v1+json"
 
 
-async def test_deleting_a_manifest_takes_its_tags_and_a_tag_takes_nothing(
+async def test_deleting_a_manifest_removes_its_tags_and_a_tag_only_itself(
     registry: Registry, filler: Filler
 ) -> None:
     digest = await filler.image("one", "a")
@@ -186,7 +186,7 @@ async def test_deleting_a_manifest_takes_its_tags_and_a_tag_takes_nothing(
         assert caught.value.code == "MANIFEST_UNKNOWN"
 
 
-async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     first = Registry(tmp_path)
     digest = await Filler(first).image("one", "latest", b"layer")
     first.close()
@@ -196,7 +196,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     second.close()
 
 
-async def test_listeners_hear_of_what_has_happened(registry: Registry, filler: Filler) -> None:
+async def test_listeners_get_every_event(registry: Registry, filler: Filler) -> None:
     heard: list[Event] = []
 
     async def listen(event: Event) -> None:
@@ -212,8 +212,8 @@ async def test_listeners_hear_of_what_has_happened(registry: Registry, filler: F
     ]
 
 
-async def test_a_source_is_asked_for_what_is_missing(registry: Registry) -> None:
-    """It gives a blob that is on its way: readable at once, of the repository when it was verified."""
+async def test_missing_content_is_fetched_from_the_source(registry: Registry) -> None:
+    """A blob being fetched is readable at once, and belongs to the repository once it is verified."""
     digest = digests.of(b"from afar")
 
     class Afar:
@@ -237,7 +237,7 @@ async def test_a_source_is_asked_for_what_is_missing(registry: Registry) -> None
     arriving.close()
 
 
-async def test_a_source_that_lies_leaves_nothing(registry: Registry) -> None:
+async def test_wrong_bytes_of_a_source_are_not_stored(registry: Registry) -> None:
     arriving = registry.blobs.incoming(size=3)
     await arriving.append([b"lie"])
     with pytest.raises(Refused):
@@ -281,6 +281,6 @@ Database(Path(sys.argv[1])).close()
 
 
 def test_many_processes_can_open_a_new_database_at_once(tmp_path: Path) -> None:
-    """A server, a collection and a check may begin in the same moment: none is told that it is locked."""
+    """A server, a collection and a check may start at the same moment without a locking error."""
     for number in range(3):
         assert at_once.run(_OPEN, [(f"{tmp_path}/{number}.db",)] * 6) == [""] * 6

@@ -29,7 +29,7 @@ CONFIG = b"{}"
 
 
 class Pushers:
-    """Clients that push images until the server is gone, and remember what it has acknowledged."""
+    """Clients that push images until the server is killed, and record its acknowledgements."""
 
     def __init__(self, server: Process, seed: int) -> None:
         self._server = server
@@ -83,7 +83,7 @@ def everything_is_there(server: Process, pushed: Pushers) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_killed_server_has_what_it_acknowledged(tmp_path: Path, seed: int) -> None:
+def test_a_killed_server_keeps_acknowledged_pushes(tmp_path: Path, seed: int) -> None:
     folder = tmp_path / "data"
     with registry_process(folder) as server:
         pushed = Pushers(server, seed)
@@ -117,7 +117,7 @@ def test_an_upload_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_killed_collections_beside_pushes(tmp_path: Path) -> None:
-    """Collections that are killed at any point, again and again, take nothing that is needed."""
+    """Collections killed at any point remove nothing that is referenced."""
     folder = tmp_path / "data"
     command = [sys.executable, "-c", COLLECT, str(folder)]
     with registry_process(folder) as server:

@@ -28,7 +28,7 @@ def of(*ids: str) -> ClusterMap:
     return found
 
 
-def test_slots_are_given_once() -> None:
+def test_a_slot_has_one_owner() -> None:
     a, b = NODES[:2]
     held = of(a, b).assign(range(100), a)
     assert (held.epoch, held.owner_of(5), held.owner_of(100), held.is_covered) == (3, a, None, False)
@@ -41,7 +41,7 @@ def test_slots_are_given_once() -> None:
     assert held.unassign([5], a).owner_of(5) is None
 
 
-def test_a_move_gives_the_slots_only_when_it_is_finished() -> None:
+def test_a_move_changes_the_owner_only_when_it_is_finished() -> None:
     a, b = NODES[:2]
     held = of(a, b).assign(range(SLOTS), a).begin_move(Move("0" * 32, SlotRange(10, 20), a, b))
     assert held.owner_of(15) == a
@@ -59,7 +59,7 @@ def test_a_move_gives_the_slots_only_when_it_is_finished() -> None:
         done.finish_move("0" * 32)
 
 
-def test_a_promoted_replica_owns_what_its_primary_did() -> None:
+def test_a_promoted_replica_owns_the_slots_of_its_primary() -> None:
     a, b, c, d = NODES
     held = of(a, b, c, d).assign(range(SLOTS), a).replicate(b, a).replicate(c, a)
     held = held.begin_move(Move("0" * 32, SlotRange(0, 0), a, d))
@@ -88,13 +88,13 @@ def test_a_promoted_replica_owns_what_its_primary_did() -> None:
         b'{"epoch":1,"members":[],"moves":[],"owners":[["5-0","x"]],"replicas":{}}',
     ],
 )
-def test_what_is_no_map_is_refused(data: bytes) -> None:
+def test_invalid_maps_are_rejected(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         ClusterMap.decode(data)
 
 
 class Changes(RuleBasedStateMachine):
-    """Whatever is tried, in whatever order: the map stays a map."""
+    """Any order of changes keeps the map valid."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ TestChanges = Changes.TestCase
 TestChanges.settings = settings(max_examples=60, stateful_step_count=30)
 
 
-def test_shares_add_up() -> None:
+def test_shares_sum_to_all_slots() -> None:
     assert shares(10, {"a": 1, "b": 1, "c": 1}) == {"a": 4, "b": 3, "c": 3}
     assert shares(10, {"a": 0, "b": 2, "c": 3}) == {"a": 0, "b": 4, "c": 6}
     with pytest.raises(ValueError, match="above 0"):
@@ -174,8 +174,9 @@ def test_shares_add_up() -> None:
 
 
 @pytest.mark.parametrize("weights", [None, {NODES[0]: 0.0}, {NODES[1]: 2.0, NODES[2]: 0.5}])
-def test_what_the_rebalancer_plans_leaves_nothing_to_do(weights: dict[str, float] | None) -> None:
-    """The same map gives the same moves, the fewest slots travel, and afterwards all have their share."""
+def test_the_plan_of_the_rebalancer_is_complete(weights: dict[str, float] | None) -> None:
+    """Equal maps give equal moves, as few slots as possible move, and afterwards every primary has its
+    share."""
     held = of(*NODES[:3]).assign(range(SLOTS), NODES[0]).meet(member(NODES[3])).replicate(NODES[3], NODES[0])
     moves = plan(held, weights)
     assert moves == plan(held, weights)

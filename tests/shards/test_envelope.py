@@ -1,4 +1,4 @@
-"""The envelope: one header on every wire. What is not exactly an envelope is refused."""
+"""The envelope: one header on every wire. Anything else is rejected."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ U64 = st.integers(0, 2**64 - 1)
 
 
 def resealed(data: bytes, at: int, patch: bytes) -> bytes:
-    """The same with other bytes, and a checksum that is right."""
+    """Returns the envelope with changed bytes and a valid checksum."""
     data = data[:at] + patch + data[at + len(patch) :]
     head, payload = data[: HEADER_BYTES - 4], data[HEADER_BYTES:]
     return head + struct.pack("<I", _native.crc32c(payload, _native.crc32c(head))) + payload
 
 
-def test_the_bytes_are_these() -> None:
-    """The layout is a promise to other versions: it does not change by accident."""
+def test_the_layout_is_fixed() -> None:
+    """Other versions depend on the layout, so it must not change by accident."""
     data = bytes(SOME)
     assert HEADER_BYTES == 112
     assert data[:8] == b"VSHD\x01\x02\x02\x00"
@@ -76,25 +76,25 @@ def test_the_bytes_are_these() -> None:
         boot_epoch=U64,
     )
 )
-def test_what_was_packed_is_read_back(envelope: Envelope) -> None:
+def test_a_packed_envelope_parses_to_itself(envelope: Envelope) -> None:
     assert parse(bytes(envelope)) == envelope
     assert bytes(parse(bytes(envelope))) == bytes(envelope)
 
 
 @pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES, len(bytes(SOME)) - 1])
-def test_one_that_is_cut_off_is_refused(length: int) -> None:
+def test_a_truncated_envelope_is_rejected(length: int) -> None:
     with pytest.raises(ProtocolError):
         parse(bytes(SOME)[:length])
 
 
-def test_one_byte_more_is_refused() -> None:
+def test_an_envelope_with_an_extra_byte_is_rejected() -> None:
     with pytest.raises(ProtocolError, match="where the header says"):
         parse(bytes(SOME) + b"x")
 
 
 @given(st.integers(0, len(bytes(SOME)) * 8 - 1))
 @settings(max_examples=400)
-def test_every_flipped_bit_is_found(bit: int) -> None:
+def test_every_flipped_bit_is_detected(bit: int) -> None:
     data = bytearray(bytes(SOME))
     data[bit // 8] ^= 1 << bit % 8
     with pytest.raises(ProtocolError):
@@ -116,7 +116,7 @@ def test_every_flipped_bit_is_found(bit: int) -> None:
         (104, struct.pack("<I", 2**32 - 1), "where the header says"),
     ],
 )
-def test_what_is_wrong_is_said_although_the_checksum_is_right(at: int, patch: bytes, says: str) -> None:
+def test_invalid_fields_are_named_even_with_a_valid_checksum(at: int, patch: bytes, says: str) -> None:
     with pytest.raises(ProtocolError, match=says):
         parse(resealed(bytes(SOME), at, patch))
 
@@ -124,8 +124,8 @@ def test_what_is_wrong_is_said_although_the_checksum_is_right(at: int, patch: by
 @given(st.binary(max_size=400), st.booleans())
 @example(b"", True)
 @settings(max_examples=600)
-def test_whatever_comes_is_an_envelope_or_refused(data: bytes, sealed: bool) -> None:
-    """Hostile bytes, also behind a header that begins right and a checksum that fits."""
+def test_any_bytes_parse_or_are_rejected(data: bytes, sealed: bool) -> None:
+    """Includes random bytes after a valid start and with a valid checksum."""
     if sealed:
         start = bytes(SOME)[:5]
         data = resealed((start + data).ljust(HEADER_BYTES, b"\0"), 0, start)

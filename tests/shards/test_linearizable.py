@@ -1,4 +1,4 @@
-"""The checker itself: known histories, and every small one against a search of all orders."""
+"""The linearizability checker: known histories, and every small history against an exhaustive search."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(value: object, called: float, returned: float) -> Operation:
         ([read(7, 0, 1)], False),  # out of nothing
     ],
 )
-def test_what_is_known(history: list[Operation], good: bool) -> None:
+def test_known_histories_are_classified(history: list[Operation], good: bool) -> None:
     assert (fault(history) == "") is good
 
 

@@ -1,4 +1,5 @@
-"""The detector: who is silent is suspected, who most suspect has failed, and whoever speaks is alive."""
+"""The failure detector: a silent member is suspected, fails if a majority suspects it, and is alive after its
+next message."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def test_a_silent_member_is_suspected_within_the_timeout_and_not_before() -> Non
     assert held.health("c", 1.1, ALL) is Health.SUSPECTED
 
 
-def test_it_has_failed_when_most_say_so() -> None:
+def test_a_member_has_failed_when_a_majority_suspects_it() -> None:
     held = detector()
     held.receive("c", 1, now=2.0, suspects=["b"])
     assert held.health("b", 2.0, ALL) is Health.FAILED
@@ -34,15 +35,16 @@ def test_it_has_failed_when_most_say_so() -> None:
     assert held.health("b", 2.1, ALL) is Health.ALIVE
 
 
-def test_those_who_are_suspected_do_not_vote() -> None:
-    """A majority of those who hear each other: an isolated node cannot fail the others."""
+def test_suspected_members_do_not_vote() -> None:
+    """Only members that receive messages of each other count, so an isolated node cannot mark the others as
+    failed."""
     held = detector()
     held.receive("c", 1, now=0.1, suspects=["b"])
     assert held.health("b", 5.0, ALL) is Health.SUSPECTED
     assert held.health("c", 5.0, ALL) is Health.SUSPECTED
 
 
-def test_old_news_is_no_news() -> None:
+def test_old_messages_are_ignored() -> None:
     held = detector()
     assert held.receive("b", 5, now=0.5, load=7)
     assert not held.receive("b", 5, now=3.0)
@@ -56,7 +58,7 @@ def test_old_news_is_no_news() -> None:
     assert held.silent_s("c", 3.5) is None
 
 
-def test_a_new_member_has_the_whole_time() -> None:
+def test_a_new_member_gets_the_full_timeout() -> None:
     held = detector()
     held.members([*ALL, "d"], now=10.0)
     assert held.health("d", 10.9, ALL) is Health.ALIVE

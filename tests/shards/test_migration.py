@@ -1,4 +1,4 @@
-"""The migration's states: what can follow what, when the target is ready, and what a crash leaves."""
+"""The states of a migration: transitions, readiness of the target, and recovery after a crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EVERY: list[State] = [
 ]
 
 
-def test_the_whole_way() -> None:
+def test_a_move_passes_all_phases() -> None:
     copying = Prepared(FACTS).begin(SourcePosition(100)).acknowledge(10).acknowledge(20)
     assert (copying.acknowledged, copying.segments) == (30, 2)
     following = copying.copied(SourcePosition(150))
@@ -79,15 +79,15 @@ def test_a_target_a_million_records_behind_is_not_ready() -> None:
     ],
 )
 def test_the_cut_over_is_rolled_back(applied: int, digest: str, now: float, why: str) -> None:
-    """A target that lacks something, holds something else, or has taken too long, does not get the slots."""
+    """A target that lacks records, has other content, or takes too long does not get the slots."""
     fenced = CutOver(FACTS, 1.0, 1.02, SourcePosition(9))
     end = fenced.compared(applied=SourcePosition(applied), source="d", target=digest, now=now)
     assert isinstance(end, RolledBack)
     assert why in end.why
 
 
-def test_steps_that_are_not_allowed_do_not_exist() -> None:
-    """Each state has the methods that lead on from it, and no others."""
+def test_each_state_has_only_its_own_steps() -> None:
+    """Each state has methods only for the states that may follow it."""
     steps = {
         type(state).__name__: {name for name in dir(state) if not name.startswith("_")}
         - {"facts", "phase", *state.__dataclass_fields__}
@@ -106,7 +106,7 @@ def test_steps_that_are_not_allowed_do_not_exist() -> None:
 
 
 @pytest.mark.parametrize("state", EVERY, ids=lambda state: state.phase.name)
-def test_a_checkpoint_gives_the_state_back(state: State, tmp_path: Path) -> None:
+def test_a_checkpoint_restores_the_state(state: State, tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "some" / "folder")
     kept.write(state)
     assert kept.read_all() == [state]
@@ -115,7 +115,7 @@ def test_a_checkpoint_gives_the_state_back(state: State, tmp_path: Path) -> None
     assert checkpoint.decode(checkpoint.encode(state)) == state
 
 
-def test_a_crash_while_writing_leaves_the_former(tmp_path: Path) -> None:
+def test_a_crash_while_writing_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path)
     kept.write(EVERY[0])
     (tmp_path / f"{FACTS.migration}.new").write_bytes(checkpoint.encode(EVERY[1])[:30])
@@ -123,7 +123,7 @@ def test_a_crash_while_writing_leaves_the_former(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, len(checkpoint.encode(EVERY[3])) * 8 - 1))
-def test_a_damaged_checkpoint_is_refused(bit: int) -> None:
+def test_a_damaged_checkpoint_is_rejected(bit: int) -> None:
     data = bytearray(checkpoint.encode(EVERY[3]))
     data[bit // 8] ^= 1 << bit % 8
     with pytest.raises(ProtocolError):
@@ -141,7 +141,7 @@ def test_a_checkpoint_has_exactly_its_length(data: bytes, tmp_path: Path) -> Non
         Checkpoints(tmp_path).read_all()
 
 
-def test_a_checkpoint_of_another_migration_is_refused() -> None:
+def test_a_checkpoint_of_another_migration_is_rejected() -> None:
     from verbena import _native
 
     data = bytearray(checkpoint.encode(EVERY[0]))
@@ -151,8 +151,8 @@ def test_a_checkpoint_of_another_migration_is_refused() -> None:
         checkpoint.decode(bytes(data))
 
 
-def test_a_checkpoint_of_another_phase_says_what_is_wrong_and_what_to_do() -> None:
-    """Its file is named where it is read (above)."""
+def test_a_checkpoint_of_another_phase_has_cause_and_remedy() -> None:
+    """The error for a whole file also contains its path (see above)."""
     from verbena import _native
 
     data = bytearray(checkpoint.encode(EVERY[1]))
@@ -169,8 +169,8 @@ def test_a_checkpoint_of_another_phase_says_what_is_wrong_and_what_to_do() -> No
 
 
 @pytest.mark.parametrize("state", EVERY[:6], ids=lambda state: state.phase.name)
-def test_the_map_decides_what_a_crash_means(state: State) -> None:
-    """A source that comes back asks the map: still its own: again; no move any more: as before; else on."""
+def test_the_map_decides_how_a_restarted_source_continues(state: State) -> None:
+    """If it still owns the slots the move starts again or ends; otherwise the move is completed."""
     again = recover(state, owns=True, known=True, limits=LIMITS)
     assert isinstance(again, Prepared)
     assert again.facts.attempt == 2
@@ -187,8 +187,8 @@ def test_attempts_are_bounded() -> None:
     assert isinstance(recover(state, owns=True, known=True, limits=LIMITS), RolledBack)
 
 
-def test_attempts_never_go_back() -> None:
-    """Whoever has forgotten them hears of them from the target, and goes on after the last."""
+def test_attempt_numbers_never_decrease() -> None:
+    """A source that lost its checkpoint gets the last number from the target."""
     later = Prepared(FACTS).after(4)
     assert later.facts.attempt == 5
     assert later.after(5).facts.attempt == 6
@@ -198,7 +198,7 @@ def test_attempts_never_go_back() -> None:
 
 
 class Migrations(RuleBasedStateMachine):
-    """Any history of steps, breaks and crashes, with a map that changes at one place only."""
+    """Any sequence of steps, failures and crashes; only one step changes the map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class Migrations(RuleBasedStateMachine):
     @rule(map_changed=st.booleans())
     @precondition(lambda self: not is_over(self.state))
     def crash(self, map_changed: bool) -> None:
-        """Also between the change of the map and the checkpoint that would say so."""
+        """May happen between the change of the map and its checkpoint."""
         if isinstance(self.state, Deciding) and map_changed:
             self.owner = "target"
         self.step(recover(self.state, owns=self.owner == "source", known=True, limits=LIMITS))

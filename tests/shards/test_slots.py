@@ -1,4 +1,4 @@
-"""Slots and positions: which shard a key falls into, and whose LSN an LSN is."""
+"""Slots of keys, slot ranges, and positions in logs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from verbena.shards.slots import SLOTS, SlotRange, parse_ranges, ranges_of, slot
     ],
 )
 def test_a_key_falls_into_the_slot_of_its_hash_tag(key: bytes, slot: int) -> None:
-    """What stands in the first braces decides, unless it is empty or the braces never close."""
+    """The text in the first braces decides, unless it is empty or the braces do not close."""
     assert slot_of(key) == slot
 
 
 @given(st.sets(st.integers(0, SLOTS - 1), max_size=300))
-def test_ranges_hold_exactly_the_slots(slots: set[int]) -> None:
+def test_ranges_contain_exactly_the_slots(slots: set[int]) -> None:
     found = ranges_of(slots)
     assert {slot for one in found for slot in one} == slots
     assert all(a.last + 1 < b.first for a, b in itertools.pairwise(found))
@@ -40,12 +40,12 @@ def test_ranges_hold_exactly_the_slots(slots: set[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "5-", "9-3", "16384", "0-16384", "x", "1,,2", "1.5", "٣"])
-def test_what_is_no_range_is_refused(text: str) -> None:
+def test_invalid_ranges_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"slot"):
         parse_ranges(text)
 
 
-def test_a_range_knows_what_is_in_it() -> None:
+def test_a_range_contains_its_slots() -> None:
     some = SlotRange(3, 5)
     assert (list(some), len(some), 5 in some, 6 in some, str(some)) == ([3, 4, 5], 3, True, False, "3-5")
     assert some.overlaps(SlotRange(5, 9))
@@ -53,7 +53,7 @@ def test_a_range_knows_what_is_in_it() -> None:
 
 
 def test_positions_of_different_logs_cannot_be_compared() -> None:
-    """A source's LSN says nothing about a target's log."""
+    """LSNs of source and target are unrelated."""
     here, there = SourcePosition(5), TargetPosition(5)
     for compare in ("__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__sub__"):
         with pytest.raises(TypeError, match="another log"):

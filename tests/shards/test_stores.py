@@ -1,4 +1,4 @@
-"""The map's stores, SQLite and a real etcd by the same tests: swaps, watches, leases."""
+"""The map stores, SQLite and a real etcd with the same tests: swaps, watches, leases."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def member(id: str) -> Member:
     return Member(id, "127.0.0.1", 7000, "127.0.0.1:7001")
 
 
-async def test_a_swap_needs_the_revision(store: MapStore, url: str) -> None:
-    """Who comes second is told so, and has changed nothing."""
+async def test_a_swap_needs_the_current_revision(store: MapStore, url: str) -> None:
+    """The second of two swaps fails and changes nothing."""
     empty = await store.load()
     assert (empty.revision, empty.map) == (0, ClusterMap())
     first = await store.compare_and_swap(0, ClusterMap().meet(member(A)))
@@ -69,7 +69,7 @@ async def test_a_swap_needs_the_revision(store: MapStore, url: str) -> None:
 
 @contextlib.contextmanager
 def held_up(url: str) -> Iterator[None]:
-    """Nobody can change what is there: etcd stands still, the file is somebody else's."""
+    """Blocks all changes: etcd is stopped, the file is locked by another process."""
     scheme, _, place = url.partition("://")
     if scheme == "sqlite":
         with contextlib.closing(sqlite3.connect(place, isolation_level=None)) as other:
@@ -95,8 +95,8 @@ def _is_stopped(process: int) -> bool:
     return set(states) == {"T"}
 
 
-async def test_a_swap_that_cannot_begin_in_time_never_does(store: MapStore, url: str) -> None:
-    """Neither then nor later; with time enough it is a swap like any other."""
+async def test_a_swap_that_cannot_begin_in_time_is_never_made(store: MapStore, url: str) -> None:
+    """Neither then nor later; with enough time it succeeds."""
     first = await store.compare_and_swap(0, ClusterMap().meet(member(A)), begin_within_s=30)
     with held_up(url):
         for within_s in (0.05, 0.0):
@@ -112,8 +112,8 @@ async def test_a_swap_that_cannot_begin_in_time_never_does(store: MapStore, url:
     assert await store.load() == second
 
 
-async def test_many_who_change_at_once_all_get_their_turn(url: str) -> None:
-    """Every change is there in the end, and each has its own epoch."""
+async def test_concurrent_changes_all_succeed(url: str) -> None:
+    """The final map contains every change, and each has its own epoch."""
     stores = [open_store(url) for _ in range(4)]
     members = [f"{number:040x}" for number in range(16)]
 
@@ -139,7 +139,7 @@ asyncio.run(change(store, lambda map: map.meet(member)))
 
 
 def test_many_processes_can_open_a_new_file_at_once(tmp_path: Path) -> None:
-    """SQLite tells one of two who switch a file's journal at once that it is locked: nobody hears of it."""
+    """SQLite reports "locked" to one of two processes that switch the journal mode; the store retries."""
     members = [f"{number:040x}" for number in range(8)]
     for number in range(2):
         url = f"sqlite://{tmp_path}/{number}.db"
@@ -149,7 +149,7 @@ def test_many_processes_can_open_a_new_file_at_once(tmp_path: Path) -> None:
         asyncio.run(store.close())
 
 
-async def test_a_watch_tells_of_every_change_made_elsewhere(store: MapStore, url: str) -> None:
+async def test_a_watch_yields_every_change_of_other_clients(store: MapStore, url: str) -> None:
     other = open_store(url)
     await change(other, lambda map: map.meet(member(A)))
     async with contextlib.aclosing(store.watch(0)) as changes:  # type: ignore[type-var]
@@ -163,14 +163,14 @@ async def test_a_watch_tells_of_every_change_made_elsewhere(store: MapStore, url
     await other.close()
 
 
-async def test_a_change_that_the_map_refuses_is_not_made(store: MapStore) -> None:
+async def test_a_change_that_the_map_rejects_is_not_stored(store: MapStore) -> None:
     with pytest.raises(StateError, match="not a member"):
         await change(store, lambda map: map.assign([1], A))
     assert (await store.load()).revision == 0
 
 
-async def test_a_place_cannot_be_taken_while_its_holder_has_a_lease(store: MapStore, url: str) -> None:
-    """Fencing: the swap and the look at the lease are one step."""
+async def test_a_swap_fails_while_the_named_member_holds_a_lease(store: MapStore, url: str) -> None:
+    """Fencing: the swap and the check of the lease are one transaction."""
     held = await change(store, lambda map: map.meet(member(A)))
     lease = await store.lease(A, 30)
     assert await store.leaseholders() == {A}
@@ -190,7 +190,7 @@ async def test_a_place_cannot_be_taken_while_its_holder_has_a_lease(store: MapSt
     await other.close()
 
 
-async def test_a_leaseholder_is_heard_as_long_as_its_lease_lasts(store: MapStore, url: str) -> None:
+async def test_an_announcement_lasts_as_long_as_the_lease(store: MapStore, url: str) -> None:
     other = open_store(url)
     lease = await store.lease(A, 30)
     assert await other.announcements() == {A: ""}
@@ -218,8 +218,8 @@ async def test_a_file_of_an_earlier_version_is_used(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_lease_ends_by_itself(store: MapStore) -> None:
-    """And its holder's own clock says so before the store does."""
+async def test_a_lease_expires(store: MapStore) -> None:
+    """The holder's clock expires before the store's."""
     lease = await store.lease(A, 0.3)
     while await store.leaseholders():
         pass
@@ -228,7 +228,7 @@ async def test_a_lease_ends_by_itself(store: MapStore) -> None:
         await lease.renew()
 
 
-async def test_a_restarted_member_has_its_own_lease_back(store: MapStore, url: str) -> None:
+async def test_a_restarted_member_gets_its_lease_at_once(store: MapStore, url: str) -> None:
     former = await store.lease(A, 30)
     other = open_store(url)
     now = await other.lease(A, 30)
@@ -239,7 +239,7 @@ async def test_a_restarted_member_has_its_own_lease_back(store: MapStore, url: s
     await other.close()
 
 
-async def test_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
+async def test_an_unreachable_store_raises(tmp_path: Path) -> None:
     with pytest.raises(AddressError, match=r"map_store|store"):
         open_store(f"sqlite://{tmp_path}/no/such/folder/map.db")
     nobody = open_store("etcd://127.0.0.1:1")
@@ -250,8 +250,8 @@ async def test_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:
             open_store(wrong)
 
 
-async def test_a_server_that_talks_nonsense_is_refused() -> None:
-    """Hostile answers: garbage, endless lines, lengths that are none."""
+async def test_invalid_http_responses_are_rejected() -> None:
+    """Random bytes, endless lines and invalid lengths."""
     answers = [
         b"garbage\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",

@@ -1,4 +1,4 @@
-"""Nodes that lie, stall, die or have no room: what comes is right, or nothing comes."""
+"""Nodes that send wrong bytes, stall, die or have a full disk: a blob is correct or is not served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOB = random.Random(3).randbytes(12 * PIECE)
 
 
 def spoil(node: Nodes, offset: int) -> None:
-    """Changes a byte of its one blob, so that what it sends is not what it promised."""
+    """Changes a byte of its one blob, so that it sends wrong bytes."""
     [(digest, _)] = node.registry.blobs.files()
     with open(node.registry.blobs.path_of(digest), "r+b") as file:
         file.seek(offset)
@@ -32,14 +32,14 @@ def spoil(node: Nodes, offset: int) -> None:
 
 
 async def fetch(node: Nodes, digest: object) -> None:
-    """Until it is stored; clients that follow a lie are cut off, and come again."""
+    """Fetches until the blob is stored; clients that follow wrong bytes are disconnected and retry."""
     found = await node.fetch("app", digest)  # type: ignore[arg-type]
     assert found is not None
     await found.whole
 
 
-async def test_a_liar_is_found_counted_and_avoided(tmp_path: Path) -> None:
-    """All pieces of the liar's are wrong, the blob is right in the end, and the honest are not blamed."""
+async def test_a_node_that_sends_wrong_bytes_is_identified_and_avoided(tmp_path: Path) -> None:
+    """All its pieces are wrong, the blob is still correct, and other nodes are not counted."""
     async with Cluster(tmp_path) as cluster:
         honest, liar = [await cluster.add() for _ in range(2)]
         for node in (honest, liar):
@@ -55,8 +55,8 @@ async def test_a_liar_is_found_counted_and_avoided(tmp_path: Path) -> None:
         assert (liar.id in [peer.id for peer in requester.usable_peers()]) is not was_asked
 
 
-async def test_a_lie_of_the_only_holder_is_never_a_blob(tmp_path: Path) -> None:
-    """Followers get an error instead of the last byte; nothing is stored, and nothing is left behind."""
+async def test_wrong_bytes_of_the_only_holder_are_never_stored(tmp_path: Path) -> None:
+    """Followers get an error instead of the last byte, and no file remains."""
     async with Cluster(tmp_path) as cluster:
         liar, requester = [await cluster.add() for _ in range(2)]
         digest = await push(liar, BLOB)
@@ -74,8 +74,8 @@ async def test_a_lie_of_the_only_holder_is_never_a_blob(tmp_path: Path) -> None:
             await requester.registry.blob("app", digest)
 
 
-async def test_a_short_lie_is_found_as_well(tmp_path: Path) -> None:
-    """A blob that comes with the answer is held to its digest, too; who has it meanwhile is asked then."""
+async def test_wrong_bytes_of_a_short_blob_are_detected(tmp_path: Path) -> None:
+    """A blob that arrives with the response is verified too; then other holders are queried."""
     async with Cluster(tmp_path) as cluster:
         honest, liar, requester = [await cluster.add() for _ in range(3)]
         digest = await push(liar, BLOB[:1000])
@@ -93,7 +93,7 @@ async def test_a_short_lie_is_found_as_well(tmp_path: Path) -> None:
 
 
 def test_the_pieces_of_a_killed_peer_come_from_another(tmp_path: Path) -> None:
-    """Killed in the middle of a transfer: the blob is whole all the same."""
+    """A peer killed during a transfer does not prevent the blob from completing."""
     size = 96 << 20
     with Processes(tmp_path, piece_timeout_s=20.0) as nodes:
         first, second = nodes.add(), nodes.add()
@@ -110,8 +110,8 @@ def test_the_pieces_of_a_killed_peer_come_from_another(tmp_path: Path) -> None:
         assert pulled.get("right") is True, answers
 
 
-def test_a_peer_that_stalls_is_done_without(tmp_path: Path) -> None:
-    """Stopped, it neither answers nor goes away."""
+def test_a_stalled_peer_is_replaced(tmp_path: Path) -> None:
+    """A stopped process neither responds nor disconnects."""
     with Processes(tmp_path, piece_timeout_s=1.0) as nodes:
         first, second = nodes.add(), nodes.add()
         for node in (first, second):
@@ -123,8 +123,8 @@ def test_a_peer_that_stalls_is_done_without(tmp_path: Path) -> None:
         assert second.ask("figures")["sent"] >= 48 << 20
 
 
-def test_a_killed_asker_leaves_nothing_wrong(tmp_path: Path) -> None:
-    """Its half blob is no blob after a restart; a second attempt brings it whole."""
+def test_a_killed_requester_leaves_no_partial_blob(tmp_path: Path) -> None:
+    """After a restart the partial blob is not a blob; a second fetch completes it."""
     with Processes(tmp_path) as nodes:
         origin = nodes.add()
         digest = origin.ask("push", seed=8, length=96 << 20)["digest"]
@@ -141,7 +141,7 @@ def test_a_killed_asker_leaves_nothing_wrong(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for a part of a blob."""
+    """A file system that is too small for the blob."""
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(
@@ -154,7 +154,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_the_fetch_and_not_the_node(tmp_path: Path, small_disk: Path) -> None:
-    """The client is told, the room is free again, and a smaller blob still comes."""
+    """The client gets an error, the space is freed, and a smaller blob can be fetched."""
     with Processes(tmp_path) as nodes:
         origin = nodes.add()
         large = origin.ask("push", seed=9, length=40 << 20)["digest"]

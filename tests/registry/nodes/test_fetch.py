@@ -1,4 +1,4 @@
-"""Blobs that are missing here come from peers: whole, verified, once, and from as many as have them."""
+"""Missing blobs are fetched from peers: complete, verified, once, and from all that have them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ BLOB = random.Random(1).randbytes(3 * PIECE + 12345)
 
 @pytest.mark.parametrize("wires", [("shm",), ("iwarp",)])
 @pytest.mark.parametrize("length", [0, 1, 65536, PIECE, len(BLOB)])
-async def test_a_missing_blob_comes_from_a_peer(tmp_path: Path, length: int, wires: tuple[str, ...]) -> None:
-    """Whatever its size, on either wire; afterwards it is here."""
+async def test_a_missing_blob_is_fetched_from_a_peer(
+    tmp_path: Path, length: int, wires: tuple[str, ...]
+) -> None:
+    """Blobs of any size, on either wire; afterwards they are stored."""
     async with Cluster(tmp_path) as cluster:
         origin, requester = [await cluster.add(wires=wires) for _ in range(2)]
         digest = await push(origin, BLOB[:length])
@@ -36,14 +38,14 @@ async def test_a_missing_blob_comes_from_a_peer(tmp_path: Path, length: int, wir
         assert requester.fetched == 1
 
 
-async def test_a_blob_of_sha512_comes_as_well(tmp_path: Path) -> None:
+async def test_a_sha512_blob_is_fetched(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         origin, requester = [await cluster.add() for _ in range(2)]
         digest = await push(origin, BLOB, algorithm="sha512")
         assert await pull(requester, digest) == BLOB
 
 
-async def test_what_nobody_has_is_unknown(tmp_path: Path) -> None:
+async def test_a_blob_that_no_node_has_is_unknown(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         origin, requester = [await cluster.add() for _ in range(2)]
         await push(origin, b"another")
@@ -51,8 +53,8 @@ async def test_what_nobody_has_is_unknown(tmp_path: Path) -> None:
             await requester.registry.blob("app", digests.of(b"nobody's"))
 
 
-async def test_a_blob_of_another_repository_is_not_given(tmp_path: Path) -> None:
-    """Who may read one repository may not read another by way of a node that lacks the blob."""
+async def test_a_blob_of_another_repository_is_not_served(tmp_path: Path) -> None:
+    """Access to one repository gives no access to another through a node that lacks the blob."""
     async with Cluster(tmp_path) as cluster:
         origin, requester = [await cluster.add() for _ in range(2)]
         digest = await push(origin, BLOB, repository="private")
@@ -66,7 +68,7 @@ async def test_a_blob_of_another_repository_is_not_given(tmp_path: Path) -> None
 
 
 async def test_many_clients_share_one_fetch(tmp_path: Path) -> None:
-    """However many ask, the blob comes once, and all get it while it arrives."""
+    """The blob is fetched once, and all clients get it as it arrives."""
     async with Cluster(tmp_path) as cluster:
         origin, requester = [await cluster.add() for _ in range(2)]
         digest = await push(origin, BLOB)
@@ -76,8 +78,8 @@ async def test_many_clients_share_one_fetch(tmp_path: Path) -> None:
         assert origin.source.sent_bytes == len(BLOB)
 
 
-async def test_several_peers_give_one_blob(tmp_path: Path) -> None:
-    """A blob that three nodes have comes from more than one of them."""
+async def test_a_blob_is_fetched_from_several_peers(tmp_path: Path) -> None:
+    """A blob that three nodes have arrives from more than one of them."""
     content = random.Random(2).randbytes(16 * PIECE)
     async with Cluster(tmp_path) as cluster:
         holders = [await cluster.add() for _ in range(3)]
@@ -90,8 +92,8 @@ async def test_several_peers_give_one_blob(tmp_path: Path) -> None:
         assert sum(given) <= len(content) + 3 * PIECE  # a slow one's piece may be asked of another, too
 
 
-async def test_a_node_that_only_its_peers_dial_is_asked_by_them(tmp_path: Path) -> None:
-    """The list of peers need not name both ends: a session serves both ways."""
+async def test_a_session_serves_both_directions(tmp_path: Path) -> None:
+    """Only one of two nodes needs the other in its list of peers."""
     async with Cluster(tmp_path) as cluster:
         requester, origin = [await cluster.add() for _ in range(2)]
         assert requester.peers == []
@@ -99,8 +101,8 @@ async def test_a_node_that_only_its_peers_dial_is_asked_by_them(tmp_path: Path) 
         assert await pull(requester, digest) == BLOB
 
 
-async def test_a_node_among_its_own_peers_is_left_out(tmp_path: Path) -> None:
-    """One list can serve all nodes: whoever dials itself finds out, and does not ask itself."""
+async def test_a_node_ignores_itself_among_its_peers(tmp_path: Path) -> None:
+    """All nodes can share one list: a node that dials itself detects it."""
     own = f"127.0.0.1:{free_port()}"
     async with Cluster(tmp_path) as cluster:
         other = await cluster.add()
@@ -110,7 +112,7 @@ async def test_a_node_among_its_own_peers_is_left_out(tmp_path: Path) -> None:
         assert await pull(node, await push(other, BLOB)) == BLOB
 
 
-async def test_manifests_come_from_peers(tmp_path: Path) -> None:
+async def test_manifests_are_fetched_from_peers(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         origin, requester = [await cluster.add() for _ in range(2)]
         digest = await Filler(origin.registry).image("app", "latest", BLOB)

@@ -1,4 +1,4 @@
-"""Which piece is asked of whom, with no wire and any clock; leases; what may be in a message."""
+"""The choice of pieces and peers, leases, and validation of messages, without I/O."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_pieces_cover_a_blob_exactly(size: int) -> None:
     assert all(start == index * PIECE and 0 < length <= PIECE for index, (start, length) in enumerate(found))
 
 
-def test_alone_pieces_are_taken_in_order_and_by_one_holder_each() -> None:
-    """So that whoever follows the blob has something to read."""
+def test_a_single_fetcher_requests_pieces_in_order() -> None:
+    """Clients that follow the blob can read it from the start."""
     blob = plan(6)
     for name in ("a", "b"):
         blob.note(name, held=0, whole=True)
@@ -34,7 +34,7 @@ def test_alone_pieces_are_taken_in_order_and_by_one_holder_each() -> None:
     assert [offer.pieces for offer in offers if offer] == [1, 2, 4, 8]
 
 
-def test_among_fellows_a_holder_may_choose_from_several() -> None:
+def test_with_other_fetchers_a_holder_chooses_among_several_pieces() -> None:
     blob = plan(100)
     blob.note("origin", held=0, whole=True)
     blob.note("fellow", held=0b1111, whole=False)
@@ -45,7 +45,7 @@ def test_among_fellows_a_holder_may_choose_from_several() -> None:
     assert not offer.pieces & 0b1111  # rare ones first
 
 
-def test_what_others_have_is_asked_of_the_origin_only_when_patience_ends() -> None:
+def test_pieces_of_other_fetchers_are_requested_from_the_origin_after_a_timeout() -> None:
     blob = plan(4)
     blob.note("origin", held=0, whole=True)
     blob.note("fellow", held=0, whole=False)
@@ -57,7 +57,7 @@ def test_what_others_have_is_asked_of_the_origin_only_when_patience_ends() -> No
     assert not late.patient
 
 
-def test_when_the_last_fellow_dies_the_origin_is_asked_at_once() -> None:
+def test_when_the_last_fetcher_dies_the_origin_is_used_at_once() -> None:
     blob = plan(4)
     blob.note("origin", held=0, whole=True)
     blob.note("fellow", held=0b11, whole=False)
@@ -67,8 +67,8 @@ def test_when_the_last_fellow_dies_the_origin_is_asked_at_once() -> None:
     assert blob.offer("origin", 0.0) is not None
 
 
-def test_a_slow_piece_is_asked_of_another_once() -> None:
-    """Work is stolen from the slow; the first to bring it wins, and a second copy changes nothing."""
+def test_a_slow_piece_is_requested_from_a_second_peer() -> None:
+    """The first response wins; a second copy changes nothing."""
     blob = plan(1)
     for name in ("slow", "quick", "third"):
         blob.note(name, held=0, whole=True)
@@ -94,7 +94,7 @@ def test_the_piece_of_a_dead_holder_is_free_at_once() -> None:
     assert blob.offer("other", 0.0) is not None
 
 
-def test_hope_is_somebody_who_has_it_or_is_given_it() -> None:
+def test_a_plan_is_completable_while_a_live_peer_has_or_receives_the_pieces() -> None:
     blob = plan(2)
     assert not blob.completable
     blob.note("orphan", held=1, whole=False, fed=False)
@@ -106,8 +106,10 @@ def test_hope_is_somebody_who_has_it_or_is_given_it() -> None:
 
 
 @given(st.integers(1, 200), st.integers(2, 9), st.randoms(use_true_random=False))
-def test_nothing_is_asked_of_two_unless_it_is_slow(count: int, holders: int, rng: random.Random) -> None:
-    """Whatever holders have, offers are disjoint, of what they hold, and end with everything held."""
+def test_a_piece_is_requested_from_one_peer_unless_it_is_slow(
+    count: int, holders: int, rng: random.Random
+) -> None:
+    """Offers are disjoint, contain only pieces of their holder, and end with all pieces."""
     blob = Plan(count * PIECE, rng=rng)
     for name in range(holders):
         blob.note(str(name), held=rng.getrandbits(count), whole=name == 0)
@@ -138,7 +140,7 @@ def test_one_node_at_a_time_has_a_lease() -> None:
     assert leases.ask("blob", "b", 1.0 + LIFETIME_S) == "b"
 
 
-def test_all_nodes_agree_on_who_grants_and_the_load_is_spread() -> None:
+def test_all_nodes_agree_on_the_granting_node_and_the_load_is_spread() -> None:
     nodes = [f"node{number}" for number in range(8)]
     first = [lease.order(f"blob{number}", nodes)[0] for number in range(200)]
     assert first == [lease.order(f"blob{number}", reversed(nodes))[0] for number in range(200)]
@@ -163,7 +165,7 @@ def test_all_nodes_agree_on_who_grants_and_the_load_is_spread() -> None:
         b'{"digest": "' + b"a" * 1000 + b'"}',
     ],
 )
-def test_nonsense_is_refused(payload: bytes) -> None:
+def test_malformed_requests_are_rejected(payload: bytes) -> None:
     with pytest.raises(messages.BadMessage):
         messages.take_digest(messages.decode(payload))
 

@@ -1,4 +1,4 @@
-"""`verbena registry` as two processes with a real client: what skopeo pushes to one, the other gives it."""
+"""Two `verbena registry` processes: skopeo pushes to one and pulls from the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODE = ("--rdma-enabled", "--rdma-listen-addr", "127.0.0.1", "--rdma-listen-port
 
 
 def node_address(process: Process) -> str:
-    """Where other nodes are taken, from the lines that it prints."""
+    """Parses the address for other nodes from the output."""
     found = re.search(r"^  nodes\s+(\S+) on ", process.banner, re.MULTILINE)
     assert found is not None, process.banner
     return found[1]

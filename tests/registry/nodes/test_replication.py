@@ -1,4 +1,4 @@
-"""What is pushed to one node is given to others, before the client has its answer or after."""
+"""Pushes are copied to other nodes, before or after the response to the client."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from verbena.registry.nodes.settings import PIECE
 BLOB = random.Random(12).randbytes(PIECE + 5)
 
 
-async def test_a_push_is_answered_when_the_copies_are_there(tmp_path: Path) -> None:
-    """Synchronous: blobs, manifest and tag are at two other nodes by then."""
+async def test_a_synchronous_push_waits_for_the_copies(tmp_path: Path) -> None:
+    """When the response arrives, two other nodes have blobs, manifest and tag."""
     async with Cluster(tmp_path) as cluster:
         others = [await cluster.add() for _ in range(2)]
         node = await cluster.add(replicas=2, replicate_synchronously=True)
@@ -29,8 +29,8 @@ async def test_a_push_is_answered_when_the_copies_are_there(tmp_path: Path) -> N
             assert len(list(other.registry.blobs.files())) == 2
 
 
-async def test_a_push_is_refused_when_there_are_too_few_nodes(tmp_path: Path) -> None:
-    """Stored all the same: the client may repeat it when the nodes are back."""
+async def test_a_synchronous_push_fails_with_too_few_nodes(tmp_path: Path) -> None:
+    """The content is stored, and the client may repeat the push."""
     async with Cluster(tmp_path) as cluster:
         await cluster.add()
         node = await cluster.add(replicas=2, replicate_synchronously=True)
@@ -42,7 +42,7 @@ async def test_a_push_is_refused_when_there_are_too_few_nodes(tmp_path: Path) ->
 
 
 async def test_a_node_that_is_killed_while_it_copies_is_replaced(tmp_path: Path) -> None:
-    """SIGKILL between the push and its answer: the answer waits for the copy at another node."""
+    """After SIGKILL between push and response, the response waits for a copy on another node."""
     with Processes(tmp_path / "others") as processes:
         options = {"peers": [], "resume_timeout_s": 3}
         killed, other = [await asyncio.to_thread(processes.add, **options) for _ in range(2)]
@@ -62,7 +62,7 @@ async def test_a_node_that_is_killed_while_it_copies_is_replaced(tmp_path: Path)
             assert (node.replication.done, node.replication.failed) == (1, 0)
 
 
-async def test_copies_are_made_afterwards(tmp_path: Path) -> None:
+async def test_asynchronous_copies_follow_the_response(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         others = [await cluster.add() for _ in range(3)]
         node = await cluster.add(replicas=1)

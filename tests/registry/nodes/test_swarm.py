@@ -1,4 +1,4 @@
-"""Many nodes that want the same blob at once give it to each other."""
+"""Many nodes that fetch the same blob exchange its pieces."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ COUNT = 16
 BLOB = random.Random(5).randbytes(10 * PIECE)
 
 
-async def test_sixteen_nodes_take_one_blob_and_the_origin_sends_it_twice_at_most(tmp_path: Path) -> None:
-    """One node has it, fifteen ask at once: all have it in the end, and most of it from each other."""
+async def test_sixteen_nodes_fetch_one_blob_and_the_origin_sends_it_at_most_twice(tmp_path: Path) -> None:
+    """Fifteen nodes fetch at once, and get most of the blob from each other."""
     async with Cluster(tmp_path, source_bytes=2 * PIECE, window_bytes=4 * PIECE) as cluster:
         nodes = [await cluster.add(wires=("shm",)) for _ in range(COUNT)]
         origin = nodes[0]

@@ -1,4 +1,4 @@
-"""What no node has comes from upstream registries: once for all nodes, verified, and kept."""
+"""Content that no node has is fetched from upstream: once for all nodes, verified, and stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIGEST = digests.of(BLOB)
 
 
 class Stub(ThreadingHTTPServer):
-    """A registry that wants a token, or breaks off, or lies: as the test sets it."""
+    """A registry that requires a token, disconnects, or sends wrong bytes, as the test configures."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -97,8 +97,8 @@ def stub() -> Iterator[Stub]:
         thread.join()
 
 
-async def test_upstream_is_asked_once_for_all_nodes(tmp_path: Path, stub: Stub) -> None:
-    """Three nodes, five clients each: one of them takes it from upstream, the others from each other."""
+async def test_upstream_is_queried_once_for_all_nodes(tmp_path: Path, stub: Stub) -> None:
+    """Three nodes with five clients each: one node fetches from upstream, the others from it."""
     async with Cluster(tmp_path, upstreams=(stub.url,)) as cluster:
         nodes = [await cluster.add() for _ in range(3)]
         got = await asyncio.gather(*(pull(node, DIGEST) for node in nodes for _ in range(5)))
@@ -106,7 +106,7 @@ async def test_upstream_is_asked_once_for_all_nodes(tmp_path: Path, stub: Stub) 
         assert stub.gets == [""]
 
 
-async def test_a_token_is_fetched_and_used_again(tmp_path: Path, stub: Stub) -> None:
+async def test_a_token_is_fetched_and_reused(tmp_path: Path, stub: Stub) -> None:
     stub.token = "open-sesame"
     async with Cluster(tmp_path, upstreams=(stub.url,)) as cluster:
         node = await cluster.add()
@@ -116,15 +116,15 @@ async def test_a_token_is_fetched_and_used_again(tmp_path: Path, stub: Stub) -> 
     assert stub.tokens_asked == [{"service": ["stub"], "scope": ["repository:app:pull"]}]
 
 
-async def test_a_broken_answer_goes_on_where_it_broke(tmp_path: Path, stub: Stub) -> None:
-    """By a range, from the first piece that is missing; followers notice nothing."""
+async def test_an_interrupted_download_resumes(tmp_path: Path, stub: Stub) -> None:
+    """A range request starts at the first missing piece; followers see no error."""
     stub.break_after = PIECE + 1000
     async with Cluster(tmp_path, upstreams=(stub.url,)) as cluster:
         assert await pull(await cluster.add(), DIGEST) == BLOB
     assert stub.gets == ["", f"bytes={PIECE}-"]
 
 
-async def test_wrong_bytes_from_upstream_are_never_a_blob(tmp_path: Path, stub: Stub) -> None:
+async def test_wrong_bytes_from_upstream_are_never_stored(tmp_path: Path, stub: Stub) -> None:
     stub.content = bytes(len(BLOB))
     async with Cluster(tmp_path, upstreams=(stub.url,)) as cluster:
         node = await cluster.add()
@@ -137,13 +137,13 @@ async def test_wrong_bytes_from_upstream_are_never_a_blob(tmp_path: Path, stub: 
         assert list(node.registry.blobs.incoming_files()) == []
 
 
-async def test_the_next_upstream_is_asked_when_one_is_down(tmp_path: Path, stub: Stub) -> None:
+async def test_the_next_upstream_is_used_when_one_is_down(tmp_path: Path, stub: Stub) -> None:
     async with Cluster(tmp_path, upstreams=("http://127.0.0.1:1", stub.url)) as cluster:
         assert await pull(await cluster.add(), DIGEST) == BLOB
 
 
-async def test_a_tag_moves_with_upstream_and_stays_when_it_is_gone(tmp_path: Path, stub: Stub) -> None:
-    """Asked again when its time is over; an upstream that is away does not take away what is here."""
+async def test_a_tag_follows_upstream_and_stays_while_it_is_down(tmp_path: Path, stub: Stub) -> None:
+    """A tag is checked again after its lifetime; an unreachable upstream does not remove stored content."""
     config = (digests.of(b"{}"), 2)
     first, second = image_manifest(config, []), image_manifest(config, [], annotations={"two": "2"})
     stub.manifests["latest"] = first
@@ -159,8 +159,8 @@ async def test_a_tag_moves_with_upstream_and_stays_when_it_is_gone(tmp_path: Pat
 
 
 @pytest.mark.skipif(docker_registry.PROGRAM is None, reason=docker_registry.REASON)
-async def test_the_distributions_registry_is_an_upstream(tmp_path: Path) -> None:
-    """Manifest by tag, then its blobs: what a client does that pulls an image."""
+async def test_docker_registry_works_as_upstream(tmp_path: Path) -> None:
+    """Manifest by tag, then its blobs, as a client pulls an image."""
     with DockerRegistry(tmp_path / "docker") as upstream:
         upstream.push("library/app", str(digests.of(b"{}")), b"{}")
         upstream.push("library/app", str(DIGEST), BLOB)
@@ -179,13 +179,13 @@ async def test_the_distributions_registry_is_an_upstream(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["ftp://somewhere", "http://", "://"])
-def test_an_upstream_must_be_an_address(url: str) -> None:
+def test_an_upstream_must_be_a_registry_url(url: str) -> None:
     with pytest.raises(ValueError, match="not a registry URL"):
         Upstream(url)
 
 
-def test_a_redirect_out_of_https_is_not_followed(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is a token sent to another host."""
+def test_a_redirect_from_https_to_http_is_not_followed(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token is not sent to another host."""
     upstream = Upstream("https://registry.test")
     sent: list[tuple[str, dict[str, str]]] = []
 
@@ -209,7 +209,7 @@ def test_a_redirect_out_of_https_is_not_followed(stub: Stub, monkeypatch: pytest
     assert len(sent) == 1
 
 
-async def test_what_came_from_where_is_counted(tmp_path: Path, stub: Stub) -> None:
+async def test_bytes_are_counted_by_source(tmp_path: Path, stub: Stub) -> None:
     """By the values that the metrics page shows."""
     async with Cluster(tmp_path) as cluster:
         first = await cluster.add(upstreams=(stub.url,))

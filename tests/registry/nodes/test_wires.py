@@ -45,8 +45,8 @@ def configuration(authority: Authority, name: str, *names: str) -> str:
     )
 
 
-async def test_blobs_go_by_quic(tmp_path: Path) -> None:
-    """In pieces, both ways, and with a client that follows; nothing but the wire is left out."""
+async def test_blobs_are_transferred_over_quic(tmp_path: Path) -> None:
+    """Pieces go both ways while a client follows."""
     found = config.loads(configuration(Authority(tmp_path), "node", "127.0.0.1"))
     settings = dataclasses.replace(settings_from(found), wires=("quic",), recv_buffer_pool_size=1000)
     async with contextlib.AsyncExitStack() as stack:

@@ -23,7 +23,7 @@ in_browser = pytest.mark.skipif(browser.PROGRAM is None, reason=browser.REASON)
 
 
 async def fill(client: Client) -> str:
-    """Three repositories; an index of two platforms; a name that tries to be a program. Gives a digest."""
+    """Pushes three repositories, an index of two platforms and a name with markup. Returns a digest."""
     filler = Filler(client.registry)
     rng = random.Random(1)
     for name, tags in (("tools/lint", ("1.0", "1.1")), ("web/front", ("latest", "2026.11"))):
@@ -66,7 +66,7 @@ async def test_repositories_tags_layers_and_sizes_are_shown(page: Aside, client:
 
 
 @in_browser
-async def test_an_index_leads_to_its_manifests(page: Aside, client: Client) -> None:
+async def test_an_index_links_to_its_manifests(page: Aside, client: Client) -> None:
     digest = await fill(client)
     await page.open(f"{client.base}/#/base/debian@bookworm")
     assert await page.texts("tbody td:first-child") == ["linux/amd64", "linux/arm64"]
@@ -78,7 +78,7 @@ async def test_an_index_leads_to_its_manifests(page: Aside, client: Client) -> N
 
 @in_browser
 async def test_everything_can_be_reached_by_the_keyboard(page: Aside, client: Client) -> None:
-    """ "/" to the filter, letters, arrows to a repository, Enter into it, arrows to a tag, Enter."""
+    """ "/" focuses the filter; arrow keys and Enter open a repository and a tag."""
     await fill(client)
     await page.open(client.base)
     for key in ("/", "w", "e", "b"):
@@ -98,9 +98,7 @@ async def test_everything_can_be_reached_by_the_keyboard(page: Aside, client: Cl
 
 
 @in_browser
-async def test_light_and_dark_are_as_the_system_has_them_until_one_is_chosen(
-    page: Aside, client: Client
-) -> None:
+async def test_light_and_dark_follow_the_system_until_chosen(page: Aside, client: Client) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     await page.open(client.base, dark=False)
     light = await page.evaluate(ground)
@@ -114,7 +112,7 @@ async def test_light_and_dark_are_as_the_system_has_them_until_one_is_chosen(
 
 
 @in_browser
-async def test_who_has_to_log_in_is_asked_once(page: Aside, tmp_path: Path) -> None:
+async def test_the_log_in_dialog_appears_once(page: Aside, tmp_path: Path) -> None:
     import bcrypt
 
     users = tmp_path / "users"
@@ -139,8 +137,8 @@ async def test_who_has_to_log_in_is_asked_once(page: Aside, tmp_path: Path) -> N
 
 
 @in_browser
-async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: Path) -> None:
-    """Two nodes: the other one with its wire; a blob on its way with its sources; where each blob is."""
+async def test_nodes_and_transfers_are_shown(page: Aside, tmp_path: Path) -> None:
+    """The other node with its wire, a running transfer with its sources, and the location of each blob."""
     nodes: dict[str, Any] = {"rdma_enabled": True, "rdma_listen_addr": "127.0.0.1", "rdma_listen_port": 0}
     async with serve(tmp_path / "one", **nodes) as one:
         await fill(one)
@@ -183,7 +181,7 @@ async def test_nodes_and_transfers_are_shown_as_they_are(page: Aside, tmp_path: 
 
 
 async def _on_the_nodes_page(page: Aside, address: str, peer: str) -> None:
-    """Wires and sessions as any node has them, and the same transfer."""
+    """Checks wires, sessions and the transfer on the node page."""
     await page.open(address, ready="document.querySelectorAll('table').length > 3")
     shown = await page.text()
     assert f"{peer} over shm" in shown
@@ -192,7 +190,7 @@ async def _on_the_nodes_page(page: Aside, address: str, peer: str) -> None:
     assert {"Registry", "Transfers", "Registry nodes", "Sessions"} <= set(await page.texts("h2"))
 
 
-async def test_the_nodes_page_is_beside_the_metrics_and_can_only_be_read(tmp_path: Path) -> None:
+async def test_the_node_page_is_on_the_metrics_address_and_read_only(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"rdma_enabled": True, "rdma_listen_addr": "127.0.0.1", "rdma_listen_port": 0}
     async with serve(tmp_path / "data", metrics__listen="127.0.0.1:0", **keys) as client:
         await fill(client)
@@ -210,7 +208,7 @@ async def test_the_nodes_page_is_beside_the_metrics_and_can_only_be_read(tmp_pat
         assert b"verbena_registry" in (await client("GET", address + "/metrics")).body
 
 
-async def test_the_page_loads_nothing_from_elsewhere_and_says_so(client: Client) -> None:
+async def test_the_page_loads_nothing_from_other_hosts(client: Client) -> None:
     answer = await client("GET", "/")
     assert answer.status == 200
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -221,7 +219,7 @@ async def test_the_page_loads_nothing_from_elsewhere_and_says_so(client: Client)
         assert (await client("POST", path)).status == 405
 
 
-async def test_who_may_not_pull_learns_nothing(tmp_path: Path) -> None:
+async def test_data_needs_the_right_to_pull(tmp_path: Path) -> None:
     async with serve(tmp_path / "data", anonymous="none", htpasswd=str(_no_users(tmp_path))) as client:
         digest = await fill(client)
         assert (await client("GET", "/ui/node.json")).status == 401
@@ -229,7 +227,7 @@ async def test_who_may_not_pull_learns_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?repository=a", "?repository=a&digest=x"])
-async def test_nonsense_is_refused(client: Client, query: str) -> None:
+async def test_malformed_requests_are_rejected(client: Client, query: str) -> None:
     assert (await client("GET", f"/ui/where.json{query}")).status == 400
 
 
@@ -239,6 +237,6 @@ def _no_users(folder: Path) -> Path:
     return file
 
 
-async def test_without_a_page_there_is_none(tmp_path: Path) -> None:
+async def test_the_page_can_be_disabled(tmp_path: Path) -> None:
     async with serve(tmp_path / "data", page=False) as client:
         assert (await client("GET", "/")).status == 404
