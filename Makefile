@@ -71,7 +71,7 @@ else ifeq ($(FIXED_ADDRESSES)$(shell test $(RANDOM_BITS) -le 28 && echo fits),)
 	@echo "  tsan-test skipped: vm.mmap_rnd_bits is $(RANDOM_BITS) (TSan needs 28 or less) and setarch -R is not permitted"
 else
 	@$(STEP) tsan-configure $(CONFIGURE) -B build/tsan -DVERBENA_NATIVE_TESTS=ON -DCMAKE_BUILD_TYPE=Debug \
-		-DVERBENA_SANITIZE=thread
+		-DVERBENA_SANITIZE=thread -DVERBENA_UNITY=ON
 	@$(STEP) tsan-build cmake --build build/tsan --target $(TSAN_TESTS)
 	@$(STEP) tsan-test $(FIXED_ADDRESSES) ctest --test-dir build/tsan --output-on-failure -j 2 -R 'ring|thread'
 	@grep 'tests passed' build/log/tsan-test
