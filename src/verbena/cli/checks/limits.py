@@ -19,7 +19,7 @@ PTRACE_SCOPES = {
     "0": "any process of the same user",
     "1": "a process's own children only",
     "2": "processes with CAP_SYS_PTRACE only",
-    "3": "nobody",
+    "3": "no process",
 }
 
 
