@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from support.kv.store import Store
 from support.leaks import descriptors
+from support.stopped import stopped
 
 from verbena._native.kv import encode_command
 from verbena.errors import ClosedError, TimedOutError
@@ -41,6 +42,7 @@ def test_a_get_needs_no_server(store: Store) -> None:
     with Client(store.sessions, wire="shm") as client:
         client.set("key", "value")
         assert client.get("key") == b"value"
+        # Not stopped(), which waits: a READ comes after messages that the session sends by timer meanwhile.
         os.kill(store.process.pid, signal.SIGSTOP)
         try:
             assert client.get("key") == b"value"
@@ -109,12 +111,8 @@ def test_a_long_command_that_was_interrupted(store: Store) -> None:
     with Client(store.sessions) as client, Client(store.sessions) as other:
         client.set("key", "value")
         command = encode_command(["SET", "key", bytes(130 << 20)])
-        os.kill(store.process.pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(TimedOutError):
-                client._stream.send(command, 0.2)
-        finally:
-            os.kill(store.process.pid, signal.SIGCONT)
+        with stopped(store.process.pid), pytest.raises(TimedOutError):
+            client._stream.send(command, 0.2)
         with pytest.raises(ClosedError, match="interrupted half-way"):
             client.execute("PING")
         assert other.execute("GET", "key") == b"value"
@@ -123,17 +121,11 @@ def test_a_long_command_that_was_interrupted(store: Store) -> None:
 async def test_a_long_command_that_was_cancelled(store: Store) -> None:
     async with await AsyncClient.connect(store.sessions) as client:
         assert await client.set("key", "value")
-        os.kill(store.process.pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(client.execute("PING"), 0.1)
-            os.kill(store.process.pid, signal.SIGCONT)
-            assert await client.execute("PING") == "PONG"
-            os.kill(store.process.pid, signal.SIGSTOP)
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(client.set("key", bytes(130 << 20)), 0.5)
-        finally:
-            os.kill(store.process.pid, signal.SIGCONT)
+        with stopped(store.process.pid), pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.execute("PING"), 0.1)
+        assert await client.execute("PING") == "PONG"
+        with stopped(store.process.pid), pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.set("key", bytes(130 << 20)), 0.5)
         with pytest.raises(ClosedError, match="interrupted half-way"):
             await client.execute("PING")
     async with await AsyncClient.connect(store.sessions) as other:

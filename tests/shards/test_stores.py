@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 from support import at_once
 from support.etcd import ETCD, etcd, etcd_process
+from support.stopped import stopped
 
 from verbena.errors import AddressError, BusyError, StateError, TimedOutError
 from verbena.shards.cluster_map import ClusterMap, Member
@@ -76,23 +75,8 @@ def held_up(url: str) -> Iterator[None]:
             other.execute("BEGIN IMMEDIATE")
             yield
         return
-    process = PROCESSES[place.partition("/")[0]]
-    os.kill(process, signal.SIGSTOP)
-    while not _is_stopped(process):  # kill() returns before every thread has stopped
-        time.sleep(0.001)
-    try:
+    with stopped(PROCESSES[place.partition("/")[0]]):
         yield
-    finally:
-        os.kill(process, signal.SIGCONT)
-
-
-def _is_stopped(process: int) -> bool:
-    """Whether every thread of the process is in state T."""
-    states = [
-        stat.read_text().rpartition(")")[2].split()[0]
-        for stat in Path(f"/proc/{process}/task").glob("*/stat")
-    ]
-    return set(states) == {"T"}
 
 
 async def test_a_swap_that_cannot_begin_in_time_is_never_made(store: MapStore, url: str) -> None:
