@@ -51,7 +51,6 @@ class Backlog final : public Journal {
   // wake them.
   void set_served_by_loop(bool served_by_loop) { served_by_loop_ = served_by_loop; }
   void set_limits(size_t keep_bytes, size_t hold_bytes);
-  void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   uint32_t epoch() const { return epoch_; }
   // Drops all records; every existing reader is lost.
   void discard_all();

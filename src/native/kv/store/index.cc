@@ -80,7 +80,6 @@ Location Index::new_segment(uint32_t depth, uint32_t prefix) {
     bucket.owner = owner_;
     bucket.prefix = prefix;
   }
-  ++segments_;
   return location;
 }
 

@@ -109,7 +109,7 @@ class Index {
   Location directory_at_;
   Location* directory_;  // the memory at directory_at_
   uint32_t depth_ = 0;
-  size_t size_ = 0, segments_ = 0;
+  size_t size_ = 0;
 };
 
 // A cursor is a position in the space of hashes, ordered by their reversed prefixes, and a bucket: the halves
