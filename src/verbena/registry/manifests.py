@@ -31,10 +31,6 @@ class Parsed:
     artifact_type: str | None = None
     annotations: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def is_index(self) -> bool:
-        return self.media_type in INDEXES
-
 
 def parse(content: bytes, content_type: str) -> Parsed:
     """Parses a manifest that was sent as `content_type`. Raises Refused (MANIFEST_INVALID)."""
