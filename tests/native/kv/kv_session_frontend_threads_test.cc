@@ -66,6 +66,7 @@ struct Served {
   std::thread thread;
 };
 
+std::string get() { return "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"; }
 std::string set(char value) { return std::string("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n") + value + "\r\n"; }
 
 }  // namespace
@@ -118,6 +119,34 @@ TEST("a command does not overtake one that waits for the loop, though the engine
   Asked* const later = served.talk(set('2'));
   CHECK(!served.is_answered(*foreign) && !served.is_answered(*later));
   CHECK(served.value_of("k") == "1");
+}
+
+TEST("the native commands at the start of a message run at once, and the loop replies for all") {
+  const std::string requests = set('1') + get() + "*1\r\n$8\r\nNONSENSE\r\n" + set('2') + get();
+  Served served;
+  Asked* const mixed = served.talk(requests);
+  Asked* const later = served.talk(get());
+  CHECK(served.answer_to(*mixed) == "+OK\r\n$1\r\n1\r\n-ERR unknown command\r\n+OK\r\n$1\r\n2\r\n");
+  CHECK(served.answer_to(*later) == "$1\r\n2\r\n");
+  CHECK(served.answer_to(*served.talk(set('3'))) == "+OK\r\n");
+  served.end_loop();
+  Asked* const waiting = served.talk(requests);
+  CHECK(served.value_of("k") == "1" && !served.is_answered(*waiting));
+}
+
+TEST("a client whose reply exceeds its output limit is removed, and its stream begins again") {
+  Served served;
+  CHECK(served.answer_to(*served.talk(set('1'))) == "+OK\r\n");
+  uint64_t first;
+  {
+    const auto held = served.engine.lock();
+    first = served.engine.clients().begin()->first;
+    served.engine.find(first)->out_limit = 8;
+  }
+  CHECK(served.answer_to(*served.talk(get() + get())) == "$1\r\n1\r\n$1\r\n1\r\n");
+  CHECK(served.answer_to(*served.talk(get())) == "$1\r\n1\r\n");
+  const auto held = served.engine.lock();
+  CHECK(served.engine.find(first) == nullptr && served.engine.counters.output_disconnections == 1);
 }
 
 TEST("the loop sleeps long unless memory is to be given back, a copy is made, or a timer is due") {

@@ -104,165 +104,22 @@ void Engine::commit() {
   }
 }
 
-void Engine::feed(Client& client, std::string_view bytes) {
-  client.bytes_in += bytes.size();
-  counters.bytes_in += bytes.size();
-  client.last_ms = keyspace.now_ms();
-  size_t used = 0;
-  if (client.in.empty()) {
-    counters.input_bytes.note(bytes.size());
-    process(client, bytes, used);
-    client.in.append(bytes.substr(used));
-  } else {
-    client.in.append(bytes);
-    counters.input_bytes.note(client.in.size());
-    process(client, client.in, used);
-    client.in.erase(0, used);
-  }
-  if (client.in.empty() && client.in.capacity() > 1u << 16) client.in = {};
-  if (client.in.size() > max_input_bytes) {
-    client.close_now = true;
-    ++counters.input_disconnections;
-    schedule_write(client);
-  }
-}
-
-void Engine::resume(Client& client) {
-  client.blocked = false;
-  size_t used = 0;
-  process(client, client.in, used);
-  client.in.erase(0, used);
-}
-
-void Engine::process(Client& client, std::string_view input, size_t& used) {
-  while (!client.blocked && !client.close_after_reply && !client.close_now) {
-    const RequestLimits& bounds = client.unauthenticated ? kUnauthenticatedLimits : limits;
-    if (client.reader.is_fresh() && process_batch(client, input.substr(used), bounds, used)) continue;
-    switch (client.reader.read(input.substr(used), bounds)) {
-      case RequestReader::Result::more:
-        return;
-      case RequestReader::Result::bad:
-        ++counters.errors;
-        ++errors["ERR"];
-        ReplyWriter(client.out, client.version).error(client.reader.fault());
-        client.close_after_reply = true;
-        schedule_write(client);
-        used = input.size();
-        return;
-      case RequestReader::Result::ready:
-        const size_t bytes = client.reader.consumed();
-        if (!client.reader.arguments().empty() && !answer(client, client.reader.arguments())) {
-          return client.reader.next();  // the request stays in the input: resume() reads it again
-        }
-        client.reader.next();
-        used += bytes;
-    }
-  }
-  if (client.close_after_reply || client.close_now) used = input.size();
-}
-
-bool Engine::answer(Client& client, Arguments arguments) {
-  if (!slots || check_slots(client, arguments)) {
-    run(client, arguments);
-  } else if (client.blocked) {
-    return false;
-  }
-  return true;
-}
-
-// Requests that arrived together are parsed together, so that the index entries and items of the next ones
-// are prefetched while one runs: the cache misses would take longer than everything else.
-bool Engine::process_batch(Client& client, std::string_view input, const RequestLimits& bounds,
-                           size_t& used) {
-  struct Request {
-    size_t bytes;
-    Arguments arguments;
-    uint64_t hash;
-    uint32_t place;
-  };
-  if (in_batch_) return false;
-  std::array<Request, kBatch> requests;
-  size_t count = 0, taken = 0;
-  for (size_t at = 0; count < kBatch; ++count) {
-    size_t arguments = 0;
-    const auto room = std::span(batch_arguments_).subspan(taken);
-    const size_t bytes = parse_whole_request(input.substr(at), bounds, room, arguments);
-    if (bytes == 0) break;
-    requests[count] = {bytes, room.first(arguments), 0, 0};
-    taken += arguments;
-    at += bytes;
-  }
-  if (count == 0) return false;
-  if (count > 1 && keyspace.exists(client.database)) {
-    const Index& index = keyspace.database(client.database).index();
-    for (Request& request : std::span(requests).first(count)) {
-      if (request.arguments.size() < 2) continue;
-      request.hash = keyspace.hash(request.arguments[1]);
-      index.prefetch_bucket(request.hash);
-    }
-    for (Request& request : std::span(requests).first(count)) {
-      if (request.arguments.size() > 1) request.place = index.prefetch_item(request.hash);
-    }
-  }
-  in_batch_ = true;
-  for (const Request& request : std::span(requests).first(count)) {
-    if (request.hash != 0) keyspace.set_prefetched(request.arguments[1], request.hash, request.place);
-    if (!answer(client, request.arguments)) break;
-    used += request.bytes;
-    if (client.blocked || client.close_after_reply || client.close_now) break;
-  }
-  keyspace.set_prefetched({}, 0);
-  in_batch_ = false;
-  return true;
-}
-
-bool Engine::check_slots(Client& client, Arguments arguments) {
-  NativeCommand* const command = native_for(client, arguments);
-  if (!command) return true;  // Python checks the slots of the commands that it runs
-  std::string error;
-  Database& database = keyspace.database(client.database);
-  const auto verdict = slots->check(client, database, arguments, command->keys, command->writes, error);
-  if (verdict == SlotTable::Verdict::hold) {
-    client.blocked = true;
-    held_.push_back(client.id);
-    return false;
-  }
-  client.asking = false;
-  if (verdict == SlotTable::Verdict::serve) return true;
-  ++client.commands;
-  ++counters.commands;
-  ++counters.errors;
-  ++command->rejected;
-  const size_t before = client.out.size();
-  ReplyWriter(client.out, client.version).error(error);
-  note_error(std::string_view(client.out).substr(before));
-  schedule_write(client);
-  return false;
-}
-
-void Engine::release_held() {
-  for (const uint64_t id : std::exchange(held_, {})) {
-    Client* const client = find(id);
-    if (client && client->blocked) resume(*client);
-  }
-}
-
-NativeCommand* Engine::native_for(const Client& client, Arguments arguments) const {
-  return python_dispatch || client.python_dispatch ? nullptr : commands.find(arguments[0]);
-}
-
 void Engine::run(Client& client, Arguments arguments) {
+  run(client, arguments, dispatches_to_python(client) ? nullptr : commands.find(arguments[0]));
+}
+
+void Engine::run(Client& client, Arguments arguments, NativeCommand* command) {
   ++client.commands;
   ++counters.commands;
   keyspace.updates_recency = !client.no_touch;
-  if (NativeCommand* command = native_for(client, arguments)) {
+  if (command) {
     if (loading && !command->runs_while_loading) {
       const size_t before = client.out.size();
       ReplyWriter(client.out, client.version).error(kLoading);
       note_error(std::string_view(client.out).substr(before));
       ++counters.errors, ++command->rejected;
     } else {
-      run_native(client, arguments, command);
+      run_native(client, arguments, *command);
     }
   } else if (handler_) {
     ++counters.program_commands;
@@ -281,10 +138,14 @@ void Engine::run(Client& client, Arguments arguments) {
   if (!client.out.empty()) schedule_write(client);
 }
 
-bool Engine::run_native(Client& client, Arguments arguments, NativeCommand* command) {
-  if (!command) command = commands.find(arguments[0]);
-  if (!command) return false;
-  client.last_command = command->name.data();
+bool Engine::run_native(Client& client, Arguments arguments) {
+  NativeCommand* const command = commands.find(arguments[0]);
+  if (command) run_native(client, arguments, *command);
+  return command != nullptr;
+}
+
+void Engine::run_native(Client& client, Arguments arguments, NativeCommand& command) {
+  client.last_command = command.name.data();
   Database& database = keyspace.database(client.database);
   std::function<void(char, const char*, std::string_view)> notify;
   if (notifications_enabled_ && handler_) {
@@ -295,40 +156,39 @@ bool Engine::run_native(Client& client, Arguments arguments, NativeCommand* comm
   CommandCall call{keyspace, database, arguments, ReplyWriter(client.out, client.version),
                    notify ? &notify : nullptr};
   const size_t before = client.out.size();
-  if (!command->takes(arguments.size())) {
-    call.error("ERR wrong number of arguments for '" + lower_case(command->name) + "' command");
-    ++command->rejected;
-  } else if (command->writes && !refusal().empty()) {
+  if (!command.takes(arguments.size())) {
+    call.error("ERR wrong number of arguments for '" + lower_case(command.name) + "' command");
+    ++command.rejected;
+  } else if (command.writes && !refusal().empty()) {
     call.error(refusal());
-    ++command->rejected;
-  } else if (command->needs_memory && !keyspace.make_room()) {
+    ++command.rejected;
+  } else if (command.needs_memory && !keyspace.make_room()) {
     call.error("OOM command not allowed when used memory > 'maxmemory'.");
-    ++command->rejected;
+    ++command.rejected;
   } else {
     if (time_commands && clock_ns_ == 0) clock_ns_ = now_ns();
     try {
-      command->run(call);
+      command.run(call);
     } catch (const Error& error) {  // no memory
       client.out.resize(before);
       call.error("OOM " + error.detail());
     }
-    ++command->calls;
+    ++command.calls;
     if (time_commands) {
       const uint64_t now = now_ns(), took = now - clock_ns_;
-      command->ns += took;
-      ++command->buckets[std::min<size_t>(static_cast<size_t>(std::bit_width(took)),
-                                          NativeCommand::kBuckets - 1)];
+      command.ns += took;
+      ++command.buckets[std::min<size_t>(static_cast<size_t>(std::bit_width(took)),
+                                         NativeCommand::kBuckets - 1)];
       clock_ns_ = now;
       if (took >= slow_ns) note_slow(client, arguments, took);
     }
-    command->failed += call.failed;
+    command.failed += call.failed;
   }
   if (call.failed) {
     ++counters.errors;
     note_error(std::string_view(client.out).substr(before));
   }
   if (!pending_notifications_.empty()) deliver_notifications();
-  return true;
 }
 
 // `reply` must begin with an error reply.

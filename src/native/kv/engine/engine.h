@@ -4,8 +4,6 @@
 // Depends on the store, the protocol and the journal; not on frontends, sessions or Python.h.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +14,7 @@
 #include "kv/engine/client.h"
 #include "kv/engine/commands.h"
 #include "kv/engine/recent_max.h"
+#include "kv/engine/request_batch.h"
 #include "kv/engine/tracking.h"
 #include "kv/store/keyspace.h"
 #include "kv/store/slot_table.h"
@@ -149,15 +148,16 @@ class Engine {
 
   // Takes bytes from a client: runs the complete requests and keeps the rest in client.in.
   void feed(Client& client, std::string_view bytes);
+  // Sets the time and runs the requests before the first that is incomplete or not native. Returns their
+  // length: the caller must pass the rest to feed(). client.in must be empty.
+  size_t feed_native(Client& client, std::string_view bytes);
   // Unblocks a client and runs the requests that arrived meanwhile.
   void resume(Client& client);
   // Runs one command of a client, natively or in Python. The reply goes to client.out, and the client is
   // queued for writing.
   void run(Client& client, Arguments arguments);
   // Runs a native command whatever python_dispatch is. False: the command is not native, nothing was done.
-  bool run_native(Client& client, Arguments arguments, NativeCommand* command = nullptr);
-  // The native command that run() would use. Null: Python runs it.
-  NativeCommand* native_for(const Client& client, Arguments arguments) const;
+  bool run_native(Client& client, Arguments arguments);
   // Queues the client for writing. A client over its output limit is also marked close_now.
   void schedule_write(Client& client);
   // Commits what was logged, as the journal guarantees it; call this before replies are sent. If the commit
@@ -213,24 +213,29 @@ class Engine {
   std::vector<Slow> take_slow() { return std::exchange(slow_, {}); }
 
  private:
-  void process(Client& client, std::string_view input, size_t& used);
-  // Runs up to kBatch complete requests. False: the input begins with none in the plain form.
-  bool process_batch(Client& client, std::string_view input, const RequestLimits& bounds, size_t& used);
-  // Runs a command, or replies with a redirect. False: the client is blocked, and the request must be read
-  // again.
-  bool answer(Client& client, Arguments arguments);
-  // Checks the slots of a native command in a cluster. False: an error reply has been written, or the client
-  // is blocked.
-  bool check_slots(Client& client, Arguments arguments);
+  // The requests that process() runs: all, or those before the first that is incomplete or not native.
+  enum class Scope : uint8_t { all, native };
+  void process(Client& client, std::string_view input, Scope scope, size_t& used);
+  // Runs the requests of batch_. False: one of them must stay in the input.
+  bool run_batch(Client& client, Scope scope, size_t& used);
+  // Runs a command, or replies with a redirect; `found` is its row in the table. False: nothing was done,
+  // because the client is blocked or the command is out of scope.
+  bool answer(Client& client, Arguments arguments, NativeCommand* found, Scope scope);
+  // Checks the slots of a command in a cluster. False: an error reply has been written, or the client is
+  // blocked.
+  bool check_slots(Client& client, Arguments arguments, NativeCommand& command);
+  void run(Client& client, Arguments arguments, NativeCommand* command);  // null: Python runs it
+  void run_native(Client& client, Arguments arguments, NativeCommand& command);
+  bool dispatches_to_python(const Client& client) const { return python_dispatch || client.python_dispatch; }
+  void note_input(Client& client, size_t bytes);
   void note_error(std::string_view reply);
   void deliver_notifications();
   void deliver_invalidations();
   void note_slow(const Client& client, Arguments arguments, uint64_t ns);
   void use_journal(Journal* journal);
 
-  static constexpr size_t kBatch = 16;
-  std::array<std::string_view, 4 * kBatch> batch_arguments_;  // of requests that were parsed ahead
-  bool in_batch_ = false;                                     // batch_arguments_ is in use by one client
+  RequestBatch batch_;
+  bool in_batch_ = false;  // batch_ is in use: a command that runs in it fed or resumed another client
 
   std::recursive_mutex mutex_;
   PythonHandler* handler_ = nullptr;

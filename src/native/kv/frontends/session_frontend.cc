@@ -19,32 +19,6 @@ constexpr size_t kMostStreams = 1024;   // of one session
 constexpr size_t kHeadroom = 4u << 20;  // for the growth of the index
 constexpr uint64_t kSweepNs = 200'000'000;
 
-// Prefetches the memory of a key before its command runs. Only in database 0, which most clients use.
-class PrefetchedKey {
- public:
-  PrefetchedKey(Keyspace& keyspace, std::string_view key) : keyspace_(keyspace), key_(key) {
-    if (key.empty() || !keyspace.exists(0)) return;
-    index_ = &keyspace.database(0).index();
-    hash_ = keyspace.hash(key);
-    keyspace.set_prefetched(key, hash_);
-    index_->prefetch_bucket(hash_);
-  }
-  ~PrefetchedKey() { keyspace_.set_prefetched({}, 0); }
-  PrefetchedKey(const PrefetchedKey&) = delete;
-  PrefetchedKey& operator=(const PrefetchedKey&) = delete;
-
-  // Called some time later, when the bucket has arrived: prefetches the item.
-  void look() {
-    if (index_) keyspace_.set_prefetched(key_, hash_, index_->prefetch_item(hash_));
-  }
-
- private:
-  Keyspace& keyspace_;
-  const std::string_view key_;
-  const Index* index_ = nullptr;
-  uint64_t hash_ = 0;
-};
-
 }  // namespace
 
 // May be called from within Python, where the node's lock must not be taken: the loop sends the output later.
@@ -81,67 +55,52 @@ void SessionFrontend::handle_request(Method method, const transport::Request& re
     return request.session.fail(request.call, transport::Outcome::remote_failure, "the request is too short");
   }
   const uint64_t session = request.session.id();
+  size_t used = sizeof(StreamHeader);
   if (method == Method::request && queued_.load(std::memory_order_acquire) == 0) {
     if (const auto held = engine_.lock_soon()) {
       StreamHeader header;
       std::memcpy(&header, payload.data(), sizeof header);
-      const std::string_view arguments = payload.substr(sizeof header);
-      PrefetchedKey prefetched(engine_.keyspace, first_key(arguments));
       const auto found = clients_.find({session, header.stream});
-      if (found != clients_.end() && can_run_inline(*found->second, arguments)) {
-        SessionClient& client = *found->second;
-        engine_.refresh_time();
-        prefetched.look();
-        client.write_scheduled = true;  // the reply to this call carries `out`: no queue_write()
-        engine_.feed(client, arguments);
-        client.write_scheduled = false;
-        engine_.commit();  // does not block: can_run_inline() requires that there is no log on disk
-        if (request.session.reply(request.call, bytes_of(client.out))) {
-          client.bytes_out += client.out.size();
-          client.out.clear();
-        } else {
-          request.session.reply(request.call, {});
-          client.queue_write();
-        }
-        if (engine_.has_pending_events()) loop_.wake();
-        return;
+      if (found != clients_.end() && can_run_inline(*found->second, payload.size() - used)) {
+        used += run_inline(*found->second, request, payload.substr(used));
+        if (used == payload.size()) return;
       }
     }
   }
-  queue(method, session, request.call, std::string(payload));
+  // The replies of requests that ran inline wait in `out`: the loop adds the others and replies to the call.
+  queue(method, session, request.call,
+        std::string(payload.substr(0, sizeof(StreamHeader))).append(payload.substr(used)));
 }
 
-// True: `bytes` are complete native commands only, and no earlier input or output of the client is pending.
-bool SessionFrontend::can_run_inline(const SessionClient& client, std::string_view bytes) {
-  if (client.python_dispatch || client.unauthenticated || client.blocked || !client.in.empty() ||
-      !client.out.empty() || engine_.python_dispatch || engine_.notifications() || engine_.log() ||
-      bytes.empty()) {
+// True: no earlier input or output of the client is pending, and a native command needs neither Python nor
+// the disk.
+bool SessionFrontend::can_run_inline(const SessionClient& client, size_t bytes) const {
+  if (client.python_dispatch || client.unauthenticated || client.blocked || client.close_now ||
+      client.close_after_reply || !client.in.empty() || !client.out.empty() || engine_.python_dispatch ||
+      engine_.notifications() || engine_.log() || bytes == 0) {
     return false;
   }
   // Python allocates new chunks and may take the node's lock for it: a request that may need one is queued.
-  if (engine_.keyspace.arena().spare_bytes() < 4 * bytes.size() + kHeadroom) return false;
-  while (!bytes.empty()) {
-    size_t count = 0, used = parse_whole_request(bytes, {}, arguments_, count);
-    if (used > 0) {
-      if (!engine_.commands.find(arguments_[0])) return false;
-    } else {
-      const bool native = reader_.read(bytes, {}) == RequestReader::Result::ready &&
-                          !reader_.arguments().empty() &&
-                          engine_.commands.find(reader_.arguments()[0]) != nullptr;
-      used = reader_.consumed();
-      reader_.next();
-      if (!native) return false;
-    }
-    bytes.remove_prefix(used);
-  }
-  return true;
+  return engine_.keyspace.arena().spare_bytes() >= 4 * bytes + kHeadroom;
 }
 
-// The first argument after the name of a command in the plain form, which is usually a key. Empty: none.
-std::string_view SessionFrontend::first_key(std::string_view bytes) {
-  size_t count = 0;
-  return parse_whole_request(bytes, {}, arguments_, count) > 0 && count > 1 ? arguments_[1]
-                                                                            : std::string_view();
+size_t SessionFrontend::run_inline(SessionClient& client, const transport::Request& request,
+                                   std::string_view bytes) {
+  client.write_scheduled = true;  // the reply to this call carries `out`: no queue_write()
+  const size_t used = engine_.feed_native(client, bytes);
+  client.write_scheduled = false;
+  engine_.commit();  // does not block: can_run_inline() requires that there is no log on disk
+  if (engine_.has_pending_events()) loop_.wake();
+  if (used < bytes.size()) return used;
+  if (request.session.reply(request.call, bytes_of(client.out))) {
+    client.bytes_out += client.out.size();
+    client.out.clear();
+  } else {
+    request.session.reply(request.call, {});
+    client.queue_write();
+  }
+  if (client.close_now || client.close_after_reply) client.queue_write();
+  return used;
 }
 
 void SessionFrontend::queue(Method method, uint64_t session, uint64_t call, std::string payload) {

@@ -3,7 +3,6 @@
 // Depends on the engine, the event loop and the transport; not on Python.h.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <map>
 
@@ -52,8 +51,10 @@ class SessionFrontend {
 
   // These run on the thread that drives the node, with the node's lock.
   void handle_request(Method method, const transport::Request& request);
-  bool can_run_inline(const SessionClient& client, std::string_view bytes);
-  std::string_view first_key(std::string_view bytes);
+  bool can_run_inline(const SessionClient& client, size_t bytes) const;
+  // Runs native requests of a client with the engine's lock and replies to the call, unless others follow.
+  // Returns the length of the requests that it ran.
+  size_t run_inline(SessionClient& client, const transport::Request& request, std::string_view bytes);
   void queue(Method method, uint64_t session, uint64_t call, std::string payload);
   // These run with the engine's lock.
   void serve(Method method, uint64_t session, uint64_t call, std::string_view payload);
@@ -76,8 +77,6 @@ class SessionFrontend {
   const std::shared_ptr<transport::Node> node_;
   std::map<std::pair<uint64_t, uint32_t>, std::unique_ptr<SessionClient>> clients_;
   std::vector<uint64_t> regions_;
-  RequestReader reader_;
-  std::array<std::string_view, 8> arguments_;  // of the request that is being parsed
   uint64_t swept_ns_ = 0;
   std::atomic<uint32_t> queued_{0};  // calls queued for the loop: later ones must not overtake them
   std::atomic<uint64_t> requests_{0};

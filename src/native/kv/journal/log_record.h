@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "kv/journal/log_layout.h"
+#include "kv/protocol/arguments.h"
 
 namespace verbena::kv {
-
-using Arguments = std::span<const std::string_view>;
 
 // The slot of a key: CRC16 of its hash tag, or of the whole key if it has none.
 uint16_t key_slot(std::string_view key);

@@ -193,13 +193,20 @@ RequestReader::Result RequestReader::read_inline(std::string_view input, const R
   return Result::ready;
 }
 
-void ReplyWriter::header(char kind, size_t number) {
+void put_count(std::string& out, char kind, size_t count) {
   char text[24];
   text[0] = kind;
-  char* end = std::to_chars(text + 1, text + sizeof text - 2, number).ptr;
+  char* end = std::to_chars(text + 1, text + sizeof text - 2, count).ptr;
   *end++ = '\r', *end++ = '\n';
-  out_.append(text, static_cast<size_t>(end - text));
+  out.append(text, static_cast<size_t>(end - text));
 }
+
+void put_argument(std::string& out, std::string_view argument) {
+  put_count(out, '$', argument.size());
+  out.append(argument).append("\r\n", 2);
+}
+
+void ReplyWriter::header(char kind, size_t number) { put_count(out_, kind, number); }
 
 void ReplyWriter::simple(std::string_view text) {
   out_.push_back('+');

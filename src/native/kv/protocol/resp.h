@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kv/protocol/arguments.h"
+
 namespace verbena::kv {
 
 struct RequestLimits {
@@ -36,7 +38,7 @@ class RequestReader {
   Result read(std::string_view input, const RequestLimits& limits);
   // After `ready`: the arguments, as views of `input` or of an inline request's own text, and the length of
   // the request. No arguments: an empty line.
-  std::span<const std::string_view> arguments() const { return arguments_; }
+  Arguments arguments() const { return arguments_; }
   size_t consumed() const { return position_; }
   // After `bad`: the error reply. The connection must be closed.
   const std::string& fault() const { return fault_; }
@@ -96,6 +98,10 @@ class ReplyWriter {
   std::string& out_;
   const int version_;
 };
+
+// Append to a request: put_count(out, '*', arguments), then each argument.
+void put_count(std::string& out, char kind, size_t count);
+void put_argument(std::string& out, std::string_view argument);
 
 // Formats a double with 17 digits, as Redis 7.0 does: "3", "0.10000000000000001", "inf".
 std::string format_double(double value);

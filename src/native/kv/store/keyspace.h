@@ -1,6 +1,7 @@
 // The keyspace: databases of keys and values with expiry, eviction and counters; watched keys and observers;
 // and the memory that remote readers read. The engine's lock covers it.
-// Depends on the index, the arena, hashing and key_slot(); not on commands, clients, the engine or Python.h.
+// Depends on the index, the arena, hashing, Arguments and key_slot(); not on commands, clients, the engine or
+// Python.h.
 // Values other than strings are numbers here: the Python handlers hold them.
 #pragma once
 
@@ -17,12 +18,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kv/protocol/arguments.h"
 #include "kv/store/index.h"
 #include "util/siphash.h"
 
 namespace verbena::kv {
-
-using Arguments = std::span<const std::string_view>;
 
 // Receives every change of the keyspace, as effects. An effect names one key, its second argument (FLUSHDB,
 // FLUSHALL and SWAPDB: none). All members need the engine's lock.
