@@ -448,12 +448,14 @@ class OneSidedReader:
     def reads(self) -> int: ...
 
 def use_command_error(type: object) -> None: ...
-def encode_command(words: object) -> bytes:
-    """A command in RESP. Arguments are bytes, str, int, float or buffers."""
+def encode_command(arguments: object) -> bytes:
+    """
+    Encodes a command in RESP. Arguments are bytes, str, int, float or buffers.
+    """
 
 def decode(data: bytes, most: int = ...) -> tuple[list[object], int]:
     """
-    The whole replies at the start of the data, and how many bytes they took.
+    Decodes the complete replies at the start of the data. Returns them and their length in bytes.
     """
 
 REQUEST_METHOD: str = "kv"
@@ -466,33 +468,39 @@ LAYOUT_METHOD: str = "kv.layout"
 
 class Stream:
     """
-    A connection to a store by a session. One thread at a time gets through.
+    A stream to a store over a session. One thread at a time uses it; others wait.
     """
 
     def __init__(self, session: verbena._native.transport.Session, number: int) -> None: ...
     @property
     def number(self) -> int: ...
-    def execute(self, *words: object) -> object:
-        """One command, its reply; CommandError is raised."""
+    def execute(self, *arguments: object) -> object:
+        """
+        Runs one command and returns its reply; raises CommandError for an error reply.
+        """
 
     def set(self, key: object, value: object) -> None:
-        """SET without options; CommandError is raised."""
+        """Runs SET without options; raises CommandError for an error reply."""
 
     def run(self, commands: object, timeout_s: float = -1.0) -> list[object]:
         """
-        Several commands at once, their replies in order; errors stand among them.
+        Runs several commands at once. Returns their replies in order; error replies are items of the list.
         """
 
     def send(self, data: object, timeout_s: float = -1.0) -> bytes:
-        """Bytes of RESP; what there is to hear by then."""
+        """
+        Sends bytes of RESP. Returns the output that the store has for this stream by then.
+        """
 
     def receive(self, timeout_s: float = -1.0) -> bytes | None:
-        """What there is to hear, once there is something; None: nothing in time."""
+        """
+        Waits until the store has output for this stream and returns it. None: there was none in time.
+        """
 
     def close(self) -> None: ...
 
 class ValkeyRdmaLink:
-    """Buffers of a connection, made before it is connected."""
+    """The buffers of a connection, created before it is connected."""
 
     def __init__(
         self,
@@ -507,7 +515,7 @@ VALKEY_RDMA_RECEIVES: int = 1024
 VALKEY_RDMA_SENDS: int = 512
 
 class RdmaFrontend:
-    """Lets clients that speak Valkey over RDMA into an engine."""
+    """Accepts clients that speak Valkey over RDMA."""
 
     def __init__(self, engine: Engine) -> None: ...
     def admit(
@@ -517,7 +525,9 @@ class RdmaFrontend:
         connection: verbena._native.Connection,
         kept: object,
     ) -> None:
-        """A connection that is established; `kept` lives as long as it does."""
+        """
+        Adds an established connection; keeps `kept` alive as long as the connection.
+        """
 
     @property
     def clients(self) -> int: ...
@@ -530,10 +540,12 @@ class RdmaStream:
         self, link: ValkeyRdmaLink, qp: verbena._native.QueuePair, connection: verbena._native.Connection
     ) -> None: ...
     def send(self, data: object, timeout_s: float = -1.0) -> None:
-        """All of it, or TimedOutError, or ClosedError."""
+        """Sends all of the data, or raises TimedOutError or ClosedError."""
 
     def receive(self, most: int, timeout_s: float = -1.0) -> bytes | None:
-        """What there is; b"": the peer has ended it; None: nothing in time."""
+        """
+        Returns the bytes that have arrived. b"": the peer has ended the connection; None: nothing came in time.
+        """
 
 def key_slot(key: bytes) -> int:
     """The slot of a key, or of its {hash tag}."""
