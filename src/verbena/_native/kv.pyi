@@ -22,7 +22,7 @@ class Engine:
 
     def __init__(self, databases: int = 16, memory: object | None = None) -> None:
         """
-        `memory`: a function that gives a writable buffer of so many bytes, or None for the process's own.
+        `memory`: a function that returns a writable buffer of the given length. None: the process's own memory.
         """
 
     def join_cluster(self) -> None:
@@ -85,6 +85,22 @@ class Engine:
         """
 
     def backlog_counters(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, int]: ...
+    def command_counters(self) -> dict[str, tuple[int, int, int, int, list[int]]]:
+        """
+        Returns (calls, nanoseconds, rejected, failed, calls by bucket of duration) of each native command.
+        """
+
+    def error_counters(self) -> dict[str, int]:
+        """Returns the number of error replies of native commands by code."""
+
+    def count_output_disconnection(self) -> None: ...
+    def reset_counters(self) -> None: ...
+    def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]:
+        """
+        Returns and removes (client, ns, unix_ms, arguments) of slow native commands.
+        """
+
     def track(self, client: int, prefixes: Iterable[bytes], *, broadcasts: bool, skips_own: bool) -> None:
         """
         The client hears of keys that it has read, or of all with these prefixes if it broadcasts.
@@ -108,17 +124,17 @@ class Engine:
     def current_client(self, arg: int, /) -> None: ...
     def set_handler(self, handler: object | None) -> None:
         """
-        Who answers what native code does not; None, while it does not run: nobody, and it is let go.
+        Sets the object that runs commands which are not native. None: there is none, and the former is released; only while the loop does not run.
         """
 
     def run(self) -> None:
-        """Serves until stop(), on the thread that calls it."""
+        """Serves clients on the calling thread until stop()."""
 
     def stop(self) -> None:
-        """From any thread."""
+        """Ends run(). Any thread may call it."""
 
     def post(self, function: object) -> None:
-        """Calls it on the loop's thread, between commands."""
+        """Calls the function on the loop's thread, between commands."""
 
     def listen(
         self,
@@ -130,15 +146,15 @@ class Engine:
         require_client_certificate: bool = False,
     ) -> None:
         """
-        Takes clients from a listening socket, of which it keeps a duplicate; with a certificate: by TLS.
+        Accepts clients from a listening socket, of which it keeps a duplicate. With a certificate, clients must use TLS.
         """
 
     def stop_listening(self) -> None: ...
     def set_timer(self, unix_ms: int) -> None:
-        """The program's tick() is called then; 0: only from time to time."""
+        """Sets when the handler's tick() is called next. 0: only periodically."""
 
     def busy_poll(self, ns: int) -> None:
-        """How long the loop looks for more to do before it sleeps."""
+        """Sets how long the loop polls before it sleeps."""
 
     def set_new_client_defaults(
         self,
@@ -149,7 +165,7 @@ class Engine:
         max_clients: int,
         out_limit: int = 0,
     ) -> None:
-        """How clients that connect from now on are treated."""
+        """Sets the flags and limits of clients that connect later."""
 
     def database(self, number: int) -> Database: ...
     def client(self, id: int) -> Client: ...
@@ -160,26 +176,14 @@ class Engine:
         """Writes an effect into the log, if there is one."""
 
     def make_room(self) -> bool:
-        """Evicts if need be; False: commands that need memory must be refused."""
+        """
+        Evicts keys if memory is over its limit. False: commands that need memory must be refused.
+        """
 
     def unwatch(self, client: int) -> None: ...
     @property
     def now_ms(self) -> int: ...
     def refresh_time(self) -> None: ...
-    def counters(self) -> dict[str, int]: ...
-    def command_counters(self) -> dict[str, tuple[int, int, int, int, list[int]]]:
-        """
-        (calls, nanoseconds, rejected, failed, calls by the time they took) of each native command.
-        """
-
-    def error_counters(self) -> dict[str, int]:
-        """How often native code answered with which code."""
-
-    def count_output_disconnection(self) -> None: ...
-    def reset_counters(self) -> None: ...
-    def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]:
-        """(client, ns, unix_ms, words) of native commands that took long."""
-
     @property
     def python_dispatch(self) -> bool: ...
     @python_dispatch.setter
@@ -193,7 +197,9 @@ class Engine:
     @active_expiry.setter
     def active_expiry(self, arg: bool, /) -> None: ...
     def limit_requests(self, *, argument_bytes: int, buffer_bytes: int) -> None:
-        """The longest word of a request, and how much of a client's may wait."""
+        """
+        Sets the longest argument of a request and the longest input that may wait for one client.
+        """
 
     @property
     def slow_ns(self) -> int: ...
@@ -202,7 +208,7 @@ class Engine:
     @property
     def keeps_expired(self) -> bool:
         """
-        A replica's: what has expired is not found, but stays until the primary deletes it.
+        Set on a replica: expired keys are not found, but stay until the primary deletes them.
         """
 
     @keeps_expired.setter
@@ -213,9 +219,7 @@ class Engine:
     def loading(self, arg: bool, /) -> None: ...
     @property
     def refusal(self) -> str:
-        """
-        Why commands that change something are refused now; empty: they are not.
-        """
+        """The error reply for commands that write. Empty: writes are accepted."""
 
     @property
     def refuse_writes(self) -> str: ...

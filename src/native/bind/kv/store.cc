@@ -1,4 +1,4 @@
-// _native.kv.Engine: the engine, its event loop, its Python handlers and its counters. Also creates the
+// _native.kv.Engine: the engine, its event loop, its memory and its settings. Also creates the
 // submodule and binds its other parts.
 #include "bind/kv/store.h"
 
@@ -15,7 +15,7 @@ namespace verbena::bind {
 std::vector<std::string_view> arguments_of(nb::handle sequence) {
   std::vector<std::string_view> arguments;
   for (const nb::handle argument : nb::borrow<nb::iterable>(sequence)) {
-    if (!PyBytes_Check(argument.ptr())) throw nb::type_error("words must be bytes");
+    if (!PyBytes_Check(argument.ptr())) throw nb::type_error("arguments must be bytes");
     arguments.emplace_back(PyBytes_AS_STRING(argument.ptr()),
                            static_cast<size_t>(PyBytes_GET_SIZE(argument.ptr())));
   }
@@ -62,81 +62,6 @@ kv::Arena::ChunkAllocator chunk_allocator_of(nb::object function) {
 }
 
 }  // namespace
-
-PythonCallbacks::PythonCallbacks(kv::Engine& engine, nb::object object)
-    : engine_(engine),
-      object_(std::move(object)),
-      run_(object_.attr("run")),
-      opened_(object_.attr("opened")),
-      closed_(object_.attr("closed")),
-      watched_changed_(object_.attr("watched_changed")),
-      notify_(object_.attr("notify")),
-      tick_(object_.attr("tick")) {}
-
-PythonCallbacks::~PythonCallbacks() = default;
-
-void PythonCallbacks::enter() {
-  if (inside_) return;
-  thread_->enter();
-  inside_ = true;
-}
-
-void PythonCallbacks::release_gil() {
-  if (!inside_ || std::this_thread::get_id() != loop_thread_) return;
-  inside_ = false;
-  thread_->leave();
-}
-
-void PythonCallbacks::run(kv::Client& client, kv::Arguments arguments) {
-  const size_t before = client.out.size();
-  bool answered = false;
-  with_gil([&] {
-    nb::list argv;
-    for (const std::string_view argument : arguments) argv.append(to_bytes(argument));
-    run_(client.id, argv);  // writes its reply by Client.reply()
-    answered = true;
-  });
-  if (!answered) {
-    client.out.resize(before);
-    kv::ReplyWriter(client.out, client.version).error("ERR internal error: the command failed, see the log");
-  }
-}
-
-void PythonCallbacks::opened(kv::Client& client) {
-  with_gil([&] { opened_(client.id); });
-}
-void PythonCallbacks::closed(kv::Client& client) {
-  with_gil([&] { closed_(client.id); });
-}
-void PythonCallbacks::release(const std::vector<uint64_t>& objects) {
-  constexpr uint64_t kBudgetNs = 1'000'000;
-  with_gil([&] {
-    const uint64_t deadline_ns = now_ns() + kBudgetNs;
-    for (const uint64_t object : objects) lazy_free_->take(reinterpret_cast<PyObject*>(object), deadline_ns);
-  });
-}
-void PythonCallbacks::lazy_free(uint64_t deadline_ns) {
-  with_gil([&] { lazy_free_->work(deadline_ns); });
-}
-void PythonCallbacks::watched_changed(const std::vector<uint64_t>& clients) {
-  with_gil([&] { watched_changed_(clients); });
-}
-void PythonCallbacks::notify(uint32_t database, char kind, const char* event, std::string_view key) {
-  with_gil([&] { notify_(database, std::string(1, kind), event, to_bytes(key)); });
-}
-void PythonCallbacks::tick() {
-  with_gil([&] { tick_(); });
-}
-
-bool PythonCallbacks::dump(uint64_t object, std::string& bytes) {
-  bool done = false;
-  with_gil([&] {
-    const nb::object dumped = object_.attr("dump")(nb::borrow(reinterpret_cast<PyObject*>(object)));
-    bytes = view_of(nb::cast<nb::bytes>(dumped));
-    done = true;
-  });
-  return done;
-}
 
 EngineHandle::EngineHandle(uint32_t databases, nb::object allocate_chunk)
     : engine(std::make_shared<kv::Engine>(databases, chunk_allocator_of(std::move(allocate_chunk)))),
@@ -194,87 +119,6 @@ void post(EngineHandle& self, nb::object function) {
   });
 }
 
-nb::dict counters(EngineHandle& self) {
-  const auto held = self.lock();
-  const kv::Engine& engine = *self.engine;
-  const kv::KeyspaceCounters& keys = engine.keyspace.counters;
-  const kv::EngineCounters& all = engine.counters;
-  nb::dict dict;
-  dict["commands"] = all.commands;
-  dict["python_commands"] = all.program_commands;
-  dict["connections"] = all.connections;
-  dict["rejected_connections"] = all.rejected_connections;
-  dict["clients"] = engine.clients().size();
-  dict["errors"] = all.errors;
-  dict["input_disconnections"] = all.input_disconnections;
-  dict["output_disconnections"] = all.output_disconnections;
-  dict["bytes_in"] = all.bytes_in;
-  dict["bytes_out"] = all.bytes_out;
-  dict["recent_input_bytes"] = all.input_bytes.value();
-  dict["recent_output_bytes"] = all.output_bytes.value();
-  dict["hits"] = keys.hits;
-  dict["misses"] = keys.misses;
-  dict["expired"] = keys.expired;
-  dict["evicted"] = keys.evicted;
-  dict["dirty"] = keys.dirty;
-  dict["tracked_keys"] = engine.tracking.keys();
-  dict["tracked_items"] = engine.tracking.items();
-  dict["tracked_prefixes"] = engine.tracking.prefixes();
-  dict["longest_tick_ns"] = all.longest_tick_ns;
-  dict["used_bytes"] = self.engine->keyspace.used_bytes();
-  dict["object_bytes"] = self.engine->keyspace.object_bytes();
-  dict["retired_blocks"] = self.engine->keyspace.retired();
-  const LazyFree none, &lazy_free = self.callbacks ? self.callbacks->lazy_free() : none;
-  dict["lazy_free_values"] = lazy_free.values();
-  dict["lazy_free_elements"] = lazy_free.waiting();
-  dict["lazy_freed_values"] = lazy_free.freed();
-  dict["lazy_freed_elements"] = lazy_free.freed_elements();
-  dict["reads"] = all.reads;
-  dict["writes"] = all.writes;
-  dict["chunk_bytes"] = self.engine->keyspace.arena().chunk_bytes();
-  return dict;
-}
-
-nb::dict command_counters(EngineHandle& self) {
-  const auto held = self.lock();
-  nb::dict dict;
-  for (const kv::NativeCommand& command : self.engine->commands.all()) {
-    dict[std::string(command.name).c_str()] =
-        nb::make_tuple(command.calls, command.ns, command.rejected, command.failed,
-                       std::vector<uint64_t>(command.buckets.begin(), command.buckets.end()));
-  }
-  return dict;
-}
-
-nb::dict error_counters(EngineHandle& self) {
-  const auto held = self.lock();
-  nb::dict dict;
-  for (const auto& [code, count] : self.engine->errors) dict[nb::str(code.data(), code.size())] = count;
-  return dict;
-}
-
-void reset_counters(EngineHandle& self) {
-  const auto held = self.lock();
-  self.engine->counters = {};
-  self.engine->keyspace.counters = {.dirty = self.engine->keyspace.counters.dirty};
-  for (kv::NativeCommand& command : self.engine->commands.all()) {
-    command.calls = command.ns = command.rejected = command.failed = 0;
-    command.buckets = {};
-  }
-  self.engine->errors.clear();
-}
-
-nb::list take_slow(EngineHandle& self) {
-  const auto held = self.lock();
-  nb::list list;
-  for (const kv::Engine::Slow& slow : self.engine->take_slow()) {
-    nb::list arguments;
-    for (const std::string& argument : slow.arguments) arguments.append(to_bytes(argument));
-    list.append(nb::make_tuple(slow.client, slow.ns, slow.unix_ms, arguments));
-  }
-  return list;
-}
-
 std::vector<uint64_t> client_ids(EngineHandle& self) {
   const auto held = self.lock();
   std::vector<uint64_t> ids;
@@ -313,7 +157,7 @@ void bind_kv(nb::module_& parent) {
   bind_kv_log(m);
   bind_kv_cluster(m, engine);
   bind_kv_backlog(m, engine);
-  bind_kv_commands(m);
+  bind_kv_commands(m, engine);
   bind_kv_base_copy(m);
   bind_kv_envelope(m);
   bind_kv_replication(m);
@@ -321,14 +165,15 @@ void bind_kv(nb::module_& parent) {
 
   engine
       .def(nb::init<uint32_t, nb::object>(), nb::arg("databases") = 16, nb::arg("memory").none() = nb::none(),
-           "`memory`: a function that gives a writable buffer of so many bytes, or None for the process's "
-           "own.")
+           "`memory`: a function that returns a writable buffer of the given length. None: the process's own "
+           "memory.")
       .def("set_handler", set_handler, nb::arg("handler").none(),
-           "Who answers what native code does not; None, while it does not run: nobody, and it is let go.")
-      .def("run", run_loop, "Serves until stop(), on the thread that calls it.")
+           "Sets the object that runs commands which are not native. None: there is none, and the former is "
+           "released; only while the loop does not run.")
+      .def("run", run_loop, "Serves clients on the calling thread until stop().")
       .def(
-          "stop", [](EngineHandle& self) { self.loop->stop(); }, "From any thread.")
-      .def("post", post, nb::arg("function"), "Calls it on the loop's thread, between commands.")
+          "stop", [](EngineHandle& self) { self.loop->stop(); }, "Ends run(). Any thread may call it.")
+      .def("post", post, nb::arg("function"), "Calls the function on the loop's thread, between commands.")
       .def(
           "listen",
           [](EngineHandle& self, int fd, const std::string& certificate, const std::string& key,
@@ -347,7 +192,9 @@ void bind_kv(nb::module_& parent) {
           },
           nb::arg("fd"), nb::kw_only(), nb::arg("certificate") = "", nb::arg("key") = "",
           nb::arg("authority") = "", nb::arg("require_client_certificate") = false,
-          "Takes clients from a listening socket, of which it keeps a duplicate; with a certificate: by TLS.")
+          "Accepts clients from a listening socket, of which it keeps a duplicate. With a certificate, "
+          "clients "
+          "must use TLS.")
       .def("stop_listening",
            [](EngineHandle& self) {
              const Unlocked unlocked;
@@ -355,10 +202,10 @@ void bind_kv(nb::module_& parent) {
            })
       .def(
           "set_timer", [](EngineHandle& self, uint64_t unix_ms) { self.loop->set_timer(unix_ms); },
-          nb::arg("unix_ms"), "The program's tick() is called then; 0: only from time to time.")
+          nb::arg("unix_ms"), "Sets when the handler's tick() is called next. 0: only periodically.")
       .def(
           "busy_poll", [](EngineHandle& self, uint64_t ns) { self.loop->busy_poll_ns = ns; }, nb::arg("ns"),
-          "How long the loop looks for more to do before it sleeps.")
+          "Sets how long the loop polls before it sleeps.")
       .def(
           "set_new_client_defaults",
           [](EngineHandle& self, bool python_dispatch, bool unauthenticated, bool is_protected,
@@ -372,7 +219,7 @@ void bind_kv(nb::module_& parent) {
           },
           nb::kw_only(), nb::arg("python_dispatch"), nb::arg("unauthenticated"), nb::arg("protected"),
           nb::arg("max_clients"), nb::arg("out_limit") = 0,
-          "How clients that connect from now on are treated.")
+          "Sets the flags and limits of clients that connect later.")
       .def(
           "database",
           [](EngineHandle& self, uint32_t number) {
@@ -405,7 +252,7 @@ void bind_kv(nb::module_& parent) {
             const auto held = self.lock();
             return self.engine->keyspace.make_room();
           },
-          "Evicts if need be; False: commands that need memory must be refused.")
+          "Evicts keys if memory is over its limit. False: commands that need memory must be refused.")
       .def(
           "unwatch",
           [](EngineHandle& self, uint64_t client) {
@@ -419,20 +266,6 @@ void bind_kv(nb::module_& parent) {
              const auto held = self.lock();
              self.engine->refresh_time();
            })
-      .def("counters", counters, nb::sig("def counters(self) -> dict[str, int]"))
-      .def("command_counters", command_counters,
-           nb::sig("def command_counters(self) -> dict[str, tuple[int, int, int, int, list[int]]]"),
-           "(calls, nanoseconds, rejected, failed, calls by the time they took) of each native command.")
-      .def("error_counters", error_counters, nb::sig("def error_counters(self) -> dict[str, int]"),
-           "How often native code answered with which code.")
-      .def("count_output_disconnection",
-           [](EngineHandle& self) {
-             const auto held = self.lock();
-             ++self.engine->counters.output_disconnections;
-           })
-      .def("reset_counters", reset_counters)
-      .def("take_slow", take_slow, nb::sig("def take_slow(self) -> list[tuple[int, int, int, list[bytes]]]"),
-           "(client, ns, unix_ms, words) of native commands that took long.")
       .def_prop_rw("python_dispatch", getter<&kv::Engine::python_dispatch>(),
                    setter<&kv::Engine::python_dispatch, bool>())
       .def_prop_rw(
@@ -451,7 +284,7 @@ void bind_kv(nb::module_& parent) {
             self.engine->max_input_bytes = buffer_bytes;
           },
           nb::kw_only(), nb::arg("argument_bytes"), nb::arg("buffer_bytes"),
-          "The longest word of a request, and how much of a client's may wait.")
+          "Sets the longest argument of a request and the longest input that may wait for one client.")
       .def_prop_rw("slow_ns", getter<&kv::Engine::slow_ns>(), setter<&kv::Engine::slow_ns, uint64_t>())
       .def_prop_rw(
           "keeps_expired",
@@ -463,7 +296,7 @@ void bind_kv(nb::module_& parent) {
             const auto held = self.lock();
             self.engine->keyspace.keeps_expired = keeps;
           },
-          "A replica's: what has expired is not found, but stays until the primary deletes it.")
+          "Set on a replica: expired keys are not found, but stay until the primary deletes them.")
       .def_prop_rw("loading", getter<&kv::Engine::loading>(), setter<&kv::Engine::loading, bool>())
       .def_prop_ro(
           "refusal",
@@ -471,7 +304,7 @@ void bind_kv(nb::module_& parent) {
             const auto held = self.lock();
             return std::string(self.engine->refusal());
           },
-          "Why commands that change something are refused now; empty: they are not.")
+          "The error reply for commands that write. Empty: writes are accepted.")
       .def_prop_rw("refuse_writes", getter<&kv::Engine::refuse_writes>(),
                    setter<&kv::Engine::refuse_writes, std::string>())
       .def(

@@ -127,7 +127,7 @@ void bind_kv_rdma(nb::module_& m);
 void bind_kv_log(nb::module_& m);
 void bind_kv_cluster(nb::module_& m, nb::class_<EngineHandle>& engine);
 void bind_kv_backlog(nb::module_& m, nb::class_<EngineHandle>& engine);
-void bind_kv_commands(nb::module_& m);
+void bind_kv_commands(nb::module_& m, nb::class_<EngineHandle>& engine);
 void bind_kv_base_copy(nb::module_& m);
 void bind_kv_envelope(nb::module_& m);
 void bind_kv_replication(nb::module_& m);
