@@ -1,24 +1,22 @@
-"""CLUSTER, ASKING, READONLY, READWRITE: lets clients find nodes, and operators change the cluster map."""
+"""ASKING, READONLY, READWRITE and the queries of CLUSTER: clients find nodes, slots and keys."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from verbena.kv.commands.arguments import integer
 from verbena.kv.commands.declare import Function, command
-from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
+from verbena.kv.commands.replies import CommandError, Reply
 from verbena.kv.server.call import Call
-from verbena.shards.cluster_map import ClusterMap, Member, Move
+from verbena.shards.cluster_map import Member
 from verbena.shards.liveness import Health
-from verbena.shards.slots import SLOTS, SlotRange, slot_of
+from verbena.shards.slots import SLOTS, slot_of
 
 if TYPE_CHECKING:
     from verbena.kv.cluster import ClusterNode
 
-LOOK = "loading stale"
-CHANGE = "admin stale noscript no_multi"
+QUERY = "loading stale"
 _OFF = "ERR This instance has cluster support disabled"
 
 
@@ -28,12 +26,6 @@ def node_of(call: Call) -> ClusterNode:
     return call.server.services.cluster
 
 
-def slot_from(arg: bytes) -> int:
-    if not arg.isdigit() or int(arg) >= SLOTS:
-        raise CommandError("ERR Invalid or out of range slot")
-    return int(arg)
-
-
 def id_from(call: Call, arg: bytes, otherwise: str = "Unknown node") -> str:
     found = arg.decode("latin-1").lower()
     if found not in node_of(call).map.members:
@@ -41,24 +33,8 @@ def id_from(call: Call, arg: bytes, otherwise: str = "Unknown node") -> str:
     return found
 
 
-def _too_many(name: str) -> CommandError:
-    return CommandError(
-        f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLUSTER HELP."
-    )
-
-
-def change(call: Call, function: Callable[[ClusterMap], ClusterMap]) -> Reply:
-    node = node_of(call)
-
-    async def make() -> Reply:
-        await node.current.change(function)
-        return "OK"
-
-    return node.reply_later(call, make)
-
-
-def _declare(
-    name: str, arity: int, summary: str, *, flags: str = LOOK, since: str = "3.0.0"
+def declare(
+    name: str, arity: int, summary: str, *, flags: str = QUERY, since: str = "3.0.0"
 ) -> Callable[[Function], Function]:
     return command(f"CLUSTER {name}", arity=arity, flags=flags, group="cluster", summary=summary, since=since)
 
@@ -87,10 +63,7 @@ def readwrite(call: Call) -> Reply:
     return "OK"
 
 
-# Queries
-
-
-@_declare("INFO", 2, "Returns the state of the cluster.")
+@declare("INFO", 2, "Returns the state of the cluster.")
 def info(call: Call) -> Reply:
     node = node_of(call)
     map, primaries = node.map, {owner for owner in node.map.table if owner is not None}
@@ -147,14 +120,14 @@ def _line(node: ClusterNode, member: Member) -> str:
     return " ".join(args)
 
 
-@_declare("NODES", 2, "Lists the members with their roles, slots and states.")
+@declare("NODES", 2, "Lists the members with their roles, slots and states.")
 def nodes(call: Call) -> Reply:
     node = node_of(call)
     return "".join(_line(node, member) + "\n" for _, member in sorted(node.map.members.items())).encode()
 
 
-@_declare("SLAVES", 3, "Lists the replicas of a primary. Deprecated: use CLUSTER REPLICAS.")
-@_declare("REPLICAS", 3, "Lists the replicas of a primary.", since="5.0.0")
+@declare("SLAVES", 3, "Lists the replicas of a primary. Deprecated: use CLUSTER REPLICAS.")
+@declare("REPLICAS", 3, "Lists the replicas of a primary.", since="5.0.0")
 def replicas(call: Call, id: bytes) -> Reply:
     node = node_of(call)
     found = node.map.replicas_of(id_from(call, id))
@@ -165,7 +138,7 @@ def _contact(member: Member) -> list[Any]:
     return [member.host.encode(), member.port, member.id.encode(), []]
 
 
-@_declare("SLOTS", 2, "Lists the ranges of slots with the nodes that serve them.")
+@declare("SLOTS", 2, "Lists the ranges of slots with the nodes that serve them.")
 def slots(call: Call) -> Reply:
     map = node_of(call).map
     return [
@@ -174,7 +147,7 @@ def slots(call: Call) -> Reply:
     ]
 
 
-@_declare("SHARDS", 2, "Lists the primaries with their replicas and slots.", since="7.0.0")
+@declare("SHARDS", 2, "Lists the primaries with their replicas and slots.", since="7.0.0")
 def shards(call: Call) -> Reply:
     node = node_of(call)
     map = node.map
@@ -200,18 +173,18 @@ def _shard_member(node: ClusterNode, id: str) -> dict[bytes, Any]:
     }
 
 
-@_declare("MYID", 2, "Returns the id of this node.")
+@declare("MYID", 2, "Returns the id of this node.")
 def myid(call: Call) -> Reply:
     return node_of(call).id.encode()
 
 
-@_declare("MYSHARDID", 2, "Returns the id of this node's shard, which is that of its primary.", since="7.2.0")
+@declare("MYSHARDID", 2, "Returns the id of this node's shard, which is that of its primary.", since="7.2.0")
 def myshardid(call: Call) -> Reply:
     node = node_of(call)
     return node.map.replicas.get(node.id, node.id).encode()
 
 
-@_declare("LINKS", 2, "Lists the sessions with the other members.", since="7.0.0")
+@declare("LINKS", 2, "Lists the sessions with the other members.", since="7.0.0")
 def links(call: Call) -> Reply:
     return [
         {
@@ -226,13 +199,13 @@ def links(call: Call) -> Reply:
     ]
 
 
-@_declare("KEYSLOT", 3, "Returns the slot of a key.")
+@declare("KEYSLOT", 3, "Returns the slot of a key.")
 def keyslot(call: Call, key: bytes) -> Reply:
     node_of(call)
     return slot_of(key)
 
 
-@_declare("COUNTKEYSINSLOT", 3, "Returns the number of keys that this node has in a slot.")
+@declare("COUNTKEYSINSLOT", 3, "Returns the number of keys that this node has in a slot.")
 def countkeysinslot(call: Call, slot: bytes) -> Reply:
     node_of(call)
     if not 0 <= (number := integer(slot)) < SLOTS:
@@ -240,7 +213,7 @@ def countkeysinslot(call: Call, slot: bytes) -> Reply:
     return call.server.engine.count_slot(number)
 
 
-@_declare("GETKEYSINSLOT", 4, "Returns some of the keys that this node has in a slot.")
+@declare("GETKEYSINSLOT", 4, "Returns some of the keys that this node has in a slot.")
 def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     node_of(call)
     number, most = integer(slot), integer(count)
@@ -249,249 +222,6 @@ def getkeysinslot(call: Call, slot: bytes, count: bytes) -> Reply:
     return list(call.server.engine.slot_keys(number, min(most, 1 << 20)))
 
 
-@_declare("COUNT-FAILURE-REPORTS", 3, "Returns how many members report a node as unreachable.")
+@declare("COUNT-FAILURE-REPORTS", 3, "Returns how many members report a node as unreachable.")
 def count_failure_reports(call: Call, id: bytes) -> Reply:
     return node_of(call).gossip.failure_reports(id_from(call, id))
-
-
-# Changes of the map
-
-
-@_declare("MEET", -4, "Checks that a node is a member: nodes join through the map's store.", flags=CHANGE)
-def meet(call: Call, host: bytes, port: bytes, *bus_port: bytes) -> Reply:
-    node, place = node_of(call), f"{host.decode('latin-1')}:{port.decode('latin-1')}"
-    for what, arg in (("base", port), *(("bus", arg) for arg in bus_port)):
-        if not arg.isdigit():
-            raise CommandError(f"ERR Invalid TCP {what} port specified: {arg.decode('latin-1')}")
-        if not 0 < int(arg) < 65536:
-            raise CommandError(f"ERR Invalid node address specified: {place}")
-    if len(bus_port) > 1:
-        raise _too_many("MEET")
-
-    async def make() -> Reply:
-        map = await node.current.refresh()
-        if any(member.address == place for member in map.members.values()):
-            return "OK"
-        return CommandError(
-            f"ERR no member is at {place}: start it with cluster.map_store = {node.settings.map_store}"
-        )
-
-    return node.reply_later(call, make)
-
-
-@_declare("FORGET", 3, "Removes a node without slots from the cluster map.", flags=CHANGE)
-def forget(call: Call, id: bytes) -> Reply:
-    wanted, node = id_from(call, id), node_of(call)
-    if wanted == node.id:
-        raise CommandError("ERR I tried hard but I can't forget myself...")
-    return change(call, lambda map: map.forget(wanted))
-
-
-def _ranges(args: Sequence[bytes], name: str) -> list[int]:
-    if len(args) % 2:
-        raise CommandError(f"ERR wrong number of arguments for 'cluster|{name}' command")
-    numbers = [slot_from(arg) for arg in args]
-    found: list[int] = []
-    for first, last in zip(numbers[::2], numbers[1::2], strict=True):
-        if first > last:
-            raise CommandError(f"ERR start slot number {first} is greater than end slot number {last}")
-        found += SlotRange(first, last)
-    return _once(found)
-
-
-def _once(slots: list[int]) -> list[int]:
-    if len(set(slots)) != len(slots):
-        twice = next(slot for slot, count in Counter(slots).items() if count > 1)
-        raise CommandError(f"ERR Slot {twice} specified multiple times")
-    return slots
-
-
-def _own_slots(node: ClusterNode) -> list[int]:
-    return [slot for found in node.map.slots_of(node.id) for slot in found]
-
-
-def _assign(call: Call, slots: list[int]) -> Reply:
-    node = node_of(call)
-    for slot in slots:
-        if node.map.owner_of(slot) is not None:
-            raise CommandError(f"ERR Slot {slot} is already busy")
-    return change(call, lambda map: map.assign(slots, node.id))
-
-
-@_declare("ADDSLOTS", -3, "Assigns unassigned slots to this node.", flags=CHANGE)
-def addslots(call: Call, *args: bytes) -> Reply:
-    return _assign(call, _once([slot_from(arg) for arg in args]))
-
-
-@_declare(
-    "ADDSLOTSRANGE", -4, "Assigns ranges of unassigned slots to this node.", flags=CHANGE, since="7.0.0"
-)
-def addslotsrange(call: Call, *args: bytes) -> Reply:
-    return _assign(call, _ranges(args, "addslotsrange"))
-
-
-def _unassign(call: Call, slots: list[int]) -> Reply:
-    node = node_of(call)
-    for slot in slots:
-        if node.map.owner_of(slot) is None:
-            raise CommandError(f"ERR Slot {slot} is already unassigned")
-    return change(call, lambda map: map.unassign(slots, node.id))
-
-
-@_declare("DELSLOTS", -3, "Unassigns slots of this node.", flags=CHANGE)
-def delslots(call: Call, *args: bytes) -> Reply:
-    return _unassign(call, _once([slot_from(arg) for arg in args]))
-
-
-@_declare("DELSLOTSRANGE", -4, "Unassigns ranges of slots of this node.", flags=CHANGE, since="7.0.0")
-def delslotsrange(call: Call, *args: bytes) -> Reply:
-    return _unassign(call, _ranges(args, "delslotsrange"))
-
-
-@_declare("FLUSHSLOTS", 2, "Unassigns all slots of this node.", flags=CHANGE)
-def flushslots(call: Call) -> Reply:
-    node = node_of(call)
-    if len(call.db):
-        raise CommandError("ERR DB must be empty to perform CLUSTER FLUSHSLOTS.")
-    mine = _own_slots(node)
-    return change(call, lambda map: map.unassign(mine, node.id))
-
-
-@_declare("SETSLOT", -4, "Sets the state or the owner of a slot.", flags=CHANGE)
-def setslot(call: Call, arg: bytes, how: bytes, *ids: bytes) -> Reply:
-    node, slot, wish = node_of(call), slot_from(arg), how.upper()
-    mine = node.map.owner_of(slot) == node.id
-    if wish == b"STABLE" and not ids:
-        node.guard.close_slot(slot)
-        return "OK"
-    if len(ids) != 1 or wish not in (b"IMPORTING", b"MIGRATING", b"NODE"):
-        raise CommandError("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP")
-    if wish == b"MIGRATING":
-        if not mine:
-            raise CommandError(f"ERR I'm not the owner of hash slot {slot}")
-        node.guard.open_slot(slot, "migrating", id_from(call, ids[0], "I don't know about node"))
-        return "OK"
-    if wish == b"IMPORTING":
-        if mine:
-            raise CommandError(f"ERR I'm already the owner of hash slot {slot}")
-        node.guard.open_slot(slot, "importing", id_from(call, ids[0], "I don't know about node"))
-        return "OK"
-    other = id_from(call, ids[0])
-    if mine and other != node.id and call.server.engine.slot_keys(slot, 1):
-        raise CommandError(
-            f"ERR Can't assign hashslot {slot} to a different node while I still hold keys "
-            "for this hash slot."
-        )
-    node.guard.close_slot(slot)
-    return change(call, lambda map: map if map.owner_of(slot) == other else map.give([slot], other))
-
-
-@_declare("MOVE", -4, "Moves a range of slots to another node while they are in use.", flags=CHANGE,
-          since="7.0.0")  # fmt: skip
-def move(call: Call, range_: bytes, id: bytes) -> Reply:
-    node, target = node_of(call), id_from(call, id)
-    try:
-        wanted = SlotRange.parse(range_.decode("latin-1"))
-    except ValueError as error:
-        raise CommandError(f"ERR {error}") from None
-    source = node.map.owner_of(wanted.first)
-    if source is None:
-        raise CommandError(f"ERR nobody has slot {wanted.first}")
-    begun = Move(new_migration(), wanted, source, target)
-
-    async def make() -> Reply:
-        await node.current.change(lambda map: map.begin_move(begun))
-        return begun.id.encode()
-
-    return node.reply_later(call, make)
-
-
-def new_migration() -> str:
-    import secrets
-
-    return secrets.token_hex(16)
-
-
-@_declare("REPLICATE", 3, "Makes this node a replica of another node.", flags=CHANGE)
-def replicate(call: Call, id: bytes) -> Reply:
-    node, primary = node_of(call), id_from(call, id)
-    if call.server.services.replication is None:
-        raise CommandError("ERR this node does not replicate")
-    if primary == node.id:
-        raise CommandError("ERR Can't replicate myself")
-    if primary in node.map.replicas:
-        raise CommandError("ERR I can only replicate a master, not a replica.")
-    if len(call.db) and node.id not in node.map.replicas:
-        raise CommandError("ERR To set a master the node must be empty and without assigned slots.")
-    return change(
-        call, lambda map: map if map.replicas.get(node.id) == primary else map.replicate(node.id, primary)
-    )
-
-
-@_declare("FAILOVER", -2, "Promotes this replica to primary in place of its own primary.",
-          flags=CHANGE)  # fmt: skip
-def failover(call: Call, *how: bytes) -> Reply:
-    node = node_of(call)
-    if len(how) > 1:
-        raise _too_many("FAILOVER")
-    if any(arg.upper() not in (b"FORCE", b"TAKEOVER") for arg in how):
-        raise SyntaxMistake()
-    if node.id not in node.map.replicas:
-        raise CommandError("ERR You should send CLUSTER FAILOVER to a replica")
-
-    async def make() -> Reply:
-        if how:
-            await node.failover.take_over(force=how[0].upper() == b"TAKEOVER")
-        else:
-            await node.failover.run_planned()
-        return "OK"
-
-    return node.reply_later(call, make)
-
-
-@_declare("SET-CONFIG-EPOCH", 3, "Accepted for compatibility: the map has a single epoch.", flags=CHANGE)
-def set_config_epoch(call: Call, epoch: bytes) -> Reply:
-    node_of(call)
-    if integer(epoch) < 0:
-        raise CommandError(f"ERR Invalid config epoch specified: {int(epoch)}")
-    return "OK"
-
-
-@_declare("BUMPEPOCH", 2, "Increments the epoch of the cluster map.", flags=CHANGE)
-def bumpepoch(call: Call) -> Reply:
-    node = node_of(call)
-
-    async def make() -> Reply:
-        return f"BUMPED {(await node.current.change(lambda map: map.confirm())).epoch}"
-
-    return node.reply_later(call, make)
-
-
-@_declare("SAVECONFIG", 2, "Accepted for compatibility: the map is always stored.", flags=CHANGE)
-def saveconfig(call: Call) -> Reply:
-    node_of(call)
-    return "OK"
-
-
-@_declare("RESET", -2, "Unassigns all slots of this node if it has no keys.", flags=CHANGE)
-def reset(call: Call, *how: bytes) -> Reply:
-    node = node_of(call)
-    if len(how) > 1:
-        raise _too_many("RESET")
-    if any(arg.upper() not in (b"SOFT", b"HARD") for arg in how):
-        raise SyntaxMistake()
-    if len(call.db) and node.id not in node.map.replicas:
-        raise CommandError("ERR CLUSTER RESET can't be called with master nodes containing keys")
-    mine = _own_slots(node)
-
-    def without(map: ClusterMap) -> ClusterMap:
-        from dataclasses import replace
-
-        if mine:
-            map = map.unassign(mine, node.id)
-        if node.id in map.replicas:
-            left = {id: primary for id, primary in map.replicas.items() if id != node.id}
-            map = replace(map, epoch=map.epoch + 1, replicas=left)
-        return map
-
-    return change(call, without)
