@@ -44,7 +44,7 @@ PACKED = (
     ),
     (
         "An atomic of a session",
-        "transport/session.py",
+        "transport/sync.py",
         "_ATOMIC",
         "key, offset, compare or add, swap, opcode, unused",
     ),

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import inspect
-import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -26,9 +24,16 @@ from verbena.transport.handshake.agreement import Agreement
 from verbena.transport.loop_events import Finished, LoopEvents
 from verbena.transport.observe import log
 from verbena.transport.outcomes import Outcome, outcome_error
-from verbena.transport.owners import owner_of
 from verbena.transport.region import RemoteRegion
 from verbena.transport.serving import describe
+from verbena.transport.sync import (
+    COMPARE_SWAP,
+    FETCH_ADD,
+    Progress,
+    SyncOperations,
+    atomic_payload,
+    method_number,
+)
 from verbena.verbs import WcStatus
 
 if TYPE_CHECKING:
@@ -36,17 +41,11 @@ if TYPE_CHECKING:
 
     from verbena.transport.node import Node
 
-_ATOMIC = struct.Struct("<QQQQII")
-_COMPARE_SWAP, _FETCH_ADD = 5, 6  # the verbs' opcodes
-_WORD = 2**64 - 1
 _CLOSE_TIMEOUT_S = 1.0
 _ROOM_RETRY_S = 0.001
 OWN_PREFIX = "verbena."  # of methods that every listener serves
 
-Progress = Callable[[int], object]
 Handler = Callable[["Request"], "Buffer | Awaitable[Buffer | None] | None"]
-
-method_number = functools.lru_cache(maxsize=4096)(_native.transport.method_number)
 
 
 @dataclass(slots=True, eq=False)  # frozen would cost as much as the rest of a short call
@@ -151,11 +150,11 @@ class Session(AsyncClosing):
     async def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
         """Stores `desired` in the peer's 8 bytes if they equal `expected`; returns the previous value.
         Executed exactly once, even if the wire changes: the peer's node executes it, not its RDMA device."""
-        return await self._atomic(remote, _COMPARE_SWAP, expected, desired)
+        return await self._atomic(remote, COMPARE_SWAP, expected, desired)
 
     async def fetch_add(self, remote: RemoteRegion, delta: int) -> int:
         """Adds `delta` to the peer's 8 bytes, modulo 2**64; returns the previous value. Runs exactly once."""
-        return await self._atomic(remote, _FETCH_ADD, delta, 0)
+        return await self._atomic(remote, FETCH_ADD, delta, 0)
 
     async def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
         """Writes a buffer of any size in pipelined fragments, each verified by CRC32C at the peer. After a
@@ -241,13 +240,10 @@ class Session(AsyncClosing):
     # Inside
 
     async def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
-        what = (_native.transport.METHOD_ATOMIC, self._atomic_payload(remote, opcode, compare_add, swap))
+        payload = atomic_payload(self._native, remote, opcode, compare_add, swap)
+        what = (_native.transport.METHOD_ATOMIC, payload)
         answer = await self._await("atomic", self._native.start_call, what, None)
         return int.from_bytes(answer, "little")
-
-    def _atomic_payload(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> bytes:
-        self._native.check(remote, "atomic", 8)
-        return _ATOMIC.pack(remote.key, remote.offset, compare_add & _WORD, swap & _WORD, opcode, 0)
 
     async def _await(
         self,
@@ -440,85 +436,6 @@ class Session(AsyncClosing):
             self._events.loop.call_soon_threadsafe(self._cancel_handlers)
         if self.node._ledger.end(self, reason):
             self.node._native.remove_session(self._native)
-
-
-class SyncOperations:
-    """Blocking operations of a session. They poll without the GIL, then sleep."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._native = session._native
-
-    def call(self, method: str, payload: Buffer = b"", *, timeout_s: float | None = None) -> bytes:
-        """As Session.call()."""
-        try:
-            return self._native.call(method_number(method), payload, -1.0 if timeout_s is None else timeout_s)
-        except VerbenaError as error:
-            raise self._map(error) from None
-
-    def read(self, remote: RemoteRegion, *, timeout_s: float | None = None) -> bytes:
-        """As Session.read()."""
-        try:
-            found = self._native.read(remote, -1.0 if timeout_s is None else timeout_s)
-        except VerbenaError as error:
-            raise self._map(error) from None
-        if found is not None:
-            return found
-        data = bytearray(remote.length)
-        self.get(remote, data)
-        return bytes(data)
-
-    def write(self, remote: RemoteRegion, data: Buffer, *, timeout_s: float | None = None) -> None:
-        """As Session.write()."""
-        try:
-            fits = self._native.write(remote, data, -1.0 if timeout_s is None else timeout_s)
-        except VerbenaError as error:
-            raise self._map(error) from None
-        if not fits:
-            self.put(data, remote)
-
-    def compare_swap(self, remote: RemoteRegion, expected: int, desired: int) -> int:
-        """As Session.compare_swap()."""
-        return self._atomic(remote, _COMPARE_SWAP, expected, desired)
-
-    def fetch_add(self, remote: RemoteRegion, delta: int) -> int:
-        """As Session.fetch_add()."""
-        return self._atomic(remote, _FETCH_ADD, delta, 0)
-
-    def put(self, data: Buffer, remote: RemoteRegion, *, progress: Progress | None = None) -> None:
-        """As Session.put()."""
-        self._transfer(True, data, remote, progress)
-
-    def get(self, remote: RemoteRegion, into: Buffer, *, progress: Progress | None = None) -> None:
-        """As Session.get()."""
-        self._transfer(False, into, remote, progress)
-
-    def _atomic(self, remote: RemoteRegion, opcode: int, compare_add: int, swap: int) -> int:
-        session = self._session
-        payload = session._atomic_payload(remote, opcode, compare_add, swap)
-        return int.from_bytes(self._native.call(_native.transport.METHOD_ATOMIC, payload, -1.0), "little")
-
-    def _transfer(self, is_put: bool, data: Buffer, remote: RemoteRegion, progress: Progress | None) -> None:
-        session, settings = self._session, self._session.node.settings
-        view = memoryview(data).cast("B")
-        try:
-            self._native.transfer(
-                is_put,
-                view,
-                remote,
-                fragment_bytes=min(settings.max_send_size, settings.fragment_bytes),
-                depth=settings.num_memory_regions,
-                progress=progress,
-                owner=owner_of(data) if session.wire in session.node.wires.keeping else None,
-            )
-        except VerbenaError as error:
-            raise self._map(error) from None
-        if progress is not None:
-            progress(view.nbytes)
-
-    def _map(self, error: VerbenaError) -> VerbenaError:
-        """Replaces the native error of a failed session by the session's own error."""
-        return self._session._session_error(error.operation) if error.code == "session_failed" else error
 
 
 def _expire(future: asyncio.Future[Finished]) -> None:
