@@ -336,7 +336,7 @@ def test_a_move_whose_source_is_gone_can_be_called_off(tmp_path: Path) -> None:
         assert moving.returncode == 130
         [[id, *_]] = [[move["id"]] for move in shards(made, "map", "--json")["moves"]]
         assert f"`verbena shards abort {id[:8]}` aborts it" in said
-        assert "slots 0-99 stay where they were" in shards(made, "abort", id[:8])
+        assert "slots 0-99 keep their owner" in shards(made, "abort", id[:8])
         (tmp_path / "go").touch()
         made[0].start().ready()
         assert made[0].raw("GET", "{06S}") == b"kept"
