@@ -25,9 +25,10 @@ A failed completion leaves the queue pair in ERR, whatever the class: reconnect 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from verbena._native import WcStatus
 from verbena.errors.classes import (
     AddressError,
     BrokenLinkError,
@@ -50,6 +51,9 @@ from verbena.errors.classes import (
 from verbena.errors.explanation import Explanation, unknown
 from verbena.errors.table import EXPLANATIONS
 from verbena.errors.values import values_here
+
+if TYPE_CHECKING:
+    from verbena._native import WcStatus
 
 __all__ = [
     "EXPLANATIONS",
@@ -81,7 +85,26 @@ __all__ = [
 ]
 
 _SPELLINGS = {code.casefold(): code for code in EXPLANATIONS}
-_SPELLINGS |= {str(status.value): status.name for status in WcStatus}
+
+
+@functools.cache
+def _wc_status() -> type[WcStatus]:
+    """Imported at first use: a command that reports no error does not load native code."""
+    from verbena._native import WcStatus
+
+    return WcStatus
+
+
+@functools.cache
+def _status_names() -> dict[str, str]:
+    """The name of each status by its number in decimal."""
+    return {str(status.value): status.name for status in _wc_status()}
+
+
+def __getattr__(name: str) -> type[WcStatus]:
+    if name == "WcStatus":
+        return _wc_status()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def explain(code_or_status: str | int) -> Explanation:
@@ -102,7 +125,7 @@ def completion_error(
     status: int, *, operation: str, peer: str | None = None, detail: str | None = None
 ) -> VerbenaError:
     """Makes the exception for a failed completion; the caller raises it. SUCCESS raises ValueError."""
-    if status == WcStatus.SUCCESS:
+    if status == _wc_status().SUCCESS:
         raise ValueError("a completion with status SUCCESS is not an error")
     return setup_error(_canonical(status), operation=operation, peer=peer, detail=detail)
 
@@ -127,7 +150,7 @@ def setup_error(
         explanation.what,
         operation=operation,
         peer=peer or None,
-        status=WcStatus.__members__.get(code),
+        status=_wc_status().__members__.get(code),
         code=code,
         causes=explanation.causes,
         remedy=explanation.remedy,
@@ -156,6 +179,8 @@ def from_native(code: str, operation: str, detail: str = "", errno: int = 0) -> 
 
 def _canonical(code_or_status: str | int) -> str:
     if isinstance(code_or_status, int):
-        return _SPELLINGS.get(str(int(code_or_status)), f"status {int(code_or_status)}")
+        return _status_names().get(str(int(code_or_status)), f"status {int(code_or_status)}")
     name = code_or_status.strip()
+    if name.isdecimal():
+        return _status_names().get(name, name)
     return _SPELLINGS.get(name.casefold().removeprefix("ibv_wc_"), name)
