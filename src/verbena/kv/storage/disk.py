@@ -4,20 +4,23 @@
     manifest.json                 the current snapshot, and the LSN at which it was begun
     snapshot-<LSN>.vsnap          all keys as of that LSN
     log-<first LSN>.vlog          the changes since then, in consecutive segments
+    reserve                       space for the next start, should the disk be full by then
 
 A file is replaced by writing a new one beside it, syncing it, renaming it and syncing the directory."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from verbena import _native
 from verbena._closing import Closing
@@ -25,6 +28,9 @@ from verbena.errors import VerbenaError, setup_error
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+RESERVE = "reserve"
+RESERVE_BYTES = 64 << 10  # for a manifest and the header of a segment, in whole blocks
+_Result = TypeVar("_Result")
 _SEGMENT = re.compile(r"log-(\d{20})\.vlog")
 _SNAPSHOT = re.compile(r"snapshot-(\d{20})\.vsnap")
 
@@ -94,7 +100,7 @@ class Disk(Closing):
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _failed("open the store's directory", error) from error
+            raise failed("open the store's directory", error) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -138,14 +144,37 @@ class Disk(Closing):
         self.replace(MANIFEST, text.encode() + b"\n")
 
     def replace(self, name: str, contents: bytes) -> None:
-        """Replaces a file so that a crash leaves the old one or the new one."""
+        """Replaces a file so that a crash leaves the old one or the new one. On a full disk it uses the
+        reserve."""
         temporary = self.path / f"{name}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(contents)
-            file.flush()
-            os.fsync(file.fileno())
+        self.with_reserve(lambda: _write(temporary, contents))
         os.rename(temporary, self.path / name)
         self.sync()
+
+    # The reserve
+
+    def with_reserve(self, write: Callable[[], _Result]) -> _Result:
+        """Runs `write`; if the disk is full, frees the reserve and runs it once more."""
+        try:
+            return write()
+        except (OSError, VerbenaError) as error:
+            reserve = self.path / RESERVE
+            if error.errno != errno.ENOSPC or not reserve.exists():
+                raise
+            reserve.unlink()
+            return write()
+
+    def fill_reserve(self) -> None:
+        """Allocates the reserve unless it exists or the disk is full."""
+        reserve = self.path / RESERVE
+        if reserve.exists():
+            return
+        try:
+            with open(reserve, "xb", opener=_private) as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        except OSError:
+            with contextlib.suppress(OSError):
+                reserve.unlink()
 
     def sync(self) -> None:
         """Syncs the directory."""
@@ -253,9 +282,9 @@ class Disk(Closing):
             report["whole_bytes"], records_behind,
         )  # fmt: skip
 
-    def cut(self, found: Inventory) -> list[Path]:
-        """Removes the damaged part and all after it. The removed bytes are kept in files beside; their
-        paths."""
+    def cut(self, found: Inventory, *, keep: bool = True) -> list[Path]:
+        """Removes the damaged part and all after it. With `keep` the removed bytes are kept in files beside,
+        whose paths are returned."""
         damage = found.damage
         assert damage is not None
         kept: list[Path] = []
@@ -263,12 +292,9 @@ class Disk(Closing):
             backup = damage.path.with_name(f"{damage.path.name}.cut-{damage.cut_at}")
             with open(damage.path, "r+b") as file:
                 file.seek(damage.cut_at)
-                rest = file.read()
+                rest = file.read() if keep else b""
                 if rest:
-                    with open(backup, "wb") as copy:
-                        copy.write(rest)
-                        copy.flush()
-                        os.fsync(copy.fileno())
+                    _write(backup, rest)
                     kept.append(backup)
                 if damage.cut_at:
                     file.truncate(damage.cut_at)
@@ -278,6 +304,9 @@ class Disk(Closing):
         good = {file.path for file in found.segments}
         for first, path in self.segment_files():
             if path not in good and path.exists() and first >= found.manifest.first_lsn:
+                if not keep:
+                    path.unlink()
+                    continue
                 aside = path.with_name(f"{path.name}.cut-0")
                 os.rename(path, aside)
                 kept.append(aside)
@@ -291,12 +320,29 @@ class Disk(Closing):
                 path.unlink()
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _write(path: Path, contents: bytes) -> None:
+    """Writes a file that only its owner may read, and syncs it. Removes it if that fails."""
+    try:
+        with open(path, "wb", opener=_private) as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def corrupt(detail: str) -> VerbenaError:
     """The error for damaged files."""
     return setup_error("log_corrupt", operation="read the store's files", detail=detail)
 
 
-def _failed(operation: str, error: OSError) -> VerbenaError:
+def failed(operation: str, error: OSError) -> VerbenaError:
+    """The error for a directory that cannot be read or written."""
     return setup_error("log_failed", operation=operation, detail=error.filename or "", errno=error.errno)
 
 

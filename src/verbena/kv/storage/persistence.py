@@ -4,6 +4,7 @@ Native code (kv/journal) reads and writes the bytes; `disk.py` manages the direc
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -21,7 +22,7 @@ from verbena.kv.commands.replies import CommandError
 from verbena.kv.server.blocked_clients import DISK
 from verbena.kv.server.parameter_kinds import Choice, Integer, Memory, Text, YesNo
 from verbena.kv.server.parameters import Parameter, Parameters
-from verbena.kv.storage.disk import Disk, Inventory, Manifest, corrupt
+from verbena.kv.storage.disk import Disk, Inventory, Manifest, corrupt, failed
 
 if TYPE_CHECKING:
     from verbena.kv.server.server import Server
@@ -135,17 +136,32 @@ class Persistence:
             if found.damage is not None and not found.damage.torn:
                 raise corrupt(str(found.damage))
             if found.damage is not None:
-                damage, kept = found.damage, disk.cut(found)
-                where = f"; what was cut is in {kept[0].name}" if kept and damage.records_behind else ""
-                if not damage.records_behind:
-                    disk.remove(kept)
-                self._report(
-                    f"the log ended in the middle of a write, which has been cut off: {damage}{where}"
-                )
+                self._cut(disk, found)
             self._load(disk, found)
+        except OSError as error:
+            disk.close()
+            raise failed("open the store's files", error) from error
         except BaseException:
             disk.close()
             raise
+
+    def _cut(self, disk: Disk, found: Inventory) -> None:
+        """Cuts off an interrupted write. Records behind it were never acknowledged as durable; they are kept
+        in a file if the disk has room for it."""
+        damage = found.damage
+        assert damage is not None
+        where = ""
+        if damage.records_behind:
+            try:
+                kept = disk.cut(found)
+                where = f"; the {damage.records_behind} records behind it are in {kept[0].name}"
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                where = f"; the {damage.records_behind} records behind it were removed: the disk is full"
+        if found.damage is not None:
+            disk.cut(found, keep=False)
+        self._report(f"the log ended in the middle of a write, which has been cut off: {damage}{where}")
 
     def _load(self, disk: Disk, found: Inventory) -> None:
         began, manifest = time.monotonic(), found.manifest
@@ -182,13 +198,16 @@ class Persistence:
             current = [first for first, path in disk.segment_files() if first < found.next_lsn]
             self._manifest = replace(manifest, segments=tuple(current), closed_lsn=0)
             disk.write_manifest(self._manifest)
-            self._log = _native.kv.Log(
-                self._server.engine,
-                directory=str(disk.path),
-                fsync=self.settings.fsync,
-                next_lsn=found.next_lsn,
-                epoch=manifest.epoch,
+            self._log = disk.with_reserve(
+                lambda: _native.kv.Log(
+                    self._server.engine,
+                    directory=str(disk.path),
+                    fsync=self.settings.fsync,
+                    next_lsn=found.next_lsn,
+                    epoch=manifest.epoch,
+                )
             )
+            disk.fill_reserve()
             self._server.execution.logging = True
             self._disk = disk
             self._older_bytes = sum(file.report["whole_bytes"] for file in found.segments)
@@ -317,6 +336,8 @@ class Persistence:
         if isinstance(self._published, str):
             return self._give_up(self._published)
         self._manifest = self._published
+        if self._disk is not None:
+            self._disk.fill_reserve()
         self._base_bytes = self._snapshot.counters()["bytes"]
         self._snapshot.close()
         self._snapshot = None
