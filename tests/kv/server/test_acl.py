@@ -64,6 +64,26 @@ def test_selectors_grant_beside_the_first_rules(store: Store, admin: redis.Redis
                 refused()
 
 
+@pytest.mark.parametrize("options", ["BY nosort GET *", "BY w_*", "GET #", "GET # STORE app:out"])
+def test_patterns_of_sort_need_the_right_to_read_every_key(store: Store, admin: redis.Redis, options: str):
+    """BY and GET of SORT read keys that no argument names; read access to `*` in the selector that allows
+    the command suffices. redis-server gives the same replies."""
+    admin.execute_command("ACL", "SETUSER", "al", "on", ">pw", "~app:*", "+@all", "(%R~* +get)")
+    admin.execute_command("ACL", "SETUSER", "bo", "on", ">pw", "%R~*", "~app:*", "+@all")
+    admin.set("secret", "x")
+    admin.rpush("app:list", "secret")
+    arguments = ["SORT", "app:list", "ALPHA", *options.split()]
+    option = "GET" if "BY nosort" in options else options.split(maxsplit=1)[0]
+    with as_user(store, "al", "pw") as al:
+        with pytest.raises(redis.ResponseError, match=f"{option} option of SORT denied"):
+            al.execute_command(*arguments)
+        assert al.sort("app:list", alpha=True) == ["secret"]
+        assert al.sort("app:list", by="nosort") == ["secret"]
+        assert al.exists("app:out") == 0
+    with as_user(store, "bo", "pw") as bo:
+        assert bo.execute_command(*arguments)
+
+
 def test_rules_are_shown_as_they_were_given(admin: redis.Redis):
     """ACL LIST and GETUSER use the syntax of Redis."""
     admin.execute_command(

@@ -158,6 +158,11 @@ class Selector:
             set(wanted) <= set(access) and matches(pattern, key) for access, pattern in self.keys
         )
 
+    @property
+    def reads_all_keys(self) -> bool:
+        """Whether it allows to read keys that the arguments of a command do not name."""
+        return self.all_keys or any("R" in access and pattern == b"*" for access, pattern in self.keys)
+
     def allows_channel(self, channel: bytes, *, is_pattern: bool) -> bool:
         if self.all_channels:
             return True

@@ -115,6 +115,13 @@ class User:
                 best = refused
         return best
 
+    def reads_all_keys(self, command: Command, argv: list[bytes]) -> bool:
+        """Whether a selector that allows the command also allows to read every key."""
+        return self.may_do_all or any(
+            selector.reads_all_keys and _check_one(selector, command, argv) is None
+            for selector in (self.root, *self.selectors)
+        )
+
     @property
     def flags(self) -> list[str]:
         found = ["on" if self.enabled else "off"]

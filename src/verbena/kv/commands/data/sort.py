@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from verbena.kv.commands.arguments import as_float, integer
-from verbena.kv.commands.declare import command
+from verbena.kv.commands.declare import command, find
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
 from verbena.kv.server.call import Call
 from verbena.kv.values.collections import Hash, List, Set, SortedSet
@@ -56,6 +56,17 @@ def _read(args: Sequence[bytes], *, may_store: bool) -> _Request:
     return request
 
 
+def _check_patterns(call: Call, request: _Request) -> None:
+    """The keys that patterns select are not known in advance: they need the right to read every key."""
+    command = find(call.argv)
+    assert command is not None
+    if call.client.user.reads_all_keys(command, call.argv):
+        return
+    for option, used in (("BY", request.by is not None and request.sorts), ("GET", bool(request.get))):
+        if used:
+            raise CommandError(f"ERR {option} option of SORT denied due to insufficient ACL permissions.")
+
+
 def _looked_up(call: Call, pattern: bytes, element: bytes) -> bytes | None:
     """Returns the string, or the field of a hash ("key_*->field"), that a pattern selects for an element;
     None if there is none."""
@@ -98,6 +109,7 @@ def _ordered(call: Call, elements: list[bytes], request: _Request) -> list[bytes
 
 
 def _run(call: Call, key: bytes, request: _Request) -> Reply:
+    _check_patterns(call, request)
     value = call.db.any(key)
     if value is not None and not isinstance(value, List | Set | SortedSet):
         raise WrongType()
