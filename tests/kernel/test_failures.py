@@ -16,7 +16,7 @@ from verbena.verbs import QpState, open_device
 PATIENCE = {"timeout": 16, "retry_count": 2}
 TRY_S = 4.096e-6 * 2**16
 LEAST_S = 1.8 * TRY_S
-MOST_S = 4 * 3 * TRY_S + 2
+MAX_S = 4 * 3 * TRY_S + 2
 REGISTER = """
 import json
 from verbena import errors, verbs
@@ -34,10 +34,10 @@ def given_up(end, request):
     """The request fails with RETRY_EXC_ERR when the configured time is over, and says why."""
     start = time.monotonic()
     end.qp.post_send(request, request)
-    first, second = drain(end.cq, 2, timeout_s=MOST_S + 10)
+    first, second = drain(end.cq, 2, timeout_s=MAX_S + 10)
     took_s = time.monotonic() - start
     assert (first.status, second.status) == (WcStatus.RETRY_EXC_ERR, WcStatus.WR_FLUSH_ERR)
-    assert LEAST_S < took_s < MOST_S
+    assert LEAST_S < took_s < MAX_S
     with pytest.raises(errors.BrokenLinkError) as failure:
         first.raise_for_status("write", "10.9.0.2")
     for words in ("the retries ran out", "the peer's process has ended", "check that the peer runs"):

@@ -10,7 +10,7 @@ from verbena.transport.handshake.authority import (
     LIST_DAYS,
     NODE_DAYS,
     Authority,
-    addresses_here,
+    local_addresses,
 )
 
 EPILOG = """\
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     node = options.node or socket.gethostname()
     names = options.name or [node]
     if not options.node and not options.name:
-        names += ["localhost", *addresses_here()]
+        names += ["localhost", *local_addresses()]
     issued = authority.issue(node, names, days=NODE_DAYS if options.days is None else options.days)
     until = f"{issued.expires:%Y-%m-%d %H:%M} UTC"
     print(f"{issued.certificate}: certificate for {', '.join(names)}, valid until {until}")

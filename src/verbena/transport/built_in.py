@@ -8,30 +8,30 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from verbena.errors import setup_error
-from verbena.transport.failover.drill import LONGEST_REST_S, drill_for
-from verbena.transport.observe.status import MOST_SESSIONS, status
+from verbena.transport.failover.drill import MAX_REST_S, drill_for
+from verbena.transport.observe.status import MAX_SESSIONS, status
 from verbena.transport.session import OWN_PREFIX, Handler, Request
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node
 
-MOST_REQUEST_BYTES = 4096
+MAX_REQUEST_BYTES = 4096
 
 Answer = dict[str, Any]
 BuiltIn = Callable[["Node", Request, Mapping[str, Any]], Answer | Awaitable[Answer]]
 
 
-def _status(node: Node, request: Request, asked: Mapping[str, Any]) -> Answer:
-    most = asked.get("most", MOST_SESSIONS)
-    if not isinstance(most, int) or not 0 <= most <= 100_000:
+def _status(node: Node, request: Request, arguments: Mapping[str, Any]) -> Answer:
+    max_sessions = arguments.get("most", MAX_SESSIONS)
+    if not isinstance(max_sessions, int) or not 0 <= max_sessions <= 100_000:
         raise ValueError("most is a number of sessions")
-    return status(node.snapshot(), most=most, beside=request.session.id)
+    return status(node.snapshot(), max_sessions=max_sessions, except_session=request.session.id)
 
 
-async def _drill(node: Node, request: Request, asked: Mapping[str, Any]) -> Answer:
-    wire, rest_s, only = asked.get("wire"), asked.get("rest_s", 0), asked.get("session")
-    if not isinstance(rest_s, int | float) or not 0 <= rest_s <= LONGEST_REST_S:
-        raise ValueError(f"rest_s is 0 to {LONGEST_REST_S}")
+async def _drill(node: Node, request: Request, arguments: Mapping[str, Any]) -> Answer:
+    wire, rest_s, only = arguments.get("wire"), arguments.get("rest_s", 0), arguments.get("session")
+    if not isinstance(rest_s, int | float) or not 0 <= rest_s <= MAX_REST_S:
+        raise ValueError(f"rest_s is 0 to {MAX_REST_S}")
     if not isinstance(wire, str | None) or not isinstance(only, str | None):
         raise ValueError("wire and session are names")
     drilled = await drill_for(node, request.session, wire=wire, rest_s=float(rest_s), only=only)
@@ -54,12 +54,12 @@ def with_built_ins(node: Node, handlers: Mapping[str, Handler]) -> dict[str, Han
 
 def _handler(node: Node, answer: BuiltIn) -> Handler:
     async def handle(request: Request) -> bytes:
-        if len(request.payload) > MOST_REQUEST_BYTES:
-            raise ValueError(f"the arguments have {MOST_REQUEST_BYTES} bytes at most")
-        asked = json.loads(request.payload) if request.payload else {}
-        if not isinstance(asked, dict):
+        if len(request.payload) > MAX_REQUEST_BYTES:
+            raise ValueError(f"the arguments have {MAX_REQUEST_BYTES} bytes at most")
+        arguments = json.loads(request.payload) if request.payload else {}
+        if not isinstance(arguments, dict):
             raise ValueError("the arguments are a JSON object")
-        answered = answer(node, request, asked)
-        return json.dumps(answered if isinstance(answered, dict) else await answered).encode()
+        reply = answer(node, request, arguments)
+        return json.dumps(reply if isinstance(reply, dict) else await reply).encode()
 
     return functools.wraps(answer)(handle)

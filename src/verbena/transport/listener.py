@@ -19,7 +19,7 @@ from verbena.transport.built_in import with_built_ins
 from verbena.transport.failover.links import accept_link, refuse
 from verbena.transport.failover.policy import LinkState
 from verbena.transport.handshake import exchange as hello_io
-from verbena.transport.handshake.agreement import Agreement, Caller, Offer, WireOffer
+from verbena.transport.handshake.agreement import Agreement, HelloClient, Offer, WireOffer
 from verbena.transport.handshake.hello import ServerHello
 from verbena.transport.handshake.link_token import PROBE, AttemptGuard, LinkRequest
 from verbena.transport.handshake.tls import peer_identity, watch_handshakes
@@ -29,15 +29,15 @@ from verbena.transport.observe import log
 from verbena.transport.session import Handler, Session
 from verbena.transport.wires import Wire
 
-_MOST_HELLOS = 256  # concurrent handshakes; also the backlog of the listening socket
+_MAX_HELLOS = 256  # concurrent handshakes; also the backlog of the listening socket
 
-_EVERYWHERE = {"0.0.0.0", "::"}
+_WILDCARD = {"0.0.0.0", "::"}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 OnSession = Callable[[Session], object]
 
 
-class Waiter:
+class ResumeSupervisor:
     """Supervises an accepted session: the client dials, and the session fails if it has no link for
     `resume_timeout_s`. Runs on the control thread."""
 
@@ -96,7 +96,7 @@ class Listener(AsyncClosing):
         self._offers: list[WireOffer] = []
         self._listeners: list[verbs.Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hellos = asyncio.Semaphore(_MOST_HELLOS)
+        self._hellos = asyncio.Semaphore(_MAX_HELLOS)
         self._closed = False
 
     @property
@@ -127,7 +127,7 @@ class Listener(AsyncClosing):
 
     async def _open(self, address: str) -> None:
         where = parse_host_port(address)
-        self._check_exposure(where)
+        self._check_authentication(where)
         if self._tls is not None:
             watch_handshakes(self._tls, self._on_handshake_failed)
         try:
@@ -137,7 +137,7 @@ class Listener(AsyncClosing):
                 where.port,
                 ssl=self._tls,
                 ssl_handshake_timeout=self.node.settings.timeout_s if self._tls else None,
-                backlog=_MOST_HELLOS,
+                backlog=_MAX_HELLOS,
             )
         except OSError as error:
             raise setup_error(
@@ -154,17 +154,19 @@ class Listener(AsyncClosing):
             await self.node._serve_metrics(self.node.settings.metrics_listen)
         log.event("listening", node=self.node.name, address=self.address, wires=" ".join(self.wires))
 
-    def _check_exposure(self, where: HostPort) -> None:
+    def _check_authentication(self, where: HostPort) -> None:
         """Raises `credentials` if other machines could connect without authentication."""
-        proven = self.node.settings.secret or (self._tls and self._tls.verify_mode is ssl.CERT_REQUIRED)
-        if not proven and where.host not in _LOOPBACK:
+        authenticates = self.node.settings.secret or (
+            self._tls and self._tls.verify_mode is ssl.CERT_REQUIRED
+        )
+        if not authenticates and where.host not in _LOOPBACK:
             detail = f"{where} can be reached from other machines: give a secret, or require certificates"
             raise setup_error("credentials", operation="listen", detail=detail)
 
     def _listen_on(self, wire: Wire, where: HostPort) -> None:
         by_host = wire.name != "shm"
         host = HostPort(where.host or "0.0.0.0", 0)
-        if wire.name == "ibv" and host.host in _EVERYWHERE and self._has_own_gid():
+        if wire.name == "ibv" and host.host in _WILDCARD and self._has_configured_gid():
             by_host = False  # the GID is the address: the client must receive it
         try:
             listener = wire.context.listen(str(host) if by_host else "")
@@ -174,12 +176,12 @@ class Listener(AsyncClosing):
         self._listeners.append(listener)
         # A client combines a bare port with the host name by which it reached this listener.
         bound_host, _, port = listener.address.rpartition(":")
-        by_host = by_host or bound_host.strip("[]") in _EVERYWHERE
+        by_host = by_host or bound_host.strip("[]") in _WILDCARD
         address = f":{port}" if by_host else listener.address
         self._offers.append(WireOffer(wire.name, address))
         self._start(self._accept_links(wire, listener))
 
-    def _has_own_gid(self) -> bool:
+    def _has_configured_gid(self) -> bool:
         options = self.node.wires.ibv
         return options is not None and options.gid_index is not None
 
@@ -216,12 +218,12 @@ class Listener(AsyncClosing):
         self._count(error)
         log.event("hello_refused", reason=error.code, detail=error.detail)
 
-    def _decide(self, caller: Caller) -> Offer:
+    def _decide(self, client: HelloClient) -> Offer:
         settings = self.node.settings
         if self._closed or len(self.node._sessions) >= settings.max_connections:
             detail = f"{settings.max_connections} sessions are open (max_connections)"
             raise setup_error("limit_exceeded", operation="accept", detail=detail)
-        wires = tuple(offer for offer in self._offers if caller.same_host or offer.name != "shm")
+        wires = tuple(offer for offer in self._offers if client.same_host or offer.name != "shm")
         return Offer(
             session_id=secrets.randbits(63) | 1,
             wires=wires,
@@ -232,7 +234,7 @@ class Listener(AsyncClosing):
 
     def _admit(self, agreement: Agreement, peer: str) -> None:
         session = Session(self.node, agreement, peer=peer, handlers=self._handlers, events=self._events)
-        session._keeper = Waiter(session, agreement.resume_timeout_s)
+        session._supervisor = ResumeSupervisor(session, agreement.resume_timeout_s)
 
     async def _accept_links(self, wire: Wire, listener: verbs.Listener) -> None:
         while not self._closed:
@@ -244,18 +246,18 @@ class Listener(AsyncClosing):
 
     async def _accept_link(self, wire: Wire, request: verbs.ConnectRequest) -> None:
         try:
-            session, waiter, asked = self._verify(wire, request)
+            session, supervisor, link_request = self._verify(wire, request)
             async with session._changing:
-                waiter.attempts.accept(asked.attempt)
+                supervisor.attempts.accept(link_request.attempt)
                 is_first = session._native.links == 0
                 try:
-                    link = await accept_link(session, wire, request, asked)
+                    link = await accept_link(session, wire, request, link_request)
                 except BaseException:
                     if session._link is None and not session.closed:
                         session._set_state(LinkState.DISCONNECTED, None, f"{wire.name}: it did not come up")
-                        waiter.link_lost(wire.name, "it did not come up")
+                        supervisor.link_lost(wire.name, "it did not come up")
                     raise
-                waiter.linked()
+                supervisor.linked()
                 session._take_link(link, "the client chose it")
         except VerbenaError as error:
             if not _is_probe(request):
@@ -271,20 +273,22 @@ class Listener(AsyncClosing):
                 refuse(request, error)
             return
         if is_first and self._on_session is not None:
-            self._tell(self._on_session, session)
+            self._notify(self._on_session, session)
 
-    def _verify(self, wire: Wire, request: verbs.ConnectRequest) -> tuple[Session, Waiter, LinkRequest]:
+    def _verify(
+        self, wire: Wire, request: verbs.ConnectRequest
+    ) -> tuple[Session, ResumeSupervisor, LinkRequest]:
         if self.node._is_resting(wire.name):
             raise setup_error("drill", operation="accept")
         if _is_probe(request):
             raise setup_error("rejected", operation="accept", detail="the wire works")
         session = self.node._sessions.get(LinkRequest.session_of(request.private_data))
-        if session is None or not isinstance(session._keeper, Waiter) or session.closed:
+        if session is None or not isinstance(session._supervisor, ResumeSupervisor) or session.closed:
             raise setup_error("session_unknown", operation="accept", peer=request.peer)
-        asked = LinkRequest.decode(request.private_data, key=session._key, wire=wire.name)
-        return session, session._keeper, asked
+        link_request = LinkRequest.decode(request.private_data, key=session._key, wire=wire.name)
+        return session, session._supervisor, link_request
 
-    def _tell(self, callback: OnSession, session: Session) -> None:
+    def _notify(self, callback: OnSession, session: Session) -> None:
         if self._events is not None and not self._events.loop.is_closed():
             self._events.loop.call_soon_threadsafe(callback, session)
         else:
@@ -292,7 +296,7 @@ class Listener(AsyncClosing):
 
     def _count(self, error: VerbenaError) -> None:
         self.refused[error.code] = self.refused.get(error.code, 0) + 1
-        self.node._ledger.refuse(error.code)
+        self.node._totals.refuse(error.code)
 
     def _stop_accepting(self) -> None:
         if self._server is not None:

@@ -23,7 +23,7 @@ Finished = bytes | tuple[int, int, bytes] | None
 
 # After this many fruitless spins in a row the loop sleeps without spinning, until an event arrives so soon
 # after falling asleep that spinning would have found it.
-_MOST_MISSES = 8
+_MAX_MISSES = 8
 _IDLE_TURN_S = 20e-6  # a loop iteration shorter than this ran no other tasks
 _NATIVE_SPIN_US = 20  # then native code may poll for this long without delaying them
 
@@ -44,7 +44,7 @@ class LoopEvents:
         self._drives = drives
         self._spinning = False
         self._spin_until = 0.0
-        self._looked_at = 0.0
+        self._polled_at = 0.0
         self._found = False  # whether this spin has found events
         self._misses = 0  # spins in a row that found nothing
         self._slept_at = 0.0
@@ -54,7 +54,7 @@ class LoopEvents:
         if drives:
             self._fds.append(self._native.fileno())
             loop.add_reader(self._native.fileno(), self._on_event)
-            self.kick()
+            self.start_polling()
 
     def expect(self) -> tuple[int, asyncio.Future[Finished]]:
         """Returns a token for an operation to be started and the future of its result.
@@ -67,9 +67,9 @@ class LoopEvents:
     def forget(self, token: int) -> None:
         self._futures.pop(token, None)
 
-    def kick(self) -> None:
+    def start_polling(self) -> None:
         """Starts polling, or extends it, because an event is expected. Does nothing if not driving."""
-        self._spin_until = 0.0  # the next _look() sets it
+        self._spin_until = 0.0  # the next _poll() sets it
         if not self._spinning and self._drives and not self._closed:
             self._spinning = True
             self._found = False
@@ -81,25 +81,25 @@ class LoopEvents:
             self._native.acknowledge()  # otherwise this runs in every iteration until it sleeps
         if time.monotonic() - self._slept_at < self._spin_s:
             self._misses = 0
-        self.kick()
+        self.start_polling()
 
     def _spin(self) -> None:
         with contextlib.suppress(ClosedError):  # another thread is closing the node
-            self._look()
+            self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._closed:
             return
-        is_idle = time.monotonic() - self._looked_at < _IDLE_TURN_S
+        is_idle = time.monotonic() - self._polled_at < _IDLE_TURN_S
         spin_us = _NATIVE_SPIN_US if is_idle and self._spin_s else 0
         found = self._native.drive(spin_us, self.queue, len(self._futures) // 2)
         self._deliver()  # another thread may have queued events
         if found:
             self._found = True
             self._spin_until = 0.0
-        self._looked_at = now = time.monotonic()
+        self._polled_at = now = time.monotonic()
         if self._spin_until == 0.0:
-            spins = found or self._misses < _MOST_MISSES
+            spins = found or self._misses < _MAX_MISSES
             self._spin_until = now + (self._spin_s if spins else 0.0)
         elif now >= self._spin_until:
             found = self._native.arm_and_poll()

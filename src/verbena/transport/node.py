@@ -16,14 +16,14 @@ from verbena import _native
 from verbena._closing import Closing
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport import control
-from verbena.transport.failover.drill import Drilled, drill
+from verbena.transport.failover.drill import DrillResult, drill
 from verbena.transport.handshake.agreement import Authentication, NodeInfo
 from verbena.transport.handshake.frames import is_name
 from verbena.transport.loop_events import LoopEvents
 from verbena.transport.observe.capture import CaptureFile, file_in
 from verbena.transport.observe.metrics.counters import Snapshot
 from verbena.transport.observe.metrics.endpoint import MetricsServer
-from verbena.transport.observe.metrics.ledger import Ledger, info_rdma
+from verbena.transport.observe.metrics.node_totals import NodeTotals, info_rdma
 from verbena.transport.observe.metrics.page import MakePanel
 from verbena.transport.outcomes import EventKind
 from verbena.transport.region import Region
@@ -67,7 +67,7 @@ class Node(Closing):
         self.name = self.settings.node_name or _default_name()
         self._private = False  # belongs to one session and is closed with it
         self._sessions: dict[int, Session] = {}
-        self._ledger = Ledger()
+        self._totals = NodeTotals()
         self._metrics_servers: list[MetricsServer] = []
         self.panels: dict[str, MakePanel] = {}  # by title: panels that the program adds to the page
         self._capture: CaptureFile | None = None
@@ -148,7 +148,7 @@ class Node(Closing):
 
     def snapshot(self) -> Snapshot:
         """Returns the current counters by wire, session and peer, and resets nothing. From any thread."""
-        return self._ledger.snapshot(self)
+        return self._totals.snapshot(self)
 
     def info_rdma(self) -> dict[str, int]:
         """Returns the fields of `INFO rdma`: established links, and totals since the node was created."""
@@ -161,7 +161,7 @@ class Node(Closing):
 
     async def drill(
         self, wire: str | None = None, *, rest_s: float = 0.0, wait_s: float | None = None
-    ) -> list[Drilled]:
+    ) -> list[DrillResult]:
         """Breaks the links of all sessions on `wire` (None: on any) to test failover; for `rest_s` this node
         does not use the wire. Returns one result per session when all are back, or after `wait_s`."""
         return await drill(self, self.sessions, wire=wire, rest_s=rest_s, wait_s=wait_s)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from verbena.transport.session import Session
 
-_MOST_IDLE = 64
+_MAX_IDLE = 64
 _CANCELLED = "the handler was cancelled"
 
 
@@ -41,7 +41,7 @@ class Workers:
         if self._idle:
             self._idle.pop().open()
         if self._waiting:
-            self._hire()
+            self._start_worker()
 
     def cancel(self, session: Session, call: int) -> None:
         """Cancels the handler of a call; a handler that has not started is closed and reported as failed.
@@ -64,7 +64,7 @@ class Workers:
         for gate in self._idle:
             gate.cancel()
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         task = self._context.copy().run(self._loop.create_task, self._work(), name="verbena handlers")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -92,7 +92,7 @@ class Workers:
                         del session._tasks[call]
                     if contextvars.copy_context() != context:
                         return
-                if self._closed or len(self._idle) >= _MOST_IDLE:
+                if self._closed or len(self._idle) >= _MAX_IDLE:
                     return
                 self._idle.append(gate)
                 await gate
@@ -100,7 +100,7 @@ class Workers:
             if gate in self._idle:
                 self._idle.remove(gate)
             if self._waiting:
-                self._hire()
+                self._start_worker()
 
 
 def describe(error: Exception) -> str:

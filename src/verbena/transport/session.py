@@ -57,7 +57,7 @@ class Request:
     payload: bytes
 
 
-class Keeper(Protocol):
+class LinkSupervisor(Protocol):
     """Keeps a session linked: dials on the client, waits on the server. Runs on the control thread."""
 
     def link_lost(self, wire: str, reason: str) -> None: ...
@@ -87,7 +87,7 @@ class Session(AsyncClosing):
         self.wire: str | None = None
         self.reason = ""  # why this wire is used, or why there is none
         self._key = agreement.key
-        self._keeper: Keeper | None = None
+        self._supervisor: LinkSupervisor | None = None
         self._link: LiveLink | None = None
         self._handlers = {method_number(name): (name, handler) for name, handler in handlers.items()}
         self._events = events
@@ -114,7 +114,7 @@ class Session(AsyncClosing):
         self.sync = SyncOperations(self)
         self._opened_at = time.monotonic()
         self._last_wire: str | None = None
-        node._ledger.open(self)
+        node._totals.open(self)
 
     # Calls
 
@@ -258,13 +258,13 @@ class Session(AsyncClosing):
         try:
             name = start(*what, events.queue, token)
             while not name:
-                self._raise_if_over(operation)
+                self._raise_if_ended(operation)
                 await asyncio.sleep(_ROOM_RETRY_S)
                 name = start(*what, events.queue, token)
         except BaseException:
             events.forget(token)
             raise
-        events.kick()
+        events.start_polling()
         timer = None
         if timeout_s is not None:
             timer = events.loop.call_later(timeout_s, _expire, future)
@@ -299,7 +299,7 @@ class Session(AsyncClosing):
         cause = self._failure
         return setup_error(cause.code, operation=operation, peer=self.peer, detail=cause.detail or None)
 
-    def _raise_if_over(self, operation: str) -> None:
+    def _raise_if_ended(self, operation: str) -> None:
         if self._native.is_over:
             raise self._session_error(operation)
 
@@ -372,8 +372,8 @@ class Session(AsyncClosing):
         self._log("link_lost", wire=wire, reason=reason, detail=why, attempt=number)
         self._set_state(SessionState.DISCONNECTED, None, f"{wire}: {why}")
         await self._drop_link(only=number)
-        if self._keeper is not None and self._link is None:  # else there is a new one already
-            self._keeper.link_lost(wire, reason)
+        if self._supervisor is not None and self._link is None:  # else there is a new one already
+            self._supervisor.link_lost(wire, reason)
 
     async def _fail(self, error: VerbenaError) -> None:
         """Fails the session: every waiting operation gets the error."""
@@ -390,8 +390,8 @@ class Session(AsyncClosing):
         if self._closed:
             return
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._supervisor is not None:
+            self._supervisor.close()
         if notify_peer:
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._send_close(), _CLOSE_TIMEOUT_S)
@@ -434,7 +434,7 @@ class Session(AsyncClosing):
     def _forget(self, reason: str) -> None:
         if self._tasks and self._events is not None:
             self._events.loop.call_soon_threadsafe(self._cancel_handlers)
-        if self.node._ledger.end(self, reason):
+        if self.node._totals.end(self, reason):
             self.node._native.remove_session(self._native)
 
 

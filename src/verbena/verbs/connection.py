@@ -13,8 +13,8 @@ from verbena.verbs.readiness import Readiness
 if TYPE_CHECKING:
     from verbena.verbs.queue_pair import QueuePair
 
-MOST_RD_ATOMIC = 16
-OVER = frozenset({ConnectionState.REJECTED, ConnectionState.FAILED, ConnectionState.DISCONNECTED})
+MAX_RD_ATOMIC = 16
+ENDED_STATES = frozenset({ConnectionState.REJECTED, ConnectionState.FAILED, ConnectionState.DISCONNECTED})
 
 
 def connect_params(
@@ -22,7 +22,7 @@ def connect_params(
 ) -> _native.ConnectParams:
     """Returns the native parameters: the defaults, replaced by those `given`. TypeError for an unknown
     one."""
-    depth = min(max_rd_atomic, MOST_RD_ATOMIC)
+    depth = min(max_rd_atomic, MAX_RD_ATOMIC)
     values = {"responder_resources": depth, "initiator_depth": depth, "retry_count": 7, "rnr_retry": 7}
     if unknown := set(given) - set(values):
         raise TypeError(f"unknown connection parameters: {', '.join(sorted(unknown))}")
@@ -63,7 +63,7 @@ class Connection:
         Includes errors that no request reports, such as a WRITE that the peer refused after its
         completion."""
         code = self._native.error_code
-        if self.state not in OVER or not code:
+        if self.state not in ENDED_STATES or not code:
             return None
         return errors.setup_error(code, operation=self._operation, peer=self._address)
 
@@ -73,14 +73,14 @@ class Connection:
 
     async def wait_disconnected(self) -> None:
         """Waits until the connection has ended, by either side or by a failure."""
-        while self._look() not in OVER:
+        while self._poll_state() not in ENDED_STATES:
             await self._readiness.wait()
 
     async def _established(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         try:
-            while self._look() is ConnectionState.CONNECTING:
-                await self._readiness.wait(self._left(deadline, timeout_s))
+            while self._poll_state() is ConnectionState.CONNECTING:
+                await self._readiness.wait(self._time_left(deadline, timeout_s))
         except BaseException:
             self.disconnect()
             raise
@@ -89,18 +89,18 @@ class Connection:
     def _established_blocking(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         try:
-            while self._look() is ConnectionState.CONNECTING:
-                self._readiness.wait_blocking(self._left(deadline, timeout_s))
+            while self._poll_state() is ConnectionState.CONNECTING:
+                self._readiness.wait_blocking(self._time_left(deadline, timeout_s))
         except BaseException:
             self.disconnect()
             raise
         self._raise_unless_established()
 
-    def _look(self) -> ConnectionState:
+    def _poll_state(self) -> ConnectionState:
         self._native.acknowledge()  # first: a later change causes another event
         return self._native.state
 
-    def _left(self, deadline: float, timeout_s: float) -> float:
+    def _time_left(self, deadline: float, timeout_s: float) -> float:
         left = deadline - time.monotonic()
         if left <= 0:
             detail = f"no answer within {timeout_s} s"

@@ -24,7 +24,7 @@ class CompletionEvents:
     def __init__(self, native: _native.CompletionQueue) -> None:
         self._native = native
         self._operations: dict[int, asyncio.Future[WorkCompletion]] = {}
-        self._onlookers: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
         # Duplicates of the queue's descriptors per loop: the queue may close while a loop still polls them.
         self._readers: dict[asyncio.AbstractEventLoop, tuple[int, int]] = {}
 
@@ -57,7 +57,7 @@ class CompletionEvents:
         deadline = None if timeout_s is None else loop.time() + timeout_s
         while True:
             future: asyncio.Future[None] = loop.create_future()
-            self._onlookers.append(future)
+            self._waiters.append(future)
             self._native.expect_event()
             if result := attempt():
                 return result
@@ -92,14 +92,14 @@ class CompletionEvents:
         for descriptor in descriptors:
             loop.add_reader(descriptor, self._deliver, loop)
 
-    def _deliver(self, here: asyncio.AbstractEventLoop | None) -> None:
+    def _deliver(self, running_loop: asyncio.AbstractEventLoop | None) -> None:
         for completion in self._native.drain():
             future = self._operations.pop(completion.wr_id, None)
             if future is not None:
-                _resolve_in(here, future, completion)
-        onlookers, self._onlookers = self._onlookers, []
-        for onlooker in onlookers:
-            _resolve_in(here, onlooker, None)
+                _resolve_in(running_loop, future, completion)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _resolve_in(running_loop, waiter, None)
 
 
 def _resolve(future: asyncio.Future[Any], value: object) -> None:
@@ -107,9 +107,11 @@ def _resolve(future: asyncio.Future[Any], value: object) -> None:
         future.set_result(value)
 
 
-def _resolve_in(here: asyncio.AbstractEventLoop | None, future: asyncio.Future[Any], value: object) -> None:
+def _resolve_in(
+    running_loop: asyncio.AbstractEventLoop | None, future: asyncio.Future[Any], value: object
+) -> None:
     loop = future.get_loop()
-    if loop is here:
+    if loop is running_loop:
         _resolve(future, value)
     else:
         _call_in(loop, _resolve, future, value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from verbena.verbs.shared_receive_queue import SharedReceiveQueue
 
 REMOTE_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-MOST_RD_ATOMIC = 16  # outstanding READs and atomics; more is not faster and costs the responder memory
+MAX_RD_ATOMIC = 16  # outstanding READs and atomics; more is not faster and costs the responder memory
 
 
 class QueuePair(AsyncOperations, Resource):
@@ -114,7 +114,7 @@ class QueuePair(AsyncOperations, Resource):
         Without `gid_index` the GID that reaches the peer is used. By default a request is retried seven times
         after 67 ms each, and without limit while the peer has no receive posted."""
         if max_rd_atomic is None:
-            max_rd_atomic = min(self.pd.context.attributes.max_rd_atomic, MOST_RD_ATOMIC)
+            max_rd_atomic = min(self.pd.context.attributes.max_rd_atomic, MAX_RD_ATOMIC)
         if self.state is not QpState.INIT:
             self.modify(QpState.INIT, port=port, pkey_index=0, access_flags=access)
         self.modify(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from verbena import _native, errors
 from verbena.verbs.stream_options import TLS_VARIABLES, Path, StreamOptions, Tls, option
 
-LONGEST_DATAGRAM = 65_000
-SHORTEST_DATAGRAM = 1200
-LARGEST_WINDOW = 1 << 30
+MAX_DATAGRAM_BYTES = 65_000
+MIN_DATAGRAM_BYTES = 1200
+MAX_WINDOW_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +27,19 @@ class QuicOptions(StreamOptions):
         "payload bytes of a datagram, for paths that carry more than path MTU discovery finds",
         "DATAGRAM_BYTES",
         "up to 1452 as the path takes; 16000 on the loopback",
-        maximum=LONGEST_DATAGRAM,
+        maximum=MAX_DATAGRAM_BYTES,
     )
     window_bytes: int | None = option(
         "unread bytes that a stream may hold",
         "WINDOW_BYTES",
         "8 MiB; 1 MiB where the system allows small receive buffers only",
-        maximum=LARGEST_WINDOW,
+        maximum=MAX_WINDOW_BYTES,
     )
 
     def to_native(self) -> _native.QuicOptions:
         """Returns the native options, completed from the environment. StateError for a value out of range."""
-        if self.datagram_bytes is not None and self.datagram_bytes < SHORTEST_DATAGRAM:
-            detail = f"datagram_bytes is {self.datagram_bytes}; QUIC requires at least {SHORTEST_DATAGRAM}"
+        if self.datagram_bytes is not None and self.datagram_bytes < MIN_DATAGRAM_BYTES:
+            detail = f"datagram_bytes is {self.datagram_bytes}; QUIC requires at least {MIN_DATAGRAM_BYTES}"
             raise errors.setup_error("invalid_argument", operation="open_device", detail=detail)
         native = _native.QuicOptions()
         self.apply_to(native)

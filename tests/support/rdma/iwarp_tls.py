@@ -6,7 +6,7 @@ import shutil
 from typing import Any
 
 from support.certificates import Authority
-from verbena.transport.handshake.authority import addresses_here
+from verbena.transport.handshake.authority import local_addresses
 from verbena.verbs import Tls
 
 HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"
@@ -21,7 +21,7 @@ def issue(authority: Authority, name: str = "end", *, names: str = HERE, **optio
 
 def names_here() -> str:
     """Every address of this machine, in the form that certificates use."""
-    return ",".join([HERE, *(f"IP:{address}" for address in addresses_here())])
+    return ",".join([HERE, *(f"IP:{address}" for address in local_addresses())])
 
 
 def environment(tls: Tls, provider: str = "iwarp") -> dict[str, str]:

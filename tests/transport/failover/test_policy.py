@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from verbena.errors import EXPLANATIONS
 from verbena.transport.failover.policy import (
-    HOPELESS,
     OWN_ERRORS,
+    PERMANENT_ERRORS,
     Action,
     Dial,
     Failover,
@@ -102,7 +102,7 @@ def test_a_lesser_wire_that_is_lost_is_itself_tried_first_then_the_best() -> Non
     assert action == Dial("ibv", until=130)
 
 
-@pytest.mark.parametrize("reason", sorted(HOPELESS - {"session_unknown"}))
+@pytest.mark.parametrize("reason", sorted(PERMANENT_ERRORS - {"session_unknown"}))
 def test_what_a_retry_cannot_cure_is_not_retried(reason: str) -> None:
     failover = policy()
     failover.start(0)
@@ -435,7 +435,7 @@ def test_the_story_tells_what_was_tried_and_why_it_failed() -> None:
     _, now = use_up(failover, "ibv", 100.5)
     use_up(failover, "iwarp", now + 1, "connect_timeout")
     failover.tick(130)
-    assert failover.story() == (
+    assert failover.describe_history() == (
         "ibv broke (RETRY_EXC_ERR) at 0.0 s; ibv dial failed (unreachable) ×3 at 0.7 s;"
         " iwarp dial failed (connect_timeout) ×3 at 1.9 s; gave up (resume_timeout) at 30.0 s"
     )
@@ -455,19 +455,19 @@ def test_the_history_and_the_story_are_bounded() -> None:
         if not isinstance(action, Dial) or action.wire != "ibv":
             break
     assert len(failover.history) <= 64
-    assert len(failover.story()) < 1200
+    assert len(failover.describe_history()) < 1200
 
 
 def test_every_reason_to_give_up_is_explained() -> None:
     for reason in ("resume_timeout", "peer_restarted", "session_unknown", "no_common_wire", "closed"):
         assert reason in EXPLANATIONS
-    assert EXPLANATIONS.keys() >= OWN_ERRORS | HOPELESS
+    assert EXPLANATIONS.keys() >= OWN_ERRORS | PERMANENT_ERRORS
 
 
 # All sequences of events
 
 REASONS = st.sampled_from(
-    ["RETRY_EXC_ERR", "unreachable", "connect_timeout", *sorted(OWN_ERRORS)[:2], *sorted(HOPELESS)]
+    ["RETRY_EXC_ERR", "unreachable", "connect_timeout", *sorted(OWN_ERRORS)[:2], *sorted(PERMANENT_ERRORS)]
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.rdma.iwarp_tls import MISSING
 
 from verbena import errors
-from verbena.transport.handshake.authority import LONGEST_DAYS, NODE_DAYS, Authority
+from verbena.transport.handshake.authority import MAX_DAYS, NODE_DAYS, Authority
 from verbena.transport.handshake.tls import client_context, server_context
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -61,8 +61,8 @@ def test_lifetimes_are_sane(authority):
     """A node's certificate lasts a month by default, and never longer than the authority's own."""
     soon = datetime.now(timezone.utc) + timedelta(days=NODE_DAYS)
     assert abs(authority.issue("node1").expires - soon) < timedelta(days=1)
-    assert authority.issue("node2", days=LONGEST_DAYS).expires <= authority._expires(authority.certificate)
-    for days in (0, -3, LONGEST_DAYS + 1):
+    assert authority.issue("node2", days=MAX_DAYS).expires <= authority._expires(authority.certificate)
+    for days in (0, -3, MAX_DAYS + 1):
         with pytest.raises(errors.StateError, match="lifetime"):
             authority.issue("node3", days=days)
 

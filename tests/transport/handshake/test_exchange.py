@@ -15,12 +15,12 @@ from verbena.errors import DeniedError, RejectedError, TimedOutError, VerbenaErr
 from verbena.transport.handshake.exchange import dial, probe, serve
 from verbena.transport.handshake.hello import (
     Agreement,
-    Alive,
     Authentication,
-    Caller,
     ClientHello,
+    HelloClient,
     NodeInfo,
     Offer,
+    ProbeReply,
     ServerHello,
     WireOffer,
 )
@@ -32,7 +32,7 @@ OFFER = Offer(
     session_id=5, wires=(WireOffer("shm", "x"),), window=8, max_message_bytes=1024, resume_timeout_s=3
 )
 
-Outcome = Agreement | Caller | VerbenaError
+Outcome = Agreement | HelloClient | VerbenaError
 
 
 class Server:
@@ -42,7 +42,7 @@ class Server:
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self.auth: Authentication = options.pop("auth", SECRET)
         self.timeout_s: float = options.pop("timeout_s", 10)
-        self.decide: Callable[[Caller], Any] = options.pop("decide", lambda caller: OFFER)
+        self.decide: Callable[[HelloClient], Any] = options.pop("decide", lambda client: OFFER)
         self.port = 0
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +116,7 @@ async def test_the_server_knows_of_a_session_before_its_caller_does() -> None:
             reader,
             writer,
             hello,
-            lambda caller: OFFER,
+            lambda client: OFFER,
             timeout_s=10,
             agreed=lambda agreement: when_agreed.append(len(sent)),
         )
@@ -135,19 +135,19 @@ async def test_two_ends_agree_over_a_socket() -> None:
 
 
 async def test_a_probe_asks_nobody_and_opens_nothing() -> None:
-    async with listening(decide=lambda caller: pytest.fail("a probe is not a caller")) as server:
+    async with listening(decide=lambda client: pytest.fail("a probe is not a caller")) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         hello = ClientHello(ANNA, auth=SECRET, purpose="probe")
-        assert await probe(reader, writer, hello, timeout_s=10) == Alive("bert", 2, "")
+        assert await probe(reader, writer, hello, timeout_s=10) == ProbeReply("bert", 2, "")
         outcome = await server.outcomes.get()
-    assert isinstance(outcome, Caller)
+    assert isinstance(outcome, HelloClient)
     assert outcome.purpose == "probe"
 
 
 async def test_the_server_may_take_its_time_to_decide_and_say_no() -> None:
-    async def decide(caller: Caller) -> Offer:
+    async def decide(client: HelloClient) -> Offer:
         await asyncio.sleep(0)
-        if caller.name == "anna":
+        if client.name == "anna":
             raise setup_error("limit_exceeded", operation="accept", detail="128 sessions are enough")
         return OFFER
 

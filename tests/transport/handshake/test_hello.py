@@ -22,12 +22,12 @@ from verbena.errors import VerbenaError, setup_error
 from verbena.transport.handshake.frames import FIELDS, FrameType, encode
 from verbena.transport.handshake.hello import (
     Agreement,
-    Alive,
     Authentication,
-    Caller,
     ClientHello,
+    HelloClient,
     NodeInfo,
     Offer,
+    ProbeReply,
     ServerHello,
     WireOffer,
     hkdf,
@@ -61,28 +61,30 @@ def converse(
     *,
     offer: Offer = OFFER,
     between: Callable[[bytes], bytes] = lambda data: data,
-) -> tuple[Agreement | Alive, Agreement | Caller]:
+) -> tuple[Agreement | ProbeReply, Agreement | HelloClient]:
     """Transfers bytes in both directions, through `between`, until both ends have a result. An end without a
     result when no bytes are left receives an end of file."""
-    client_end: Agreement | Alive | None = None
-    server_end: Agreement | Caller | None = None
+    client_end: Agreement | ProbeReply | None = None
+    server_end: Agreement | HelloClient | None = None
     to_server = [one.start()]
     while to_server:
         to_client: list[bytes] = []
         for event in two.receive(between(to_server.pop(0))):
-            answers = two.welcome(offer) if isinstance(event, Caller) and event.purpose == "open" else [event]
+            answers = (
+                two.welcome(offer) if isinstance(event, HelloClient) and event.purpose == "open" else [event]
+            )
             for answer in answers:
                 if isinstance(answer, bytes):
                     to_client.append(answer)
                 else:
-                    assert isinstance(answer, (Agreement, Caller))
+                    assert isinstance(answer, (Agreement, HelloClient))
                     server_end = answer
         for data in to_client:
             for event in one.receive(between(data)):
                 if isinstance(event, bytes):
                     to_server.append(event)
                 else:
-                    assert isinstance(event, (Agreement, Alive))
+                    assert isinstance(event, (Agreement, ProbeReply))
                     client_end = event
     if server_end is None:
         two.receive_eof()
@@ -142,7 +144,7 @@ def test_bytes_may_come_one_at_a_time() -> None:
     to_server, end = one.start(), None
     while end is None:
         events = [event for byte in to_server for event in two.receive(bytes([byte]))]
-        if isinstance(events[-1], Caller):
+        if isinstance(events[-1], HelloClient):
             events = two.welcome(OFFER)
         answer = events[0]
         assert isinstance(answer, bytes)
@@ -258,8 +260,8 @@ def test_the_highest_common_version_is_taken() -> None:
 
 def test_a_probe_learns_the_boot_epoch_and_opens_no_session() -> None:
     at_client, at_server = converse(client(purpose="probe", wires=()), server())
-    assert at_client == Alive("bert", 7, "")
-    assert isinstance(at_server, Caller)
+    assert at_client == ProbeReply("bert", 7, "")
+    assert isinstance(at_server, HelloClient)
     assert (at_server.purpose, at_server.name) == ("probe", "anna")
 
 
@@ -288,8 +290,8 @@ def test_a_wrong_secret_is_refused_by_the_server() -> None:
     (challenge,) = two.receive(one.start())
     (proof,) = one.receive(challenge)
     assert refused(two.receive, proof) == "credentials"
-    assert refused(one.receive, two.farewell) == "credentials"
-    assert one.farewell == b""
+    assert refused(one.receive, two.refusal_frame) == "credentials"
+    assert one.refusal_frame == b""
 
 
 def test_a_server_without_the_secret_is_refused_by_the_client() -> None:
@@ -317,8 +319,8 @@ def test_the_method_cannot_be_talked_down(mine: Authentication, theirs: Authenti
     two = server(auth=theirs, secure=True, peer_identity="CN:anna")
     (challenge,) = two.receive(one.start())
     assert refused(one.receive, challenge) == code
-    assert b"proof" not in one.farewell
-    assert refused(two.receive, one.farewell) == code
+    assert b"proof" not in one.refusal_frame
+    assert refused(two.receive, one.refusal_frame) == code
 
 
 @pytest.mark.parametrize(("secure", "identity"), [(False, "CN:anna"), (True, ""), (False, "")])
@@ -350,7 +352,7 @@ def test_versions_without_overlap_are_refused_and_named() -> None:
     with pytest.raises(errors.ProtocolError, match="this end speaks 3, 4, the other 1, 2"):
         two.receive(one.start())
     with pytest.raises(errors.ProtocolError, match="the peer says: this end speaks 3, 4") as caught:
-        one.receive(two.farewell)
+        one.receive(two.refusal_frame)
     assert caught.value.code == "version_mismatch"
 
 
@@ -367,7 +369,7 @@ def test_no_common_wire_is_refused_and_named() -> None:
         errors.UnavailableError, match="the client has quic; the server offers ibv, shm, iwarp"
     ):
         two.welcome(OFFER)
-    assert refused(one.receive, two.farewell) == "no_common_wire"
+    assert refused(one.receive, two.refusal_frame) == "no_common_wire"
 
 
 def test_the_server_may_turn_a_proven_caller_down() -> None:
@@ -403,9 +405,9 @@ class _Generous(ServerHello):
     """A server that offers all its wires, whatever the client has."""
 
     def _on_proof(self, fields: dict[str, Any], raw: bytes) -> list[Any]:
-        (caller,) = super()._on_proof(fields, raw)
-        self._caller = dataclasses.replace(caller, wires=("ibv", "shm", "iwarp"))
-        return [caller]
+        (client,) = super()._on_proof(fields, raw)
+        self._client = dataclasses.replace(client, wires=("ibv", "shm", "iwarp"))
+        return [client]
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(True, False), (False, True)])
@@ -564,7 +566,7 @@ def test_a_failed_hello_stays_failed() -> None:
         one.receive(challenge)
     assert first.value is second.value
     assert first.value.peer is None
-    assert refused(two.receive, one.farewell) == "bad_message"
+    assert refused(two.receive, one.refusal_frame) == "bad_message"
 
 
 def test_bytes_behind_the_last_frame_are_refused() -> None:
@@ -623,7 +625,7 @@ def test_nothing_but_a_verbena_error_comes_of_garbage(data: bytes, cuts: list[in
         with contextlib.suppress(VerbenaError):
             for piece in pieces(data, cuts):
                 assert not [event for event in end.receive(piece) if not isinstance(event, bytes)]
-        assert len(end.farewell) < 1500
+        assert len(end.refusal_frame) < 1500
 
 
 @given(st.data())

@@ -97,7 +97,7 @@ async def test_a_failed_session_is_logged_as_an_error(written):
     async with await verbena.listen("127.0.0.1:0", config=brief) as listener:
         session = await verbena.connect(listener.address, config=brief)
         (there,) = listener.sessions
-        session._keeper.close()  # no dial from now on
+        session._supervisor.close()  # no dial from now on
         await until(lambda: there.wire is not None)  # its link is attached after the client's
         there.break_link()
         await until(lambda: "session_failed" in events(written))

@@ -19,7 +19,7 @@ from verbena.transport.observe.metrics.counters import (
     BOUNDS_NS,
     BUCKETS,
     COUNTS,
-    Figures,
+    Counters,
     Histogram,
     Snapshot,
     total,
@@ -233,7 +233,7 @@ def test_times_fall_into_the_right_buckets():
     """The cumulative counts are the numbers of values below each bound."""
     counts = [0] * BUCKETS
     counts[34], counts[36], counts[100] = 3, 4, 5
-    figures = replace(Figures(), times={**Figures().times, "read": Histogram(1000, tuple(counts))})
+    figures = replace(Counters(), times={**Counters().times, "read": Histogram(1000, tuple(counts))})
     text = prometheus.render(Snapshot("n", 0, {"shm": figures}, (), (), {}, 0, {}, {}, 0, ()))
     buckets = {
         dict(labels)["le"]: value

@@ -175,12 +175,12 @@ def test_nothing_was_asked_of_others_and_nothing_complained(
 
 def test_recent_events_are_bounded() -> None:
     """The page's list and its texts stay short, whatever unauthenticated peers send."""
-    for number in range(3 * log.MOST_RECENT):
+    for number in range(3 * log.MAX_RECENT):
         log.event("hello_refused", peer="x" * 10_000, reason="credentials", attempt=number)
     kept = log.recent()
-    assert len(kept) == log.MOST_RECENT
-    assert kept[0].fields["attempt"] == 3 * log.MOST_RECENT - 1
-    assert len(str(kept[0].fields["peer"])) == log.MOST_TEXT
+    assert len(kept) == log.MAX_RECENT
+    assert kept[0].fields["attempt"] == 3 * log.MAX_RECENT - 1
+    assert len(str(kept[0].fields["peer"])) == log.MAX_FIELD_LENGTH
     assert len(log.recent(5)) == 5
 
 

@@ -17,7 +17,7 @@ from verbena.cli import text
 from verbena.cli.checks.diagnosis import Diagnosis, error, failed, ok, warn
 from verbena.cli.checks.loopback import LENGTH
 from verbena.errors import EXPLANATIONS, VerbenaError
-from verbena.transport.handshake.authority import Authority, addresses_here
+from verbena.transport.handshake.authority import Authority, local_addresses
 from verbena.verbs import ProviderInfo
 
 PROGRAM = (sys.executable, "-m", "verbena.cli.checks.loopback")
@@ -63,7 +63,7 @@ def _certificates(provider: str) -> Iterator[None]:
         return
     with tempfile.TemporaryDirectory(prefix="verbena-doctor-") as folder:
         authority = Authority.create(folder, days=2)
-        issued = authority.issue("doctor", addresses_here(), days=1)
+        issued = authority.issue("doctor", local_addresses(), days=1)
         files = {"CERTIFICATE": issued.certificate, "KEY": issued.key, "AUTHORITY": authority.certificate}
         variables = {f"VERBENA_QUIC_TLS_{name}": str(path) for name, path in files.items()}
         os.environ.update(variables)

@@ -17,7 +17,7 @@ MAGIC = b"VSCP"
 VERSION = 1
 _HEADER = struct.Struct("<4sHH16sII")  # magic, version, phase, migration, attempt, payload length
 _CHECKSUM = struct.Struct("<I")
-_LONGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def encode(state: State) -> bytes:
@@ -36,7 +36,7 @@ def decode(data: bytes) -> State:
     magic, version, phase, migration, attempt, length = _HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         raise _fault(f"{magic!r} version {version} is not {MAGIC!r} version {VERSION}")
-    if length > _LONGEST or len(data) != _HEADER.size + length + _CHECKSUM.size:
+    if length > _MAX_BYTES or len(data) != _HEADER.size + length + _CHECKSUM.size:
         raise _fault(f"{len(data)} bytes, where the header says {length} of payload")
     (checksum,) = _CHECKSUM.unpack_from(data, len(data) - _CHECKSUM.size)
     if checksum != _native.crc32c(data[: -_CHECKSUM.size]):

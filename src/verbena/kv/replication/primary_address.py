@@ -7,7 +7,7 @@ import asyncio
 from verbena.errors import VerbenaError, setup_error
 from verbena.transport.address import HostPort
 
-_LONGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 _TIMEOUT_S = 5.0
 FIELD = "sessions_port"  # of INFO replication
 
@@ -25,7 +25,7 @@ async def session_address(host: str, port: int, *, user: str, password: str) -> 
 
 
 async def _sessions_port(host: str, port: int, user: str, password: str) -> int:
-    reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST)
+    reader, writer = await asyncio.open_connection(host, port, limit=_MAX_BYTES)
     try:
         if password:
             writer.write(_pack("AUTH", *([user] if user else []), password))
@@ -39,7 +39,7 @@ async def _sessions_port(host: str, port: int, user: str, password: str) -> int:
         if not line.startswith(b"$"):
             return port
         length = int(line[1:])
-        if not 0 < length < _LONGEST:
+        if not 0 < length < _MAX_BYTES:
             return port
         text = (await reader.readexactly(length)).decode("utf-8", "replace")
     except (ValueError, asyncio.IncompleteReadError, ConnectionResetError):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from verbena.kv.server.server import Server
 
 Panel = dict[str, Any]
-MOST_COMMANDS = 12
-MOST_RANGES = 8
+MAX_COMMANDS = 12
+MAX_RANGES = 8
 SLOTS = 16384
 
 
@@ -72,7 +72,7 @@ def _commands(server: Server) -> Panel:
             f"{spread['p50']} µs" if "p50" in spread else "–",
             f"{spread['p99']} µs" if "p99" in spread else "–",
         ]
-        for _, name, counters, spread in sorted(found, reverse=True, key=lambda row: row[:2])[:MOST_COMMANDS]
+        for _, name, counters, spread in sorted(found, reverse=True, key=lambda row: row[:2])[:MAX_COMMANDS]
     ]
     columns = ["command", "calls", "mean", "p50", "p99"]
     return {"columns": columns, "rows": rows, "empty": "No command yet."}
@@ -99,7 +99,7 @@ def _shards(server: Server) -> Panel | None:
                 member.address,
                 role,
                 {"progress": sum(len(part) for part in slots) / SLOTS},
-                ", ".join(str(part) for part in slots[:MOST_RANGES]) or "–",
+                ", ".join(str(part) for part in slots[:MAX_RANGES]) or "–",
             ]
         )
     return {"columns": ["node", "address", "role", "share of the slots", "slots"], "rows": rows}

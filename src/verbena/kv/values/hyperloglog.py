@@ -16,8 +16,8 @@ REGISTERS = 1 << 14
 _BITS_OF_HASH = 64 - 14
 _HEADER = 16
 _DENSE_BYTES = REGISTERS * 6 // 8
-_SPARSE_MOST_BYTES = 3000
-_SPARSE_MOST_VALUE = 32
+_SPARSE_MAX_BYTES = 3000
+_SPARSE_MAX_VALUE = 32
 _STALE = b"\0\0\0\0\0\0\0\x80"
 _SEED = 0xADC83B19
 _MULTIPLIER = 0xC6A4A7935BD1E995
@@ -131,9 +131,9 @@ def _dense(values: bytes | bytearray) -> bytes:
 
 def encode(values: bytes | bytearray, *, dense: bool) -> bytes:
     """Encodes registers, with a stale count; dense if requested, or if the sparse form would not fit."""
-    if not dense and max(values) <= _SPARSE_MOST_VALUE:
+    if not dense and max(values) <= _SPARSE_MAX_VALUE:
         runs = _sparse(values)
-        if len(runs) <= _SPARSE_MOST_BYTES:
+        if len(runs) <= _SPARSE_MAX_BYTES:
             return b"HYLL\1\0\0\0" + _STALE + runs
     return b"HYLL\0\0\0\0" + _STALE + _dense(values)
 

@@ -9,8 +9,8 @@ _DECIMAL = re.compile(rb"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e([+-]?[0-9]+))
 _HEX = re.compile(rb"([+-]?)0x([0-9a-f]*)(?:\.([0-9a-f]*))?(?:p([+-]?[0-9]+))?", re.I)
 _INFINITE = re.compile(rb"[+-]?inf(?:inity)?", re.I)
 _MANTISSA = 64
-_LARGEST_EXPONENT = 16384
-_SMALLEST_EXPONENT = -16445
+_MAX_EXPONENT = 16384
+_MIN_EXPONENT = -16445
 
 
 class Infinite(ArithmeticError):
@@ -25,10 +25,10 @@ def rounded(number: Fraction) -> Fraction | None:
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
     if magnitude < Fraction(2) ** exponent:
         exponent -= 1
-    unit = max(exponent - _MANTISSA + 1, _SMALLEST_EXPONENT)
+    unit = max(exponent - _MANTISSA + 1, _MIN_EXPONENT)
     scaled = magnitude / Fraction(2) ** unit
     result = round(scaled) * Fraction(2) ** unit
-    if result >= Fraction(2) ** _LARGEST_EXPONENT:
+    if result >= Fraction(2) ** _MAX_EXPONENT:
         return None
     return -result if number < 0 else result
 

@@ -49,7 +49,9 @@ class Dialer:
         settings = self.node.settings
         agreement = await self._hello()
         offers = {wire.name: wire.address for wire in agreement.wires}
-        wires = [name for name in self.node.wires.names if name in offers and self._fits(name, agreement)]
+        wires = [
+            name for name in self.node.wires.names if name in offers and self._is_usable(name, agreement)
+        ]
         if self._demanded is not None and self._demanded not in wires:
             raise self._not_offered(self._demanded, offers)
         self._wires = offers
@@ -62,16 +64,16 @@ class Dialer:
             jitter=random.random,
             demanded=self._demanded,
             first_rest_s=settings.upgrade_delay_ms / 1000,
-            longest_rest_s=settings.upgrade_delay_max_ms / 1000,
+            max_rest_s=settings.upgrade_delay_max_ms / 1000,
         )
         if self.node._closed:  # during the handshake: close() would miss the new session
-            raise self._ended()
+            raise self._closed_error()
         session = Session(self.node, agreement, peer=str(self.address), handlers=handlers, events=events)
-        session._keeper = self
+        session._supervisor = self
         self._session = session
         self._first = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run(session, self._policy))
-        self._task.add_done_callback(self._stopped)
+        self._task.add_done_callback(self._on_task_done)
         try:
             await self._first
         except BaseException:
@@ -86,16 +88,16 @@ class Dialer:
     def close(self) -> None:
         self._closing = True
         if self._first is not None and not self._first.done():
-            self._first.set_exception(self._ended())
+            self._first.set_exception(self._closed_error())
             self._first.exception()  # marks it as retrieved if no task waits for it
         if self._task is not None:
             self._task.cancel()
 
-    def _ended(self) -> VerbenaError:
+    def _closed_error(self) -> VerbenaError:
         detail = "the node was closed, or the session was, before it had a link"
         return setup_error("closed", operation="connect", peer=str(self.address), detail=detail)
 
-    def _stopped(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """Reports an unexpected error of the task; errors after close() are ignored."""
         if task.cancelled() or (error := task.exception()) is None or self._closing:
             return
@@ -105,34 +107,34 @@ class Dialer:
         context = {"message": f"the session with {self.address} is no longer maintained", "exception": error}
         task.get_loop().call_exception_handler(context)
 
-    def _fits(self, name: str, agreement: Agreement) -> bool:
+    def _is_usable(self, name: str, agreement: Agreement) -> bool:
         return agreement.same_host or name != "shm"
 
     def _not_offered(self, wire: str, offers: Mapping[str, str]) -> VerbenaError:
-        mine = self.node.wires.reasons.get(wire)
-        here = f"this end cannot open it: {mine}" if mine else ""
+        reason = self.node.wires.reasons.get(wire)
+        here = f"this end cannot open it: {reason}" if reason else ""
         there = "" if wire in offers else f"the peer offers {', '.join(offers)}"
         detail = f"{wire} was requested; {here or there or 'the peer is on another host'}"
         return setup_error("no_common_wire", operation="connect", peer=str(self.address), detail=detail)
 
     async def _hello(self) -> Agreement:
-        reader, writer = await self._dial_control()
+        reader, writer = await self._open_control()
         hello = self._make_hello("open", writer)
         return await hello_io.dial(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
 
     async def _probe(self, until: float) -> int | None:
         """The peer's boot epoch; None if it does not respond in time."""
         with contextlib.suppress(VerbenaError):
-            return await self._within(until, self._ask_epoch())
+            return await self._run_until(until, self._fetch_boot_epoch())
         return None
 
-    async def _ask_epoch(self) -> int:
-        reader, writer = await self._dial_control()
+    async def _fetch_boot_epoch(self) -> int:
+        reader, writer = await self._open_control()
         hello = self._make_hello("probe", writer)
-        alive = await hello_io.probe(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
-        return alive.boot_epoch
+        reply = await hello_io.probe(reader, writer, hello, timeout_s=self.node.settings.timeout_s)
+        return reply.boot_epoch
 
-    async def _within(self, until: float, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_until(self, until: float, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work` until the deadline; connect_timeout afterwards, so that the policy decides again."""
         left_s = None if until == math.inf else max(0.0, until - asyncio.get_running_loop().time())
         task = asyncio.ensure_future(work)
@@ -161,7 +163,7 @@ class Dialer:
             peer_identity=peer_identity(writer.get_extra_info("ssl_object")),
         )
 
-    async def _dial_control(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open_control(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = self.address.host, self.address.port
         timeout_s = self.node.settings.timeout_s
         dialled = asyncio.open_connection(
@@ -199,11 +201,14 @@ class Dialer:
                 action = policy.probed(await self._probe(action.until), loop.time())
             else:
                 if policy.state is LinkState.UNAVAILABLE and session.state is not policy.state:
-                    session._set_state(LinkState.UNAVAILABLE, None, policy.story())
+                    session._set_state(LinkState.UNAVAILABLE, None, policy.describe_history())
                 action = await self._wait(policy, action.until)
         if isinstance(action, GiveUp) and action.reason != "closed":
             error = setup_error(
-                action.reason, operation="keep the session", peer=str(self.address), detail=policy.story()
+                action.reason,
+                operation="keep the session",
+                peer=str(self.address),
+                detail=policy.describe_history(),
             )
             if self._first is not None and not self._first.done():
                 self._first.set_exception(error)
@@ -216,9 +221,9 @@ class Dialer:
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), timeout_s)
         self._wake.clear()
-        return self._take_losses(policy) or policy.tick(loop.time())
+        return self._report_losses(policy) or policy.tick(loop.time())
 
-    def _take_losses(self, policy: Failover) -> Action | None:
+    def _report_losses(self, policy: Failover) -> Action | None:
         action: Action | None = None
         while self._lost:
             wire, reason = self._lost.pop(0)
@@ -231,15 +236,15 @@ class Dialer:
         try:
             if self.node._is_resting(name):
                 raise setup_error("drill", operation="dial")
-            if action.background and not await self._answers(name):
+            if action.background and not await self._is_reachable(name):
                 raise setup_error(
                     "unreachable", operation="dial", detail="the better wire does not answer yet"
                 )
             self._attempt += 1
             async with session._changing:
                 dialled = dial_link(session, self.node.wires[name], self._address_of(name), self._attempt)
-                link = await self._within(action.until, dialled)
-                session._take_link(link, self._why(name, policy))
+                link = await self._run_until(action.until, dialled)
+                session._take_link(link, self._reason_for(name, policy))
         except VerbenaError as error:
             if action.background and session._link is None:
                 # The better wire failed during the change-over, after the former link was closed.
@@ -253,7 +258,7 @@ class Dialer:
             self._first.set_result(None)
         return policy.connected(name, loop.time())
 
-    async def _answers(self, name: str) -> bool:
+    async def _is_reachable(self, name: str) -> bool:
         """Whether a better wire works. Sends a probe and leaves the current link as it is."""
         wire = self.node.wires[name]
         qp = wire.create_qp()
@@ -275,12 +280,12 @@ class Dialer:
         address = self._wires[wire]
         return f"{self.address.bracketed}{address}" if address.startswith(":") else address
 
-    def _why(self, wire: str, policy: Failover) -> str:
+    def _reason_for(self, wire: str, policy: Failover) -> str:
         if self._demanded == wire:
             return "requested by this program"
-        tried = {happening.wire: happening.reason for happening in policy.history if happening.reason}
-        worse = [
+        tried = {entry.wire: entry.reason for entry in policy.history if entry.reason}
+        skipped = [
             f"{name}: {tried.get(name) or self.node.wires.reasons.get(name) or 'the peer does not offer it'}"
             for name in self.node.settings.wires[: self.node.settings.wires.index(wire)]
         ]
-        return "; ".join(worse) or "the best both have"
+        return "; ".join(skipped) or "the best both have"

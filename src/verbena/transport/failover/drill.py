@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from verbena.transport.node import Node
     from verbena.transport.session import Session
 
-LONGEST_REST_S = 3600.0
+MAX_REST_S = 3600.0
 # Allowance for the return to the former wire: it is dialled when its back-off ends (1 s, doubled each time).
 BACK_S = 30.0
 
 
 @dataclass(frozen=True)
-class Drilled:
+class DrillResult:
     """The result of a drill for one session. Times count from the break."""
 
     session: str
@@ -45,7 +45,7 @@ class Drilled:
 
 
 @dataclass
-class _Watched:
+class _Observer:
     session: Session
     before: str
     number: int  # number of the broken link
@@ -71,13 +71,13 @@ class _Watched:
         self.changed()
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         ended = self.session.closed or self.session.state is LinkState.FAILED
         return ended or (self.back_s is not None and self.session.state is LinkState.CONNECTED)
 
-    def result(self) -> Drilled:
+    def result(self) -> DrillResult:
         session = self.session
-        return Drilled(
+        return DrillResult(
             session=f"{session.id:x}",
             peer=session.peer,
             peer_name=session.peer_name,
@@ -93,14 +93,14 @@ class _Watched:
 
 async def drill(
     node: Node, sessions: Iterable[Session], *, wire: str | None, rest_s: float, wait_s: float | None = None
-) -> list[Drilled]:
+) -> list[DrillResult]:
     """Breaks the links of the `sessions` that are on `wire` (None: on any). For `rest_s` the node does not
     use these wires. Returns a result for each when all are back or have ended, or after `wait_s`."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     order = node.settings.wires
-    watched = [
-        _Watched(
+    observers = [
+        _Observer(
             session,
             link.wire.name,
             link.number,
@@ -110,34 +110,34 @@ async def drill(
         for session in sessions
         if (link := session._link) is not None and wire in (None, link.wire.name)
     ]
-    names = sorted({one.before for one in watched})
-    if not watched:
+    names = sorted({observer.before for observer in observers})
+    if not observers:
         return []
-    log.event("drill", node=node.name, wires=" ".join(names), sessions=len(watched), rest_s=rest_s)
+    log.event("drill", node=node.name, wires=" ".join(names), sessions=len(observers), rest_s=rest_s)
     for name in names if rest_s else ():
         node._rest_wire(name, rest_s)
-    for one in watched:
-        one.session._watchers.add(one.on_state)
-        one.broken_at = time.monotonic()
-        one.session.break_link()
-    patience_s = wait_s if wait_s is not None else rest_s + node.settings.resume_timeout_s + BACK_S
-    deadline = time.monotonic() + patience_s
+    for observer in observers:
+        observer.session._watchers.add(observer.on_state)
+        observer.broken_at = time.monotonic()
+        observer.session.break_link()
+    timeout_s = wait_s if wait_s is not None else rest_s + node.settings.resume_timeout_s + BACK_S
+    deadline = time.monotonic() + timeout_s
     try:
-        while not all(one.over for one in watched) and time.monotonic() < deadline:
+        while not all(observer.is_finished for observer in observers) and time.monotonic() < deadline:
             changed.clear()
             try:
                 await asyncio.wait_for(changed.wait(), min(0.5, max(0.0, deadline - time.monotonic())))
             except (asyncio.TimeoutError, TimeoutError):
                 continue
     finally:
-        for one in watched:
-            one.session._watchers.discard(one.on_state)
-    return [one.result() for one in watched]
+        for observer in observers:
+            observer.session._watchers.discard(observer.on_state)
+    return [observer.result() for observer in observers]
 
 
 async def drill_for(
-    node: Node, asker: Session, *, wire: str | None, rest_s: float, only: str | None
-) -> list[Drilled]:
+    node: Node, requester: Session, *, wire: str | None, rest_s: float, only: str | None
+) -> list[DrillResult]:
     """Runs a drill that a peer requested, on all sessions but its own, or on the session `only`.
     PermissionError if drills are not allowed or the peer is not authenticated; ValueError if a name is
     unknown."""
@@ -145,11 +145,11 @@ async def drill_for(
         raise PermissionError(
             f"node {node.name} does not allow drills: set allow_drill = true in [session] there"
         )
-    if not (node.settings.secret or asker.peer_identity):
+    if not (node.settings.secret or requester.peer_identity):
         raise PermissionError(f"node {node.name} does not know who asks: give it a secret, or certificates")
     if wire is not None and wire not in node.wires.names:
         raise ValueError(f"node {node.name} has no wire {wire}: it has {', '.join(node.wires.names)}")
-    chosen = [session for session in node.sessions if session is not asker and only is None]
+    chosen = [session for session in node.sessions if session is not requester and only is None]
     if only is not None:
         chosen = [session for session in node.sessions if f"{session.id:x}" == only]
         if not chosen:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 FIRST_REST_S = 1.0
-LONGEST_REST_S = 60.0
+MAX_REST_S = 60.0
 FLAP_S = 5.0
 HISTORY = 64
 
@@ -40,7 +40,7 @@ OWN_ERRORS = frozenset(
     }
 )
 # Reasons for which dialling the same wire again cannot succeed.
-HOPELESS = frozenset(
+PERMANENT_ERRORS = frozenset(
     {"no_device", "port_down", "provider_missing", "session_unknown", "unsupported_provider"}
 )
 
@@ -89,7 +89,7 @@ Action = Dial | Probe | Wait | GiveUp
 
 
 @dataclass(frozen=True)
-class Happening:
+class HistoryEntry:
     """One entry of the history."""
 
     at: float
@@ -129,18 +129,18 @@ class Failover:
         jitter: Callable[[], float],
         demanded: str | None = None,
         first_rest_s: float = FIRST_REST_S,
-        longest_rest_s: float = LONGEST_REST_S,
+        max_rest_s: float = MAX_REST_S,
         flap_s: float = FLAP_S,
     ) -> None:
         self._wires = [_Wire(name, first_rest_s) for name in wires if demanded in (None, name)]
         self._peer_boot_epoch = peer_boot_epoch
         self._retries, self._retry_delay_s = connection_retries, retry_delay_ms / 1000
         self._resume_timeout_s, self._jitter = resume_timeout_s, jitter
-        self._first_rest_s, self._longest_rest_s, self._flap_s = first_rest_s, longest_rest_s, flap_s
+        self._first_rest_s, self._max_rest_s, self._flap_s = first_rest_s, max_rest_s, flap_s
 
         self.state = LinkState.DISCONNECTED if self._wires else LinkState.UNAVAILABLE
         self.wire: str | None = None  # of the current link
-        self.history: deque[Happening] = deque(maxlen=HISTORY)
+        self.history: deque[HistoryEntry] = deque(maxlen=HISTORY)
         self._gave_up: GiveUp | None = None
         self._connected_at = -math.inf
         self._dialling: _Wire | None = None
@@ -180,7 +180,7 @@ class Failover:
         dialled = self._end_dial(wire)
         self._note(now, wire, "dial failed", reason)
         dialled.unknown = reason == "session_unknown"
-        if dialled is self._turn and reason not in HOPELESS and self._may_retry(now):
+        if dialled is self._turn and reason not in PERMANENT_ERRORS and self._may_retry(now):
             self._failures += 1
             self._not_before = now + self._retry_delay_s
         else:
@@ -200,7 +200,7 @@ class Failover:
         self._note(now, wire, "broke", reason)
         lost, self.wire = self._find(wire), None
         if reason not in OWN_ERRORS:
-            self._judge(lost, now)
+            self._count_break(lost, now)
         return self._begin_outage(lost, now, self._resume_timeout_s)
 
     def probed(self, boot_epoch: int | None, now: float) -> Action:
@@ -226,24 +226,26 @@ class Failover:
         """Reports that the program closes the session."""
         return self._gave_up or self._give_up("closed", now)
 
-    def story(self) -> str:
+    def describe_history(self) -> str:
         """Returns the events of this outage with reasons and times, in one line for an error's detail.
         Repeated events are counted; only the last 12 are shown."""
         lines: list[str] = []
         times = 0
-        recent = [happening for happening in self.history if happening.at >= self._since]
-        for index, happening in enumerate(recent):
+        recent = [entry for entry in self.history if entry.at >= self._since]
+        for index, entry in enumerate(recent):
             times += 1
-            if index + 1 < len(recent) and str(recent[index + 1]) == str(happening):
+            if index + 1 < len(recent) and str(recent[index + 1]) == str(entry):
                 continue
-            often = f" ×{times}" if times > 1 else ""
-            lines.append(f"{happening}{often} at {max(0.0, happening.at - self._since):.1f} s")
+            repeats = f" ×{times}" if times > 1 else ""
+            lines.append(f"{entry}{repeats} at {max(0.0, entry.at - self._since):.1f} s")
             times = 0
         return "; ".join(["…"] * (len(lines) > 12) + lines[-12:])
 
     def __repr__(self) -> str:
         names = ", ".join(wire.name for wire in self._wires)
-        return f"Failover({self.state.value}, wire={self.wire!r}, wires=[{names}], {self.story()!r})"
+        return (
+            f"Failover({self.state.value}, wire={self.wire!r}, wires=[{names}], {self.describe_history()!r})"
+        )
 
     # Actions
 
@@ -313,7 +315,7 @@ class Failover:
         share_s = self._limit_s / len(self._wires)
         return self._failures < self._retries and now + self._retry_delay_s < self._turn_since + share_s
 
-    def _judge(self, lost: _Wire, now: float) -> None:
+    def _count_break(self, lost: _Wire, now: float) -> None:
         if now - self._connected_at >= self._flap_s:
             lost.rest_s, lost.quick_breaks = self._first_rest_s, 0
             return
@@ -331,12 +333,12 @@ class Failover:
             rest_s = min(rest_s, self._limit_s / 4)
         wire.turns += 1
         wire.ready_at = now + rest_s
-        wire.rest_s = min(2 * wire.rest_s, self._longest_rest_s)
+        wire.rest_s = min(2 * wire.rest_s, self._max_rest_s)
         if wire is self._turn:
             self._turn = None
 
     def _spread(self, rest_s: float) -> float:
-        return min(rest_s * (0.75 + 0.5 * self._jitter()), self._longest_rest_s)
+        return min(rest_s * (0.75 + 0.5 * self._jitter()), self._max_rest_s)
 
     def _ready(self, wires: Sequence[_Wire], now: float) -> _Wire | None:
         # Fewest turns first: if dials fail slowly, the first wires are ready again before the last is tried.
@@ -357,4 +359,4 @@ class Failover:
         return dialled
 
     def _note(self, at: float, wire: str, what: str, reason: str = "") -> None:
-        self.history.append(Happening(at, wire, what, reason))
+        self.history.append(HistoryEntry(at, wire, what, reason))

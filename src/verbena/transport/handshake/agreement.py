@@ -61,7 +61,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Caller:
+class HelloClient:
     """On the server: an authenticated client. If its purpose is "open", call welcome() or refuse()."""
 
     purpose: str
@@ -73,7 +73,7 @@ class Caller:
 
 
 @dataclass(frozen=True)
-class Alive:
+class ProbeReply:
     """On the client: the response to a probe."""
 
     name: str

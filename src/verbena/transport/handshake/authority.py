@@ -23,7 +23,7 @@ from verbena.errors import VerbenaError, setup_error
 AUTHORITY_DAYS = 365
 NODE_DAYS = 30
 LIST_DAYS = 30
-LONGEST_DAYS = 825  # the maximum that browsers and other clients accept
+MAX_DAYS = 825  # the maximum that browsers and other clients accept
 
 _SIOCGIFADDR = 0x8915
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -57,7 +57,7 @@ class Authority:
         replacing it would invalidate the certificates that it has issued."""
         authority = cls(folder)
         if authority.key.exists() or authority.certificate.exists():
-            raise _refused(
+            raise _invalid_argument(
                 f"there is an authority in {authority.folder} already; remove its files to begin anew"
             )
         _check_days(days)
@@ -77,10 +77,10 @@ class Authority:
         """Creates `name`.pem and `name`.key for a node, or replaces them. `names` are its host names and
         addresses (default: `name`). It expires no later than the authority. invalid_argument if the name is
         not usable, or the authority is missing or expires within a day."""
-        self._check_here()
+        self._check_exists()
         _check_days(days)
         if not name or "/" in name or name in ("ca", "revoked") or name.startswith("."):
-            raise _refused(f"{name!r} cannot be the name of a file here")
+            raise _invalid_argument(f"{name!r} cannot be the name of a file here")
         extensions = (
             "basicConstraints=critical,CA:FALSE",
             "keyUsage=critical,digitalSignature",
@@ -91,7 +91,7 @@ class Authority:
         )
         left = (self._expires(self.certificate) - _now()).days
         if left < 1:
-            raise _refused(
+            raise _invalid_argument(
                 f"the authority in {self.folder} has expired, or will within a day; make a new one"
             )
         certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
@@ -101,10 +101,10 @@ class Authority:
     def revoke(self, certificate: str | os.PathLike[str]) -> Path:
         """Adds a certificate to the revocation list and returns the path of the list, for distribution.
         invalid_argument if there is no such file or no authority."""
-        self._check_here()
+        self._check_exists()
         path = Path(certificate)
         if not path.exists():
-            raise _refused(f"there is no {path}")
+            raise _invalid_argument(f"there is no {path}")
         serial = _openssl("x509", "-in", path, "-noout", "-serial").strip().removeprefix("serial=")
         ends = self._expires(path).strftime("%y%m%d%H%M%SZ")
         line = "\t".join(("R", ends, _now().strftime("%y%m%d%H%M%SZ"), serial, "unknown", f"/CN={path.stem}"))
@@ -114,9 +114,9 @@ class Authority:
         self._list_revoked()
         return self.revoked
 
-    def _check_here(self) -> None:
+    def _check_exists(self) -> None:
         if not (self.key.exists() and self.certificate.exists()):
-            raise _refused(f"there is no authority in {self.folder}; `verbena cert init` makes one")
+            raise _invalid_argument(f"there is no authority in {self.folder}; `verbena cert init` makes one")
 
     def _expires(self, certificate: Path) -> datetime:
         words = _openssl("x509", "-in", certificate, "-noout", "-enddate").strip().removeprefix("notAfter=")
@@ -132,8 +132,8 @@ class Authority:
         *,
         signed_by_itself: bool = False,
     ) -> None:
-        with _workshop(self.folder) as shop:
-            request, lines, made, made_key = (shop / part for part in ("csr", "ext", "pem", "key"))
+        with _scratch_folder(self.folder) as scratch:
+            request, lines, made, made_key = (scratch / part for part in ("csr", "ext", "pem", "key"))
             lines.write_text("\n".join([*extensions, ""]))
             _openssl("req", *_KEY, "-keyout", made_key, "-out", request, "-subj", f"/CN={name}")
             signer = (
@@ -150,22 +150,22 @@ class Authority:
             made.replace(certificate)
 
     def _list_revoked(self) -> None:
-        with _workshop(self.folder) as shop:
+        with _scratch_folder(self.folder) as scratch:
             records = self._records.read_text() if self._records.exists() else ""
-            (shop / "index").write_text(records)
-            (shop / "conf").write_text(
-                f"[ca]\ndefault_ca=own\n[own]\ndatabase={shop}/index\ndefault_md=sha256\ndefault_crl_days={LIST_DAYS}\n"
+            (scratch / "index").write_text(records)
+            (scratch / "conf").write_text(
+                f"[ca]\ndefault_ca=own\n[own]\ndatabase={scratch}/index\ndefault_md=sha256\ndefault_crl_days={LIST_DAYS}\n"
             )
-            made = shop / "crl"
+            made = scratch / "crl"
             _openssl(
-                *("ca", "-config", shop / "conf", "-gencrl", "-keyfile", self.key),
+                *("ca", "-config", scratch / "conf", "-gencrl", "-keyfile", self.key),
                 *("-cert", self.certificate, "-out", made),
             )
             made.chmod(0o644)
             made.replace(self.revoked)
 
 
-def addresses_here() -> list[str]:
+def local_addresses() -> list[str]:
     """Returns every IP address of this machine, for a certificate that is valid on all its interfaces."""
     found = {"127.0.0.1"}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -189,20 +189,20 @@ def _alternative(name: str) -> str:
     except ValueError:
         pass
     if not name or any(letter in name for letter in ",: /\n"):
-        raise _refused(f"{name!r} is neither the name of a host nor an address")
+        raise _invalid_argument(f"{name!r} is neither the name of a host nor an address")
     return f"DNS:{name}"
 
 
 def _check_days(days: int) -> None:
-    if not 1 <= days <= LONGEST_DAYS:
-        raise _refused(f"a lifetime is from 1 to {LONGEST_DAYS} days, not {days}")
+    if not 1 <= days <= MAX_DAYS:
+        raise _invalid_argument(f"a lifetime is from 1 to {MAX_DAYS} days, not {days}")
 
 
 @contextlib.contextmanager
-def _workshop(folder: Path) -> Iterator[Path]:
+def _scratch_folder(folder: Path) -> Iterator[Path]:
     """Creates a private temporary folder inside `folder`, so that a rename from it is atomic."""
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as shop:
-        yield Path(shop)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as scratch:
+        yield Path(scratch)
 
 
 def _openssl(*arguments: object) -> str:
@@ -216,9 +216,9 @@ def _openssl(*arguments: object) -> str:
         ["openssl", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60
     )
     if done.returncode != 0:
-        raise _refused(f"openssl {arguments[0]}: {done.stderr.strip().splitlines()[-1]}")
+        raise _invalid_argument(f"openssl {arguments[0]}: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout
 
 
-def _refused(detail: str) -> VerbenaError:
+def _invalid_argument(detail: str) -> VerbenaError:
     return setup_error("invalid_argument", operation="make a certificate", detail=detail)

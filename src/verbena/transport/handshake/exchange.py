@@ -10,13 +10,13 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 from verbena.errors import VerbenaError, setup_error
-from verbena.transport.handshake.agreement import Agreement, Alive, Caller, Offer
+from verbena.transport.handshake.agreement import Agreement, HelloClient, Offer, ProbeReply
 from verbena.transport.handshake.hello import ClientHello, Event, ServerHello
 from verbena.transport.handshake.tls import handshake_error
 
-Decide = Callable[[Caller], Offer | Awaitable[Offer]]
+Decide = Callable[[HelloClient], Offer | Awaitable[Offer]]
 
-_FAREWELL_S = 1.0
+_FLUSH_TIMEOUT_S = 1.0
 
 
 async def dial(
@@ -24,7 +24,7 @@ async def dial(
 ) -> Agreement:
     """Runs the client side of an "open" handshake. VerbenaError if it fails, TimedOutError after
     `timeout_s`. The stream is closed in any case."""
-    end = await _bounded(_converse(reader, writer, hello), writer, hello, timeout_s)
+    end = await _bounded(_run(reader, writer, hello), writer, hello, timeout_s)
     if not isinstance(end, Agreement):
         raise TypeError("dial() is for a hello with purpose 'open'")
     return end
@@ -32,10 +32,10 @@ async def dial(
 
 async def probe(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: ClientHello, *, timeout_s: float
-) -> Alive:
+) -> ProbeReply:
     """Runs the client side of a "probe" handshake. Errors as for dial()."""
-    end = await _bounded(_converse(reader, writer, hello), writer, hello, timeout_s)
-    if not isinstance(end, Alive):
+    end = await _bounded(_run(reader, writer, hello), writer, hello, timeout_s)
+    if not isinstance(end, ProbeReply):
         raise TypeError("probe() is for a hello with purpose 'probe'")
     return end
 
@@ -48,16 +48,16 @@ async def serve(
     *,
     timeout_s: float,
     agreed: Callable[[Agreement], object] | None = None,
-) -> Agreement | Caller:
-    """Runs the server side; returns the Agreement, or the Caller of a probe. `decide` returns the offer for
-    an authenticated caller, or raises a VerbenaError to reject it, which is raised here too. `agreed` runs
-    before WELCOME is sent, since the caller's first link may arrive before serve() returns."""
-    end = await _bounded(_converse(reader, writer, hello, decide, agreed), writer, hello, timeout_s)
-    assert isinstance(end, (Agreement, Caller))
+) -> Agreement | HelloClient:
+    """Runs the server side; returns the Agreement, or the HelloClient of a probe. `decide` returns the offer
+    for an authenticated client, or raises a VerbenaError to reject it, which is raised here too. `agreed`
+    runs before WELCOME is sent, since the client's first link may arrive before serve() returns."""
+    end = await _bounded(_run(reader, writer, hello, decide, agreed), writer, hello, timeout_s)
+    assert isinstance(end, (Agreement, HelloClient))
     return end
 
 
-async def _converse(
+async def _run(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     hello: ClientHello | ServerHello,
@@ -70,7 +70,7 @@ async def _converse(
         data = await _read(reader, hello)
         for event in hello.receive(data):
             end = event
-            if isinstance(event, Caller) and event.purpose == "open":
+            if isinstance(event, HelloClient) and event.purpose == "open":
                 assert isinstance(hello, ServerHello)
                 assert decide is not None
                 end = await _answer(writer, hello, decide, event, agreed)
@@ -93,11 +93,11 @@ async def _answer(
     writer: asyncio.StreamWriter,
     hello: ServerHello,
     decide: Decide,
-    caller: Caller,
+    client: HelloClient,
     agreed: Callable[[Agreement], object] | None,
 ) -> Agreement:
     try:
-        offer = decide(caller)
+        offer = decide(client)
         if inspect.isawaitable(offer):
             offer = await offer
     except VerbenaError as error:
@@ -113,7 +113,7 @@ async def _answer(
 
 
 async def _bounded(
-    conversation: Awaitable[Event],
+    hello_task: Awaitable[Event],
     writer: asyncio.StreamWriter,
     hello: ClientHello | ServerHello,
     timeout_s: float,
@@ -121,9 +121,9 @@ async def _bounded(
     orderly = False
     try:
         try:
-            end = await asyncio.wait_for(conversation, timeout_s)
+            end = await asyncio.wait_for(hello_task, timeout_s)
         except VerbenaError:
-            writer.write(hello.farewell)
+            writer.write(hello.refusal_frame)
             orderly = True
             raise
         except (asyncio.TimeoutError, TimeoutError) as error:
@@ -132,7 +132,7 @@ async def _bounded(
         orderly = True
         return end
     finally:
-        await _close(writer, flush_s=_FAREWELL_S if orderly else 0)
+        await _close(writer, flush_s=_FLUSH_TIMEOUT_S if orderly else 0)
 
 
 async def _close(writer: asyncio.StreamWriter, *, flush_s: float) -> None:

@@ -23,11 +23,11 @@ from typing import Literal, NoReturn
 from verbena.errors import EXPLANATIONS, VerbenaError, setup_error
 from verbena.transport.handshake.agreement import (
     Agreement,
-    Alive,
     Authentication,
-    Caller,
+    HelloClient,
     NodeInfo,
     Offer,
+    ProbeReply,
     WireOffer,
 )
 from verbena.transport.handshake.frames import (
@@ -45,13 +45,13 @@ from verbena.transport.handshake.frames import (
 __all__ = [
     "VERSIONS",
     "Agreement",
-    "Alive",
     "Authentication",
-    "Caller",
     "ClientHello",
     "Event",
+    "HelloClient",
     "NodeInfo",
     "Offer",
+    "ProbeReply",
     "ServerHello",
     "WireOffer",
     "hkdf",
@@ -65,7 +65,7 @@ _REFUSAL_CODES = {"bad_message", "credentials", "downgrade", "no_common_wire", "
 Random = Callable[[int], bytes]
 
 
-Event = bytes | Caller | Alive | Agreement  # bytes must be sent to the peer
+Event = bytes | HelloClient | ProbeReply | Agreement  # bytes must be sent to the peer
 
 
 class _Hello(ABC):
@@ -75,7 +75,7 @@ class _Hello(ABC):
         self, node: NodeInfo, auth: Authentication, peer: str, identity: str, random: Random
     ) -> None:
         self.peer = peer
-        self.farewell = b""  # after an error: the bytes to send before closing
+        self.refusal_frame = b""  # after an error: the bytes to send before closing
         self._node, self._auth, self._identity, self._random = node, auth, identity, random
         self._reader = FrameReader()
         self._transcript = b""
@@ -84,13 +84,14 @@ class _Hello(ABC):
 
     def receive(self, data: bytes) -> list[Event]:
         """Processes received bytes and returns events in order; send those that are bytes.
-        After an error send `farewell` and close the connection: every further call raises the same error."""
+        After an error send `refusal_frame` and close the connection: every further call raises the same
+        error."""
         events: list[Event] = []
         try:
             self._check()
             for kind, fields, raw in self._reader.feed(data):
                 if kind is FrameType.REFUSAL:
-                    raise self._fail(_refusal(fields), tell=False)
+                    raise self._fail(_refusal(fields), notify_peer=False)
                 if kind is not self._due:
                     due = self._due.name if self._due else "nothing"
                     raise bad_message(f"{kind.name} where {due} was due")
@@ -123,11 +124,11 @@ class _Hello(ABC):
         if self._error is not None:
             raise self._error
 
-    def _fail(self, error: VerbenaError, *, tell: bool = True) -> VerbenaError:
+    def _fail(self, error: VerbenaError, *, notify_peer: bool = True) -> VerbenaError:
         if self._error is None:
             error.peer = error.peer or self.peer or None
             self._error, self._due = error, None
-            self.farewell = _farewell(error) if tell else b""
+            self.refusal_frame = _refusal_frame(error) if notify_peer else b""
         return self._error
 
     def _seal(self, label: bytes, kind: FrameType, fields: Fields) -> bytes:
@@ -156,8 +157,8 @@ class _Hello(ABC):
 
 
 class ClientHello(_Hello):
-    """The client side. Send start(), then call receive() until it returns an Agreement, or Alive for a probe.
-    `secure`: inside TLS, with the peer `peer_identity`. `expect_node`: `credentials` if the server has
+    """The client side. Send start(), then call receive() until it returns an Agreement, or ProbeReply for a
+    probe. `secure`: inside TLS, with the peer `peer_identity`. `expect_node`: `credentials` if the server has
     another name. invalid_argument for the method "tls" without TLS."""
 
     def __init__(
@@ -185,7 +186,7 @@ class ClientHello(_Hello):
             "purpose": purpose,
             "node": node.name,
             "boot_epoch": node.boot_epoch,
-            "host": _blind(node.host_id, nonce) if node.host_id else random(32).hex(),
+            "host": _hash_host_id(node.host_id, nonce) if node.host_id else random(32).hex(),
             "nonce": nonce.hex(),
             "wires": list(wires),
         }
@@ -207,7 +208,7 @@ class ClientHello(_Hello):
             detail = f"this is node {node!r}, not {self._expect_node!r}"
             raise setup_error("credentials", operation="hello", detail=detail)
         if kind is FrameType.ALIVE:
-            return [Alive(node, self._challenge["boot_epoch"], self._identity)]
+            return [ProbeReply(node, self._challenge["boot_epoch"], self._identity)]
         return [self._on_welcome(fields)]
 
     def _eof_code(self) -> str:
@@ -244,8 +245,8 @@ class ClientHello(_Hello):
 
 
 class ServerHello(_Hello):
-    """The server side. receive() returns the Caller once it is authenticated. If its purpose is "open", call
-    welcome() or refuse(); the response to a probe is among the events."""
+    """The server side. receive() returns the HelloClient once it is authenticated. If its purpose is "open",
+    call welcome() or refuse(); the response to a probe is among the events."""
 
     def __init__(
         self,
@@ -262,19 +263,19 @@ class ServerHello(_Hello):
         self._secure, self._versions = secure, tuple(versions)
         self._hello: Fields = {}
         self._version = 0
-        self._caller: Caller | None = None
+        self._client: HelloClient | None = None
         self._due = FrameType.HELLO
 
     def welcome(self, offer: Offer) -> list[Event]:
-        """Accepts the Caller: returns the frame to send and the Agreement, with the common wires.
-        no_common_wire if there is none; invalid_argument if no Caller waits."""
-        caller = self._waiting_caller()
+        """Accepts the HelloClient: returns the frame to send and the Agreement, with the common wires.
+        no_common_wire if there is none; invalid_argument if no HelloClient waits."""
+        client = self._waiting_client()
         wires = [
-            {"name": wire.name, "address": wire.address} for wire in offer.wires if wire.name in caller.wires
+            {"name": wire.name, "address": wire.address} for wire in offer.wires if wire.name in client.wires
         ]
         fields: Fields = {
             "session_id": offer.session_id,
-            "same_host": caller.same_host,
+            "same_host": client.same_host,
             "wires": wires,
             "window": offer.window,
             "max_message_bytes": offer.max_message_bytes,
@@ -283,25 +284,25 @@ class ServerHello(_Hello):
         }
         try:
             if not wires:
-                theirs = ", ".join(caller.wires) or "none"
+                theirs = ", ".join(client.wires) or "none"
                 mine = ", ".join(wire.name for wire in offer.wires) or "none"
                 detail = f"the client has {theirs}; the server offers {mine}"
                 raise setup_error("no_common_wire", operation="hello", detail=detail)
             raw = self._seal(b"verbena server", FrameType.WELCOME, fields)
         except VerbenaError as error:
             raise self._fail(error) from error.__cause__
-        self._caller = None
+        self._client = None
         return [
             raw,
             _agreement(self._version, self._hello, fields, self._session_key(fields), self._identity),
         ]
 
     def refuse(self, error: VerbenaError) -> bytes:
-        """Rejects the Caller: returns the frame to send before closing the connection."""
-        self._waiting_caller()
+        """Rejects the HelloClient: returns the frame to send before closing the connection."""
+        self._waiting_client()
         self._fail(error)
-        self._caller = None
-        return self.farewell
+        self._client = None
+        return self.refusal_frame
 
     def _take(self, kind: FrameType, fields: Fields, raw: bytes) -> list[Event]:
         return [self._on_hello(fields, raw)] if kind is FrameType.HELLO else self._on_proof(fields, raw)
@@ -328,20 +329,20 @@ class ServerHello(_Hello):
         self._verify(b"verbena client", FrameType.PROOF, fields, raw)
         self._due = None
         hello, host_id = self._hello, self._node.host_id
-        host = _blind(host_id, bytes.fromhex(hello["nonce"]))
+        host = _hash_host_id(host_id, bytes.fromhex(hello["nonce"]))
         same_host = bool(host_id) and hmac.compare_digest(hello["host"], host)
         name, epoch, wires = hello["node"], hello["boot_epoch"], tuple(hello["wires"])
-        caller = Caller(hello["purpose"], name, epoch, same_host, wires, self._identity)
-        if caller.purpose == "probe":
-            return [self._seal(b"verbena server", FrameType.ALIVE, {}), caller]
-        self._caller = caller
-        return [caller]
+        client = HelloClient(hello["purpose"], name, epoch, same_host, wires, self._identity)
+        if client.purpose == "probe":
+            return [self._seal(b"verbena server", FrameType.ALIVE, {}), client]
+        self._client = client
+        return [client]
 
-    def _waiting_caller(self) -> Caller:
+    def _waiting_client(self) -> HelloClient:
         self._check()
-        if self._caller is None:
-            raise setup_error("invalid_argument", operation="hello", detail="no caller waits for an answer")
-        return self._caller
+        if self._client is None:
+            raise setup_error("invalid_argument", operation="hello", detail="no client waits for an answer")
+        return self._client
 
 
 def hkdf(material: bytes, *, salt: bytes, info: bytes, length_bytes: int = KEY_BYTES) -> bytes:
@@ -370,7 +371,7 @@ def _agreement(version: int, peer: Fields, welcome: Fields, key: bytes, identity
     )
 
 
-def _blind(host_id: str, nonce: bytes) -> str:
+def _hash_host_id(host_id: str, nonce: bytes) -> str:
     # Lets the server recognise its own host without disclosing the host id to other peers.
     return hashlib.sha256(b"verbena host" + nonce + host_id.encode()).hexdigest()
 
@@ -386,7 +387,7 @@ def _refusal(fields: Fields) -> VerbenaError:
     return setup_error(code, operation="hello", detail=f"the peer says: {fields['reason']}")
 
 
-def _farewell(error: VerbenaError) -> bytes:
+def _refusal_frame(error: VerbenaError) -> bytes:
     code = error.code if error.code in _REFUSAL_CODES else "rejected"
     reason = error.detail or EXPLANATIONS[code].what
     printable = "".join(c if c.isprintable() else "?" for c in reason)[:MAX_REASON]

@@ -98,7 +98,7 @@ def watch_handshakes(context: ssl.SSLContext, refused: Callable[[VerbenaError], 
     asyncio does neither: it closes the connection without sending OpenSSL's alert."""
 
     class Watched(ssl.SSLObject):
-        _told = False
+        _reported = False
 
         def do_handshake(self) -> None:
             try:
@@ -106,12 +106,12 @@ def watch_handshakes(context: ssl.SSLContext, refused: Callable[[VerbenaError], 
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise
             except ssl.SSLError as error:
-                if self._told:
+                if self._reported:
                     raise
-                self._told = True
+                self._reported = True
                 refused(handshake_error(error))
                 # asyncio then sends the pending alert, and closes when the client does.
-                raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the caller is told") from error
+                raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "reported to the client") from error
 
     context.sslobject_class = Watched
 

@@ -18,8 +18,8 @@ logger = logging.getLogger("verbena")
 logger.addHandler(logging.NullHandler())
 
 Field = str | int | float | None
-MOST_RECENT = 100
-MOST_TEXT = 300  # longer fields are truncated, since peers choose some of them
+MAX_RECENT = 100
+MAX_FIELD_LENGTH = 300  # longer fields are truncated, since peers choose some of them
 
 # All events: level and message.
 EVENTS: Mapping[str, tuple[int, str]] = {
@@ -44,42 +44,42 @@ EVENTS: Mapping[str, tuple[int, str]] = {
 
 
 @dataclass(frozen=True)
-class Recent:
+class RecentEvent:
     """A warning or error, kept for the status page."""
 
     number: int
     time_s: float
     name: str
     level: str
-    words: str
+    message: str
     fields: Mapping[str, Field]
 
 
 _numbers = itertools.count(1)
-_recent: deque[Recent] = deque(maxlen=MOST_RECENT)
+_recent: deque[RecentEvent] = deque(maxlen=MAX_RECENT)
 
 
-def recent(most: int = MOST_RECENT) -> list[Recent]:
+def recent(most: int = MAX_RECENT) -> list[RecentEvent]:
     """The latest warnings and errors of this process, newest first."""
     return list(_recent)[: -most - 1 : -1]
 
 
 def event(name: str, **fields: Field) -> None:
     """Logs an event if its level is enabled. A session is identified by its id in hexadecimal."""
-    level, words = EVENTS[name]
+    level, message = EVENTS[name]
     if level < logging.WARNING and not logger.isEnabledFor(level):
         return
     kept = {key: value for key, value in fields.items() if value not in (None, "")}
     if level >= logging.WARNING:
         shortened = {
-            key: value[:MOST_TEXT] if isinstance(value, str) else value for key, value in kept.items()
+            key: value[:MAX_FIELD_LENGTH] if isinstance(value, str) else value for key, value in kept.items()
         }
         kind = logging.getLevelName(level).lower()
-        _recent.append(Recent(next(_numbers), time.time(), name, kind, words, shortened))
+        _recent.append(RecentEvent(next(_numbers), time.time(), name, kind, message, shortened))
     if logger.isEnabledFor(level):
-        shown = " ".join(f"{key}={_plain(value)}" for key, value in kept.items())
+        shown = " ".join(f"{key}={_format_value(value)}" for key, value in kept.items())
         logger.log(
-            level, "%s", f"{words}: {shown}" if shown else words, extra={"event": name, "fields": kept}
+            level, "%s", f"{message}: {shown}" if shown else message, extra={"event": name, "fields": kept}
         )
 
 
@@ -124,7 +124,7 @@ def _time(record: logging.LogRecord) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{millisecond:03d}Z"
 
 
-def _plain(value: Field) -> str:
+def _format_value(value: Field) -> str:
     """Formats a value; quotes texts that could be mistaken for other lines or fields, since peers choose
     some of them."""
     if isinstance(value, float):

@@ -7,21 +7,23 @@ from typing import Any
 from verbena.transport.observe.metrics.counters import (
     BOUNDS_NS,
     OPERATIONS,
-    Figures,
+    Counters,
     Histogram,
-    SessionFigures,
+    SessionCounters,
     Snapshot,
 )
 
-MOST_SESSIONS = 200
+MAX_SESSIONS = 200
 
 _QUANTILES = (("p50_ns", 0.50), ("p99_ns", 0.99))
 
 
-def status(now: Snapshot, *, most: int = MOST_SESSIONS, beside: int = 0) -> dict[str, Any]:
-    """Returns the status as plain values, with the `most` busiest sessions. The session with the id `beside`,
-    which made the request, is left out."""
-    others = sorted((session for session in now.sessions if session.id != beside), key=_work, reverse=True)
+def status(now: Snapshot, *, max_sessions: int = MAX_SESSIONS, except_session: int = 0) -> dict[str, Any]:
+    """Returns the status as plain values, with the `max_sessions` busiest sessions. The session with the id
+    `except_session`, which made the request, is left out."""
+    others = sorted(
+        (session for session in now.sessions if session.id != except_session), key=_work, reverse=True
+    )
     return {
         "node": now.node,
         "uptime_s": round(now.uptime_s, 3),
@@ -29,11 +31,11 @@ def status(now: Snapshot, *, most: int = MOST_SESSIONS, beside: int = 0) -> dict
             **{wire: {"open": True} for wire in now.open_wires},
             **{wire: {"open": False, "reason": why} for wire, why in now.absent_wires.items()},
         },
-        "totals": {wire: _figures(figures) for wire, figures in now.wires.items()},
+        "totals": {wire: _counters(counters) for wire, counters in now.wires.items()},
         "sessions_open": len(others),
         "sessions_opened": now.opened,
         "sessions_ended": dict(now.ended),
-        "sessions": [_session(session) for session in others[:most]],
+        "sessions": [_session(session) for session in others[:max_sessions]],
         "refused": dict(now.refused),
         "regions": now.regions,
         "pools": [
@@ -43,11 +45,11 @@ def status(now: Snapshot, *, most: int = MOST_SESSIONS, beside: int = 0) -> dict
     }
 
 
-def _work(session: SessionFigures) -> int:
-    return sum(figures["send_ops"] + figures["read_ops"] for figures in session.wires.values())
+def _work(session: SessionCounters) -> int:
+    return sum(counters["send_ops"] + counters["read_ops"] for counters in session.wires.values())
 
 
-def _session(session: SessionFigures) -> dict[str, Any]:
+def _session(session: SessionCounters) -> dict[str, Any]:
     return {
         "id": f"{session.id:x}",
         "peer": session.peer,
@@ -56,17 +58,17 @@ def _session(session: SessionFigures) -> dict[str, Any]:
         "wire": session.wire,
         "reason": session.reason,
         "age_s": round(session.age_s, 3),
-        "wires": {wire: _figures(figures) for wire, figures in session.wires.items()},
+        "wires": {wire: _counters(counters) for wire, counters in session.wires.items()},
     }
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
+def _counters(counters: Counters) -> dict[str, Any]:
     return {
-        **figures.counts,
+        **counters.counts,
         "latency": {
-            operation: _times(figures.times[operation])
+            operation: _times(counters.times[operation])
             for operation in OPERATIONS
-            if figures.times[operation].count
+            if counters.times[operation].count
         },
     }
 

@@ -10,7 +10,7 @@ from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake
 from verbena.kv.server.call import Call
 
 KEY = (1, 1, 1)
-MOST_BITS = 512 * 1024 * 1024 * 8  # of the largest string
+MAX_BITS = 512 * 1024 * 1024 * 8  # of the largest string
 
 
 def bit_offset(arg: bytes, width: int = 0) -> int:
@@ -19,7 +19,7 @@ def bit_offset(arg: bytes, width: int = 0) -> int:
     offset = as_integer(arg[1:] if counted else arg)
     if offset is not None and counted:
         offset *= width
-    if offset is None or not 0 <= offset < MOST_BITS:
+    if offset is None or not 0 <= offset < MAX_BITS:
         raise CommandError("ERR bit offset is not an integer or out of range")
     return offset
 

@@ -21,7 +21,7 @@ from verbena.kv.values import long_double
 from verbena.kv.values.collections import Hash
 
 KEY = (1, 1, 1)
-MOST_REPETITIONS = 1 << 24
+MAX_REPETITIONS = 1 << 24
 
 
 def _set_fields(call: Call, key: bytes, args: tuple[bytes, ...], name: str) -> int:
@@ -189,7 +189,7 @@ def count_of_pairs(count: int) -> None:
 def repetitions(count: int) -> int:
     """Returns the absolute value of a negative count. CommandError if it is too large: Redis would try to
     allocate the reply."""
-    if -count > MOST_REPETITIONS:
+    if -count > MAX_REPETITIONS:
         raise CommandError("ERR value is out of range")
     return -count
 

@@ -10,7 +10,7 @@ from verbena.kv.commands.declare import command
 from verbena.kv.commands.replies import CommandError, Reply, SyntaxMistake, WrongType
 from verbena.kv.server.call import Call
 
-MOST_CELLS = 128 * 1024 * 1024  # 512 MiB
+MAX_CELLS = 128 * 1024 * 1024  # 512 MiB
 
 
 @command("SUBSTR", arity=4, flags="readonly", keys=(1, 1, 1), group="string",
@@ -43,7 +43,7 @@ def lcs(call: Call, first: bytes, second: bytes, *args: bytes) -> Reply:
         position += 1
     if {b"IDX", b"LEN"} <= flags:
         raise CommandError("ERR If you want both the length and indexes, please just use IDX.")
-    if (len(one) + 1) * (len(other) + 1) > MOST_CELLS:
+    if (len(one) + 1) * (len(other) + 1) > MAX_CELLS:
         raise CommandError("ERR Insufficient memory, failed allocating transient memory for LCS")
     table = _table(one, other)
     if b"LEN" in flags:

@@ -46,7 +46,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Counters:
     """Counters and latencies of one wire: of a session, a peer or the node."""
 
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
@@ -55,7 +55,7 @@ class Figures:
     )
 
     @classmethod
-    def of(cls, native: Mapping[str, Any]) -> Figures:
+    def of(cls, native: Mapping[str, Any]) -> Counters:
         """Converts the value of one wire in session.metrics()."""
         times = {operation: native[f"{operation}_ns"] for operation in OPERATIONS}
         return cls(
@@ -66,27 +66,27 @@ class Figures:
     def __getitem__(self, count: str) -> int:
         return self.counts[count]
 
-    def __add__(self, other: Figures) -> Figures:
-        return Figures(
+    def __add__(self, other: Counters) -> Counters:
+        return Counters(
             {name: self[name] + other[name] for name in COUNTS},
             {operation: self.times[operation] + other.times[operation] for operation in OPERATIONS},
         )
 
 
-ByWire = Mapping[str, Figures]
+ByWire = Mapping[str, Counters]
 
 
-def total(several: Iterable[ByWire]) -> dict[str, Figures]:
+def total(several: Iterable[ByWire]) -> dict[str, Counters]:
     """Returns the sums by wire."""
-    sums: dict[str, Figures] = {}
+    sums: dict[str, Counters] = {}
     for by_wire in several:
-        for wire, figures in by_wire.items():
-            sums[wire] = sums[wire] + figures if wire in sums else figures
+        for wire, counters in by_wire.items():
+            sums[wire] = sums[wire] + counters if wire in sums else counters
     return sums
 
 
 @dataclass(frozen=True)
-class SessionFigures:
+class SessionCounters:
     """An open session and its counters by wire."""
 
     id: int
@@ -127,7 +127,7 @@ class Snapshot:
     node: str
     uptime_s: float
     wires: ByWire
-    sessions: tuple[SessionFigures, ...]
+    sessions: tuple[SessionCounters, ...]
     open_wires: tuple[str, ...]
     absent_wires: Mapping[str, str]  # wire → why it is not usable
     opened: int  # sessions since the node was created
@@ -139,7 +139,7 @@ class Snapshot:
     wire_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # kept by the wires themselves
 
     @property
-    def peers(self) -> dict[str, dict[str, Figures]]:
+    def peers(self) -> dict[str, dict[str, Counters]]:
         """The totals of open sessions, by name of the peer, then by wire."""
         names = dict.fromkeys(session.peer_name for session in self.sessions)
         return {
@@ -158,4 +158,4 @@ class Snapshot:
 
     def total(self, count: str) -> int:
         """Returns the sum of a counter over all wires."""
-        return sum(figures[count] for figures in self.wires.values())
+        return sum(counters[count] for counters in self.wires.values())

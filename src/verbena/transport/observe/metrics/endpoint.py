@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from verbena.errors import setup_error
 from verbena.transport.address import HostPort, parse_host_port
 from verbena.transport.observe.metrics import page, prometheus
-from verbena.transport.observe.metrics.ledger import snapshot
+from verbena.transport.observe.metrics.node_totals import snapshot
 
 if TYPE_CHECKING:
     from verbena.transport.node import Node
 
-MOST_REQUEST_BYTES = 8192
-MOST_CONNECTIONS = 32
+MAX_REQUEST_BYTES = 8192
+MAX_CONNECTIONS = 32
 TIMEOUT_S = 5.0
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -45,7 +45,7 @@ class MetricsServer:
         where = parse_host_port(address)
         try:
             self._server = await asyncio.start_server(
-                self._on_connection, where.host or None, where.port, limit=MOST_REQUEST_BYTES
+                self._on_connection, where.host or None, where.port, limit=MAX_REQUEST_BYTES
             )
         except OSError as error:
             raise setup_error(
@@ -67,7 +67,7 @@ class MetricsServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        too_many = len(self._tasks) > MOST_CONNECTIONS  # before any await, in order of arrival
+        too_many = len(self._tasks) > MAX_CONNECTIONS  # before any await, in order of arrival
         try:
             with contextlib.suppress(OSError, asyncio.TimeoutError, TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._exchange(reader, writer, too_many), 2 * TIMEOUT_S)
@@ -96,14 +96,14 @@ class MetricsServer:
         # Discard what the client still sends: closing with unread bytes would reset the connection and lose
         # the response. Silent and excess clients are not waited for.
         if status not in (408, 503):
-            while await asyncio.wait_for(reader.read(MOST_REQUEST_BYTES), TIMEOUT_S):
+            while await asyncio.wait_for(reader.read(MAX_REQUEST_BYTES), TIMEOUT_S):
                 pass
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, str, str]:
         try:
             request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_S)
         except asyncio.LimitOverrunError:
-            return 431, TEXT, f"a request has {MOST_REQUEST_BYTES} bytes at most\n"
+            return 431, TEXT, f"a request has {MAX_REQUEST_BYTES} bytes at most\n"
         except (asyncio.TimeoutError, TimeoutError):
             return 408, TEXT, "no request came\n"
         except asyncio.IncompleteReadError:

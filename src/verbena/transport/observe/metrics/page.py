@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena.errors import EXPLANATIONS, explain
 from verbena.transport.observe import log
-from verbena.transport.observe.metrics.ledger import snapshot
+from verbena.transport.observe.metrics.node_totals import snapshot
 from verbena.transport.observe.status import status
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Panel = dict[str, Any]
 MakePanel = Callable[[], Panel | None]
 
-MOST_ERRORS = 50
+MAX_ERRORS = 50
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
@@ -46,7 +46,7 @@ def document(node: Node) -> str:
             "version": version("verbena"),
             "status": status(snapshot(node)),
             "panels": [panel for title, make in list(node.panels.items()) if (panel := _panel(title, make))],
-            "errors": [_explained(event) for event in log.recent(MOST_ERRORS)],
+            "errors": [_explained(event) for event in log.recent(MAX_ERRORS)],
         }
     )
 
@@ -60,7 +60,7 @@ def _panel(title: str, make: MakePanel) -> Panel | None:
     return None if panel is None else {"title": title, **panel}
 
 
-def _explained(event: log.Recent) -> dict[str, Any]:
+def _explained(event: log.RecentEvent) -> dict[str, Any]:
     """Returns the event, with an explanation if its reason is an error code."""
     code = str(event.fields.get("reason", ""))
     explanation = None
@@ -72,7 +72,7 @@ def _explained(event: log.Recent) -> dict[str, Any]:
         "time": event.time_s,
         "event": event.name,
         "level": event.level,
-        "what": event.words,
+        "what": event.message,
         "fields": event.fields,
         "explanation": explanation,
     }

@@ -33,19 +33,19 @@ class Metric:
 
 
 def _of(count: str) -> Read:
-    return lambda now: [((wire,), figures[count]) for wire, figures in now.wires.items()]
+    return lambda now: [((wire,), counters[count]) for wire, counters in now.wires.items()]
 
 
 def _by_type(unit: str) -> Read:
     return lambda now: [
-        ((kind, wire), figures[f"{kind}_{unit}"]) for wire, figures in now.wires.items() for kind in TYPES
+        ((kind, wire), counters[f"{kind}_{unit}"]) for wire, counters in now.wires.items() for kind in TYPES
     ]
 
 
 def _times(now: Snapshot) -> Iterable[Sample]:
     return [
-        ((operation, wire), figures.times[operation])
-        for wire, figures in now.wires.items()
+        ((operation, wire), counters.times[operation])
+        for wire, counters in now.wires.items()
         for operation in OPERATIONS
     ]
 

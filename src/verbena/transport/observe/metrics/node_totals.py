@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from verbena.errors import ClosedError
 from verbena.transport.observe.metrics.counters import (
-    Figures,
+    Counters,
     Pool,
     Registrations,
-    SessionFigures,
+    SessionCounters,
     Snapshot,
     total,
 )
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from verbena.transport.session import Session
 
 
-class Ledger:
+class NodeTotals:
     """The totals of one node. Its lock makes the end of a session atomic: a snapshot includes its counters
     exactly once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started = time.monotonic()
-        self._past: dict[str, Figures] = {}
+        self._past: dict[str, Counters] = {}
         self._opened = 0
         self._ended: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class Ledger:
         with self._lock:
             if session.node._sessions.pop(session.id, None) is None:
                 return False
-            self._past = total((self._past, _figures(session)))
+            self._past = total((self._past, _counters(session)))
             self._ended[reason] += 1
             return True
 
@@ -54,7 +54,7 @@ class Ledger:
 
     def snapshot(self, node: Node) -> Snapshot:
         now = time.monotonic()
-        unused = {wire: Figures() for wire in node.wires.names}
+        unused = {wire: Counters() for wire in node.wires.names}
         with self._lock:
             sessions = tuple(_session(session, now) for session in node._sessions.values())
             return Snapshot(
@@ -76,7 +76,7 @@ class Ledger:
 
 def snapshot(node: Node) -> Snapshot:
     """Returns the current counters of the node, and resets nothing. From any thread."""
-    return node._ledger.snapshot(node)
+    return node._totals.snapshot(node)
 
 
 def info_rdma(node: Node) -> dict[str, int]:
@@ -92,12 +92,12 @@ def info_rdma(node: Node) -> dict[str, int]:
     }
 
 
-def _figures(session: Session) -> dict[str, Figures]:
-    return {wire: Figures.of(native) for wire, native in session.metrics().items()}
+def _counters(session: Session) -> dict[str, Counters]:
+    return {wire: Counters.of(native) for wire, native in session.metrics().items()}
 
 
-def _session(session: Session, now: float) -> SessionFigures:
-    return SessionFigures(
+def _session(session: Session, now: float) -> SessionCounters:
+    return SessionCounters(
         id=session.id,
         peer=session.peer,
         peer_name=session.peer_name,
@@ -105,7 +105,7 @@ def _session(session: Session, now: float) -> SessionFigures:
         wire=session.wire,
         reason=session.reason,
         age_s=now - session._opened_at,
-        wires=_figures(session),
+        wires=_counters(session),
     )
 
 
